@@ -218,4 +218,4 @@ def test_a_run_that_was_trained_further_is_refused(
     assert len(asked(tmp_path / "index", "photo001.jpg")) == 10
     train(place, tmp_path / "run", *BOTH, "--epochs", 2, "--lr", 0.01, "--resume")
     told = call("search", tmp_path / "index", "a dog", code=1).stderr
-    assert "or that run trained further; build the index again with this model" in told
+    assert "or that run trained further; use that model, build the index again with this model" in told

@@ -159,7 +159,7 @@ class Index:
         """The answers of batchable queries of text, of one target and set of conditions."""
         texts = [str(query.positive_text) for query in queries]
         self._require_text_input(texts)
-        first, vectors = queries[0], _array(self.model.embed_texts(texts))
+        first, vectors = queries[0], self.model.embed_texts(texts).vectors.float().numpy()
         top = max(query.top for query in queries)
         answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
         return [
@@ -239,24 +239,21 @@ class Index:
         """An image, or its features, as vectors. Raises what reading it raises."""
         spec = self.model.image.input_spec
         if isinstance(spec, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
-            image = self._features(spec, image)
+            name = self.feature_name(image)
+            if name is None and isinstance(image, str | Path) and Path(image).suffix in (".npy", ".npz"):
+                image = spec.of_file(Path(image).expanduser())
+            elif name is None:
+                got = str(image) if isinstance(image, str | Path) else f"a value of type {type(image).__name__}"
+                file = "a file of features (there is none)" if spec.file is None else str(spec.file.path)
+                raise RequirementError(
+                    f"this model reads precomputed image features, not images: it needs an image that {file} names, or "
+                    f"an .npy or .npz with the features of one image; it got {got}; compute them as in training, or "
+                    "search with text"
+                )
+            else:
+                image = name
         # Passed on as it is: a JPEG is decoded at the same scale as when it was indexed.
         return self.model.embed_images([image])
-
-    def _features(self, spec: FeatureInput, image: Any) -> Any:
-        """A name or arrays for an image, where the model reads precomputed features."""
-        name = self.feature_name(image)
-        if name is not None:
-            return name
-        if isinstance(image, str | Path) and Path(image).suffix in (".npy", ".npz"):
-            return spec.of_file(Path(image).expanduser())
-        got = str(image) if isinstance(image, str | Path) else f"a value of type {type(image).__name__}"
-        file = "a file of features (there is none)" if spec.file is None else str(spec.file.path)
-        raise RequirementError(
-            f"this model reads precomputed image features, not images: it needs an image that {file} names, or an "
-            f".npy or .npz with the features of one image; it got {got}; compute them as in training, or search with "
-            "text"
-        )
 
     def _require_text_input(self, texts: Sequence[str]) -> None:
         spec = self.model.text.input_spec
@@ -271,7 +268,7 @@ class Index:
         """One part of a query as vectors; an item by its id, as an image where both sides have that id."""
         if kind != "item":
             embedded = self.embed_text(value) if kind == "text" else self.embed_image(value)
-            return Part(weight, _array(embedded)[0], "texts" if kind == "text" else "images")
+            return Part(weight, embedded.vectors[0].float().numpy(), "texts" if kind == "text" else "images")
         sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
         for side in sides:
             key = view.keys_of(side, [name]).get(name)
@@ -299,21 +296,11 @@ class Index:
         explained = [[] for _ in missing] if why is None else why
         rows = zip(view.items(side, result.keys), result.scores.tolist(), chances, explained, spread, strict=True)
         hits = [
-            Hit(
-                item.id,
-                score,
-                None if item.path is None else str(root / item.path),
-                item.captions,
-                item.metadata,
-                probability,
-                own_reasons,
-                uncertainty,
-            )
-            for item, score, probability, own_reasons, uncertainty in rows
+            Hit(item.id, score, item.path and str(root / item.path), item.captions, item.metadata, *estimates)
+            for item, score, *estimates in rows
         ]
-        if judgement is None:
-            return Answer(hits, target=side)
-        return Answer(hits, target=side, fit=judgement.fit, stale=judgement.stale)
+        fit, stale = (None, None) if judgement is None else (judgement.fit, judgement.stale)
+        return Answer(hits, target=side, fit=fit, stale=stale)
 
     def _annotated(self, answer: Answer, query: Query) -> Answer:
         """The answer with what is known of the query's text, and the query as plain data, without defaults."""
@@ -334,8 +321,3 @@ class Index:
             notes=() if note is None else (note,),
             request={"query": about, "where": where, "index": str(self.store.path)},
         )
-
-
-def _array(embedded: Embeddings) -> NDArray[np.float32]:
-    vectors: NDArray[np.float32] = embedded.vectors.float().numpy()
-    return vectors

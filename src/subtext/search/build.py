@@ -193,7 +193,14 @@ def _entries(
 
     Raises DataError when an image's file, or an item's features, cannot be read.
     """
-    digests = _feature_digests(input_spec, items) if isinstance(input_spec, FeatureInput) else None
+    digests = None
+    if isinstance(input_spec, FeatureInput):
+        hashes = [hashlib.blake2b(digest_size=16) for _ in items.ids]
+        arrays = input_spec.of_rows(input_spec.rows(items.ids, items.values)).values() if hashes else ()
+        for array in arrays:
+            for digest, features in zip(hashes, array, strict=True):
+                digest.update(np.ascontiguousarray(features).tobytes())
+        digests = [digest.digest() for digest in hashes]
     data_root, index_root = data_root.resolve(), index_root.resolve()
     entries = []
     for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
@@ -215,16 +222,6 @@ def _entries(
         metadata = {"split": str(items.splits[row]), **metadata}
         entries.append(Entry(name, content, path=path, text=text, metadata=metadata, stamp=stamp))
     return entries
-
-
-def _feature_digests(input_spec: FeatureInput, items: Items) -> list[bytes]:
-    """The digest of each item's features."""
-    digests = [hashlib.blake2b(digest_size=16) for _ in items.ids]
-    if digests:
-        for array in input_spec.of_rows(input_spec.rows(items.ids, items.values)).values():
-            for digest, row in zip(digests, array, strict=True):
-                digest.update(np.ascontiguousarray(row).tobytes())
-    return [digest.digest() for digest in digests]
 
 
 def _file_digest(file: Path, path: str, stored: Row | None) -> tuple[bytes, str]:

@@ -211,10 +211,9 @@ class Confidence:
         if not results or any(len(result.keys) < min(BEST, self.view.counts[side]) for result in results):
             results = self.view.nearest(side, queries, top=BEST)
         sample, stale = self.background(side), self.stale
+        rows = zip(results, sample.scores(queries), self.background(modality).scores(queries), strict=True)
         judgements = []
-        for result, scores, same_side in zip(
-            results, sample.scores(queries), self.background(modality).scores(queries), strict=True
-        ):
+        for result, scores, same_side in rows:
             evidence = Evidence.collect(result.keys[:BEST], result.scores[:BEST], sample, scores, same_side)
             fit = Fit(evidence.percentile(way), way.refused)
             judgements.append(Judgement(way, evidence.level(way.temperature), fit, stale))
@@ -337,7 +336,16 @@ def _fit_way(observed: Observations) -> Way:
     """The calibration of one side, fitted on one half of the queries and measured on the other."""
     rows = np.flatnonzero(observed.fitted)
     evidence = [observed.evidence[row] for row in rows]
-    temperature = _fit_temperature(evidence, [observed.truth[row] for row in rows])
+    truth = [observed.truth[row] for row in rows]
+    # The temperature that makes the true matches likeliest: mean log of sum_true exp(s / t) / sum exp(s / t).
+    likelihoods = [
+        np.mean([
+            np.logaddexp.reduce(scores / temperature) - query.level(temperature)
+            for scores, query in zip(truth, evidence, strict=True)
+        ])
+        for temperature in TEMPERATURES
+    ]  # fmt: skip
+    temperature = float(TEMPERATURES[int(np.argmax(likelihoods))])
     signs = [query.signs(temperature) for query in evidence]
     steps = np.linspace(0, 1, 101)
     sign_quantiles = {name: np.quantile([values[name] for values in signs], steps).tolist() for name in signs[0]}
@@ -390,18 +398,6 @@ def fit_isotonic(values: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple
     return curve.X_thresholds_.tolist(), np.clip(curve.y_thresholds_, least, 1 - least).tolist()
 
 
-def _fit_temperature(evidence: Sequence[Evidence], truth: Sequence[NDArray[np.float64]]) -> float:
-    """The temperature that makes the true matches likeliest: mean log of sum_true exp(s / t) / sum exp(s / t)."""
-    likelihoods = [
-        np.mean([
-            np.logaddexp.reduce(scores / temperature) - query.level(temperature)
-            for scores, query in zip(truth, evidence, strict=True)
-        ])
-        for temperature in TEMPERATURES
-    ]  # fmt: skip
-    return float(TEMPERATURES[int(np.argmax(likelihoods))])
-
-
 def _measured(observed: Observations, way: Way) -> Way:
     """The calibration with its figures, on the queries that it was not fitted on."""
     rows = np.flatnonzero(~observed.fitted)
@@ -421,11 +417,7 @@ def _measured(observed: Observations, way: Way) -> Way:
         "brier_of_the_share": float(truth.mean() * (1 - truth.mean())),
         "refused": float(np.mean([query.percentile(way) < way.refused for query in evidence])),
     }
-    plot = {
-        "predicted": bins.predicted.tolist(),
-        "came_true": bins.came_true.tolist(),
-        "counts": bins.counts.astype(float).tolist(),
-    }
+    plot = {name: getattr(bins, name).astype(float).tolist() for name in ("predicted", "came_true", "counts")}
     return replace(way, measured=figures, bins=plot)
 
 

@@ -32,15 +32,7 @@ from subtext.search.stores.item import Side, opposite
 from subtext.search.stores.store import View
 from subtext.search.stores.traces import trace_name
 from subtext.server import schemas
-from subtext.server.images import (
-    FORMATS,
-    MEDIA_TYPE,
-    SIZES,
-    Upload,
-    add_uploads,
-    changing,
-    require_image,
-)
+from subtext.server.images import FORMATS, MEDIA_TYPE, SIZES, Upload, add_uploads, changing, require_image
 from subtext.server.security import ERROR_HANDLERS, Guard, Refusal, etag_response, log_facts
 from subtext.server.serve import Settings
 from subtext.server.state import Library, ServerState, state_of
@@ -156,11 +148,9 @@ def _search(request: Request, library: Library, form: Any, image: bytes | None =
 @searching.get("/similar")
 def similar(request: Request, server: Reading, form: Annotated[schemas.Similar, QueryParameters()]) -> schemas.Results:
     """The images, or texts, nearest to an item of the library, without the item itself."""
-    library = server.library(form.index)
+    library, where = server.library(form.index), schemas.parse_conditions(form.where)
     _vectors(library.index, form.side, form.id)
-    query = Query(
-        like=((form.side, form.id),), top=form.top, target=form.target, where=schemas.parse_conditions(form.where)
-    )
+    query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=where)
     log_facts(request, {"index": library.name, "item": form.id})
     return _results(library, form.target, library.batcher.answer(query))
 
@@ -368,12 +358,8 @@ def delete_items(request: Request, server: Writing, deletion: schemas.Deletion) 
     deleted = sum(counts.values())
     server.metrics.event("items_deleted", deleted)
     log_facts(request, {"index": library.name, "deleted": deleted})
-    return schemas.Changed(
-        index=library.name,
-        pictures=counts["images"],
-        texts=counts["texts"],
-        note="deleted items disappear from results immediately; `subtext index compact` removes their vectors",
-    )
+    note = "deleted items disappear from results immediately; `subtext index compact` removes their vectors"
+    return schemas.Changed(index=library.name, pictures=counts["images"], texts=counts["texts"], note=note)
 
 
 @about.get("/healthz")
@@ -436,8 +422,21 @@ def build(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.server = state
-    for router in (*ROUTERS, _page_router()):
+    for router in ROUTERS:
         app.include_router(router)
+    # The files of the page are read once; no other file can be named.
+    files = {file.name: file.read_bytes() for file in sorted(PAGE.iterdir()) if file.suffix in PAGE_TYPES}
+
+    @app.get("/", include_in_schema=False)
+    def start(request: Request) -> Response:
+        return etag_response(request, files["index.html"], PAGE_TYPES[".html"])
+
+    @app.get("/page/{name}", include_in_schema=False)
+    def page_file(request: Request, name: str) -> Response:
+        if name not in files:
+            raise Refusal(HTTPStatus.NOT_FOUND, "the page has no such file")
+        return etag_response(request, files[name], PAGE_TYPES[Path(name).suffix])
+
     app.add_middleware(Guard, state=state)
     return app
 
@@ -445,21 +444,3 @@ def build(settings: Settings) -> FastAPI:
 def from_environment() -> FastAPI:
     """The application by the settings that the first process of a server left in the environment."""
     return build(TypeAdapter(Settings).validate_json(os.environ[SETTINGS]))
-
-
-def _page_router() -> APIRouter:
-    """The files of the page, read once; no other file can be named."""
-    router = APIRouter(include_in_schema=False)
-    files = {file.name: file.read_bytes() for file in sorted(PAGE.iterdir()) if file.suffix in PAGE_TYPES}
-
-    @router.get("/")
-    def start(request: Request) -> Response:
-        return etag_response(request, files["index.html"], PAGE_TYPES[".html"])
-
-    @router.get("/page/{name}")
-    def page_file(request: Request, name: str) -> Response:
-        if name not in files:
-            raise Refusal(HTTPStatus.NOT_FOUND, "the page has no such file")
-        return etag_response(request, files[name], PAGE_TYPES[Path(name).suffix])
-
-    return router

@@ -113,15 +113,10 @@ def validation_error(request: Request, error: RequestValidationError) -> JSONRes
     return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(parts))
 
 
-def http_error(request: Request, error: HTTPException) -> JSONResponse:
-    """The answer for an unknown path or method."""
-    return error_response(error.status_code, str(error.detail), error.headers)
-
-
 ERROR_HANDLERS: dict[int | type[Exception], Any] = {
     SubtextError: library_error,
     RequestValidationError: validation_error,
-    HTTPException: http_error,
+    HTTPException: lambda _, error: error_response(error.status_code, str(error.detail), error.headers),
 }
 
 
