@@ -30,7 +30,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.text import Vocabulary, WordInput
 from subtext.models.encoders.precomputed import Precomputed
-from subtext.models.encoders.words import GruShape, Recurrent
+from subtext.models.encoders.words import Recurrent
 from subtext.models.heads.mean import Mean
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
@@ -66,8 +66,7 @@ def setup(pairs: Dataset, file: FeatureFile) -> Setup:
     torch.manual_seed(0)
     words = Vocabulary.build([str(text) for text in pairs.texts.values])
     image = Branch(FeatureInput("image", file), Precomputed(FEATURES, None), Mean(FEATURES, WIDTH))
-    shape = GruShape(width=WIDTH, word_width=WORD_WIDTH)
-    text = Branch(WordInput(words), Recurrent(len(words.tokens), shape), Mean(WIDTH, WIDTH, project=False))
+    text = Branch(WordInput(words), Recurrent(len(words.tokens), WIDTH, WORD_WIDTH), Mean(WIDTH, WIDTH, project=False))
     both = {name: Term(InfoNCE(), name, weight=0.5) for name in ("image_to_text", "text_to_image")}
     return Setup(Model(image, text, Cosine(temperature=TEMPERATURE)), Objective(both), PLAN)
 

@@ -19,7 +19,7 @@ from subtext.data.inputs import Batch, Draw, Tensors
 from subtext.data.pixels import PixelInput
 from subtext.data.text import Vocabulary, WordInput
 from subtext.models.checkpoint import Record
-from subtext.models.encoders.words import GruShape, Recurrent
+from subtext.models.encoders.words import Recurrent
 from subtext.models.heads.gpo import Gpo
 from subtext.models.heads.mean import Mean
 from subtext.models.model import Branch, Model
@@ -129,9 +129,7 @@ def setup(
     torch.manual_seed(0)
     words = Vocabulary.build(WORDS)
     image = Branch(Traits(noise), Body(dropout=dropout), Mean(16, 8, dropout=dropout))
-    text = Branch(
-        WordInput(words, max_tokens=8), Recurrent(len(words.tokens), GruShape(width=8, word_width=6)), Mean(8, 8)
-    )
+    text = Branch(WordInput(words, max_tokens=8), Recurrent(len(words.tokens), width=8, word_width=6), Mean(8, 8))
     objective = Objective(
         {
             "image": Term(InfoNCE(), "image_to_text"),

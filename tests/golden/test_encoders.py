@@ -22,7 +22,7 @@ from subtext.models.encoders.dual import Dual, OpenClip
 from subtext.models.encoders.language import Language
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.vision import TimmVision, Vision
-from subtext.models.encoders.words import Bag, GruShape, Recurrent
+from subtext.models.encoders.words import Bag, Recurrent
 from subtext.recipes.build import build
 
 
@@ -42,7 +42,7 @@ class TestRecurrent:
     @pytest.mark.parametrize("both", [True, False])
     @pytest.mark.parametrize("gru_layers", [1, 2])
     def test_equals_a_loop_over_cells(self, both: bool, gru_layers: int) -> None:
-        encoder = Recurrent(20, GruShape(6, 5, gru_layers, both)).double().eval()
+        encoder = Recurrent(20, 6, 5, gru_layers, both).double().eval()
         inputs = texts((4, 1, 3))
         found = encoder(inputs)
         assert found.parts is not None and found.pooled is not None and found.mask is not None
@@ -55,7 +55,7 @@ class TestRecurrent:
         assert torch.equal(found.mask, inputs["mask"])
 
     def test_padding_and_neighbours_change_nothing_but_the_last_bit(self) -> None:
-        encoder = Recurrent(20, GruShape(8, 5)).eval()
+        encoder = Recurrent(20, 8, 5).eval()
         inputs = texts((5, 2, 7, 1), padding=3)
         among = encoder(inputs)
         assert among.pooled is not None
@@ -64,28 +64,27 @@ class TestRecurrent:
             torch.testing.assert_close(alone[0], among.pooled[row], atol=1e-6, rtol=0)
 
     def test_padding_alone_changes_no_bit(self) -> None:
-        encoder = Recurrent(20, GruShape(8, 5)).eval()
+        encoder = Recurrent(20, 8, 5).eval()
         inputs = texts((5, 2, 7, 1))
         padded = {name: torch.nn.functional.pad(value, (0, 6)) for name, value in inputs.items()}
         assert torch.equal(encoder(inputs).pooled, encoder(padded).pooled)
 
     def test_order_of_the_batch_follows(self) -> None:
-        encoder = Recurrent(20, GruShape(8, 5)).eval()
+        encoder = Recurrent(20, 8, 5).eval()
         inputs = texts((5, 2, 7, 1))
         order = torch.tensor([2, 0, 3, 1])
         turned = encoder({name: value[order] for name, value in inputs.items()}).pooled
         torch.testing.assert_close(turned, encoder(inputs).pooled[order], atol=1e-6, rtol=0)
 
     def test_words_as_parts_are_the_embeddings(self) -> None:
-        encoder = Recurrent(20, GruShape(8, 5), parts="words")
+        encoder = Recurrent(20, 8, 5, parts="words")
         inputs = texts((3, 2))
         assert torch.equal(encoder(inputs).parts, encoder.words(inputs["tokens"]))
         assert (encoder.parts_width, encoder.pooled_width) == (5, 8)
         assert encoder.words.weight.abs().max() <= 0.1 and not encoder.words.weight[0].any()
 
     def test_the_legacy_end_has_read_backwards_one_word_only(self) -> None:
-        shape = GruShape(8, 5)
-        fixed, legacy = Recurrent(20, shape).eval(), Recurrent(20, shape, legacy_last=True).eval()
+        fixed, legacy = Recurrent(20, 8, 5).eval(), Recurrent(20, 8, 5, legacy_last=True).eval()
         legacy.load_state_dict(fixed.state_dict())
         inputs = texts((4, 2))
         old, new = legacy(inputs).pooled, fixed(inputs).pooled
@@ -96,13 +95,13 @@ class TestRecurrent:
         assert not torch.allclose(old[0, 4:], new[0, 4:])
 
     def test_a_text_without_words_is_finite(self) -> None:
-        found = Recurrent(20, GruShape(8, 5))({"tokens": torch.zeros(2, 1, dtype=torch.long), "mask": NOTHING})
+        found = Recurrent(20, 8, 5)({"tokens": torch.zeros(2, 1, dtype=torch.long), "mask": NOTHING})
         assert torch.isfinite(found.pooled).all()
 
     def test_an_odd_width_is_refused(self) -> None:
         with pytest.raises(RequirementError, match="even width; it got 7"):
-            GruShape(7)
-        assert GruShape(7, both_directions=False).width == 7
+            Recurrent(20, 7)
+        assert Recurrent(20, 7, both_directions=False).pooled_width == 7
 
 
 NOTHING = torch.zeros(2, 1, dtype=torch.bool)

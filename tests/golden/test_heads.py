@@ -41,22 +41,22 @@ def pie(views: int) -> Pie:
 
 
 def test_pie_net_gives_the_reference_attention_residuals_and_views() -> None:
-    found = pie(2).views(WHOLE, PARTS, MASK)
-    attention = [
+    views, residuals, attention = pie(2).views(WHOLE, PARTS, MASK)
+    reference_attention = [
         [[0.37156764, 0.25262550], [0.17349291, 0.54104493], [0.45493945, 0.20632957]],
         [[0.42568534, 0.57431466], [0.57431466, 0.42568534], [0, 0]],
     ]
-    residuals = [
+    reference_residuals = [
         [[0.78269591, 0.74713154, 0.54935741], [0.66044651, 0.72185949, 0.42839086]],
         [[0.68722063, 0.53708908, 0.65442064], [0.67102898, 0.46291092, 0.70296810]],
     ]
-    vectors = [
+    reference_vectors = [
         [[-0.14746501, 0.76921115, -0.62174615], [-0.29404294, 0.80668355, -0.51264061]],
         [[0.81492371, -0.45133112, -0.36359259], [0.72752796, -0.68474264, -0.04278533]],
     ]
-    torch.testing.assert_close(found.attention, torch.tensor(attention, dtype=F64), atol=1e-8, rtol=0)
-    torch.testing.assert_close(found.residuals, torch.tensor(residuals, dtype=F64), atol=1e-8, rtol=0)
-    torch.testing.assert_close(found.vectors, torch.tensor(vectors, dtype=F64), atol=1e-8, rtol=0)
+    torch.testing.assert_close(attention, torch.tensor(reference_attention, dtype=F64), atol=1e-8, rtol=0)
+    torch.testing.assert_close(residuals, torch.tensor(reference_residuals, dtype=F64), atol=1e-8, rtol=0)
+    torch.testing.assert_close(views, torch.tensor(reference_vectors, dtype=F64), atol=1e-8, rtol=0)
 
 
 def test_one_view_is_the_first_of_two() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from subtext.models.encoders.words import GruShape, Recurrent
+from subtext.models.encoders.words import Recurrent
 from subtext.ops.gru import packed_states
 
 LENGTHS = torch.tensor([5, 5, 3, 1, 4])
@@ -41,7 +41,7 @@ def test_gradients_are_those_of_small_steps() -> None:
 
 
 def test_training_and_evaluation_agree() -> None:
-    encoder = Recurrent(20, GruShape(8, 5))
+    encoder = Recurrent(20, 8, 5)
     tokens = torch.randint(4, 20, (4, 7))
     inputs = {"tokens": tokens, "mask": torch.arange(7) < torch.tensor([[7], [2], [5], [1]])}
     learning, resting = encoder.train()(inputs), encoder.eval()(inputs)

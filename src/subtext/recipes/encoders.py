@@ -16,7 +16,7 @@ from subtext.data.regions import BOX
 from subtext.data.text import OpenClipInput, SubwordInput, Vocabulary, WordInput
 from subtext.errors import RequirementError
 from subtext.models.encoders.precomputed import Precomputed
-from subtext.models.encoders.words import Bag, GruShape, Recurrent
+from subtext.models.encoders.words import Bag, Recurrent
 from subtext.models.model import Branch
 from subtext.recipes.options import InputOptions, PixelOptions, RegionInputOptions
 
@@ -141,7 +141,10 @@ def text_side(
         return Side(words, Bag(count, texts.word_dim or bag_width, dropout=both, parts=parts != "mean"))
     gru = Recurrent(
         count,
-        GruShape(width, texts.word_dim or 300, texts.gru_layers, texts.bidirectional),
+        width,
+        texts.word_dim or 300,
+        texts.gru_layers,
+        texts.bidirectional,
         parts="words" if parts == "words" else "states",
         word_dropout=texts.embedding_dropout,
         dropout=dropout,

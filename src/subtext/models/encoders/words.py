@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -52,40 +51,23 @@ class Bag(nn.Module):
         return Encoded(pooled=pooled) if self.parts_width is None else Encoded(words, mask, pooled)
 
 
-@dataclass(frozen=True)
-class GruShape:
-    """Sizes of a word embedding and the GRU above it.
-
-    width            of the states; in a bidirectional GRU half of it for each direction
-    word_width       of the embedding
-    layers           number of stacked GRUs
-    both_directions  whether the GRU is bidirectional
-    """
-
-    width: int = 1024
-    word_width: int = 300
-    layers: int = 1
-    both_directions: bool = True
-
-    def __post_init__(self) -> None:
-        if self.both_directions and self.width % 2:
-            raise RequirementError(f"a bidirectional GRU needs an even width; it got {self.width}; add one")
-
-
 class Recurrent(nn.Module):
     """A word embedding and a GRU, in one or both directions, as in VSE++ and PVSE.
 
     parts   (N P E): the states of every word, or the word embeddings, which PIE-Net attends to
     pooled  (N width): the state after the last word; of the backward half, the one after the first word
 
-    words          size of the vocabulary; token 0 is padding
-    shape          sizes of the embedding and the GRU
-    parts          what the parts are
-    word_dropout   share of the embeddings' numbers set to zero in training
-    dropout        the same for the states and the pooled vector
-    spread         initial embeddings are uniform in +- spread (0.1 in VSE++)
-    legacy_last    take both directions at the last word, where the backward half has read one word only. PVSE's
-                   published numbers were made so (card A1.5d)
+    words            size of the vocabulary; token 0 is padding
+    width            of the states; in a bidirectional GRU half of it for each direction
+    word_width       of the embedding
+    layers           number of stacked GRUs
+    both_directions  whether the GRU is bidirectional; then it needs an even width
+    parts            what the parts are
+    word_dropout     share of the embeddings' numbers set to zero in training
+    dropout          the same for the states and the pooled vector
+    spread           initial embeddings are uniform in +- spread (0.1 in VSE++)
+    legacy_last      take both directions at the last word, where the backward half has read one word only. PVSE's
+                     published numbers were made so (card A1.5d)
 
     Takes  tokens (N P) int64, mask (N P) bool, words first. A text without words counts as one padding token.
     Padding is never read: texts are packed, longest first, so that a longer text in the batch changes only the last
@@ -95,7 +77,10 @@ class Recurrent(nn.Module):
     def __init__(
         self,
         words: int,
-        shape: GruShape,
+        width: int = 1024,
+        word_width: int = 300,
+        layers: int = 1,
+        both_directions: bool = True,
         *,
         parts: Literal["states", "words"] = "states",
         word_dropout: float = 0.0,
@@ -104,20 +89,20 @@ class Recurrent(nn.Module):
         legacy_last: bool = False,
     ) -> None:
         super().__init__()
-        self.words = nn.Embedding(words, shape.word_width, padding_idx=0)
+        if both_directions and width % 2:
+            raise RequirementError(f"a bidirectional GRU needs an even width; it got {width}; add one")
+        self.words = nn.Embedding(words, word_width, padding_idx=0)
         nn.init.uniform_(self.words.weight, -spread, spread)
         with torch.no_grad():
             self.words.weight[0].zero_()
-        width_per_direction = shape.width // 2 if shape.both_directions else shape.width
-        self.rnn = nn.GRU(
-            shape.word_width, width_per_direction, shape.layers, batch_first=True, bidirectional=shape.both_directions
-        )
+        width_per_direction = width // 2 if both_directions else width
+        self.rnn = nn.GRU(word_width, width_per_direction, layers, batch_first=True, bidirectional=both_directions)
         self.word_dropout = nn.Dropout(word_dropout)
         self.dropout = nn.Dropout(dropout)
         self.gives = parts
         self.legacy_last = legacy_last
-        self.parts_width = shape.word_width if parts == "words" else shape.width
-        self.pooled_width = shape.width
+        self.parts_width = word_width if parts == "words" else width
+        self.pooled_width = width
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States or embeddings of words, and pooled vectors, of texts."""

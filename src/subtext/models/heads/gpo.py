@@ -180,36 +180,7 @@ class Gpo(nn.Module):
 
     def pooled(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n d"]:
         """The pooled vectors as they are, of no fixed length."""
-        return self.pool(self._lifted(parts, mask), mask)[0]
-
-    def pool(
-        self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
-    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n p"]]:
-        """Pooled vectors, and the weights of the places."""
-        items, longest = parts.shape[:2]
-        # In training on a CPU, ranks of many values are counted and not sorted.
-        if (
-            parts.requires_grad
-            and parts.device.type == "cpu"
-            and parts.dtype == torch.float32
-            and longest <= MOST_PARTS
-            and parts.numel() >= COUNTED_CELLS
-        ):
-            full_mask = torch.full((items,), longest) if mask is None else mask.sum(dim=1)
-            weights = self.places(full_mask, longest)
-            return ordered_sum(parts_first(parts, mask)[0], full_mask, weights), weights
-        if mask is None:
-            lengths = torch.full((items,), longest, device=parts.device)
-            ordered = parts.sort(dim=1, descending=True).values
-        else:
-            lengths = mask.sum(dim=1)
-            ordered = parts.masked_fill(~mask[:, :, None], -math.inf).sort(dim=1, descending=True).values
-            ordered = ordered.masked_fill(torch.isinf(ordered), 0)
-        weights = self.places(lengths, longest)
-        return torch.einsum("np,npd->nd", weights.to(parts.dtype), ordered), weights
-
-    def _lifted(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n p d"]:
-        """Parts in the joint space. Padding is zero, costs nothing and enters no batch statistics."""
+        # Padding is zero, costs nothing and enters no batch statistics.
         present = torch.ones(parts.shape[:2], dtype=torch.bool, device=parts.device) if mask is None else mask
         inside = parts[present]
         lifted = self.project(inside)
@@ -228,7 +199,25 @@ class Gpo(nn.Module):
             lifted = lifted + self.outer(torch.relu(normed)).to(lifted.dtype)
         padded = lifted.new_zeros(*parts.shape[:2], lifted.shape[1])
         padded[present] = lifted
-        return padded
+        return self.pool(padded, mask)[0]
+
+    def pool(
+        self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n p"]]:
+        """Pooled vectors, and the weights of the places."""
+        items, longest = parts.shape[:2]
+        lengths = torch.full((items,), longest, device=parts.device) if mask is None else mask.sum(dim=1)
+        weights = self.places(lengths, longest)
+        on_cpu = parts.device.type == "cpu" and parts.dtype == torch.float32 and longest <= MOST_PARTS
+        if parts.requires_grad and on_cpu and parts.numel() >= COUNTED_CELLS:
+            # In training on a CPU, ranks of many values are counted and not sorted.
+            return ordered_sum(parts_first(parts, mask)[0], lengths, weights), weights
+        if mask is None:
+            ordered = parts.sort(dim=1, descending=True).values
+        else:
+            ordered = parts.masked_fill(~mask[:, :, None], -math.inf).sort(dim=1, descending=True).values
+            ordered = ordered.masked_fill(torch.isinf(ordered), 0)
+        return torch.einsum("np,npd->nd", weights.to(parts.dtype), ordered), weights
 
 
 def _sinusoids(count: int, width: int) -> Float[Tensor, "p d"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -54,12 +54,9 @@ class Parts(nn.Module):
             raise RequirementError(
                 "a parts head with vector='pooled' needs an encoder with a pooled vector; it has none"
             )
-        self.halves = halves
-        self.normalise = normalise
+        self.halves, self.normalise = halves, normalise
         self.project = linear(width_of_part, width) if project else nn.Identity()
-        self.pooled: nn.Linear | None = None
-        if vector == "pooled" and pooled_width is not None:
-            self.pooled = linear(pooled_width, width)
+        self.pooled = linear(pooled_width, width) if vector == "pooled" and pooled_width is not None else None
         self.inputs = ("parts", "pooled") if self.pooled is not None else ("parts",)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
@@ -171,14 +168,6 @@ class Attended(nn.Module):
         return Embeddings(vectors=vectors[:, None], ids=ids, parts=parts, mask=mask)
 
 
-class Views(NamedTuple):
-    """Vectors and residuals (N K D), attention (N P K)."""
-
-    vectors: Float[Tensor, "n k d"]
-    residuals: Float[Tensor, "n k d"]
-    attention: Float[Tensor, "n p k"]
-
-
 class Pie(nn.Module):
     """PIE-Net head (Song and Soleymani 2019, section 3.2): K diverse vectors of an item with several meanings.
 
@@ -238,16 +227,15 @@ class Pie(nn.Module):
             base = masked_mean(torch.relu(unit(self.project(encoded.parts))), encoded.mask)
         else:
             base = self.project(pooled)
-        views = self.views(self.dropout(base), encoded.parts, encoded.mask)
-        return Embeddings(vectors=views.vectors, ids=ids, residuals=views.residuals)
+        vectors, residuals, _ = self.views(self.dropout(base), encoded.parts, encoded.mask)
+        return Embeddings(vectors=vectors, ids=ids, residuals=residuals)
 
     def views(
         self, base: Float[Tensor, "n d"], parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None
-    ) -> Views:
-        """The views of a global vector in the joint space."""
-        logits = self.outer(torch.tanh(self.inner(parts)))
-        logits = logits.transpose(1, 2)
+    ) -> tuple[Float[Tensor, "n k d"], Float[Tensor, "n k d"], Float[Tensor, "n p k"]]:
+        """The views of a global vector in the joint space, their residuals, and the attention to parts."""
+        logits = self.outer(torch.tanh(self.inner(parts))).transpose(1, 2)
         shown = None if mask is None else mask[:, None, :].expand_as(logits)
         attention = masked_softmax(logits, shown).transpose(1, 2)
         residuals = self.dropout(torch.sigmoid(self.lift(attention.transpose(1, 2) @ parts)))
-        return Views(unit(self.norm(base[:, None] + residuals)), residuals, attention)
+        return unit(self.norm(base[:, None] + residuals)), residuals, attention
