@@ -186,7 +186,14 @@ def check_dataset(
         return CheckReport(path=str(path), problems=problems, reasons=dict.fromkeys(_USES, "no pair is usable"))
     text_facts, text_problems = _text_facts(dataset.texts)
     texts = _copies(dataset.texts.values)
-    image_copies = _equal_images(dataset) if features is None else []
+    values = dataset.images.values if features is None else []
+    sizes = [None if value is None else stored_size(value, dataset.root) for value in values]
+    hashes: list[bytes | None] = [None] * len(values)
+    for row in chain.from_iterable(_copies(sizes)):
+        # A file may have been deleted since it was listed.
+        with suppress(DataError):
+            hashes[row] = hashlib.blake2b(read_bytes(values[row] or "", dataset.root), digest_size=16).digest()
+    image_copies = _copies(hashes)
     covered = [_coverage(features, dataset.images, "image")] if features is not None else []
     covered += [_coverage(text_features, dataset.texts, "text")] if text_features is not None else []
     fatal = sum(problem.fatal for problem in dataset.problems)
@@ -321,18 +328,6 @@ def _copies(values: Sequence[Hashable]) -> list[list[int]]:
         if value is not None:
             rows[value].append(row)
     return [copies for copies in rows.values() if len(copies) > 1]
-
-
-def _equal_images(dataset: Dataset) -> list[list[int]]:
-    """Images with the same bytes; only those of equal size are hashed."""
-    values = dataset.images.values
-    sizes = [None if value is None else stored_size(value, dataset.root) for value in values]
-    hashes: list[bytes | None] = [None] * len(values)
-    for row in chain.from_iterable(_copies(sizes)):
-        # A file may have been deleted since it was listed.
-        with suppress(DataError):
-            hashes[row] = hashlib.blake2b(read_bytes(values[row] or "", dataset.root), digest_size=16).digest()
-    return _copies(hashes)
 
 
 def _leaks(noun: str, items: Items, copies: list[list[int]]) -> list[str]:

@@ -138,8 +138,9 @@ def kinds_of_pairs(
     vectors = images.vectors.float().numpy(), texts.vectors.float().numpy()
     constructed = [chance] if graph is None else [chance, near_links(graph, pairs, seed=seed)]
     kinds = kinds_of(alignment, *(aligned(candidates, pairs, *vectors, links)[1] for links in constructed))
-    columns |= {name: getattr(kinds, name).tolist() for name in KINDS}
-    return columns | {"kind": list(kinds.likeliest)}, kinds
+    probabilities = [getattr(kinds, name) for name in KINDS]
+    columns |= {name: column.tolist() for name, column in zip(KINDS, probabilities, strict=True)}
+    return columns | {"kind": [KINDS[row] for row in np.stack(probabilities).argmax(axis=0)]}, kinds
 
 
 def left_out(judgement: Judged, drop: Sequence[Reason], *, least: float = 0.5) -> list[list[str]]:

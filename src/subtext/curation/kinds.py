@@ -179,11 +179,6 @@ class Kinds:
     mismatched: Float[np.ndarray, "l"]
     shares: dict[str, float]
 
-    @property
-    def likeliest(self) -> list[Kind]:
-        """(L) the kind of the highest probability."""
-        return [KINDS[row] for row in np.stack([self.literal, self.loose, self.mismatched]).argmax(axis=0)]
-
 
 def kinds_of(
     observed: Float[np.ndarray, "l"],

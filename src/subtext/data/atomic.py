@@ -63,11 +63,7 @@ def write_text(path: Path, text: str, *, errors: Literal["strict", "surrogateesc
     errors  "surrogateescape" restores the bytes of names that were no UTF-8
     """
     content = text.encode("utf-8", errors)
-
-    def fill(target: Path) -> None:
-        target.write_bytes(content)
-
-    write_file(path, fill)
+    write_file(path, lambda target: target.write_bytes(content))
 
 
 def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = True) -> None:

@@ -38,8 +38,6 @@ def item_batch(items: Items, rows: NDArray[np.int64], root: Path) -> Batch:
 
 def item_blocks(items: Items, root: Path, *, batch_size: int) -> Iterator[Batch]:
     """All items in their own order, `batch_size` at a time; the last block may be smaller."""
-    if batch_size < 1:
-        raise DataError(f"reading items in blocks needs a block of at least 1; it got {batch_size}")
     for start in range(0, len(items), batch_size):
         rows = np.arange(start, min(start + batch_size, len(items)), dtype=np.int64)
         yield item_batch(items, rows, root)

@@ -3,10 +3,6 @@
 An image and a text belong together when they share a group: the truth is a group id, never a position. `links` are the
 pairs that the rows of the file name, which training samples from; the truth of evaluation is the full group, or graded
 judgements where the data set has them.
-
-What a data set is, as one short word: caches and runs name the data that they were made from by it.
-
-Rows as a table of pandas.
 """
 
 from __future__ import annotations
@@ -29,10 +25,6 @@ if TYPE_CHECKING:
     import pandas
 
     from subtext.data.feature_file import FeatureFile
-
-
-_SAMPLE = 6
-"""Pairs that a notebook shows."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,7 +153,7 @@ class Dataset:
         from subtext.data.image_files import thumbnail
 
         cells = []
-        for image, text in self.links[np.unique(np.linspace(0, len(self) - 1, min(_SAMPLE, len(self))).astype(int))]:
+        for image, text in self.links[np.unique(np.linspace(0, len(self) - 1, min(6, len(self))).astype(int))]:
             source = thumbnail(self.images.values[image], self.root) if self.images.values[image] is not None else None
             name = escape(self.images.ids[image])
             shown = f'<img src="{source}" alt="{name}" style="max-height:120px">' if source else name
@@ -188,10 +180,7 @@ class Dataset:
         """
         if name == "all":
             return self
-        chosen = self.subset(
-            np.flatnonzero(self.images.splits == name).astype(np.int64),
-            np.flatnonzero(self.texts.splits == name).astype(np.int64),
-        )
+        chosen = self.subset(*(np.flatnonzero(items.splits == name) for items in (self.images, self.texts)))
         if not len(chosen.links):
             splits = ", ".join(f"{split} ({count})" for split, count in self.counts().items())
             raise DataError(
@@ -245,8 +234,7 @@ def fingerprint(pairs: Dataset) -> str:
         digest.update(items.groups.astype("<i8").tobytes())
     add("words", ["" if value is None else str(value) for value in pairs.texts.values])
     digest.update(pairs.links.astype("<i8").tobytes())
-    if pairs.judgements is not None:
-        graded = pairs.judgements
+    if (graded := pairs.judgements) is not None:
         for column, kind in ((graded.texts, "<i8"), (graded.images, "<i8"), (graded.scores, "<f4")):
             digest.update(column.astype(kind).tobytes())
     return digest.hexdigest()

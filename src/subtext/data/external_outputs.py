@@ -69,10 +69,7 @@ class Output:
                 )
 
     def rows(self, items: Items, *, axis: int = 0) -> NDArray[np.int64]:
-        """(N) the index of each item on that axis: by its id, else by its path or text, else by the path's file name.
-
-        Raises DataError that counts the items without an entry, and names the first three.
-        """
+        """(N) the index of each item on that axis, as in `rows_by_name`. Raises DataError where items have none."""
         row_of = {name: row for row, name in enumerate(self.names[axis])}
         return rows_by_name(row_of, items.ids, items.values, self.path)
 

@@ -116,10 +116,7 @@ class FeatureFile:
         return {name: source for name, source in sources.items() if source is not None}
 
     def rows(self, ids: Sequence[str], values: Sequence[Any] | None = None) -> NDArray[np.int64]:
-        """(N) the row of each item: by its id, else by its value (a path or a text), else by the path's file name.
-
-        Raises DataError that counts the items which have no row, and names the first three.
-        """
+        """(N) the row of each item, as in `rows_by_name`. Raises DataError where items have none."""
         return rows_by_name(self._row_of, ids, values, self.path)
 
     def name_of(self, *names: str) -> str | None:

@@ -150,11 +150,13 @@ class FeatureInput:
         """
         if not path.is_file():
             raise DataError(f"{self._needs}; {path} is not there")
-        loaded = open_npz(path, tuple(self._widths)) if path.suffix == ".npz" else open_npy(path)
+        named = path.suffix == ".npz"
+        arrays = open_npz(path, tuple(self._widths)) if named else {next(iter(self._widths), "pooled"): open_npy(path)}
+        for name, array in arrays.items():
+            # Some files have an axis of items, with one item on it.
+            arrays[name] = array[0] if array.ndim == _AXES[name] + 1 and len(array) == 1 else array
         try:
-            if isinstance(loaded, np.ndarray):
-                return dict(self._parts(_without_item_axis(loaded, next(iter(self._widths), "pooled"))))
-            return dict(self._parts({name: _without_item_axis(array, name) for name, array in loaded.items()}))
+            return dict(self._parts(arrays if named else next(iter(arrays.values()))))
         except DataError as error:
             raise DataError(f"{path} needs the features of one item; {error}") from error
 
@@ -236,11 +238,6 @@ class FeatureInput:
         form = _described(arrays) if len(arrays) > 1 else next(iter(arrays.values()), "an array")
         form += f" whose last {BOX} numbers of a region are its box, in shares of the image," * self.boxes
         return f"this model reads {self.modality} features: it needs {form} for each item, or its name in a file"
-
-
-def _without_item_axis(array: NDArray[Any], part: str) -> NDArray[Any]:
-    """The item of a file with an axis of items and one item on it; else the array as it is."""
-    return array[0] if array.ndim == _AXES[part] + 1 and len(array) == 1 else array
 
 
 def _described(value: object) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from subtext.errors import DataError
@@ -41,14 +40,11 @@ def read_bytes(source: str | Path | bytes, root: Path) -> bytes:
 
     Raises DataError when there is no such file, or it is empty.
     """
-    data = source if isinstance(source, bytes) else _file_bytes(str(source), root)
-    if not data:
-        name = "of 0 bytes" if isinstance(source, bytes) else source
-        raise DataError(f"image {name} is empty (0 bytes); remove it or download it again")
-    return data
-
-
-def _file_bytes(source: str, root: Path) -> bytes:
+    if isinstance(source, bytes):
+        if not source:
+            raise DataError("image of 0 bytes is empty (0 bytes); remove it or download it again")
+        return source
+    source = str(source)
     try:
         path, offset, size = _located(source, root)
         if path.is_dir():
@@ -68,6 +64,8 @@ def _file_bytes(source: str, root: Path) -> bytes:
         raise DataError(f"image {source!r} cannot be read: {error}") from error
     if size is not None and len(data) < size:
         raise DataError(f"image {source} is cut off: {len(data)} bytes of it are left")
+    if not data:
+        raise DataError(f"image {source} is empty (0 bytes); remove it or download it again")
     return data
 
 
@@ -117,7 +115,11 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
     Raises DataError with the reason when the file is missing, empty, cut off, no image, or has more than MAX_PIXELS.
     """
     if isinstance(source, np.ndarray):
-        return _from_array(source)
+        fits = source.ndim == 2 or (source.ndim == 3 and source.shape[2] in (1, 3, 4))
+        if not fits or source.dtype != np.uint8 or 0 in source.shape:
+            needs = "an image given as an array needs uint8 (height, width, 3)"
+            raise DataError(f"{needs}; it got {source.dtype} of shape {source.shape}")
+        return _rgb(Image.fromarray(source[:, :, 0] if source.ndim == 3 and source.shape[2] == 1 else source))
     name = f"{len(source)} bytes" if isinstance(source, bytes) else str(source)
     try:
         if isinstance(source, Image.Image):
@@ -168,15 +170,6 @@ def difference_hash(image: Image.Image) -> int:
     small = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
     bits = (small[:, 1:] > small[:, :-1]).ravel()
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
-
-
-def _from_array(array: NDArray[Any]) -> Image.Image:
-    fits = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in (1, 3, 4))
-    if not fits or array.dtype != np.uint8 or 0 in array.shape:
-        raise DataError(
-            f"an image given as an array needs uint8 (height, width, 3); it got {array.dtype} of shape {array.shape}"
-        )
-    return _rgb(Image.fromarray(array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array))
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -83,8 +83,15 @@ def plant(
     source = np.arange(len(dataset.texts), dtype=np.int64)
     kinds = np.full(len(dataset.texts), "", dtype="<U9")
     distances = np.full(len(dataset.texts), np.nan)
+    image_counts = np.bincount(dataset.links[:, 1], minlength=len(dataset.texts))
+    changeable = (image_counts == 1) & [isinstance(value, str) for value in dataset.texts.values]
     for split in splits:
-        rows = _corruptible(dataset, split)
+        rows = np.flatnonzero((dataset.texts.splits == split) & changeable)
+        if not len(rows):
+            raise DataError(
+                f"corrupting the split '{split}' needs texts with words, of one image each; it has none; name another"
+            )
+        rows = rows[np.argsort(dataset.texts.keys[rows], kind="stable")]
         swapped, mismatched = (round(rates.get(kind, 0) * len(rows)) for kind in ("neighbour", "mismatch"))
         if swapped:
             if neighbours is None:
@@ -103,19 +110,6 @@ def plant(
         metadata["language"] = [metadata["language"][row] for row in source]
     texts = replace(dataset.texts, values=[dataset.texts.values[row] for row in source], metadata=metadata)
     return Planted(replace(dataset, texts=texts), source, kinds, distances)
-
-
-def _corruptible(dataset: Dataset, split: str) -> NDArray[np.int64]:
-    """The texts of a split that have words and one image, in the order of their keys."""
-    image_counts = np.bincount(dataset.links[:, 1], minlength=len(dataset.texts))
-    words = np.array([isinstance(value, str) for value in dataset.texts.values], dtype=bool)
-    rows = np.flatnonzero((dataset.texts.splits == split) & (image_counts == 1) & words)
-    if not len(rows):
-        raise DataError(
-            f"corrupting the split '{split}' needs texts with words, of one image each; it has none; name another"
-        )
-    ordered: NDArray[np.int64] = rows[np.argsort(dataset.texts.keys[rows], kind="stable")]
-    return ordered
 
 
 def _random_order(dataset: Dataset, rows: NDArray[np.int64], seed: int, purpose: str) -> NDArray[np.int64]:

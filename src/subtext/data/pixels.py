@@ -16,8 +16,6 @@ from subtext.data.inputs import Batch, Draw, Tensors, read_settings, settings_ha
 from subtext.errors import DataError
 from subtext.ops import draw as draws
 
-__all__ = ["PixelInput", "open_image"]
-
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's red, green and blue in [0, 1]."""
 

@@ -137,7 +137,17 @@ def near_copies(
     """
     if not 0 < threshold <= 1:
         raise DataError(f"copies need a threshold above 0 and at most 1; got {threshold}")
-    empty, index = _sketches(threshold, permutations)
+    try:
+        from datasketch import MinHash, MinHashLSH
+    except ImportError as error:
+        raise RequirementError(
+            "finding copies needs datasketch, which is not installed; pip install 'subtext[dedup]'"
+        ) from error
+    # The most rows per band that miss no more than `_MISSED`.
+    fit = (rows for rows in range(permutations, 1, -1) if (1 - threshold**rows) ** (permutations // rows) <= _MISSED)
+    rows = next(fit, 1)
+    index: Any = MinHashLSH(num_perm=permutations, params=(permutations // rows, rows))
+    empty: Any = MinHash(num_perm=permutations, seed=1)
     values = [text for text in pairs.texts.values if isinstance(text, str)]
     if len(values) < len(pairs.texts):
         name = next(name for name, text in zip(pairs.texts.ids, pairs.texts.values, strict=True) if text is None)
@@ -160,20 +170,6 @@ def near_copies(
         if progress is not None:
             progress(done)
     return Copies(copy_of, overlap)
-
-
-def _sketches(threshold: float, permutations: int) -> tuple[Any, Any]:
-    """An empty MinHash and an empty index, with the most rows per band that miss no more than `_MISSED`."""
-    try:
-        from datasketch import MinHash, MinHashLSH
-    except ImportError as problem:
-        raise RequirementError(
-            "finding copies needs datasketch, which is not installed; pip install 'subtext[dedup]'"
-        ) from problem
-    fit = (rows for rows in range(permutations, 1, -1) if (1 - threshold**rows) ** (permutations // rows) <= _MISSED)
-    rows = next(fit, 1)
-    index = MinHashLSH(num_perm=permutations, params=(permutations // rows, rows))
-    return MinHash(num_perm=permutations, seed=1), index
 
 
 def _shingles(text: str, size: int) -> set[str]:

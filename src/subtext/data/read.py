@@ -342,18 +342,24 @@ def _check_images(
 
     Where no file exists the folder is wrong, which is one problem and not one per row.
     """
-    dataset = _respelled(dataset)
-    images, root = dataset.images, dataset.root
+    root, values = dataset.root, list(dataset.images.values)
+    # Paths as the disk spells them: an accent is one character or two, and some archivers convert between them.
+    for row, value in enumerate(values):
+        if isinstance(value, str) and not value.isascii() and not image_exists(value, root):
+            forms = (unicodedata.normalize(form, value) for form in ("NFC", "NFD"))
+            values[row] = next((form for form in forms if image_exists(form, root)), value)
+    images = replace(dataset.images, values=values)
+    dataset = replace(dataset, images=images)
     missing = _missing(dataset)
     if len(missing) == len(images) > 1:
-        first = (root / str(images.values[0])).absolute()
+        first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
         return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [Problem("images", message)]
     reasons = {
         row: f"image '{path}' is not in {root}; name the folder of the images (--images)"
         for row, path in missing.items()
     }
-    pathless = [row for row, value in enumerate(images.values) if value is None]
+    pathless = [row for row, value in enumerate(values) if value is None]
     if len(pathless) < len(images):
         # Where no image has a file, all are known by features.
         reasons |= {
@@ -368,10 +374,10 @@ def _check_images(
     problems = []
     for row, reason in sorted(reasons.items()):
         # The name of the image, as the sentence has it.
-        value = images.values[row]
+        value = values[row]
         name = value if isinstance(value, str) else images.ids[row]
-        forms = (form for form in (f"'{name}'", name) if form in reason)
-        problems.append(Problem(where[row], reason, name=next(forms, "")))
+        names = (form for form in (f"'{name}'", name) if form in reason)
+        problems.append(Problem(where[row], reason, name=next(names, "")))
     return _keep_images(dataset, keep), problems
 
 
@@ -401,16 +407,6 @@ def _missing(dataset: Dataset) -> dict[int, str]:
         if name not in listed[folder]:
             missing[row] = value
     return missing
-
-
-def _respelled(dataset: Dataset) -> Dataset:
-    """Paths as the disk spells them: an accent is one character or two, and some archivers convert between them."""
-    values = list(dataset.images.values)
-    for row, value in enumerate(values):
-        if isinstance(value, str) and not value.isascii() and not image_exists(value, dataset.root):
-            forms = (unicodedata.normalize(form, value) for form in ("NFC", "NFD"))
-            values[row] = next((form for form in forms if image_exists(form, dataset.root)), value)
-    return replace(dataset, images=replace(dataset.images, values=values))
 
 
 def _undecodable(dataset: Dataset, skipped: set[int], progress: Progress | None) -> dict[int, str]:

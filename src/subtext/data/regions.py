@@ -170,7 +170,8 @@ def open_h5(path: Path) -> Regions:
     features, stored, counts = (_first(file, names) for names in (_FEATURES, _NAMES, _COUNTS))
     if features is None or features.ndim not in (2, 3):
         raise DataError(f"{path} needs one of {', '.join(_FEATURES)}; it holds {', '.join(file) or 'nothing'}")
-    names = ids_beside(path) if stored is None else [_text(name) for name in stored[:]]
+    texts = () if stored is None else (name.decode() if isinstance(name, bytes) else str(name) for name in stored[:])
+    names = ids_beside(path) if stored is None else list(texts)
     lengths = None if counts is None else counts[:].reshape(-1)
     if features.ndim == 3:
         count, longest, width = features.shape
@@ -201,10 +202,6 @@ def _first(arrays: Any, names: Sequence[str]) -> Any:
     return next((arrays[name] for name in names if name in arrays), None)
 
 
-def _text(name: Any) -> str:
-    return name.decode("utf-8") if isinstance(name, bytes) else str(name)
-
-
 def lengths_digest(lengths: Sequence[int]) -> bytes:
     """The numbers of regions, for a fingerprint of all images' regions; nothing where all images have equally many.
 
@@ -226,11 +223,8 @@ def open_boxes(path: Path, names: Sequence[str]) -> Regions:
             f"boxes need to lie beside the features, one a region; {path} has none; give features with boxes, or leave "
             "boxes out (docs/datasets.md says where they are looked for)"
         )
-
-    def boxes_of(row: int) -> NDArray[np.float32]:
-        return _relative_boxes(*read(row), path, names[row])
-
-    return Regions(boxes_of, names, 1, BOX, np.dtype(np.float32), path)
+    dtype = np.dtype(np.float32)
+    return Regions(lambda row: _relative_boxes(*read(row), path, names[row]), names, 1, BOX, dtype, path)
 
 
 def _relative_boxes(stored: NDArray[Any], size: NDArray[Any] | None, path: Path, name: str) -> NDArray[np.float32]:

@@ -26,6 +26,7 @@ TEXT_ID = ("text_ids", "text_id")
 MARK = b"\xef\xbb\xbf"
 """The byte-order mark that some editors write before UTF-8."""
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://|data:", re.IGNORECASE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PYTHON_LIST = re.compile(r"\s*\[\s*'")
 _RESERVED = frozenset((*IMAGE, *TEXT, *TEXT_ID, "id", "split", "group"))
 
@@ -229,7 +230,7 @@ def text_error(text: Any) -> str | None:
 
     A number is no text: the program that wrote it may have made 7 or 7.0 of "007".
     """
-    if text is None or text != text or (isinstance(text, str) and not text.strip()):
+    if _is_empty(text) or (isinstance(text, str) and not text.strip()):
         return "is empty; add a caption, or remove it"
     if not isinstance(text, str):
         return f"needs to be a string; it is {described(text)}"
@@ -249,11 +250,11 @@ def _text_ids(columns: Mapping[str, Any]) -> list[str] | None:
 
 def _first_filled(columns: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """The first of these columns that has a value: null, "" and not-a-number (pandas' empty cell) are none."""
-    for name in names:
-        value = columns.get(name)
-        if value is not None and value != "" and value == value:
-            return name
-    return None
+    return next((name for name in names if not _is_empty(columns.get(name))), None)
+
+
+def _is_empty(value: Any) -> bool:
+    return bool(value is None or value == "" or value != value)
 
 
 def name_of(columns: Mapping[str, Any], *names: str) -> str | None:
@@ -266,7 +267,7 @@ def name_of(columns: Mapping[str, Any], *names: str) -> str | None:
 
 
 def _name(value: Any, column: str) -> str | None:
-    if value is None or value == "" or value != value:
+    if _is_empty(value):
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise RowError(f"'{column}' needs a string or a whole number; it is {described(value)}")
@@ -288,22 +289,14 @@ def described(value: Any) -> str:
 
 def valid(text: str) -> bool:
     """Whether a text can be written as UTF-8: undecodable bytes and lone surrogates cannot."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text.isascii() or _SURROGATE.search(text) is None
 
 
 def folder_of(names: Iterable[str], root: Path, candidates: Sequence[str]) -> str:
     """The first candidate folder, relative to root, that has one of the first 20 images; the first where none has."""
     first = list(islice(names, 20))
-    matches = (
-        folder for folder in candidates if any(image_exists(posixpath.join(folder, name), root) for name in first)
-    )
-    return next(matches, candidates[0])
+    fits = (folder for folder in candidates if any(image_exists(posixpath.join(folder, name), root) for name in first))
+    return next(fits, candidates[0])
 
 
 def read_object(path: Path, content: str = "") -> dict[str, Any]:

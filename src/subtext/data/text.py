@@ -130,19 +130,14 @@ class WordInput:
                 draws.uniform(batch.keys, seed=draw.seed, epoch=draw.epoch, purpose=purpose, count=longest)
                 for purpose in ("word drop", "token mask")
             )
-            encoded = [
-                self._augment(codes, drop, mask) for codes, drop, mask in zip(encoded, drops, masks, strict=True)
-            ]
+            for row, codes in enumerate(encoded):
+                retained = drops[row, : len(codes)] >= self.word_drop
+                if codes and not retained.any():
+                    retained[drops[row, : len(codes)].argmax()] = True
+                hidden = np.where(masks[row, : len(codes)] < self.token_mask, UNKNOWN, codes)
+                encoded[row] = hidden[retained].tolist()
         rows = [[START, *codes[: self.max_tokens - 2], END] for codes in encoded]
         return _tensors(*_table(rows, max(map(len, rows), default=2)), batch)
-
-    def _augment(self, codes: list[int], drops: NDArray[np.float64], masks: NDArray[np.float64]) -> list[int]:
-        drops, masks = drops[: len(codes)], masks[: len(codes)]
-        retained = drops >= self.word_drop
-        if codes and not retained.any():
-            retained[drops.argmax()] = True
-        hidden: NDArray[np.int64] = np.where(masks < self.token_mask, UNKNOWN, np.asarray(codes, dtype=np.int64))
-        return hidden[retained].tolist()
 
     def save(self, folder: Path) -> None:
         """Write the vocabulary and the settings."""

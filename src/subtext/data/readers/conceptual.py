@@ -35,7 +35,10 @@ def _files(folder: Path) -> dict[str, Path]:
     """The files by "training" and "validation"; empty for another folder."""
     files: dict[str, Path] = {}
     for file in sorted(folder.glob("*GCC*.tsv")):
-        if "labels" in file.name.lower() or not _is_published(file):
+        with file.open("rb") as lines:
+            cells = lines.readline(_FIRST).rstrip(b"\r\n").split(b"\t")
+        # Other tables begin with the names of their columns.
+        if "labels" in file.name.lower() or len(cells) != 2 or b"://" not in cells[1]:
             continue
         kind = next((kind for kind in _FOLDERS if kind in file.name.lower()), None)
         if kind is None or kind in files:
@@ -44,13 +47,6 @@ def _files(folder: Path) -> dict[str, Path]:
             )
         files[kind] = file
     return files
-
-
-def _is_published(file: Path) -> bool:
-    """Whether the first line is a caption and a URL: other tables begin with the names of their columns."""
-    with file.open("rb") as lines:
-        cells = lines.readline(_FIRST).rstrip(b"\r\n").split(b"\t")
-    return len(cells) == 2 and b"://" in cells[1]
 
 
 def read(path: Path, images: Path | None) -> Source:

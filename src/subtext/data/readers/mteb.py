@@ -20,7 +20,6 @@ _QUERY = ("query-id", "query_id", "query")
 _RESERVED = frozenset(("id", "_id", "text", "title", "modality", "split", "group", *IMAGE))
 _CANDIDATE = ("corpus-id", "corpus_id", "corpus")
 
-
 _Side = dict[str, tuple[str, Mapping[str, Any]]]
 """Each id of corpus or queries -> its position and its columns."""
 

@@ -25,7 +25,6 @@ from subtext.ops import draw
 
 PRIORITY = 50
 LOOKS_FOR = "politics.jsonl"
-FILE = LOOKS_FOR
 _SPLITS = "train_test_paths.json"
 _FIRST = 2**20
 """Bytes of the first line that are inspected; an article is shorter."""
@@ -33,7 +32,7 @@ _FIRST = 2**20
 
 def recognises(path: Path) -> bool:
     """Whether politics.jsonl has the release's own names, or its lists lie beside it: any table may have that name."""
-    file = path / FILE
+    file = path / LOOKS_FOR
     if not file.is_file() or (path / _SPLITS).is_file():
         return file.is_file()
     with file.open("rb") as lines:
@@ -48,7 +47,7 @@ def read(path: Path, images: Path | None) -> Source:
 
     Raises DataError when a file is no such JSON.
     """
-    rows = rows_of(_records(path / FILE, _splits(path / _SPLITS)), None)
+    rows = rows_of(_records(path / LOOKS_FOR, _splits(path / _SPLITS)), None)
     return Source(rows, images if images is not None else path)
 
 
