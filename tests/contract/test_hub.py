@@ -10,7 +10,7 @@ import tiny_models
 
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import model_file, open_body, preprocessing_of, read_model
-from subtext.recipes.encoders import tokeniser
+from subtext.models.encoders.language import tokeniser
 
 
 @pytest.fixture

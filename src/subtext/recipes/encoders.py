@@ -113,7 +113,7 @@ def text_side(
     if kind == "features":
         return _features("text", saved, shape, scaling=texts.text_scaling, dropout=dropout)
     if kind not in ("bag", "gru"):
-        from subtext.models.encoders.language import Language
+        from subtext.models.encoders.language import Language, tokeniser
 
         weights, pooling = texts.text_weights, texts.text_pooling
         backbone = Language.open(kind, weights=weights, assets=saved, pooling=pooling, dropout=dropout)
@@ -151,32 +151,6 @@ def text_side(
         legacy_last=legacy_last,
     )
     return Side(words, gru)
-
-
-def tokeniser(name: str, *, option: str = "text") -> Any:
-    """The tokeniser of a text backbone, by name or folder.
-
-    option  the option that gave the name, for messages
-
-    Raises RequirementError when it is not available, or has no vocabulary.
-    """
-    from transformers import AutoTokenizer
-
-    from subtext.models.encoders.backbone import read_model
-
-    result = read_model(
-        name,
-        lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local),
-        files=["tokenizer.json"],
-        option=option,
-    )
-    # Without its files transformers makes a tokeniser that has its special tokens alone.
-    if len(result) <= len(set(result.all_special_ids)):
-        raise RequirementError(
-            f"{option}={name} needs a tokeniser beside its weights; the one there has no vocabulary; "
-            "give a folder that holds both"
-        )
-    return result
 
 
 def _kind(saved: Path | None, option: str, features: FeatureShape | None, *, default: str) -> str:
@@ -256,15 +230,14 @@ def dual_sides(
     token_mask  share of subwords masked while training
     """
     from subtext.models.encoders.backbone import preprocessing_of
-    from subtext.models.encoders.dual import Dual
+    from subtext.models.encoders.dual import Dual, OpenClip
+    from subtext.models.encoders.language import tokeniser
 
     saved, saved_text = context.asset("image"), context.asset("text")
     numbers: Preprocessing | None = None
     dual: Any
     text_input: Any
     if name.startswith("open_clip:"):
-        from subtext.models.encoders.dual import OpenClip
-
         name = name.removeprefix("open_clip:")
         pretrained, fetch = weights == "pretrained", saved is None
         dual = OpenClip.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)

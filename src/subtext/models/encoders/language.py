@@ -99,7 +99,7 @@ class SentenceEncoder:
 
         Raises RequirementError when the model or its tokeniser cannot be read; DataError for an item without a text.
         """
-        input_spec = SubwordInput(self._tokeniser(), max_tokens=self.max_tokens)
+        input_spec = SubwordInput(tokeniser(self.model, option="sentence"), max_tokens=self.max_tokens)
         encoder = Language.open(self.model, pooling=self.pooling).eval().to(self.device)
         vectors = []
         with torch.inference_mode():
@@ -113,14 +113,24 @@ class SentenceEncoder:
                     progress(start + len(values))
         return np.concatenate(vectors) if vectors else np.empty((0, encoder.pooled_width), dtype=np.float32)
 
-    def _tokeniser(self) -> Any:
-        tokeniser = read_model(
-            self.model,
-            lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local),
-            files=["tokenizer.json"],
-            option="sentence",
+
+def tokeniser(name: str, *, option: str = "text") -> Any:
+    """The tokeniser of a text backbone, by name or folder.
+
+    option  the option that gave the name, for messages
+
+    Raises RequirementError when it is not available, or has no vocabulary.
+    """
+    result = read_model(
+        name,
+        lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local),
+        files=["tokenizer.json"],
+        option=option,
+    )
+    # Without its files transformers makes a tokeniser that has its special tokens alone.
+    if len(result) <= len(set(result.all_special_ids)):
+        raise RequirementError(
+            f"{option}={name} needs a tokeniser beside its weights; the one there has no vocabulary; "
+            "give a folder that holds both"
         )
-        # Without its files a tokeniser has special tokens alone.
-        if len(tokeniser) <= len(set(tokeniser.all_special_ids)):
-            raise RequirementError(f"sentence:{self.model} needs a tokeniser beside its weights; it knows no words")
-        return tokeniser
+    return result

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subtext.core import Encoded
+from subtext.data.regions import BOX
 from subtext.errors import RequirementError
 from subtext.ops.numerics import masked_mean, unit
-
-BOX = 4
-"""Numbers of a box: left, top, right and bottom edge, in shares of the image's width and height."""
 
 Scaling = Literal["none", "unit", "standard"]
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForObjectDetection, PreTrainedModel
 
 from subtext.core import Encoded
+from subtext.data.regions import BOX
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import (
     Preprocessing,
@@ -21,7 +22,6 @@ from subtext.models.encoders.backbone import (
     import_extra,
     open_body,
 )
-from subtext.models.encoders.precomputed import BOX
 
 Pooling = Literal["auto", "average", "cls"]
 
