@@ -157,7 +157,9 @@ def write_dual_encoder(model: Model, record: Record, folder: Path) -> None:
     if isinstance(model.image.input_spec, PixelInput):
         processor = json.dumps(_image_processor(model.image.input_spec, dual.config.model_type), indent=2)
         (folder / "preprocessor_config.json").write_text(processor + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(_dual_encoder_card(record), encoding="utf-8")
+    card = model_card(public_record(record)).replace("library_name: subtext", "library_name: transformers")
+    before, after = card[: card.index("## Use")], card[card.index("## Limits") :]
+    (folder / "README.md").write_text(before + _USE + after, encoding="utf-8")
 
 
 def open_dual_encoder(folder: Path) -> Callable[[str, Tensors], Tensor]:
@@ -213,9 +215,3 @@ def _image_processor(input_spec: PixelInput, family: str) -> dict[str, Any]:
         "image_mean": list(input_spec.mean),
         "image_std": list(input_spec.std),
     }
-
-
-def _dual_encoder_card(record: Record) -> str:
-    card = model_card(public_record(record)).replace("library_name: subtext", "library_name: transformers")
-    start, end = card.index("## Use"), card.index("## Limits")
-    return card[:start] + _USE + card[end:]

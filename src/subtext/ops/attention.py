@@ -8,6 +8,7 @@ products of regions with each other: |c|^2 = a' (V V') a. So one product of word
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -168,16 +169,13 @@ class Fusion(nn.Module):
             return (first + second) / 2
         if self.kind == "sum":
             return first + second
+        mapped = partial(square_linear, bf16=bf16)
         if self.kind == "concat":
             width = self.both.out_features
             first_weight, second_weight = self.both.weight[:, :width], self.both.weight[:, width:]
-            return square_linear(first, first_weight, None, bf16=bf16) + square_linear(
-                second, second_weight, self.both.bias, bf16=bf16
-            )
-        first_mapped, second_mapped = (
-            square_linear(values, layer.weight, layer.bias, bf16=bf16)
-            for values, layer in ((first, self.first), (second, self.second))
-        )
-        logits = square_linear(first_mapped, self.gate_first.weight, None, bf16=bf16)
-        gate = sigmoid(logits + square_linear(second_mapped, self.gate_second.weight, self.gate_second.bias, bf16=bf16))
+            return mapped(first, first_weight) + mapped(second, second_weight, self.both.bias)
+        first_mapped = mapped(first, self.first.weight, self.first.bias)
+        second_mapped = mapped(second, self.second.weight, self.second.bias)
+        logits = mapped(first_mapped, self.gate_first.weight)
+        gate = sigmoid(logits + mapped(second_mapped, self.gate_second.weight, self.gate_second.bias))
         return gate * first_mapped + (1 - gate) * second_mapped

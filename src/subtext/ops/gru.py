@@ -130,12 +130,5 @@ class _Direction(torch.autograd.Function):
             torch.mul(new, reset[step], out=flow[step, 3 * width :])
             carried = torch.addmm(state * update[step], flow[step, width:], from_state)
         word_flow, state_flow = torch.cat([flow[:, width : 3 * width], flow[:, :width]], dim=1), flow[:, width:]
-        return (
-            word_flow @ from_word,
-            word_flow.T @ words,
-            state_flow.T @ before,
-            word_flow.sum(dim=0),
-            state_flow.sum(dim=0),
-            None,
-            None,
-        )
+        biases = word_flow.sum(dim=0), state_flow.sum(dim=0)
+        return word_flow @ from_word, word_flow.T @ words, state_flow.T @ before, *biases, None, None

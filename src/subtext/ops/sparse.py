@@ -58,11 +58,8 @@ class Sparse:
 
     def transposed(self) -> Sparse:
         """The same entries, column after column."""
-        order = np.argsort(self.columns, kind="stable")
-        rows = np.repeat(np.arange(len(self), dtype=np.int64), self.starts[1:] - self.starts[:-1])
-        counts = np.bincount(self.columns, minlength=self.width)
-        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return Sparse(starts, rows[order], self.values[order], len(self))
+        rows = np.repeat(np.arange(len(self), dtype=np.int64), np.diff(self.starts))
+        return Sparse.of_entries(self.columns, rows, self.values, count=self.width, width=len(self))
 
     def times(self, dense: Float[Tensor, "v d"]) -> Float[Tensor, "n d"]:
         """The product with a dense matrix."""
@@ -141,11 +138,8 @@ class CandidateLists:
         """
         if len(rows) != len(candidates):
             raise ShapeError(f"Cells.of_pairs needs one candidate per row; it got {len(rows)} and {len(candidates)}")
-        order = np.lexsort((candidates, rows))
-        rows, candidates = rows[order], candidates[order]
-        first = np.ones(len(rows), dtype=bool)
-        first[1:] = (rows[1:] != rows[:-1]) | (candidates[1:] != candidates[:-1])
-        rows, candidates = rows[first], candidates[first]
+        width = candidates.max(initial=0) + 1
+        rows, candidates = np.divmod(np.unique(rows * width + candidates), width)
         query_rows = np.arange(queries)
         starts = np.searchsorted(rows, query_rows, side="left").astype(np.int64)
         stops = np.searchsorted(rows, query_rows, side="right").astype(np.int64)

@@ -423,8 +423,12 @@ class Folder(Store):
         for attempt in range(ATTEMPTS):
             with tables.transaction(sqlite.connection, self.tables):
                 generation = sqlite.state("generation")
+                loaded_generation, segments, cache = self._state
                 try:
-                    segments, cache = self._segments(sqlite, generation)
+                    if loaded_generation != generation:
+                        segments = {side: self._segment_table(sqlite, side, segments.get(side)) for side in SIDES}
+                        cache = {}
+                        self._state = (generation, segments, cache)
                 except FileNotFoundError as problem:
                     if attempt == ATTEMPTS - 1:
                         raise IndexError_(
@@ -516,14 +520,6 @@ class Folder(Store):
         if connection is not None:
             connection.close()
             self._thread.connection = None
-
-    def _segments(self, sqlite: SqliteTables, generation: int) -> tuple[dict[Side, SegmentTable], dict[str, Any]]:
-        """The segments of a generation, and its cache: those of the last search where nothing has changed."""
-        loaded_generation, segments, cache = self._state
-        if loaded_generation != generation:
-            segments, cache = {side: self._segment_table(sqlite, side, segments.get(side)) for side in SIDES}, {}
-            self._state = (generation, segments, cache)
-        return segments, cache
 
     def _segment_table(self, sqlite: SqliteTables, side: Side, before: SegmentTable | None) -> SegmentTable:
         """The segments of a side; those that were open `before` stay open."""

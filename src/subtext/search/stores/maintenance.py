@@ -49,7 +49,6 @@ from subtext.search.stores.segments import (
     checksums,
     mapped,
     write_segment,
-    write_with_checksums,
 )
 from subtext.search.stores.sql import ROUND
 from subtext.search.stores.store import Problem, Store, View, Writer, create_store, open_store, store_class, verify
@@ -79,7 +78,12 @@ def compact(writer: FolderWriter, *, seed: int = 0) -> list[str]:
     store = writer.store.store
     with writer.store.reading() as view:
         segments = view.sides
-    sides = [side for side in SIDES if _needs_work(segments[side])]
+    sides: list[Side] = []
+    for side in SIDES:
+        parts, large = segments[side].segments, segments[side].rows > segments[side].exact_up_to
+        by_lists = bool(parts) and all(segment.lists for segment in parts)
+        if len(parts) > 1 or len(segments[side].deleted) or by_lists != large:
+            sides.append(side)
     new = {side: _write(writer, side, segments, seed) for side in sides}
     with writer.changing():
         for side in sides:
@@ -100,13 +104,6 @@ def compact(writer: FolderWriter, *, seed: int = 0) -> list[str]:
         figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
         lines.append(f"{SIDES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
     return lines
-
-
-def _needs_work(segments: SegmentTable) -> bool:
-    """Whether there are rows to remove, segments to merge, or lists to make or to remove."""
-    by_lists = bool(segments.segments) and all(segment.lists for segment in segments.segments)
-    large = segments.rows > segments.exact_up_to
-    return len(segments.segments) > 1 or len(segments.deleted) > 0 or by_lists != large
 
 
 def _write(
@@ -130,9 +127,7 @@ def _write(
     assigned = np.concatenate([ann.assign(vectors, centroids) for vectors, _ in live.blocks(everything)])
     offsets = np.concatenate([[0], np.cumsum(np.bincount(assigned, minlength=list_count))]).astype(np.int64)
     list_name = writer.new_name(side, ".lists")
-    list_sums = write_with_checksums(
-        store / list_name, lambda folder: np.save(folder / CENTROIDS, centroids, allow_pickle=False)
-    )
+    write_folder(store / list_name, lambda folder: np.save(folder / CENTROIDS, centroids, allow_pickle=False))
     order = np.argsort(assigned, kind="stable")
     sums = write_segment(store / name, live.blocks(order), rows=count, width=width, offsets=offsets)
     segment = Segment.open(store / name, rows=count, width=width, lists=list_name)
@@ -142,7 +137,7 @@ def _write(
     figures = {f"recall_of_{of}": round(recall, 4) for of, recall in zip(queries, recalls, strict=True)}
     return {
         "segments": segment_row(name, side, count, sums, lists=list_name),
-        "lists": (list_name, SIDES.index(side), probes, json.dumps(figures), json.dumps(list_sums)),
+        "lists": (list_name, SIDES.index(side), probes, json.dumps(figures), json.dumps(checksums(store / list_name))),
     }
 
 

@@ -81,7 +81,20 @@ class Manifest:
             raise IndexError_(
                 f"{where} is not the manifest of a Subtext index; name a folder that `subtext index build` wrote"
             )
-        _require_format(content, where)
+        number, data = content.get("format"), content.get("data")
+        if number == 1:
+            source = data.get("data") if isinstance(data, dict) else None
+            run = f" --run {shlex.quote(str(content.get('run')))}"
+            more = f" --data {shlex.quote(str(source))}" if source else ""
+            raise IndexError_(
+                f"{where} has format 1, of an earlier Subtext, whose indexes could not change; this one reads format "
+                f"{FORMAT}; build it again:\n  subtext index build NEW{run}{more}"
+            )
+        if number != FORMAT:
+            raise IndexError_(
+                f"{where} has format {number}; this version of Subtext reads format {FORMAT}; use a newer Subtext, or "
+                "build the index again"
+            )
         if missing := _missing(content):
             raise IndexError_(f"{where} {missing}; restore a backup, or build again")
         if content.pop("checksum", None) != checksum(content):
@@ -165,23 +178,6 @@ class Calibration:
         """(N) probabilities of the cosines of pairs."""
         values: NDArray[np.float64] = np.interp(cosines, self.pairs["xs"], self.pairs["ys"])
         return values
-
-
-def _require_format(content: Mapping[str, Any], where: str) -> None:
-    number = content.get("format")
-    if number == 1:
-        data = content.get("data")
-        source = data.get("data") if isinstance(data, dict) else None
-        more = f" --data {shlex.quote(str(source))}" if source else ""
-        raise IndexError_(
-            f"{where} has format 1, of an earlier Subtext, whose indexes could not change; this one reads format "
-            f"{FORMAT}; build it again:\n  subtext index build NEW --run {shlex.quote(str(content.get('run')))}{more}"
-        )
-    if number != FORMAT:
-        raise IndexError_(
-            f"{where} has format {number}; this version of Subtext reads format {FORMAT}; use a newer Subtext, or "
-            "build the index again"
-        )
 
 
 def _missing(content: Mapping[str, Any]) -> str:

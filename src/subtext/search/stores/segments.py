@@ -9,7 +9,7 @@ LISTS/centroids.npy   (C D) float32 of the lists of a side
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data import atomic
+from subtext.data.atomic import write_folder
 from subtext.errors import IndexError_
 from subtext.search.ann import best_rows, likeliest, rows_in, scores_of_rows, settle
 from subtext.search.stores.item import Hits
@@ -129,19 +129,8 @@ def write_segment(
         if offsets is not None:
             np.save(folder / OFFSETS, offsets, allow_pickle=False)
 
-    return write_with_checksums(folder, fill)
-
-
-def write_with_checksums(folder: Path, fill: Callable[[Path], None]) -> dict[str, str]:
-    """Let `fill` write a folder, completely or not at all; the files' checksums."""
-    sums: dict[str, str] = {}
-
-    def fill_and_sum(folder: Path) -> None:
-        fill(folder)
-        sums.update(checksums(folder))
-
-    atomic.write_folder(folder, fill_and_sum)
-    return sums
+    write_folder(folder, fill)
+    return checksums(folder)
 
 
 def checksums(folder: Path) -> dict[str, str]:
@@ -166,10 +155,6 @@ def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> N
             "restore a backup, or build again"
         )
     return array
-
-
-Candidates = tuple[Segment, NDArray[np.int64]]
-"""A segment and rows of it."""
 
 
 @dataclass(frozen=True)

@@ -128,23 +128,13 @@ class SqlView(View):
         ((keys,),) = self.tables.run(f"SELECT {self.joined} FROM ({statement}) AS chosen", *values)
         return np.unique(np.fromstring(str(keys), dtype=np.int64, sep=",") if keys else np.zeros(0, dtype=np.int64))
 
-    def rows(
-        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
-    ) -> list[Row]:
-        """The rows of these keys, or of these ids, in any order; those that are not in the index are left out."""
-        return self.tables.rows(side, keys=keys, ids=ids, links=links)
+    def rows(self, side: Side, **selection: Any) -> list[Row]:
+        """See `View.rows`."""
+        return self.tables.rows(side, **selection)
 
-    def nearest(
-        self,
-        side: Side,
-        queries: NDArray[np.float32],
-        *,
-        top: int,
-        among: NDArray[np.int64] | None = None,
-        exact: bool = False,
-    ) -> list[Hits]:
-        """The best `top` items of each of (Q L D) queries, or of those `among` these keys."""
-        hits: list[Hits] = self.sides[side].nearest(queries, top=top, among=among, exact=exact)
+    def nearest(self, side: Side, queries: NDArray[np.float32], **options: Any) -> list[Hits]:
+        """See `View.nearest`."""
+        hits: list[Hits] = self.sides[side].nearest(queries, **options)
         return hits
 
     def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -247,7 +237,11 @@ class SqlWriter(Writer):
             rows = [(*self._columns(number, key, entry), key) for key, entry in amended]
             self.tables.run_many(f"UPDATE items SET {self.changed} WHERE key = ?", rows)
             self._insert_facets(number, amended_keys, [entry for _, entry in amended])
-        self._change_links(change)
+        if change.exact_texts:
+            statement = "SELECT image, text FROM links WHERE text = ANY(?::text[])"
+            stored = self.tables.run(statement, self.tables.storable(sorted(change.exact_texts)))
+            self._remove_links(sorted({(image, text) for image, text in stored} - set(change.links)))
+        self._insert_links(change.links)
         hashes = [deletion_hash(side, entry.id) for entry in change.entries]
         for start in range(0, len(hashes), CHUNK):
             self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", hashes[start : start + CHUNK])
@@ -321,13 +315,6 @@ class SqlWriter(Writer):
                     self._remember([deletion_hash(side, name) for name in ids])
                 self._remove_items(side, deleted[side])
         return deleted
-
-    def _change_links(self, change: Change) -> None:
-        if change.exact_texts:
-            statement = "SELECT image, text FROM links WHERE text = ANY(?::text[])"
-            stored = self.tables.run(statement, self.tables.storable(sorted(change.exact_texts)))
-            self._remove_links(sorted({(image, text) for image, text in stored} - set(change.links)))
-        self._insert_links(change.links)
 
     def _remember(self, hashes: Sequence[bytes]) -> None:
         rows = [(digest,) for digest in hashes]

@@ -7,13 +7,12 @@ INDEX/added/NAME*           images that were handed in over the network; metadat
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from subtext.data.atomic import write_text
-from subtext.search.stores.item import Side
+from subtext.search.stores.item import Side, deletion_hash
 
 CACHE, LOGS, ADDED = "cache", "logs", "added"
 ROWS = "metadata.jsonl"
@@ -25,7 +24,7 @@ def trace_name(side: Side, name: str) -> str:
     >>> len(trace_name("images", "a/b.jpg"))
     32
     """
-    return hashlib.blake2b(f"{side}/{name}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return deletion_hash(side, name).hex()
 
 
 def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
