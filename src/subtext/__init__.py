@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from subtext.api.embed import EmbeddedDataset, embed
     from subtext.api.evaluate import compare, evaluate
     from subtext.api.export import Export, export
-    from subtext.api.extend import register_method, register_metric, register_reader
     from subtext.api.index.build import (
         IndexChange,
         add_to_index,
@@ -59,13 +58,15 @@ if TYPE_CHECKING:
     from subtext.curation.check import CheckReport
     from subtext.data.dataset import Dataset
     from subtext.data.read import read
+    from subtext.data.readers import register_reader
     from subtext.data.rows import Row, Source
     from subtext.demo.flow import Demonstration
     from subtext.demo.flow import demo as demo
-    from subtext.evaluation.metric import Metric
+    from subtext.evaluation.metric import Metric, register_metric
     from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
     from subtext.objectives.objective import Term
+    from subtext.recipes.catalogue import register_method
     from subtext.recipes.parts import replace_terms
     from subtext.search import Answer, Hit, Index, Query
     from subtext.server.serve import serve as serve
@@ -80,7 +81,6 @@ _MODULES = {
         "api.embed": "EmbeddedDataset embed",
         "api.evaluate": "compare evaluate",
         "api.export": "Export export",
-        "api.extend": "register_method register_metric register_reader",
         "api.index.build": "IndexChange add_to_index build_index import_index move_index update_index watch_index",
         "api.index.maintain": "CalibrationReport IndexInfo IndexReport VerifyResult backup_index calibrate "
         "compact_index delete_from_index index_info migrate_index restore_index upgrade_index verify_index",
@@ -96,10 +96,12 @@ _MODULES = {
         "data.read": "read",
         "data.rows": "Row Source",
         "demo.flow": "Demonstration demo",
-        "evaluation.metric": "Metric",
+        "data.readers": "register_reader",
+        "evaluation.metric": "Metric register_metric",
         "export.mteb_encoder": "MtebEncoder",
         "models.model": "Model",
         "objectives.objective": "Term",
+        "recipes.catalogue": "register_method",
         "recipes.parts": "replace_terms",
         "search": "Answer Hit Index Query",
         "server.serve": "serve",

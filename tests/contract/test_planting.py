@@ -28,7 +28,6 @@ BLIND = (
     "ops",
     "core",
     "api.train",
-    "api.extend",
     "api.neighbours",
     "api.evaluate",
 )

@@ -118,23 +118,14 @@ def audit(
 
 
 @dataclass(frozen=True)
-class _TrainSplit:
-    """The training split, or the reason why the audited pairs are not compared with it.
-
-    pairs  None where they cannot be read        reason  also where the split is the very one that is audited
-    """
-
-    pairs: Dataset | None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class _Subject:
     """What the checks look at.
 
     name, kind     for people                  about  run, model or files, as JSON can hold them
     opened         the model and its record; None for files
-    pairs, split   the audited ones            train  what the model was trained on
+    pairs, split   the audited ones
+    train          what the model was trained on, None where it cannot be read; and the reason why the audited pairs are
+                   not compared with it: that it cannot be read, or is what is audited; "" where they are compared
     images, texts  vectors; None for scores    scores (I T); None for a model, or for vectors
     """
 
@@ -146,7 +137,7 @@ class _Subject:
     pairs: Dataset
     split: str
     train_split: str | None
-    train: _TrainSplit
+    train: tuple[Dataset | None, str]
     result: Result
     images: Embeddings | None = None
     texts: Embeddings | None = None
@@ -192,28 +183,28 @@ def _of_files(work: Work, train_split: str | None, files: Files) -> _Subject:
     return _Subject(work, path.name, kind, about, None, pairs, split, train_split, train, result, *vectors_or_scores)
 
 
-def _recorded_split(record: Record, audited: Dataset) -> _TrainSplit:
+def _recorded_split(record: Record, audited: Dataset) -> tuple[Dataset | None, str]:
     """The pairs that a run was trained on, read again from where they were; images are not decoded."""
     from subtext.data.dataset import fingerprint
 
     source, sources = record.data, remembered(record.data)
     if sources.data is None:
-        return _TrainSplit(None, "the run does not record where its training data is")
+        return None, "the run does not record where its training data is"
     need_images = sources.features is None
     try:
         # Where bad rows were skipped, the same have to be skipped again.
         reading = sources.read(verify=sources.on_error == "skip" and need_images, need_images=need_images)
         pairs = reading.split(source.train_split)
     except DataError as error:
-        return _TrainSplit(None, f"the training data cannot be read: {error}")
+        return None, f"the training data cannot be read: {error}"
     recorded = source.fingerprint.partition("-")[0]
     if recorded and recorded != fingerprint(pairs):
-        return _TrainSplit(None, f"the training data, {source.data}, has changed since the run was trained on it")
+        return None, f"the training data, {source.data}, has changed since the run was trained on it"
     is_audited = fingerprint(pairs) == fingerprint(audited)
-    return _TrainSplit(pairs, "the audited split is the one that the run was trained on" if is_audited else "")
+    return pairs, "the audited split is the one that the run was trained on" if is_audited else ""
 
 
-def _named_split(work: Work, train_split: str | None, audited: Dataset) -> _TrainSplit:
+def _named_split(work: Work, train_split: str | None, audited: Dataset) -> tuple[Dataset | None, str]:
     """The split of the audited data that a model without a record was trained on, as the user says.
 
     Raises DataError when the data has no such split.
@@ -221,10 +212,10 @@ def _named_split(work: Work, train_split: str | None, audited: Dataset) -> _Trai
     from subtext.data.dataset import fingerprint
 
     if train_split is None:
-        return _TrainSplit(None, "the training split is not known; name a split of this data (--train-split)")
+        return None, "the training split is not known; name a split of this data (--train-split)"
     pairs = read_split(replace(work, split=train_split))[0]
     is_audited = fingerprint(pairs) == fingerprint(audited)
-    return _TrainSplit(pairs, "the audited split is the one that --train-split names" if is_audited else "")
+    return pairs, "the audited split is the one that --train-split names" if is_audited else ""
 
 
 def _checks(
@@ -288,9 +279,9 @@ def _overlap(subject: _Subject, name: str) -> Check:
     from subtext.data.features import FeatureInput
     from subtext.evaluation import overlap
 
-    train, work, pairs = subject.train.pairs, subject.work, subject.pairs
-    if train is None or subject.train.reason:
-        return _unknown(name, subject.train)
+    (train, reason), work, pairs = subject.train, subject.work, subject.pairs
+    if train is None or reason:
+        return _unknown(name, reason)
     if name == "text-overlap":
         with meter("comparing texts", len(pairs.texts) + len(train.texts), quiet=work.quiet) as progress:
             return overlap.texts(pairs, train, progress=progress)
@@ -307,9 +298,9 @@ def _vocabulary(subject: _Subject) -> Check:
 
     if subject.opened is None:
         return _impossible(subject, "vocabulary", "the model's vocabulary has to be read")
-    train, record = subject.train.pairs, subject.opened.record
+    (train, reason), record = subject.train, subject.opened.record
     if train is None:
-        return _unknown("vocabulary", subject.train)
+        return _unknown("vocabulary", reason)
     train_texts, texts = ([t for t in dataset.texts.values if isinstance(t, str)] for dataset in (train, subject.pairs))
     min_count = None if record is None else record.arguments.get("min_count")
     return vocabulary(subject.opened.model.text.input_spec, train_texts, texts, min_count=min_count)
@@ -322,7 +313,7 @@ def _impossible(subject: _Subject, name: str, need: str) -> Check:
     return Check(name, "Nothing.", "not applicable", reason)
 
 
-def _unknown(name: str, train: _TrainSplit) -> Check:
+def _unknown(name: str, reason: str) -> Check:
     from subtext.evaluation.audit import Check
 
-    return Check(name, "Nothing: it needs the training split beside another one.", "not applicable", train.reason)
+    return Check(name, "Nothing: it needs the training split beside another one.", "not applicable", reason)

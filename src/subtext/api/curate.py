@@ -301,13 +301,8 @@ class NoiseDetection(Printed):
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; clean pairs are called "literal"."""
-        return {
-            "run": self.run,
-            "labels": self.labels,
-            "settings": dict(self.settings),
-            "pairs": {kind or "literal": count for kind, count in self.pairs.items()},
-            "auc": self.auc,
-        }
+        pairs = {kind or "literal": count for kind, count in self.pairs.items()}
+        return {**vars(self), "settings": dict(self.settings), "pairs": pairs}
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per score and task: area and interval. Needs pandas."""
@@ -327,13 +322,10 @@ class NoiseDetection(Printed):
         tasks = list(next(iter(self.auc.values())))
         body: list[list[Cell]] = [[name, *(_cell(row[task]) for task in tasks)] for name, row in self.auc.items()]
         counts = ", ".join(f"{count:,} {kind or 'literal'}" for kind, count in self.pairs.items())
-        return "\n".join(
-            [
-                f"pairs: {counts} (seed {self.settings.get('seed')})",
-                table(["score", *tasks], body),
-                "Area under the ROC curve with 95 % intervals by image. 50 is chance; above it large scores indicate "
-                "noise, below it small ones.",
-            ]
+        return (
+            f"pairs: {counts} (seed {self.settings.get('seed')})\n{table(['score', *tasks], body)}\n"
+            "Area under the ROC curve with 95 % intervals by image. 50 is chance; above it large scores indicate "
+            "noise, below it small ones."
         )
 
 
@@ -470,13 +462,24 @@ def score(
     """
     from subtext.curation.judged import FEWEST
     from subtext.data.atomic import require_file, write_text
+    from subtext.search.build import require_model
+    from subtext.search.stores.store import open_store
 
     path = None if out is None else Path(out).expanduser()
     if path is not None:
         require_file(path)
     work = Work.of(run, split, data=pairs, **options)
     opened = open_work(work).indexed("score pairs")
-    calibration = None if index is None else _calibration(index, opened)
+    calibration = None
+    if index is not None:
+        store = open_store(index)
+        require_model(store, store.manifest, opened.model)
+        calibration = store.calibration()
+        if calibration is None:
+            raise RequirementError(
+                f"a probability needs an index that is calibrated; {store.path} is not; calibrate it (subtext index "
+                "calibrate), or leave --index out"
+            )
     rows = scored(opened, work, calibration=calibration, graph=None if graph is None else Path(graph))
     likely = (
         "probability: that a pair is right, were half of all put together by chance (calibration error "
@@ -535,18 +538,3 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
             }
         )
     return rows
-
-
-def _calibration(index: Path | str, opened: Opened) -> Calibration:
-    from subtext.search.build import require_model
-    from subtext.search.stores.store import open_store
-
-    store = open_store(index)
-    require_model(store, store.manifest, opened.model)
-    calibration = store.calibration()
-    if calibration is None:
-        raise RequirementError(
-            f"a probability needs an index that is calibrated; {store.path} is not; calibrate it (subtext index "
-            "calibrate), or leave --index out"
-        )
-    return calibration

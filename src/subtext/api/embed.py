@@ -49,10 +49,7 @@ class EmbeddedDataset:
         from subtext.data.atomic import write_file
 
         path = _checked(path)
-        columns = {
-            "image": _columns(self.images, self.image_vectors),
-            "text": _columns(self.texts, self.text_vectors),
-        }
+        columns = {"image": _columns(self.images, self.image_vectors), "text": _columns(self.texts, self.text_vectors)}
         write = _write_npz if path.suffix == ".npz" else _write_parquet
         write_file(path, lambda target: write(target, columns))
         return replace(self, path=path)

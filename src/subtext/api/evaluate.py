@@ -26,9 +26,7 @@ from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter, say
 
 if TYPE_CHECKING:
-    import numpy as np
     from jaxtyping import Float
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from subtext.core import Embeddings
@@ -63,10 +61,7 @@ class SubjectOptions(opt.DataOptions, total=False):
         Metavar("NAME_OR_PATH"),
     ]
     scores: Annotated[
-        str | Path | None,
-        "Scores of images x texts with ids: npz, npy, safetensors, parquet.",
-        _EXTERNAL,
-        _FILE,
+        str | Path | None, "Scores of images x texts with ids: npz, npy, safetensors, parquet.", _EXTERNAL, _FILE
     ]
     image_embeddings: Annotated[
         str | Path | None, "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE
@@ -190,7 +185,17 @@ def evaluate(
 
     work, files = work_and_files("evaluate", run, **options)
     of_one = graph is not None or alignment_uniformity or pair_alignment_uniformity
-    _require_stages(rerank, candidates, rerank_features, plot, of_one=of_one or files is not None)
+    if rerank is None:
+        for name, value in (("candidates", candidates), ("rerank_features", rerank_features), ("plot", plot)):
+            if value is not None:
+                raise ArgumentError(f"{name} is for rerank=RUN; give that, or leave {name} out")
+    elif plot is not None and len(candidates or ()) < 2:
+        raise ArgumentError("plot needs a sweep: several candidates=N,N,... such as 10,20,50,100")
+    elif of_one or files is not None:
+        raise ArgumentError(
+            "rerank needs a model whose candidates it re-orders; it goes neither with another program's output nor "
+            "with graph=GRAPH, alignment_uniformity and pair_alignment_uniformity, which measure one model"
+        )
     for name in relevance:
         check(name)
     truths = []
@@ -378,12 +383,21 @@ def read_output(files: Files, pairs: Dataset) -> ExternalOutput:
 
     Raises DataError for files that cannot be read or lack an item of the split.
     """
+    import numpy as np
+    import torch
+
     from subtext.data.external_outputs import read_scores, read_vectors
 
     if files.scores is not None:
         output = read_scores(files.scores, image_ids=files.image_ids, text_ids=files.text_ids)
-        matrix = _matrix(output, output.rows(pairs.images), output.rows(pairs.texts, axis=1))
-        return ExternalOutput(matrix, None, None, {"scores": str(files.scores)})
+        values = output.values
+        for axis, items in enumerate((pairs.images, pairs.texts)):
+            order = output.rows(items, axis=axis)
+            if len(order) != values.shape[axis] or not (order == np.arange(len(order))).all():
+                values = values.take(order, axis=axis)
+        # Half precision becomes float32.
+        matrix = np.array(values, dtype=np.float64 if values.dtype == np.float64 else np.float32)
+        return ExternalOutput(torch.from_numpy(matrix), None, None, {"scores": str(files.scores)})
     first, second = files.image_embeddings, files.text_embeddings
     assert first is not None and second is not None
     images = _embeddings(read_vectors(first, "image", ids=files.image_ids), pairs.images, files.similarity)
@@ -394,18 +408,6 @@ def read_output(files: Files, pairs: Dataset) -> ExternalOutput:
         )
     about = {"image_embeddings": str(first), "text_embeddings": str(second), "similarity": files.similarity}
     return ExternalOutput(None, images, texts, about)
-
-
-def _matrix(output: Output, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Tensor:
-    """The scores in the order of the data, in memory; half precision becomes float32."""
-    import numpy as np
-    import torch
-
-    values = output.values
-    for axis, order in enumerate((rows, columns)):
-        if len(order) != values.shape[axis] or not (order == np.arange(len(order))).all():
-            values = values.take(order, axis=axis)
-    return torch.from_numpy(np.array(values, dtype=np.float64 if values.dtype == np.float64 else np.float32))
 
 
 def _embeddings(output: Output, items: Items, similarity: str) -> Embeddings:
@@ -423,23 +425,6 @@ def _embeddings(output: Output, items: Items, similarity: str) -> Embeddings:
             raise DataError(f"{output.path} needs vectors that are not 0, as that of '{name}' is; or similarity dot")
         vectors = vectors / lengths
     return Embeddings(vectors, torch.arange(len(vectors)))
-
-
-def _require_stages(
-    rerank: object, candidates: Sequence[int] | None, features: object, plot: object, *, of_one: bool
-) -> None:
-    """Raise ArgumentError for arguments that do not go with a second stage, or need one."""
-    if rerank is None:
-        for name, value in (("candidates", candidates), ("rerank_features", features), ("plot", plot)):
-            if value is not None:
-                raise ArgumentError(f"{name} is for rerank=RUN; give that, or leave {name} out")
-    elif plot is not None and len(candidates or ()) < 2:
-        raise ArgumentError("plot needs a sweep: several candidates=N,N,... such as 10,20,50,100")
-    elif of_one:
-        raise ArgumentError(
-            "rerank needs a model whose candidates it re-orders; it goes neither with another program's output nor "
-            "with graph=GRAPH, alignment_uniformity and pair_alignment_uniformity, which measure one model"
-        )
 
 
 def _of_model(work: Work, graph: Graph | None, settings_for: SettingsFor, *, space: bool, pair_space: bool) -> Result:
@@ -603,12 +588,10 @@ def split_role(opened: Opened, sources: Sources | None) -> tuple[str, str]:
 
     sources  None for pairs in memory
     """
+    from subtext.recipes.build import ENSEMBLE
+
     record, split = opened.record, opened.split
-    if (
-        record is None
-        or sources is None
-        or (sources.data is not None and sources.to_json()["data"] != record.data.data)
-    ):
+    if record is None or sources is None or (sources.data and sources.to_json()["data"] != record.data.data):
         return "unknown", ""
     if sources.split_seed not in (None, record.data.split_seed):
         return "unknown", (
@@ -618,21 +601,16 @@ def split_role(opened: Opened, sources: Sources | None) -> tuple[str, str]:
     if split in ("all", record.data.train_split):
         holds = "holds" if split == "all" else "is"
         return "training", f"split {split} {holds} what the run was trained on: these figures say nothing of new data"
-    if split == record.data.val_split and (decided := _decided(record)):
-        return "selection", f"split {split} {decided}: expect a little less on data that decided nothing (--split NAME)"
-    return "held out", ""
-
-
-def _decided(record: Record) -> str:
-    """What the validation split decided in a training; empty when it was only measured."""
-    from subtext.recipes.build import ENSEMBLE
-
+    if split != record.data.val_split:
+        return "held out", ""
     if record.plan.get("select") != "last":
-        if record.model == ENSEMBLE:
-            return "selected the epochs of its members"
-        return f"selected the epoch, {record.best_epoch} of {record.epochs}"
-    stops = bool(record.plan.get("patience")) or record.plan.get("schedule") == "plateau"
-    return "decided how long the run was trained, and how fast" if stops else ""
+        epochs = f"epoch, {record.best_epoch} of {record.epochs}"
+        decided = f"selected the {'epochs of its members' if record.model == ENSEMBLE else epochs}"
+    elif record.plan.get("patience") or record.plan.get("schedule") == "plateau":
+        decided = "decided how long the run was trained, and how fast"
+    else:
+        return "held out", ""  # The validation split was only measured.
+    return "selection", f"split {split} {decided}: expect a little less on data that decided nothing (--split NAME)"
 
 
 @verb
@@ -650,10 +628,7 @@ def compare(
     resamples: Annotated[int, "Resamples of intervals and p-values.", Range(100), Section("Resampling")] = 2000,
     seed: Annotated[int, "Seed of the resampling.", Section("Resampling")] = 0,
     json: Annotated[
-        str | Path | None,
-        "Write the comparison as JSON; - for standard output.",
-        Metavar("FILE"),
-        Section("Output"),
+        str | Path | None, "Write the comparison as JSON; - for standard output.", Metavar("FILE"), Section("Output")
     ] = None,
 ) -> Compared:
     """Test whether one system is better than another, from results of `subtext evaluate` on the same queries.
@@ -674,15 +649,13 @@ def compare(
 
     if json is not None:
         require_file(Path(json))
-    sides = []
-    for side in (first, second):
-        several = [side] if isinstance(side, str | Path | Result) else side
-        sides.append(
-            tuple(
-                measured_of(result) if isinstance(result, Result) else read_measured(Path(result).expanduser())
-                for result in several
-            )
+    sides = [
+        tuple(
+            measured_of(result) if isinstance(result, Result) else read_measured(Path(result).expanduser())
+            for result in ([side] if isinstance(side, str | Path | Result) else side)
         )
+        for side in (first, second)
+    ]
     compared = compare_runs(*sides, figures=tuple(metric), samples=resamples, seed=seed)
     if json is not None:
         write_text(Path(json), compared.json_text() + "\n")

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from subtext.api.load import Run as LoadedRun
 from subtext.api.load import load, open_run, read, remembered, save_pretrained
 from subtext.api.options import Metavar, Quiet, Run, Section, verb
 from subtext.errors import ArgumentError, CheckpointError, SubtextError
 from subtext.report.progress import say
 from subtext.report.text_table import size
-
-if TYPE_CHECKING:
-    from subtext.export.hub import Samples
 
 
 @dataclass(frozen=True)
@@ -92,9 +88,19 @@ def export(
 
     def write(target: Path) -> None:
         if hf is None:
-            differences.update(_write_onnx(loaded, samples, target, quiet=quiet))
+            for side in samples.batches:
+                say(f"{side}: writing the graph", quiet=quiet)
+                differences[side] = graphs.write_graph(loaded.model, side, samples, target)
+            graphs.write_description(loaded.model, loaded.record, samples, differences, target)
         else:
-            differences.update(_write_hub(loaded, samples, target))
+            if hub.is_dual_encoder(loaded.model):
+                hub.write_dual_encoder(loaded.model, loaded.record, target)
+                exported = hub.open_dual_encoder(target)
+            else:
+                save_pretrained(loaded.model, hub.public_record(loaded.record), target)
+                hub.write_config(loaded.record, target)
+                exported = partial(hub.vectors_of, load(target))
+            differences["vectors"] = hub.difference(loaded.model, exported, samples)
         for name, difference in differences.items():
             if not difference <= tolerance:
                 subject = f"{name}.onnx" if hf is None else "the folder, opened again,"
@@ -112,29 +118,3 @@ def export(
         opener = "transformers.AutoModel.from_pretrained" if hub.is_dual_encoder(loaded.model) else "subtext.load"
         usage = f'open it with:\n  {opener}("{folder}")'
     return Export(folder, used, differences, samples.source, usage)
-
-
-def _write_hub(run: LoadedRun, samples: Samples, target: Path) -> dict[str, float]:
-    """Write the folder, and compare what it opens as with the model."""
-    from subtext.export import hub
-
-    if hub.is_dual_encoder(run.model):
-        hub.write_dual_encoder(run.model, run.record, target)
-        exported = hub.open_dual_encoder(target)
-    else:
-        save_pretrained(run.model, hub.public_record(run.record), target)
-        hub.write_config(run.record, target)
-        exported = partial(hub.vectors_of, load(target))
-    return {"vectors": hub.difference(run.model, exported, samples)}
-
-
-def _write_onnx(run: LoadedRun, samples: Samples, target: Path, *, quiet: bool) -> dict[str, float]:
-    """Write the graph of each side, compare it with the model, and describe both."""
-    from subtext.export import onnx
-
-    differences = {}
-    for side in samples.batches:
-        say(f"{side}: writing the graph", quiet=quiet)
-        differences[side] = onnx.write_graph(run.model, side, samples, target)
-    onnx.write_description(run.model, run.record, samples, differences, target)
-    return differences

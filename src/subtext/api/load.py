@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from subtext.api.options import DEFAULTS, DataOptions
 from subtext.errors import RequirementError
 from subtext.report.progress import counter, meter, say
+from subtext.report.text_table import Printed
 
 if TYPE_CHECKING:
     from subtext.core import Embeddings
@@ -28,7 +28,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, repr=False)
-class Run:
+class Run(Printed):
     """A run in memory. It is a path, too: every function that takes the folder of a run takes this object.
 
     model    with the kept weights, in eval mode
@@ -59,20 +59,11 @@ class Run:
         return self.summary or repr(self)
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r}, {', '.join(f'{name}={value}' for name, value in self._facts()[1:])})"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{name}</th><td>{escape(value)}</td></tr>" for name, value in self._facts()
-        )
-        return f"<table>{rows}</table>"
-
-    def _facts(self) -> list[tuple[str, str]]:
         record = self.record
         recipe = " + ".join([record.model, *(name for name, _ in record.methods)])
-        facts = [("path", str(self.path)), ("recipe", recipe), ("status", record.status)]
-        facts += [("epochs", str(record.epochs)), ("seed", str(record.seed))]
-        return facts + [("rsum", f"{record.best['rsum']:.1f}")] * ("rsum" in record.best)
+        rsum = f", rsum={record.best['rsum']:.1f}" if "rsum" in record.best else ""
+        progress = f"status={record.status}, epochs={record.epochs}, seed={record.seed}"
+        return f"Run({str(self.path)!r}, recipe={recipe}, {progress}{rsum})"
 
 
 def load(run: Path | str | Run, *, device: str = "cpu") -> Model:

@@ -40,11 +40,8 @@ class NeighbourGraph:
     path: Path
 
     def __str__(self) -> str:
-        item = shlex.quote(self.graph.ids[0])
-        return (
-            f"{self.path}: {_summary(self.graph)}\nnext:\n"
-            f"  subtext neighbours show {shlex.quote(str(self.path))} --item {item}"
-        )
+        command = f"subtext neighbours show {shlex.quote(str(self.path))} --item {shlex.quote(self.graph.ids[0])}"
+        return f"{self.path}: {_summary(self.graph)}\nnext:\n  {command}"
 
     def __repr__(self) -> str:
         return f"NeighbourGraph({_summary(self.graph)})"
@@ -214,7 +211,13 @@ def show_neighbours(
         warnings = (f"the quality of the graph is not measured: {error}",)
     entry, neighbours = None, []
     if item is not None:
-        row = _row(pairs, item)
+        if item in pairs.texts.ids:
+            row = pairs.texts.ids.index(item)
+        elif item in pairs.images.ids and (pairs.links[:, 0] == pairs.images.ids.index(item)).any():
+            row = int(pairs.links[pairs.links[:, 0] == pairs.images.ids.index(item), 1][0])
+        else:
+            ids = f"{pairs.texts.ids[0]!r}, {pairs.images.ids[0]!r}"
+            raise DataError(f"item needs a text or an image of the graph's data; '{item}' is neither; examples: {ids}")
         entry = _entry(pairs, row)
         hits = zip(loaded.neighbours[row], loaded.distances[row], strict=True)
         neighbours = [{**_entry(pairs, int(text)), "distance": float(gap)} for text, gap in hits if text >= 0][:top]
@@ -237,18 +240,6 @@ def _summary(graph: Graph) -> str:
         f"{len(graph):,} texts, {lists}, by {settings['distance']} in {graph.space['name']}, {settings['search']}, "
         f"among {settings['among']}"
     )
-
-
-def _row(pairs: Dataset, item: str) -> int:
-    """The row of a text, or of the first text of an image."""
-    if item in pairs.texts.ids:
-        return pairs.texts.ids.index(item)
-    if item in pairs.images.ids:
-        texts = pairs.links[pairs.links[:, 0] == pairs.images.ids.index(item), 1]
-        if len(texts):
-            return int(texts[0])
-    examples = ", ".join(map(repr, [pairs.texts.ids[0], pairs.images.ids[0]]))
-    raise DataError(f"item needs a text or an image of the graph's data; '{item}' is neither; examples: {examples}")
 
 
 def _entry(pairs: Dataset, row: int) -> dict[str, Any]:
@@ -284,10 +275,8 @@ def _page(report: NeighbourReport, pairs: Dataset) -> Page:
 
     sections = []
     if report.item is not None:
-        cards = [
-            card(report.item, 0.0, is_query=True),
-            *[card(entry, entry["distance"]) for entry in report.neighbours],
-        ]
+        cards = [card(report.item, 0.0, is_query=True)]
+        cards += [card(entry, entry["distance"]) for entry in report.neighbours]
         query = report.item["text"] or report.item["id"]
         search = Search(query, cards, "The first is the text itself; the number is the distance.")
         sections.append(Section("Neighbours of a text", "Each with its picture.", [search]))

@@ -234,9 +234,7 @@ BatchSize = Annotated[int, "Items per batch.", Range(1), _RUN]
 Workers = Annotated[int, "Threads that load data.", Range(0), _RUN]
 Quiet = Annotated[bool, "Show no progress.", Flag("--quiet", "-q"), _RUN]
 Bf16 = Annotated[
-    bool | None,
-    "Score pairs in bfloat16 where the machine supports it. Default: as the model was trained.",
-    _RUN,
+    bool | None, "Score pairs in bfloat16 where the machine supports it. Default: as the model was trained.", _RUN
 ]
 Seed = Annotated[int, "Seed of every random choice.", _RUN]
 Json = Annotated[str | Path | None, "Write the result as JSON; - for standard output.", Metavar("FILE")]

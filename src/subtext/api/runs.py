@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from subtext.api.load import Run, open_run, save_pretrained
 from subtext.api.options import Metavar, Section, verb
 from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
-from subtext.report.text_table import duration, size, table
+from subtext.report.text_table import Printed, duration, size, table
 
 if TYPE_CHECKING:
     import pandas
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 DEPTH = 2
 """Levels of folders below a given one that are searched."""
+_HEAD = ["run", "recipe", "data", "status", "epochs", "i2t r@10", "t2i r@10", "rsum", "time", "disk"]
 FIGURES = ("image_to_text/recall@10", "text_to_image/recall@10", "rsum")
 
 
 @dataclass(frozen=True, repr=False)
-class RunList:
+class RunList(Printed):
     """Runs as plain data, in the order of their paths.
 
     folders  the folders that were searched
@@ -48,29 +49,12 @@ class RunList:
         """One row per run; validation results in columns of their own. Needs pandas."""
         from subtext.data.dataset import frame
 
-        return frame([{**entry, **entry.get("best", {})} for entry in self.entries]).drop(
-            columns="best", errors="ignore"
-        )
+        entries = [{**entry, **entry.get("best", {})} for entry in self.entries]
+        return frame(entries).drop(columns="best", errors="ignore")
 
     def __str__(self) -> str:
         if not self.entries:
             return f"no runs in {', '.join(map(str, self.folders))}; `subtext train --out RUN` makes one"
-        return table(_HEAD, self._rows())
-
-    def __repr__(self) -> str:
-        return f"RunList({len(self.entries)} in {', '.join(map(str, self.folders))})"
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        rows = [["" if cell is None else cell for cell in row] for row in [_HEAD, *self._rows()]]
-        cells = (
-            "".join(f"<td>{escape(f'{cell:.1f}' if isinstance(cell, float) else str(cell))}</td>" for cell in row)
-            for row in rows
-        )
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
-
-    def _rows(self) -> list[list[Any]]:
         rows: list[list[Any]] = []
         for entry in self.entries:
             used = size(entry["disk_bytes"])
@@ -81,10 +65,10 @@ class RunList:
             data = PurePath(entry["data"]).name or None
             time = duration(entry["seconds"])
             rows.append([entry["run"], entry["recipe"], data, entry["status"], entry["epochs"], *best, time, used])
-        return rows
+        return table(_HEAD, rows)
 
-
-_HEAD = ["run", "recipe", "data", "status", "epochs", "i2t r@10", "t2i r@10", "rsum", "time", "disk"]
+    def __repr__(self) -> str:
+        return f"RunList({len(self.entries)} in {', '.join(map(str, self.folders))})"
 
 
 @verb
@@ -125,7 +109,10 @@ def _below(folder: Path, levels: int) -> Iterator[Path]:
 def _entry(run: Path) -> dict[str, Any]:
     from subtext.models.checkpoint import load_record
 
-    used = sum(map(_size, run.rglob("*")))
+    used = 0
+    for path in run.rglob("*"):
+        with suppress(OSError):  # A training may have removed the file meanwhile.
+            used += path.stat().st_size if path.is_file() else 0
     try:
         record = load_record(run)
     except CheckpointError as error:
@@ -134,22 +121,9 @@ def _entry(run: Path) -> dict[str, Any]:
         "run": str(run),
         "recipe": " + ".join([record.model, *(name for name, _ in record.methods)]),
         "data": record.data.data,
-        "status": record.status,
-        "epochs": record.epochs,
-        "best_epoch": record.best_epoch,
-        "best": record.best,
-        "seconds": record.seconds,
-        "seed": record.seed,
+        **{name: getattr(record, name) for name in ("status", "epochs", "best_epoch", "best", "seconds", "seed")},
         "disk_bytes": used,
     }
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file; 0 for a folder, or for a file that a training has removed meanwhile."""
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError:
-        return 0
 
 
 @verb

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,16 +12,12 @@ from subtext.api.options import Bf16, Device, Metavar, Range, Section, verb
 from subtext.errors import ArgumentError, IndexError_, RequirementError
 
 if TYPE_CHECKING:
-    from subtext.models.model import Branch, Model
-    from subtext.search import Answer, Hit, Index
+    from subtext.models.model import Branch
+    from subtext.search import Answer, Index
 
 
 def open_index(
-    index: Path | str,
-    *,
-    run: Path | str | None = None,
-    features: Path | str | None = None,
-    device: str = "cpu",
+    index: Path | str, *, run: Path | str | None = None, features: Path | str | None = None, device: str = "cpu"
 ) -> Index:
     """A search index with the model of the run that it names.
 
@@ -117,6 +113,7 @@ def search(
     Raises ArgumentError for arguments that do not go together, and what `open_index` and `Index.search` raise. In
     Python `index` may also be an open index; `run` and `features` then belong to `open_index`.
     """
+    from subtext.data.features import FeatureInput
     from subtext.data.text import cut_note
     from subtext.search import Query
 
@@ -145,12 +142,29 @@ def search(
         return opened.answer(query)
     model = open_run(rerank, features=rerank_features, device=device).model
     choose_precision(model, bf16)
-    rescore = _reranker(model, text, path, target)
+    spec, source = model.image.input_spec, None
+    if (text is None) == (target == "images"):
+        same_side = "an image searches images" if text is None else "text searches texts"
+        raise RequirementError(
+            f"re-ranking compares images with texts; here {same_side}; search the other side, or leave --rerank out"
+        )
+    if path is not None:
+        source = _readable_image(model.image, [str(path), path.stem], str(path))
+    if isinstance(spec, FeatureInput) and spec.file is None:
+        raise RequirementError(
+            "the re-ranking model reads precomputed features, and the file that its run remembers is gone; name one "
+            "(--rerank-features FILE)"
+        )
     candidates = max(top, candidates or 100)
     answer = opened.answer(replace(query, top=candidates))
     texts = [hit.captions[0] if hit.captions else hit.id for hit in answer.hits] if text is None else [text]
     note = cut_note(model.text.input_spec, texts)
-    scores = rescore(answer.hits, texts) if answer.hits else []
+    scores: list[float] = []
+    if answer.hits:
+        sources = (
+            [_readable_image(model.image, [hit.id], hit.path) for hit in answer.hits] if text is not None else [source]
+        )
+        scores = model.compare(model.embed_images(sources), model.embed_texts(texts)).flatten().tolist()
     # The probability belongs to the first model's score.
     hits = [replace(hit, score=score, probability=None) for hit, score in zip(answer.hits, scores, strict=True)]
     return replace(
@@ -160,38 +174,6 @@ def search(
         notes=(*answer.notes, *(() if note is None else (f"the re-ranking run: {note}",))),
         request={**answer.request, "rerank": str(rerank), "candidates": candidates},
     )
-
-
-def _reranker(
-    model: Model, text: str | None, image: Path | None, target: str
-) -> Callable[[Sequence[Hit], list[str]], list[float]]:
-    """How the model scores the query with hits: by the hits' images, or by the texts that are compared with an image.
-
-    Raises RequirementError where it cannot score the pairs of query and hits. A pair is an image and a text: text
-    cannot search texts, nor an image images. The query image and the features that the model reads must be available.
-    """
-    from subtext.data.features import FeatureInput
-
-    if (text is None) == (target == "images"):
-        sides = "an image searches images" if text is None else "text searches texts"
-        raise RequirementError(
-            f"re-ranking compares images with texts; here {sides}; search the other side, or leave --rerank out"
-        )
-    source = None
-    if image is not None and text is None:
-        source = _readable_image(model.image, [str(image), image.stem], str(image))
-    spec = model.image.input_spec
-    if isinstance(spec, FeatureInput) and spec.file is None:
-        raise RequirementError(
-            "the re-ranking model reads precomputed features, and the file that its run remembers is gone; name one "
-            "(--rerank-features FILE)"
-        )
-
-    def rescore(hits: Sequence[Hit], texts: list[str]) -> list[float]:
-        images = [source] if text is None else [_readable_image(model.image, [hit.id], hit.path) for hit in hits]
-        return model.compare(model.embed_images(images), model.embed_texts(texts)).flatten().tolist()
-
-    return rescore
 
 
 def _readable_image(branch: Branch, names: Sequence[str], path: str | None) -> Any:

@@ -124,7 +124,21 @@ def train(
     TrainingError when a loss is not finite.
     """
     arguments = {name: value for name, value in locals().items() if name not in ("model", "options")}
-    return run_job(job_of(model, arguments | options), dry_run=dry_run)
+    from subtext.training.fit import fit
+    from subtext.training.setup import RunOptions
+
+    job = job_of(model, arguments | options)
+    run_options = RunOptions(**job.run)
+    pairs = read_training_data(job)
+    setup = build_setup(job, pairs, seed=run_options.seed)
+    record = initial_record(job, pairs, setup)
+    if dry_run:
+        return Run(setup.model, record, job.out, summary=_description(job, setup, pairs))
+    choose_device(run_options.device)
+    say(str(pairs), quiet=quiet)
+    with training_meter(quiet=quiet) as report:
+        fitted = fit(setup, pairs.train, pairs.val, job.out, record=record, run=run_options, report=report)
+    return Run(fitted.model, fitted.record, job.out, fitted.notes, summary=_outcome(job, fitted.record, pairs))
 
 
 def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
@@ -158,27 +172,6 @@ def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
         run=run | ({"cache": Path(run["cache"])} if run.get("cache") is not None else {}),
         quiet=bool(arguments.get("quiet", False)),
     )
-
-
-def run_job(job: Job, *, dry_run: bool = False) -> Run:
-    """Train as the job says, or with `dry_run` build everything and train nothing.
-
-    Raises what reading, building and training raise.
-    """
-    from subtext.training.fit import fit
-    from subtext.training.setup import RunOptions
-
-    options = RunOptions(**job.run)
-    data = read_training_data(job)
-    setup = build_setup(job, data, seed=options.seed)
-    record = initial_record(job, data, setup)
-    if dry_run:
-        return Run(setup.model, record, job.out, summary=_description(job, setup, data))
-    choose_device(options.device)
-    say(str(data), quiet=job.quiet)
-    with training_meter(quiet=job.quiet) as report:
-        fitted = fit(setup, data.train, data.val, job.out, record=record, run=options, report=report)
-    return Run(fitted.model, fitted.record, job.out, fitted.notes, summary=_outcome(job, fitted.record, data))
 
 
 def read_training_data(job: Job) -> TrainingData:
@@ -241,10 +234,7 @@ def initial_record(job: Job, data: TrainingData, setup: Setup) -> Record:
 
     features = None if data.image_features is None else data.image_features.path
     used = replace(
-        job.sources,
-        features=features,
-        split_seed=job.sources.split_seed or 0,
-        on_error=job.sources.on_error or "raise",
+        job.sources, features=features, split_seed=job.sources.split_seed or 0, on_error=job.sources.on_error or "raise"
     )
     return Record(
         model=job.model,

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ class Command(click.Command):
         *,
         help: str,
         examples: Sequence[str],
-        usage: str = "[OPTIONS]",
+        usage: str,
         renamed: Mapping[str, str] | None = None,
         renamed_values: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
@@ -93,10 +94,6 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; old names of options become today's, with a note on standard error."""
         flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-        return super().parse_args(ctx, self._current(args, flags))
-
-    def _current(self, args: Sequence[str], flags: set[str]) -> list[str]:
-        """The words of a command line with today's names of options and values."""
         current: list[str] = []
         for word in args:
             flag, equals, value = word.partition("=")
@@ -109,22 +106,19 @@ class Command(click.Command):
             elif current and not flag.startswith("-"):
                 flag = self.renamed_values.get(current[-1], {}).get(flag, flag)
             current.append(f"{flag}{equals}{value}")
-        return current
+        return super().parse_args(ctx, current)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Carry the command out; arguments that do not go together end as a usage error that names the options."""
         try:
             self.act(ctx)
         except ArgumentError as error:
-            names = [
-                parameter.name for parameter in self.params if isinstance(parameter, click.Option) and parameter.name
-            ]
+            names = [option.name for option in self.params if isinstance(option, click.Option) and option.name]
             raise click.UsageError(as_typed(str(error), names), ctx) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """The usage of the command where it has one, which names the arguments."""
-        usage = self.options_metavar
-        return super().collect_usage_pieces(ctx) if usage in (None, "[OPTIONS]") else [usage]
+        """The usage of the command, which names the arguments."""
+        return [str(self.options_metavar)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, heading by heading."""
@@ -227,12 +221,6 @@ def verb_command(
         if code := exit_code(result):
             ctx.exit(code)
 
-    title, usage = name or verb.__name__, usage or _usage(described, json=json)
-    return Command(title, act, sections, help=command_help(verb), examples=examples, usage=usage, renamed=renamed)
-
-
-def _usage(described: Sequence[Parameter], *, json: bool) -> str:
-    """The arguments, the required options, and whether there are others."""
     words = []
     for parameter in described:
         value = parameter.metavar or parameter.name.upper()
@@ -241,8 +229,10 @@ def _usage(described: Sequence[Parameter], *, json: bool) -> str:
             words.append(f"{value}..." if parameter.multiple and "..." not in value else value)
         elif parameter.required:
             words.append(f"{parameter.flag} {value}")
-    has_options = json or any(not (parameter.positional or parameter.required) for parameter in described)
-    return " ".join([*words, *(["[OPTIONS]"] if has_options else [])])
+    if json or any(not (parameter.positional or parameter.required) for parameter in described):
+        words.append("[OPTIONS]")
+    title, usage = name or verb.__name__, usage or " ".join(words)
+    return Command(title, act, sections, help=command_help(verb), examples=examples, usage=usage, renamed=renamed)
 
 
 def command_help(verb: Callable[..., Any]) -> str:
@@ -257,7 +247,17 @@ def command_help(verb: Callable[..., Any]) -> str:
 
 def click_parameter(parameter: Parameter) -> click.Parameter:
     """The argument or option of a verb's parameter."""
-    kind = _click_type(parameter)
+    kind: Any = parameter.type
+    if parameter.choices is not None:
+        kind = click.Choice(list(parameter.choices))
+    elif parameter.type is Path:
+        kind = _index_location if parameter.metavar == "INDEX" else PATH
+    elif parameter.range is not None:
+        low, high = parameter.range.least, parameter.range.most
+        if parameter.type is int:
+            kind = click.IntRange(None if low is None else int(low), None if high is None else int(high))
+        else:
+            kind = click.FloatRange(low, high)
     if parameter.positional:
         return click.Argument(
             [parameter.name],
@@ -279,47 +279,27 @@ def click_parameter(parameter: Parameter) -> click.Parameter:
         return click.Option(flags, default=parameter.default, **common)
     if parameter.commas:
         typed = None if parameter.default is None else ",".join(map(str, parameter.default))
-        return click.Option(flags, callback=_commas(parameter), metavar=parameter.metavar, default=typed, **common)
-    return click.Option(
-        flags,
-        type=kind,
-        multiple=parameter.multiple,
-        metavar=parameter.metavar,
-        **common,
-    )
+        read = partial(_read_commas, parameter)
+        return click.Option(flags, callback=read, metavar=parameter.metavar, default=typed, **common)
+    return click.Option(flags, type=kind, multiple=parameter.multiple, metavar=parameter.metavar, **common)
 
 
-def _click_type(parameter: Parameter) -> Any:
-    if parameter.choices is not None:
-        return click.Choice(list(parameter.choices))
-    if parameter.type is Path:
-        return Index() if parameter.metavar == "INDEX" else PATH
-    if parameter.range is not None:
-        low, high = parameter.range.least, parameter.range.most
-        if parameter.type is int:
-            return click.IntRange(None if low is None else int(low), None if high is None else int(high))
-        return click.FloatRange(low, high)
-    return parameter.type
-
-
-def _commas(parameter: Parameter) -> Callable[[click.Context, click.Parameter, str | None], tuple[Any, ...] | None]:
-    """A callback that reads values with commas between them."""
-
-    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
-        if value is None:
-            return None
-        texts = dict.fromkeys(text.strip() for text in value.split(",") if text.strip())
-        try:
-            values = tuple(parameter.type(text) for text in texts)
-            parameter.check(values)
-        except (ValueError, ArgumentError):
-            kind = {int: "whole numbers", float: "numbers"}.get(parameter.type, "values")
-            span = f", each {parameter.range}" if parameter.range else ""
-            span += f", each one of {', '.join(parameter.choices)}" if parameter.choices else ""
-            raise click.BadParameter(f"'{value}' needs {kind} with commas between them{span}") from None
-        return values
-
-    return read
+def _read_commas(
+    parameter: Parameter, ctx: click.Context, param: click.Parameter, value: str | None
+) -> tuple[Any, ...] | None:
+    """The values that a text has with commas between them."""
+    if value is None:
+        return None
+    texts = dict.fromkeys(text.strip() for text in value.split(",") if text.strip())
+    try:
+        values = tuple(parameter.type(text) for text in texts)
+        parameter.check(values)
+    except (ValueError, ArgumentError):
+        kind = {int: "whole numbers", float: "numbers"}.get(parameter.type, "values")
+        span = f", each {parameter.range}" if parameter.range else ""
+        span += f", each one of {', '.join(parameter.choices)}" if parameter.choices else ""
+        raise click.BadParameter(f"'{value}' needs {kind} with commas between them{span}") from None
+    return values
 
 
 @contextmanager
@@ -349,14 +329,9 @@ def example(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-class Index(click.ParamType):  # type: ignore[type-arg]  # Generic in new clicks alone.
-    """An index by its name: a folder's path, or the address of one in a database, which stays as it was typed."""
-
-    name = "index"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
-        """A path, or an address."""
-        return str(value) if "://" in str(value) else Path(value)
+def _index_location(name: str) -> Path | str:
+    """The path of an index's folder, or the address of one in a database as it was typed."""
+    return name if "://" in name else Path(name)
 
 
 def as_typed(message: str, names: Collection[str]) -> str:
@@ -371,7 +346,8 @@ def as_typed(message: str, names: Collection[str]) -> str:
         return message
     either = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
     before, after = r"(?<![\w./=-])", r"(?![\w./-])"
-    message = re.sub(rf"{before}({either})=(True|False){after}", _switch, message)
+    message = re.sub(rf"{before}({either})=True{after}", lambda match: flag_of(match[1]), message)
+    message = re.sub(rf"{before}({either})=False{after}", lambda match: flag_of(f"no_{match[1]}"), message)
     message = re.sub(rf"{before}({either})=(?=\S)", lambda match: f"{flag_of(match[1])} ", message)
     message = re.sub(rf"(^|; |leave )({either})(?= needs | is | out\b)", lambda m: m[1] + flag_of(m[2]), message)
     several = "|".join(name for name in either.split("|") if "_" in name)
@@ -381,8 +357,3 @@ def as_typed(message: str, names: Collection[str]) -> str:
 def flag_of(name: str) -> str:
     """How an option is typed."""
     return f"--{name.replace('_', '-')}"
-
-
-def _switch(match: re.Match[str]) -> str:
-    flag = flag_of(match[1])
-    return flag if match[2] == "True" else flag.replace("--", "--no-", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,10 +84,21 @@ def train() -> None:
 
 def model_command(recipe: Recipe) -> Command:
     """The command of one model."""
+
+    def act(ctx: click.Context) -> None:
+        if ctx.meta.get("recommended") and not ctx.params["quiet"] and is_first():
+            click.echo(f"no model named; training the recommended one, {recipe.name}: {recipe.summary}", err=True)
+        with spelt_as_typed(ctx):
+            run = verb(recipe.name, **arguments(ctx))
+        if is_first():
+            click.echo(str(run))
+        if run.record.status == "stopped":
+            ctx.exit(130)
+
     start = f"subtext train {recipe.name} --data captions.jsonl --out runs/{recipe.name}"
     return training_command(
         recipe,
-        lambda ctx: _act(ctx, recipe),
+        act,
         help=recipe.summary,
         examples=[start, f"{start} --features features.npz --epochs 10"],
         usage="--data DATA --out RUN [OPTIONS]",
@@ -120,7 +131,12 @@ def training_command(
             sections[parameter.section].append(click_parameter(parameter))
     if more:
         sections["Sweep"] = list(more)
-    options = [*recipe.options, *planned]
+    old_flags = {}
+    for option in (*recipe.options, *planned):
+        if option.old_name:
+            old_flags[flag_of(option.old_name)] = flag_of(option.name)
+            if option.type is bool:
+                old_flags[flag_of(f"no_{option.old_name}")] = flag_of(f"no_{option.name}")
     return Command(
         recipe.name,
         act,
@@ -128,20 +144,9 @@ def training_command(
         help=help,
         examples=examples,
         usage=usage,
-        renamed=RENAMED | old_flags(options),
-        renamed_values={f"--{name.replace('_', '-')}": values for name, values in VALUES.items()},
+        renamed=RENAMED | old_flags,
+        renamed_values={flag_of(name): values for name, values in VALUES.items()},
     )
-
-
-def _act(ctx: click.Context, recipe: Recipe) -> None:
-    if ctx.meta.get("recommended") and not ctx.params["quiet"] and is_first():
-        click.echo(f"no model named; training the recommended one, {recipe.name}: {recipe.summary}", err=True)
-    with spelt_as_typed(ctx):
-        run = verb(recipe.name, **arguments(ctx))
-    if is_first():
-        click.echo(str(run))
-    if run.record.status == "stopped":
-        ctx.exit(130)
 
 
 def arguments(ctx: click.Context) -> dict[str, Any]:
@@ -182,17 +187,6 @@ def recipe_option(option: Option) -> click.Option:
         show_default=option.default is not None and option.default != "",
         help=option.help,
     )
-
-
-def old_flags(options: Iterable[Option]) -> dict[str, str]:
-    """Old flag -> flag, for options that were renamed."""
-    flags: dict[str, str] = {}
-    for option in options:
-        if option.old_name:
-            flags[flag_of(option.old_name)] = flag_of(option.name)
-            if option.type is bool:
-                flags[flag_of(f"no_{option.old_name}")] = flag_of(f"no_{option.name}")
-    return flags
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from subtext.errors import counted
 class Entry(TypedDict, total=False):
     """How a function becomes a command; see `verb_command`.
 
-    verb     the public function, where the command has another name
+    verb     the public function, where it has neither the name of the command nor that with its group: build_index
     summary  its line in the help of its group, where that is not the first paragraph of its own help
     """
 
@@ -56,7 +56,7 @@ VERBS: dict[str, Entry] = {
         "examples": [
             "subtext ensemble runs/saf runs/sgr --out runs/sgraf",
             "subtext evaluate runs/fast --rerank runs/sgraf --candidates 100",
-        ],
+        ]
     },
     "evaluate": {
         "usage": "RUN | --model NAME_OR_PATH | --scores FILE [OPTIONS]",
@@ -112,12 +112,9 @@ VERBS: dict[str, Entry] = {
             "subtext serve library",
             "subtext serve library other --port 9000 --token-file token",
             "subtext serve 'postgresql://editor@db/archive?index=library' --storage-dir storage --token-file token",
-        ],
+        ]
     },
-    "score": {
-        "examples": ["subtext score claims.jsonl --run runs/first --index library --json"],
-        "json": True,
-    },
+    "score": {"examples": ["subtext score claims.jsonl --run runs/first --index library --json"], "json": True},
     "curate": {
         "examples": [
             "subtext curate pairs.jsonl --run runs/first --out curated",
@@ -149,9 +146,7 @@ VERBS: dict[str, Entry] = {
         "required": ["out"],
         "renamed": {"--words": "--shingle-size"},
     },
-    "data join": {
-        "examples": ["subtext data join resnet_grid.npz butd.npz --out both.npz"],
-    },
+    "data join": {"examples": ["subtext data join resnet_grid.npz butd.npz --out both.npz"]},
     "data corrupt": {
         "examples": [
             "subtext data corrupt captions.jsonl --graph graphs/lsa --out noisy.jsonl --labels labels.json",
@@ -162,13 +157,11 @@ VERBS: dict[str, Entry] = {
         "renamed": {"--kind": "--noise-type", "--ranks": "--neighbour-ranks", "--share": "--noise-rate"},
     },
     "data detect-noise": {
-        "verb": "detect_noise",
         "examples": ["subtext data detect-noise runs/noisy --labels labels.json --graph graphs/noisy"],
         "required": ["labels"],
         "json": True,
     },
     "index build": {
-        "verb": "build_index",
         "summary": "Embed images and texts and store them in a new index.",
         "examples": [
             "subtext index build library --run runs/first",
@@ -182,23 +175,19 @@ VERBS: dict[str, Entry] = {
         "examples": ["subtext index add library --data new.jsonl --images photos", "subtext index add library"],
     },
     "index update": {
-        "verb": "update_index",
         "summary": "Apply the changes of the data set to its index.",
         "examples": ["subtext index update library", "subtext index update library --keep-missing"],
     },
     "index watch": {
-        "verb": "watch_index",
         "summary": "Update an index whenever its data changes.",
         "examples": ["subtext index watch library", "subtext index watch library --interval 5"],
         "text": lambda checks: f"checked {counted(checks, 'time')}",
     },
     "index move": {
-        "verb": "move_index",
         "summary": "Embed all items with another run.",
         "examples": ["subtext index move library --run runs/better"],
     },
     "index import": {
-        "verb": "import_index",
         "summary": "Import vectors that were computed elsewhere.",
         "examples": ["subtext index import library vectors.npz --run runs/first --data photos.jsonl"],
     },
@@ -215,7 +204,6 @@ VERBS: dict[str, Entry] = {
         ],
     },
     "index compact": {
-        "verb": "compact_index",
         "summary": "Free disk space and speed up large indexes.",
         "examples": ["subtext index compact library"],
     },
@@ -226,34 +214,28 @@ VERBS: dict[str, Entry] = {
         "json": True,
     },
     "index verify": {
-        "verb": "verify_index",
         "summary": "Check an index for damage.",
         "examples": ["subtext index verify library"],
         "json": True,
         "exit_code": lambda result: int(not result.intact),
     },
     "index upgrade": {
-        "verb": "upgrade_index",
         "summary": "Upgrade the schema of a PostgreSQL index.",
         "examples": ["subtext index upgrade 'postgresql://editor@db/archive?index=library'"],
     },
     "index migrate": {
-        "verb": "migrate_index",
         "summary": "Copy an index in shards into a new index.",
         "examples": ["subtext index migrate archive library"],
     },
     "index backup": {
-        "verb": "backup_index",
         "summary": "Copy an index into a new folder.",
         "examples": ["subtext index backup library backups/monday"],
     },
     "index restore": {
-        "verb": "restore_index",
         "summary": "Restore a backup to a new index.",
         "examples": ["subtext index restore backups/monday library"],
     },
     "neighbours build": {
-        "verb": "build_neighbours",
         "examples": [
             "subtext neighbours build graphs/lsa --data captions.jsonl --space lsa",
             "subtext neighbours build graphs/d2v --data captions.jsonl --neighbours 50 --min-count 5",
@@ -267,7 +249,6 @@ VERBS: dict[str, Entry] = {
         },
     },
     "neighbours show": {
-        "verb": "show_neighbours",
         "examples": [
             "subtext neighbours show graphs/lsa",
             "subtext neighbours show graphs/lsa --item 1000268201_693b08cb0e.jpg --html near.html",
@@ -318,8 +299,10 @@ def command(name: str) -> click.Command:
 
 def _verb_command(full_name: str) -> click.Command:
     entry: dict[str, Any] = {**VERBS[full_name]}
-    name = full_name.rpartition(" ")[2]
-    verb, summary = getattr(subtext, entry.pop("verb", name)), entry.pop("summary", None)
+    group, _, name = full_name.rpartition(" ")
+    names = entry.pop("verb", ""), f"{name}_{group}", name.replace("-", "_")
+    verb = getattr(subtext, next(verb_name for verb_name in names if verb_name in subtext.__all__))
+    summary = entry.pop("summary", None)
     click_command = verb_command(verb, name=name, **entry)
     click_command.short_help = summary
     if name == "compare":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,13 @@ _NEUTRAL = {
 
 _VARIANT_SIGNS = {(0x2640,), (0x2642,), (0x27A1,), (0x2194,), (0x2195,)}
 """Signs behind a joiner that choose a variant: female, male, facing right, shaking sideways, up and down."""
+_COUPLES = {
+    frozenset({(_HANDSHAKE,)}): 0x1F46B,
+    frozenset({(_HEART,)}): 0x1F491,
+    frozenset({(_HEART,), (_KISS,)}): 0x1F48F,
+}
+"""Signs between two people -> the one emoji that the group is a variant of."""
+_FAMILY = 0x1F46A
 
 
 @dataclass(frozen=True)
@@ -63,12 +70,26 @@ def emoji() -> list[Emoji]:
     Raises RequirementError when the packages of the demonstration are not installed.
     """
     drawings = {path.stem for path in drawings_folder().glob("*.svg")}
+    try:
+        import emoji as names
+    except ImportError as error:
+        raise _missing("emoji") from error
+    names.config.load_language(list(LANGUAGES))
     emojis = []
-    for symbol, texts in _named():
+    for symbol, entry in names.EMOJI_DATA.items():
         code = "-".join(f"{ord(letter):04X}" for letter in symbol)
         files = [name for name in (code, code.removesuffix("-FE0F"), code.replace("-FE0F", "")) if name in drawings]
-        if files:
-            emojis.append(Emoji(symbol, files[0], base_of(symbol), tuple(texts)))
+        if not files or entry["status"] != names.STATUS["fully_qualified"]:
+            continue
+        texts = [(language, entry[language]) for language in LANGUAGES if language in entry]
+        texts += [("alias", alias) for alias in entry.get("alias", [])]
+        unique: dict[str, tuple[str, str]] = {}
+        for language, name in texts:
+            # A name is written as `:waving_hand:`.
+            if words := " ".join(name.strip(":").replace("_", " ").split()):
+                unique.setdefault(words.casefold(), (language, words))
+        if unique:
+            emojis.append(Emoji(symbol, files[0], base_of(symbol), tuple(unique.values())))
     return emojis
 
 
@@ -100,7 +121,13 @@ def base_of(symbol: str) -> str:
         elif code != _IMAGE_SIGN and code not in _TONES:
             parts[-1] = (*parts[-1], _NEUTRAL.get(code, code))
     parts = [part for index, part in enumerate(parts) if index == 0 or part not in _VARIANT_SIGNS]
-    return "-".join("+".join(f"{code:04X}" for code in part) for part in _together(parts))
+    people = [part for part in parts if part in ((_PERSON,), (_CHILD,))]
+    signs = frozenset(part for part in parts if part not in people)
+    if len(parts) > 1 and not signs:
+        parts = [(_FAMILY,)]
+    elif len(people) == 2 and signs in _COUPLES:
+        parts = [(_COUPLES[signs],)]
+    return "-".join("+".join(f"{code:04X}" for code in part) for part in parts)
 
 
 def split(bases: Sequence[str], *, seed: int, share: float = 0.1) -> list[str]:
@@ -148,77 +175,32 @@ def write_emoji(folder: Path, *, seed: int, limit: int | None, progress: Callabl
             for digest in threads.map(draw_image, emojis):
                 digests.append(digest)
                 progress(len(digests))
-        _describe(emojis, split(_bases(emojis, digests), seed=seed), temporary)
+        # Bases of which two are drawn alike, as some flags are, take the first one's name.
+        first: dict[bytes, str] = {}
+        names = {entry.base: entry.base for entry in emojis}
+        for entry, digest in zip(emojis, digests, strict=True):
+            name, first_name = names[entry.base], names[first.setdefault(digest, entry.base)]
+            if name != first_name:
+                names = {base: first_name if joined == name else joined for base, joined in names.items()}
+        splits = split([names[entry.base] for entry in emojis], seed=seed)
+        with (temporary / "metadata.jsonl").open("w", encoding="utf-8") as file:
+            for entry, split_name in zip(emojis, splits, strict=True):
+                row = {
+                    "file_name": f"pictures/{entry.file}.png",
+                    "id": entry.file,
+                    "captions": [words for _, words in entry.texts],
+                    "language": ["en" if language == "alias" else language for language, _ in entry.texts],
+                    "split": split_name,
+                    "emoji": entry.symbol,
+                    "base": entry.base,
+                }
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        languages = ", ".join(sorted({language for entry in emojis for language, _ in entry.texts} - {"alias"}))
+        about = _ABOUT.format(count=len(emojis), languages=languages, credit=CREDIT)
+        (temporary / "README.md").write_text(about, encoding="utf-8")
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _bases(emojis: Sequence[Emoji], digests: Sequence[bytes]) -> list[str]:
-    """The base of each emoji; bases of which two are drawn alike, as some flags are, take the first one's name."""
-    first: dict[bytes, str] = {}
-    names = {entry.base: entry.base for entry in emojis}
-    for entry, digest in zip(emojis, digests, strict=True):
-        name, first_name = names[entry.base], names[first.setdefault(digest, entry.base)]
-        if name != first_name:
-            names = {base: first_name if joined == name else joined for base, joined in names.items()}
-    return [names[entry.base] for entry in emojis]
-
-
-def _describe(emojis: Sequence[Emoji], splits: Sequence[str], folder: Path) -> None:
-    with (folder / "metadata.jsonl").open("w", encoding="utf-8") as file:
-        for entry, split_name in zip(emojis, splits, strict=True):
-            row = {
-                "file_name": f"pictures/{entry.file}.png",
-                "id": entry.file,
-                "captions": [words for _, words in entry.texts],
-                "language": ["en" if language == "alias" else language for language, _ in entry.texts],
-                "split": split_name,
-                "emoji": entry.symbol,
-                "base": entry.base,
-            }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    languages = ", ".join(sorted({language for entry in emojis for language, _ in entry.texts} - {"alias"}))
-    about = _ABOUT.format(count=len(emojis), languages=languages, credit=CREDIT)
-    (folder / "README.md").write_text(about, encoding="utf-8")
-
-
-def _together(parts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The one emoji that a group of people is a variant of; other parts as they are."""
-    people = [part for part in parts if part in ((_PERSON,), (_CHILD,))]
-    if len(parts) > 1 and len(people) == len(parts):
-        return [(0x1F46A,)]
-    if len(people) == 2 and len(parts) > 2:
-        signs = {part for part in parts if part not in people}
-        for sequences, code in (
-            ({(_HANDSHAKE,)}, 0x1F46B),
-            ({(_HEART,)}, 0x1F491),
-            ({(_HEART,), (_KISS,)}, 0x1F48F),
-        ):
-            if signs == sequences:
-                return [(code,)]
-    return parts
-
-
-def _named() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Fully qualified emoji and their texts, each text once."""
-    try:
-        import emoji as names
-    except ImportError as error:
-        raise _missing("emoji") from error
-    names.config.load_language(list(LANGUAGES))
-    for symbol, entry in names.EMOJI_DATA.items():
-        if entry["status"] != names.STATUS["fully_qualified"]:
-            continue
-        texts = [(language, entry[language]) for language in LANGUAGES if language in entry]
-        texts += [("alias", alias) for alias in entry.get("alias", [])]
-        unique: dict[str, tuple[str, str]] = {}
-        for language, name in texts:
-            # A name is written as `:waving_hand:`.
-            if words := " ".join(name.strip(":").replace("_", " ").split()):
-                unique.setdefault(words.casefold(), (language, words))
-        if unique:
-            yield symbol, list(unique.values())
 
 
 def _missing(package: str) -> RequirementError:

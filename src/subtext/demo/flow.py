@@ -106,6 +106,8 @@ def demo(
     Raises RequirementError when packages are missing, or the folder is not this demonstration's.
     """
     from subtext.demo.emoji import emoji, write_emoji
+    from subtext.evaluation.results import figures_table
+    from subtext.models.checkpoint import load_record
 
     folder, started = Path(out), time.monotonic()
     data, run, index, page = (folder / name for name in ("data", "run", "index", "page.html"))
@@ -119,7 +121,11 @@ def demo(
             with meter("drawing", len(emoji()[:limit]), quiet=quiet) as progress:
                 write_emoji(data, seed=seed, limit=limit, progress=progress)
     with _step(2, f"training from scratch -> {run}", quiet=quiet):
-        if _is_trained(run):
+        try:
+            is_trained = load_record(run).status == "finished"
+        except CheckpointError:
+            is_trained = False  # Nothing was begun, or not as far as a record: training resumes from its checkpoints.
+        if is_trained:
             say("      already trained", quiet=quiet)
         else:
             options = {**running, **ARGUMENTS, **plan}
@@ -137,7 +143,9 @@ def demo(
         say(_write_page(page, folder, result, seed), quiet=quiet)
     say(f"all in {duration(time.monotonic() - started)}", quiet=quiet)
     opener = {"darwin": "open", "win32": "start"}.get(sys.platform, "xdg-open")
-    return Demonstration(f"{_summary(result)}\n\nopen the page:\n  {opener} {shlex.quote(str(page))}")
+    figures = figures_table(result.figures, result.chance, result.intervals)
+    command = f"{opener} {shlex.quote(str(page))}"
+    return Demonstration(f"{figures}\n\n{_verdict(result)}\n\nopen the page:\n  {command}")
 
 
 @contextmanager
@@ -168,21 +176,6 @@ def _enter(folder: Path, settings: dict[str, Any]) -> None:
         )
     emoji()  # Missing packages are reported before a folder is made.
     write_text(mark, json.dumps({"settings": settings, "version": __version__}, indent=2) + "\n")
-
-
-def _is_trained(run: Path) -> bool:
-    from subtext.models.checkpoint import load_record
-
-    try:
-        return load_record(run).status == "finished"
-    except CheckpointError:
-        return False  # Nothing was begun, or not as far as a record: training resumes from its own checkpoints.
-
-
-def _summary(result: Result) -> str:
-    from subtext.evaluation.results import figures_table
-
-    return f"{figures_table(result.figures, result.chance, result.intervals)}\n\n{_verdict(result)}"
 
 
 def _verdict(result: Result) -> str:

@@ -301,6 +301,8 @@ _REGISTERED: list[type[Measure]] = []
 def register(metric: Kind) -> Kind:
     """Measure this class in every evaluation from now on; usable as a decorator.
 
+    metric  a subclass of `Metric` with a `name` and a `__call__` from a Comparison (Q C) to values (Q)
+
     Raises RequirementError for what is no class of metrics.
     """
     if not (isinstance(metric, type) and issubclass(metric, Measure)):
@@ -308,6 +310,9 @@ def register(metric: Kind) -> Kind:
     if metric not in _REGISTERED:
         _REGISTERED.append(metric)
     return metric
+
+
+register_metric = register
 
 
 def metric_classes() -> list[type[Measure]]:

@@ -124,9 +124,16 @@ def methods() -> dict[str, Recipe]:
     return _recipes("methods", renamed_options.of_method)
 
 
-def register_method(function: Callable[..., Any]) -> None:
-    """Add a method from outside the package, under the name of its function."""
+def register_method(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add a training method under the name of its function, for `train(with_=...)`; usable as a decorator.
+
+    function  Setup -> Setup. Its keyword-only parameters are the options: each has a default and a type
+              Annotated[type, "help"]
+
+    Raises RecipeError for an option without help or default.
+    """
     methods()[function.__name__] = _recipe(function, Plan(), {})
+    return function
 
 
 def plan_options(plan: Plan) -> list[Option]:

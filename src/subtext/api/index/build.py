@@ -8,10 +8,8 @@ from __future__ import annotations
 import hashlib
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
@@ -110,8 +108,8 @@ def build_index(
     store = create_store(index, new_manifest_of(work, opened, source)) if begun is None else begun
     complete = False
     try:
-        with store.writing("build") as writer, _growing(opened, work) as grow:
-            grown = grow(writer, verb="build", source=source)
+        with store.writing("build") as writer:
+            grown = _grow(writer, opened, work, verb="build", source=source)
             writer.compact_large()
         complete = True
     finally:
@@ -149,8 +147,7 @@ def add_to_index(
     work = replace(work, run=_run(work, store.manifest), sources=sources, split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work)
-        with _growing(opened, work) as grow:
-            grown = grow(writer, verb=name, source=source, again=restore_deleted)
+        grown = _grow(writer, opened, work, verb=name, source=source, again=restore_deleted)
     return _change(store, "add", grown)
 
 
@@ -236,8 +233,8 @@ def move_index(
                 raise RequirementError(f"{store.path} has the vectors of this model already")
             root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
             new = store.beside(replace(manifest, root=root, exact_up_to=exact_up_to))
-        with new.writing("move") as writer, _growing(opened, step) as grow:
-            grow(writer, verb="add", source=source, only=only)
+        with new.writing("move") as writer:
+            _grow(writer, opened, step, verb="add", source=source, only=only)
     if new is not None:
         with new.writing("move") as writer:
             prune(writer, only)  # What was deleted since an interrupted move began.
@@ -322,22 +319,20 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
             opened, source = open_source(step)
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-            with _growing(opened, step) as grow:
-                total += grow(writer, verb="update", source=source, exact=len(sources) == 1)
+            total += _grow(writer, opened, step, verb="update", source=source, exact=len(sources) == 1)
         if not keep_missing:
             total += prune(writer, keep)
     return _change(store, "update", total)
 
 
-@contextmanager
-def _growing(opened: Opened, work: Work) -> Iterator[Callable[..., Grown]]:
-    """`grow` with a model, its data and a meter."""
+def _grow(writer: Writer, opened: Opened, work: Work, **options: Any) -> Grown:
+    """Put the opened pairs into an index with a meter; see `grow`."""
     from subtext.search.build import grow
 
     model, pairs = opened.model, opened.pairs
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        running: dict[str, Any] = {"batch_size": work.batch_size, "workers": work.workers, "progress": progress}
-        yield partial(grow, model=model, pairs=pairs, **running)
+        options |= {"batch_size": work.batch_size, "workers": work.workers, "progress": progress}
+        return grow(writer, model=model, pairs=pairs, **options)
 
 
 def _change(store: Store, verb: str, grown: Grown | None, *, run: str = "") -> IndexChange:
@@ -559,12 +554,21 @@ def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file
 
 
 def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | None, job: int) -> None:
+    """Put in the items of a side, and with the texts their links: those of the data set, else by the file's groups."""
     import numpy as np
 
     from subtext.search.stores.item import SIDES, Change, Entry
 
     ids, about = content.ids[side], _about(side, content.ids[side], dataset)
-    links = _links(content, dataset) if side == "texts" else []
+    links: list[tuple[str, str]] = []
+    if side == "texts" and dataset is not None:
+        links = [(dataset.images.ids[image], dataset.texts.ids[text]) for image, text in dataset.links.tolist()]
+    elif side == "texts" and len(content.groups) == 2:
+        of_group: dict[int, list[str]] = {}
+        for name, group in zip(content.ids["images"], content.groups["images"].tolist(), strict=True):
+            of_group.setdefault(group, []).append(name)
+        text_groups = zip(ids, content.groups["texts"].tolist(), strict=True)
+        links = [(image, text) for text, group in text_groups for image in of_group.get(group, [])]
     for start in range(0, len(ids), BLOCK):
         block, vectors = ids[start : start + BLOCK], content.vectors[side][start : start + BLOCK]
         stored = writer.rows_of(side, block)
@@ -598,16 +602,3 @@ def _about(side: Side, ids: list[str], dataset: Dataset | None) -> dict[str, dic
             f"first '{missing[0]}'; name the data that was embedded"
         )
     return about
-
-
-def _links(content: VectorFile, dataset: Dataset | None) -> list[tuple[str, str]]:
-    """Links of images and texts: those of the data set, else by the groups of the file."""
-    if dataset is not None:
-        return [(dataset.images.ids[image], dataset.texts.ids[text]) for image, text in dataset.links.tolist()]
-    if not {"images", "texts"} <= set(content.groups):
-        return []
-    of_group: dict[int, list[str]] = {}
-    for name, group in zip(content.ids["images"], content.groups["images"].tolist(), strict=True):
-        of_group.setdefault(group, []).append(name)
-    texts = zip(content.ids["texts"], content.groups["texts"].tolist(), strict=True)
-    return [(image, text) for text, group in texts for image in of_group.get(group, [])]

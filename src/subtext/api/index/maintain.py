@@ -72,22 +72,19 @@ class IndexInfo:
             *[row for row in facts if row[1]],
             ["fields of images", ", ".join(self.fields["images"]) or "-"],
             ["fields of texts", ", ".join(self.fields["texts"]) or "-"],
-            *[[name, str(self.manifest[key] or "-")] for name, key in _ORIGIN.items()],
+            ["run", self.manifest["run"] or "-"],
+            ["model", self.manifest["host"] or "-"],
+            ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
             *[[name.replace("_", " "), str(data[name])] for name in ("features", "text_features") if data.get(name)],
             *([["calibrated", self.calibrated]] if self.calibrated else []),
             ["changes", f"{self.manifest['generation']:,}"],
             ["created", f"{self.manifest['created']} by Subtext {self.manifest['version']}"],
-            *[
-                [
-                    f"unfinished {job['verb']}",
-                    f"{job['done']:,} of {job['total']:,} items, begun {job['started']}; run the same command again to "
-                    "resume",
-                ]
-                for job in self.jobs
-                if job["finished"] is None
-            ],
         ]
+        for job in self.jobs:
+            if job["finished"] is None:
+                done = f"{job['done']:,} of {job['total']:,} items, begun {job['started']}"
+                rows.append([f"unfinished {job['verb']}", f"{done}; run the same command again to resume"])
         return "\n".join([table(["index", self.path], rows), *self.advice])
 
     def __repr__(self) -> str:
@@ -112,7 +109,6 @@ class VerifyResult:
         return {"index": self.path, "whole": self.intact, "problems": problems}
 
     def __str__(self) -> str:
-
         if self.intact:
             return f"{self.path}: whole"
         lines = [f"{self.path}: {counted(len(self.problems), 'problem')}"]
@@ -161,7 +157,15 @@ def delete_from_index(
     from subtext.search.stores.store import open_store
 
     store, side = open_store(index), SIDES[int(texts)]
-    names = [*ids, *(_lines(Path(ids_from)) if ids_from is not None else [])]
+    names = list(ids)
+    if ids_from is not None:
+        try:
+            lines = Path(ids_from).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as problem:
+            raise DataError(
+                f"ids_from needs a text file of ids, one per line; {ids_from} cannot be read: {problem}"
+            ) from problem
+        names += [line for line in lines if line.strip()]
     if not names and not where:
         raise RequirementError("a deletion needs ids, a file of them (--ids-from), or a condition (--where)")
     with store.writing("delete") as writer:
@@ -185,9 +189,7 @@ def delete_from_index(
 
 @verb
 def compact_index(
-    index: IndexArgument,
-    *,
-    seed: Annotated[int, "Seed of the sample that lists are trained on.", _INDEX] = 0,
+    index: IndexArgument, *, seed: Annotated[int, "Seed of the sample that lists are trained on.", _INDEX] = 0
 ) -> IndexReport:
     """Remove deleted vectors from the disk, merge segments, and sort a large index into lists.
 
@@ -283,8 +285,7 @@ def migrate_index(
 
 @verb
 def backup_index(
-    index: IndexArgument,
-    out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("OUT")],
+    index: IndexArgument, out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("OUT")]
 ) -> IndexReport:
     """Copy an index as it is now into a new folder, while it is searched and written."""
     from subtext.search.stores.folder import Folder
@@ -298,8 +299,7 @@ def backup_index(
 
 @verb
 def restore_index(
-    backup: Annotated[str | Path, "Folder of a backup.", _INDEX, Metavar("BACKUP")],
-    index: IndexArgument,
+    backup: Annotated[str | Path, "Folder of a backup.", _INDEX, Metavar("BACKUP")], index: IndexArgument
 ) -> IndexReport:
     """Verify a backup, and restore it to a new index folder."""
     from subtext.search.stores.maintenance import restore
@@ -359,9 +359,6 @@ def vector_shape(manifest: Manifest) -> str:
     return f"{views}{manifest.width}"
 
 
-_ORIGIN = {"run": "run", "model": "host", "fingerprint": "fingerprint"}
-
-
 def _fact(value: Any) -> str:
     if isinstance(value, Mapping):
         return "; ".join(f"{name}: {_fact(item)}" for name, item in value.items())
@@ -381,15 +378,6 @@ def _require_folder(index: str | Path) -> None:
             "backups of an index in PostgreSQL are made by PostgreSQL's own tools, while it is in use: pg_dump "
             "--format=custom --schema=NAME --file=COPY DATABASE, and pg_restore --dbname=DATABASE COPY"
         )
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as problem:
-        raise DataError(
-            f"ids_from needs a text file of ids, one per line; {file} cannot be read: {problem}"
-        ) from problem
 
 
 LONG = 10

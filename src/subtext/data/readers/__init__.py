@@ -43,9 +43,15 @@ class Reader(Protocol):
 
 
 def register(reader: Any) -> Any:
-    """Add a reader; returns it, so that it also decorates a class without arguments, which is then instantiated."""
+    """Read data sets of one more format; usable as a decorator of a class without arguments.
+
+    reader  an object with LOOKS_FOR, PRIORITY, recognises(path) and read(path, images), as a `Reader` has
+    """
     _registered.append(reader() if isinstance(reader, type) else reader)
     return reader
+
+
+register_reader = register
 
 
 def readers() -> list[Reader]:
