@@ -164,10 +164,8 @@ def _plain(
         candidate_rows = columns.columns[positions]
         weights = np.repeat(entries.weights[entry_range].astype(np.float64), lengths) * columns.values[positions]
         if terms.decay is not None and terms.candidate_kinds is not None:
-            weights = (
-                weights
-                * terms.decay[np.repeat(entries.kinds[entry_range], lengths), terms.candidate_kinds[candidate_rows]]
-            )
+            kinds = np.repeat(entries.kinds[entry_range], lengths)
+            weights = weights * terms.decay[kinds, terms.candidate_kinds[candidate_rows]]
         groups = np.repeat(np.arange(stop - start, dtype=np.int64), np.diff(entries.starts[start : stop + 1]))
         cells = np.repeat(groups, lengths) * candidates + candidate_rows
         sums: NDArray[Any] = np.bincount(cells, weights, minlength=(stop - start) * candidates)

@@ -103,9 +103,8 @@ def agreement(
             for column, limit in enumerate(limits):
                 inside = relevance_ranks <= limit
                 score_ranks = _places(keys[inside], ties) if within else _places(keys, ties)[inside]
-                ratio = np.minimum(score_ranks, relevance_ranks[inside]) / np.maximum(
-                    score_ranks, relevance_ranks[inside]
-                )
+                both = score_ranks, relevance_ranks[inside]
+                ratio = np.minimum(*both) / np.maximum(*both)
                 sums[row, column] = (ratio * _UNIT + 0.5).astype(np.int64).sum()
                 counts[row, column] = len(ratio)
     with np.errstate(invalid="ignore"):

@@ -319,10 +319,8 @@ def _gather(grid: NDArray[Any], window: NDArray[Any], stencil: NDArray[Any], sig
     nodes = len(window)
     for distance in range(1, REACH + 1):
         share = stencil[distance]
-        higher, lower = (
-            grid[REACH + distance : REACH + distance + nodes],
-            grid[REACH - distance : REACH - distance + nodes],
-        )
+        higher = grid[REACH + distance : REACH + distance + nodes]
+        lower = grid[REACH - distance : REACH - distance + nodes]
         for node in range(nodes):
             window[node] += share * (higher[node] + sign * lower[node])
 

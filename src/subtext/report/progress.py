@@ -11,16 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from subtext.report.text_table import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-
-T = TypeVar("T")
-
 
 TrainingReport = Any
 """A `training.setup.Report`, of a room above this one."""
@@ -49,14 +45,14 @@ def counter(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int],
             task = bar.add_task(label, total=None)
             yield lambda finished, total: bar.update(task, completed=min(finished, total), total=total)
     else:
-        estimate = Estimate()
+        estimate, say_sometimes = Estimate(), _throttled()
 
-        def line(values: tuple[int, int, float | None]) -> None:
-            finished, total, seconds = values
-            say(f"{label}: {finished:,} of {total:,}{'' if seconds is None else f', {duration(seconds)} left'}")
+        def show(finished: int, total: int) -> None:
+            seconds = estimate(finished, total)
+            left = "" if seconds is None else f", {duration(seconds)} left"
+            say_sometimes(f"{label}: {finished:,} of {total:,}{left}")
 
-        write: Callable[[tuple[int, int, float | None]], None] = _throttled(line)
-        yield lambda finished, total: write((finished, total, estimate(finished, total)))
+        yield show
 
 
 @contextmanager
@@ -82,13 +78,13 @@ def training_meter(*, quiet: bool = False) -> Iterator[Callable[[TrainingReport]
 
             yield show
     else:
-        write: Callable[[str], None] = _throttled(say)
+        say_sometimes = _throttled()
 
         def print_line(report: TrainingReport) -> None:
             if (line := _line(report)) is not None:
                 say(line)
             else:
-                write(f"{_where(report)}, step {report.step:,} of {report.steps:,}{_left(report)}")
+                say_sometimes(f"{_where(report)}, step {report.step:,} of {report.steps:,}{_left(report)}")
 
         yield print_line
 
@@ -150,15 +146,15 @@ class Estimate:
         return (now - start) / (last - first) * max(total - finished, 0)
 
 
-def _throttled(write: Callable[[T], None]) -> Callable[[T], None]:
-    """Write at most every `LINE_EVERY` seconds."""
+def _throttled() -> Callable[[str], None]:
+    """`say`, at most every `LINE_EVERY` seconds."""
     last = time.monotonic()
 
-    def call(value: T) -> None:
+    def call(message: str) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= LINE_EVERY:
             last = now
-            write(value)
+            say(message)
 
     return call

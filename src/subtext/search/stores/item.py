@@ -259,11 +259,9 @@ def facets(metadata: Mapping[str, Any]) -> set[Facet]:
     for name, value in metadata.items():
         for element in value if isinstance(value, list | tuple | set) else [value]:
             plain = _plain(element) if not isinstance(element, str | int | float) else element
-            if isinstance(plain, bool):
-                result.add((name, int(plain)))
-            elif isinstance(plain, int):
-                # SQLite holds 64 bits.
-                result.add((name, plain if abs(plain) < 2**63 else str(plain)))
+            if isinstance(plain, int):
+                # SQLite holds 64 bits; a boolean is filtered by as 0 or 1.
+                result.add((name, int(plain) if abs(plain) < 2**63 else str(plain)))
             elif isinstance(plain, float) and math.isfinite(plain):
                 result.add((name, plain))
             elif isinstance(plain, str):

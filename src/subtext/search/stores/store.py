@@ -16,7 +16,7 @@ import importlib.util
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -567,7 +567,5 @@ def verify(index: Path | str) -> list[Problem]:
         if not kind.exists(str(index)):
             raise
         return kind.damage(str(index), problem)
-    try:
+    with closing(store):
         return store.problems()
-    finally:
-        store.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -55,14 +55,10 @@ _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 
 def create(file: Path) -> None:
     """Make empty tables. Raises OutputError when they cannot be written."""
-    with translated(file):
-        connection = sqlite3.connect(file, isolation_level=None)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(_SCHEMA)
-            empty_log(connection)
-        finally:
-            connection.close()
+    with translated(file), closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(_SCHEMA)
+        empty_log(connection)
 
 
 def empty_log(connection: sqlite3.Connection) -> None:
@@ -79,7 +75,6 @@ def to_read(file: Path) -> sqlite3.Connection:
 
     Raises IndexError_ when there are no tables, or they are damaged.
     """
-    _require(file)
     with translated(file):
         # Whoever may write the folder takes part in the write-ahead log; on a read-only disk nobody writes it.
         closed = not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
@@ -91,7 +86,6 @@ def to_read(file: Path) -> sqlite3.Connection:
 
 def to_write(file: Path) -> sqlite3.Connection:
     """A connection for the one writer. Raises IndexError_ as `to_read`."""
-    _require(file)
     with translated(file):
         connection = _connect(file, "mode=rw")
         connection.execute("PRAGMA synchronous = FULL")
@@ -129,22 +123,10 @@ def translated(file: Path) -> Iterator[None]:
         raise IndexError_(f"{file} is damaged: {problem}; restore a backup, or build again") from problem
 
 
-def _require(file: Path) -> None:
+def _connect(file: Path, mode: str) -> sqlite3.Connection:
     if not file.is_file():
         raise IndexError_(f"{file} needs to hold the items of the index; it is not there; restore a backup")
-
-
-def _connect(file: Path, mode: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"file:{quote(str(file.absolute()))}?{mode}",
-        uri=True,
-        isolation_level=None,
-        check_same_thread=False,
-        timeout=PATIENCE,
-    )
-    connection.create_function("fold", 1, _fold, deterministic=True)
+    address = f"file:{quote(str(file.absolute()))}?{mode}"
+    connection = sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=True)
+    connection.create_function("fold", 1, lambda it: it.casefold() if isinstance(it, str) else it, deterministic=True)
     return connection
-
-
-def _fold(text: str | bytes | int | float | None) -> str | bytes | int | float | None:
-    return text.casefold() if isinstance(text, str) else text
