@@ -15,9 +15,8 @@ import torch
 from subtext.core import Epoch
 from subtext.data.inputs import Draw
 from subtext.models.checkpoint import put_tensors
-from subtext.neighbours.sampling import Sampler, Samplers, Strangers
 from subtext.recipes.methods.asymmetry import asymmetry
-from subtext.training.neighbours import NeighbourReader
+from subtext.training.neighbours import NeighbourReader, Sampler, Strangers
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions
@@ -44,7 +43,7 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
         (sampled,) = made.extras
         by_side = {side: Sampler(data, near.graph(data).neighbours) for side in sampled.sides}
         strangers = Strangers(data) if sampled.strangers else None
-        extras = [NeighbourReader(Samplers(by_side, "both", "", strangers=strangers))]
+        extras = [NeighbourReader(by_side, "both", "", strangers=strangers)]
     else:
         if kind == "made texts":
             made = asymmetry(small.setup_with_parts(), negatives="shuffle")

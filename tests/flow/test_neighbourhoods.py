@@ -17,9 +17,8 @@ from command import call
 from subtext.data.inputs import Draw
 from subtext.errors import CheckpointError, DataError
 from subtext.models.checkpoint import fingerprint, load_record
-from subtext.neighbours.sampling import NeighbourDraw, open_samplers
 from subtext.recipes.methods.struc import struc
-from subtext.training.neighbours import NeighbourReader
+from subtext.training.neighbours import SampledNeighbours
 from subtext.training.plan import Plan
 from subtext.training.setup import Fitted, RunOptions, Setup
 from subtext.training.step import Reader
@@ -126,8 +125,8 @@ def test_another_graph_is_another_training(tmp_path: Path, graph: Path, monkeypa
 def test_what_is_read_beside_a_batch(graph: Path, together: bool) -> None:
     """Row by row the neighbour of each pair; a picture with several texts has that of its first in the batch."""
     pairs = small.pairs()
-    samplers = open_samplers(NeighbourDraw(graph=graph, pool_size=4), pairs)
-    reader = Reader(small.setup().model, pairs, Draw(1, 2), together=together, extras=[NeighbourReader(samplers)])
+    samplers = SampledNeighbours(graph=graph, pool_size=4).open(pairs)
+    reader = Reader(small.setup().model, pairs, Draw(1, 2), together=together, extras=[samplers])
     rows = pairs.links[[3, 2, 9, 8, 20]]
     reading = reader(rows)
     (neighbours,) = reading.extras
@@ -136,7 +135,7 @@ def test_what_is_read_beside_a_batch(graph: Path, together: bool) -> None:
     assert neighbours.items["text neighbour"][1]["ids"].tolist() == drawn.tolist()
     assert neighbours.items["image neighbour"][1]["ids"].tolist() == (images // 2).tolist()
     assert neighbours.groups["text"].tolist() == pairs.texts.groups[drawn].tolist()
-    assert Reader(small.setup().model, pairs, None, extras=[NeighbourReader(samplers)])(rows).extras == ()
+    assert Reader(small.setup().model, pairs, None, extras=[samplers])(rows).extras == ()
 
 
 def test_pictures_without_a_text_take_no_part(tmp_path: Path) -> None:

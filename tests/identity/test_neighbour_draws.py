@@ -20,7 +20,6 @@ from subtext.data.inputs import Draw, Tensors
 from subtext.errors import DataError, RecipeError, RequirementError
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
-from subtext.neighbours.sampling import SIDES, NeighbourDraw, Sampler, Strangers, open_samplers
 from subtext.objectives.scene import Grouped, Groups, compare_neighbours, compare_with_random, compose
 from subtext.recipes.build import build
 from subtext.recipes.methods.hal import hal
@@ -28,7 +27,7 @@ from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.neighbourhoods import neighbourhoods
 from subtext.recipes.methods.struc import struc
 from subtext.recipes.methods.uniform import uniform
-from subtext.training.neighbours import RANDOM, Neighbours, SampledNeighbours
+from subtext.training.neighbours import RANDOM, SIDES, Neighbours, SampledNeighbours, Sampler, Strangers
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.step import Reader, Reading, Stepper
@@ -49,7 +48,7 @@ def graph(tmp_path: Path) -> Path:
 
 
 def test_a_draw_is_of_the_pool_and_of_the_pair_alone(graph: Path) -> None:
-    samplers = open_samplers(NeighbourDraw(graph=graph, pool_size=4), PAIRS)
+    samplers = SampledNeighbours(graph=graph, pool_size=4).open(PAIRS)
     nearest = near.graph(PAIRS).neighbours[:, :4]
     text = samplers.by_side["text"]
     seen = np.stack([text(PAIRS.links, seed=3, epoch=epoch) for epoch in range(200)], axis=1)
@@ -79,7 +78,7 @@ def test_a_neighbour_without_a_picture_is_never_drawn(graph: Path) -> None:
     nearest = near.graph(PAIRS).neighbours
     gone = int(nearest[0, 0])
     cut = replace(PAIRS, links=PAIRS.links[PAIRS.links[:, 1] != gone])
-    sampler = open_samplers(NeighbourDraw(graph=graph, pool_size=4), cut).by_side["image"]
+    sampler = SampledNeighbours(graph=graph, pool_size=4).open(cut).by_side["image"]
     drawn = np.stack([sampler(cut.links, seed=0, epoch=epoch) for epoch in range(60)])
     assert gone not in drawn
     assert (sampler.pictures[drawn] >= 0).all()
@@ -88,36 +87,36 @@ def test_a_neighbour_without_a_picture_is_never_drawn(graph: Path) -> None:
 def test_the_pool_is_cut_to_the_texts_that_are_trained_on(graph: Path) -> None:
     """A graph of all texts serves a part of them; texts whose neighbours are all gone are counted."""
     part = PAIRS.subset(np.arange(6), np.arange(12))
-    samplers = open_samplers(NeighbourDraw(graph=graph, pool_size=6), part)
-    assert "without a neighbour" in "".join(samplers.notes)
+    samplers = SampledNeighbours(graph=graph, pool_size=6).open(part)
+    assert "without a neighbour" in "".join(samplers.notes(small.setup().model))
     drawn = samplers.by_side["text"](part.links, seed=0, epoch=0)
     assert (drawn < 12).all()
     assert (part.texts.groups[drawn] != part.texts.groups[part.links[:, 1]]).all()
 
 
 def test_other_texts_of_the_picture_are_drawn_where_there_is_no_graph() -> None:
-    sampler = open_samplers(NeighbourDraw(("text",)), PAIRS).by_side["text"]
+    sampler = SampledNeighbours(("text",)).open(PAIRS).by_side["text"]
     assert (sampler(PAIRS.links, seed=0, epoch=0) == (PAIRS.links[:, 1] ^ 1)).all()
     one = PAIRS.subset(np.arange(40), np.arange(0, 80, 2))
     with pytest.raises(DataError, match="every image has one; draw neighbours"):
-        open_samplers(NeighbourDraw(("text",)), one)
+        SampledNeighbours(("text",)).open(one)
 
 
 def test_graphs_that_do_not_fit_are_refused(graph: Path, tmp_path: Path) -> None:
-    draw = NeighbourDraw(graph=graph, pool_size=4)
+    draw = SampledNeighbours(graph=graph, pool_size=4)
     with pytest.raises(DataError, match="built for other data: it knows 0 of 24"):
-        open_samplers(draw, small.pairs(12, "val"))
+        draw.open(small.pairs(12, "val"))
     other = replace(PAIRS, texts=replace(PAIRS.texts, values=["other words", *PAIRS.texts.values[1:]]))
     with pytest.raises(DataError, match="79 of 80"):
-        open_samplers(draw, other)
+        draw.open(other)
     with pytest.raises(DataError, match=r"pool_size=7 needs a graph of 7 neighbours or more; .* has 6 .*pool_size=6"):
-        open_samplers(replace(draw, pool_size=7), PAIRS)
+        replace(draw, pool_size=7).open(PAIRS)
     with pytest.raises(DataError, match="pool_size=4 needs more than 4 texts; it got 4"):
-        open_samplers(draw, PAIRS.subset(np.arange(2), np.arange(4)))
+        draw.open(PAIRS.subset(np.arange(2), np.arange(4)))
     with pytest.raises(DataError, match="needs to be a folder that `subtext neighbours build` wrote"):
-        open_samplers(replace(draw, graph=tmp_path / "nothing"), PAIRS)
+        replace(draw, graph=tmp_path / "nothing").open(PAIRS)
     with pytest.raises(RequirementError, match="an image needs a graph"):
-        NeighbourDraw(("image",))
+        SampledNeighbours(("image",))
     one = Items(["a", "b"], [None, None], np.zeros(2, np.int64), np.array(["train"] * 2))
     with pytest.raises(DataError, match="all texts are of one"):
         Sampler(replace(PAIRS, images=one, texts=one, links=np.array([[0, 0], [1, 1]])), np.zeros((2, 1), np.int32))
@@ -270,10 +269,7 @@ def test_random_texts_are_read_where_the_papers_code_is_asked_for(graph: Path) -
     host = neighbourhoods(small.setup(), graph=str(graph), form="reference", cross_modal="model", text_weight=0.0)
     for made in (host, neighbourhoods(small.setup(), graph=str(graph))):
         assert not made.extras[0].strangers
-    told = {
-        open_samplers(one.extras[0], PAIRS).fingerprint
-        for one in (near.setup(graph), near.setup(graph, form="reference"))
-    }
+    told = {one.extras[0].open(PAIRS).fingerprint for one in (near.setup(graph), near.setup(graph, form="reference"))}
     assert len(told) == 2
 
 

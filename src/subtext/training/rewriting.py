@@ -23,14 +23,13 @@ from subtext.data.inputs import Draw, Input, Tensors
 from subtext.data.text import END, SubwordInput, WordInput, cut_note
 from subtext.errors import RequirementError, counted
 from subtext.models.model import Model
-from subtext.neighbours.sampling import Side
 from subtext.objectives import generation
 from subtext.objectives.generation import lengthened, shortened
 from subtext.objectives.scene import Grouped, add_negatives
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
 from subtext.training.batch_relevance import require_words
-from subtext.training.step import Batch, Extra, ExtraReader, Share
+from subtext.training.step import Batch, Extra, ExtraReader, Share, Side
 
 TEXT, RETOLD = "text", "retold"
 """What added texts are made of: a batch's own, and those that say more or less."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -30,7 +30,6 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.inputs import Draw, Tensors
 from subtext.errors import TrainingError
 from subtext.models.model import Branch, Model
-from subtext.neighbours.sampling import Side
 from subtext.objectives.objective import Objective
 from subtext.objectives.scene import Grouped, Groups, Positives, Relevance, compose
 from subtext.ops import draw
@@ -40,6 +39,7 @@ from subtext.training.plan import Plan
 from subtext.training.processes import Processes, part
 
 Label = TypeVar("Label", bound=str)
+Side = Literal["image", "text"]
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 

@@ -8,8 +8,8 @@ from subtext.recipes.options import Setup
 from subtext.training.plan import IsPath, Range, Requires
 
 if TYPE_CHECKING:
-    from subtext.neighbours.sampling import Side
     from subtext.objectives.objective import Loss, Term
+    from subtext.training.step import Side
 
 Form = Literal["angular", "hinge", "reference", "triplet"]
 _ANGULAR = Requires("form", ("angular", "hinge", "reference"))

@@ -38,11 +38,11 @@ def struc(
     from pathlib import Path
 
     from subtext.errors import RecipeError
-    from subtext.neighbours.sampling import Side
     from subtext.objectives.losses.structure import Structure
     from subtext.objectives.objective import Term
     from subtext.recipes.parts import replace_terms, require_cosine, require_no_neighbours
     from subtext.training.neighbours import SampledNeighbours
+    from subtext.training.step import Side
 
     require_cosine("struc", setup)
     require_no_neighbours("struc", setup)
