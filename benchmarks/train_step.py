@@ -153,7 +153,7 @@ def main() -> None:
         pairs, file = data(steps * BATCH, Path(folder))
         made = setup(pairs, file)
         run = RunOptions(device="cpu", workers=2)
-        training = Training(made, made.model, pairs, None, options=run, processes=Processes("cpu"))
+        training = Training(made, made.model, pairs, None, Path(folder), run, Processes("cpu"))
         plain = PlainLoop(made.model, pairs, file)
         modules = ModuleLoop(made, pairs)
         batches = [training.batches(epoch) for epoch in range(asked.repeats + 1)]

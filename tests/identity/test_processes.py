@@ -14,7 +14,7 @@ from gloo import free_port, started
 from two_processes import KINDS
 
 from subtext.models.checkpoint import load_record, read_tensors
-from subtext.training.processes import Processes
+from subtext.training.processes import part
 
 PROGRAM = Path(__file__).parents[1] / "two_processes.py"
 
@@ -49,11 +49,9 @@ def test_two_processes_train_to_one_processes_weights(folders: dict[int, Path]) 
 
 @pytest.mark.parametrize(("count", "length"), [(2, 15), (3, 16), (4, 4), (1, 9)])
 def test_shares_cover_the_batch_once(count: int, length: int) -> None:
-    processes = Processes("cpu")
     covered: list[int] = []
     for rank in range(count):
-        processes.rank, processes.count = rank, count
-        covered += range(length)[processes.share(length)]
+        covered += range(length)[part(length, rank, count)]
     assert covered == list(range(length))
 
 

@@ -10,7 +10,7 @@ from gloo import started
 
 from subtext.core import Embeddings
 from subtext.models.checkpoint import fingerprint, read_tensors
-from subtext.training.processes import Processes
+from subtext.training.processes import Processes, part
 
 PROGRAM = Path(__file__).parents[1] / "weights_in_processes.py"
 
@@ -33,7 +33,7 @@ def test_all_processes_see_a_batch_in_one_order(count: int, length: int) -> None
     processes = Processes("cpu")
     for rank in range(count):
         processes.rank, processes.count = rank, count
-        own = processes.share(length)
+        own = part(length, rank, count)
         mine = [*range(length)[own], *(row for row in range(length) if row not in range(length)[own])]
         items = Embeddings(torch.tensor(mine)[:, None, None].float(), torch.tensor(mine))
         assert processes.in_order(items, len(range(length)[own])).ids.tolist() == list(range(length))

@@ -50,21 +50,22 @@ class KL:
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
         """One value for the batch."""
-        return torch.stack([self._value(scene, *side) for side in _sides(scene, self.of)]).sum()
-
-    def _value(self, scene: Scene, side: str, items: Embeddings | None) -> Float[Tensor, ""]:
-        if items is None or items.log_std is None:
-            raise RequirementError(
-                f"KL needs the deviations of every {side}, which gaussian heads give; this batch has none; give the "
-                f"{side} branch a gaussian head, or leave the penalty out"
-            )
-        log_variance = precise(items.log_std).mean(dim=1) * (1 if self.published else 2)
-        means = precise(items.vectors).mean(dim=1)
-        cells = -0.5 * (1 + log_variance - means.square() - log_variance.exp())
-        if self.over == "mean":
-            return cells.mean(dim=1).mean()
-        # The mean of this process's items times the full batch: this process's share of the sum.
-        return cells.sum(dim=1).mean() * len(batch_items(scene)[side == "text"])
+        values = []
+        for side, items in _sides(scene, self.of):
+            if items is None or items.log_std is None:
+                raise RequirementError(
+                    f"KL needs the deviations of every {side}, which gaussian heads give; this batch has none; give "
+                    f"the {side} branch a gaussian head, or leave the penalty out"
+                )
+            log_variance = precise(items.log_std).mean(dim=1) * (1 if self.published else 2)
+            means = precise(items.vectors).mean(dim=1)
+            cells = -0.5 * (1 + log_variance - means.square() - log_variance.exp())
+            if self.over == "mean":
+                values.append(cells.mean(dim=1).mean())
+            else:
+                # The mean of this process's items times the full batch: this process's share of the sum.
+                values.append(cells.sum(dim=1).mean() * len(batch_items(scene)[side == "text"]))
+        return torch.stack(values).sum()
 
 
 def _sides(scene: Scene, of: str) -> list[tuple[str, Embeddings | None]]:

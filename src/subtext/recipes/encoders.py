@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from torch import nn
-
 from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Input
@@ -17,7 +15,6 @@ from subtext.data.text import OpenClipInput, SubwordInput, Vocabulary, WordInput
 from subtext.errors import RequirementError
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Bag, Recurrent
-from subtext.models.model import Branch
 from subtext.recipes.options import InputOptions, PixelOptions, RegionInputOptions
 
 if TYPE_CHECKING:
@@ -35,10 +32,6 @@ class Side:
     input_spec: Input
     encoder: Any
     several_parts: bool = True
-
-    def branch(self, head: nn.Module) -> Branch:
-        """The model's branch of this modality."""
-        return Branch(self.input_spec, self.encoder, head)
 
 
 def image_side(context: BuildContext, inputs: InputOptions) -> Side:

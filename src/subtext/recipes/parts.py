@@ -45,7 +45,7 @@ def setup_of(
     plan: Plan,
 ) -> Setup:
     """The setup of images and texts with their heads, and of the parts of its objective."""
-    image, text = (side.branch(head) for side, head in zip(sides, heads, strict=True))
+    image, text = (Branch(side.input_spec, side.encoder, head) for side, head in zip(sides, heads, strict=True))
     return Setup(Model(image, text, similarity), Objective(dict(parts)), plan)
 
 
@@ -282,7 +282,9 @@ def neighbour_weights(
             f"{method} needs a model whose items are vectors; {type(setup.model.similarity).__name__} scores pairs; "
             "choose another model"
         )
-    several, default = max(map(_views, branches)) > 1, NeighbourOptions()
+    heads, default = [branch.head for branch in branches], NeighbourOptions()
+    views = [head.draws for head in heads if isinstance(head, Gaussian)]
+    several = max(views + [head.outer.out_features for head in heads if isinstance(head, Pie)], default=1) > 1
     for name in ("views", "samples"):
         if not several and getattr(neighbours, name) != getattr(default, name):
             raise RecipeError(
@@ -328,10 +330,3 @@ def neighbour_weights(
         drop_last=weights.drop_last,
     )
     return replace(setup, memories=(*setup.memories, memory))
-
-
-def _views(branch: Branch) -> int:
-    """Vectors of an item."""
-    if isinstance(branch.head, Gaussian):
-        return branch.head.draws or 1
-    return int(branch.head.outer.out_features) if isinstance(branch.head, Pie) else 1

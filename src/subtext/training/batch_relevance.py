@@ -134,7 +134,8 @@ class Mixing:
         shares = np.ones(len(keys))
         mixed, partners = pixels.clone(), pixels.flip(0)
         for row in np.flatnonzero(samples[:, 0] < self.share):
-            share = _beta(float(samples[row, 2]))
+            # Of Beta(2, 2): the middle root of 3 x^2 - 2 x^3 = the sample.
+            share = 0.5 - float(np.sin(np.arcsin(1 - 2 * samples[row, 2]) / 3))
             if self.kind == "cutmix" or (self.kind == "both" and samples[row, 1] < 0.5):
                 height, width = pixels.shape[2:]
                 top, bottom = _span(height, share, float(samples[row, 3]))
@@ -160,11 +161,6 @@ def mixed_truth(shares: Float[Tensor, "n"], candidates: int) -> Relevance:
     to_images = shares.new_zeros(count, candidates)
     to_images[:, :count] = matrix[:, :count].T
     return Relevance(matrix, to_images, MIXED)
-
-
-def _beta(uniform: float) -> float:
-    """A number of Beta(2, 2) from one in [0, 1): the middle root of 3 x^2 - 2 x^3 = drawn."""
-    return 0.5 - float(np.sin(np.arcsin(1 - 2 * uniform) / 3))
 
 
 def _span(length: int, share: float, position: float) -> tuple[int, int]:

@@ -82,7 +82,6 @@ from subtext.training.state import (
     Watch,
     clean,
     newest_snapshot,
-    own_generator,
     put_weights,
     write_snapshot,
 )
@@ -153,7 +152,8 @@ def fit(
         version=__version__,
         versions=library_versions(),
     )
-    with own_generator():
+    # The caller's random numbers stay as they were.
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         earlier = begun(out, record, resume=run.resume, defaults_before=setup.defaults_before)
         processes.wait()  # until all have looked: the first one writes from here on
         if earlier is not None and earlier.status == "finished":
@@ -184,12 +184,10 @@ def fit(
         working, cache_notes = working_model(
             setup, (train, val), run.cache or out / CACHE, run=run, processes=processes
         )
-        training = Training(
-            setup, working, train, val, options=run, processes=processes, out=out, extras=extras, memories=memories
-        )
+        training = _Fit(setup, working, train, val, out, run, processes, extras, memories)
         relevance_notes = () if training.related is None else training.related.notes
         notes = list(dict.fromkeys([*notes, *relevance_notes, *cache_notes]))
-        return _Fit(training, out, record=record, report=report, notes=notes).go(snapshot)
+        return training.go(snapshot, record=record, report=report, notes=notes)
 
 
 def begun(
@@ -388,7 +386,7 @@ class Training:
 
     setup     as the recipe made it; its model's weights are what is saved
     working   the model that is trained: the same modules, or cached outputs in place of frozen encoders
-    out       the run's folder, for tables and for the pairs of a batch that went wrong; None writes nothing
+    out       the run's folder, for tables and for the pairs of a batch that went wrong
     extras    what methods read beside every batch       memories  what they remember
     """
 
@@ -398,10 +396,9 @@ class Training:
         working: Model,
         train: Dataset,
         val: Dataset | None,
-        *,
+        out: Path,
         options: RunOptions,
         processes: Processes,
-        out: Path | None = None,
         extras: Sequence[ExtraReader] = (),
         memories: Memories | None = None,
     ) -> None:
@@ -462,7 +459,10 @@ class Training:
             start = state.offset - state.offset % self.plan.accumulation_steps
             group = min(self.plan.accumulation_steps, len(batches) - start)
             if state.offset == start:
-                self._set_rate(current.factor)
+                factor = lr_factor(
+                    self.plan, step=state.step, steps=self.steps, epoch=state.epoch, drops=state.watch.drops
+                )
+                set_lr(state.optimiser, self.plan.lr * current.factor * factor)
             loss, parts = self.stepper(
                 batch.to(self.processes.device), epoch, name=f"step {state.offset}", share=1 / group
             )
@@ -484,7 +484,9 @@ class Training:
             value = self._measure()
             keep, stop = state.watch.look(value, state.figures, epoch=state.epoch + 1, plan=self.plan)
             if keep:
-                state.keep(self.working, self.learnt)
+                weights = self.working.state_dict()
+                names = [name for name in self.learnt if name in weights]
+                state.kept = {name: weights[name].detach().to("cpu", copy=True) for name in names}
         state.epoch, state.offset = state.epoch + 1, 0
         state.ended = stop or state.epoch >= self.plan.epochs
         return keep
@@ -502,7 +504,7 @@ class Training:
         pairs = [{"image": images[image], "text": texts[text]} for image, text in rows.tolist()]
         facts = {"epoch": self.state.epoch + 1, "batch": batch + 1, "pairs": pairs}
         listed = ""
-        if self.out is not None and self.processes.first:
+        if self.processes.first:
             # The loss is the error to raise, also where the disk takes no list.
             with suppress(OutputError):
                 write_text(self.out / NOT_FINITE, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
@@ -535,13 +537,8 @@ class Training:
         # One score a pair is worth a file; lists of candidates are not.
         known = state.memories.epoch(state.epoch, options.seed).table or {}
         table = {name: value for name, value in known.items() if value.ndim == 1}
-        if table and self.out is not None and self.processes.first:
+        if table and self.processes.first:
             write_tensors(self.out / TABLES / f"epoch-{state.epoch + 1:04d}.safetensors", table)
-
-    def _set_rate(self, factor: float) -> None:
-        state = self.state
-        share = lr_factor(self.plan, step=state.step, steps=self.steps, epoch=state.epoch, drops=state.watch.drops)
-        set_lr(state.optimiser, self.plan.lr * factor * share)
 
     def _update(self, learning: Sequence[Tensor], pending: Tensor, stop: threading.Event) -> bool:
         """Move the weights by their gradients, and count."""
@@ -617,36 +614,25 @@ def listening() -> Iterator[threading.Event]:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
-class _Fit:
+class _Fit(Training):
     """A training carried out in its folder."""
 
-    def __init__(
-        self,
-        training: Training,
-        out: Path,
-        *,
-        record: Record,
-        report: Callable[[Report], None] | None,
-        notes: list[str],
-    ) -> None:
-        self.training, self.setup = training, training.setup
-        self.processes, self.run = training.processes, training.options
-        self.out, self.record, self.report_to, self.notes = out, record, report, notes
+    def go(
+        self, snapshot: Snapshot | None, *, record: Record, report: Callable[[Report], None] | None, notes: list[str]
+    ) -> Fitted:
+        """Train to the end, or to where it is stopped; from a checkpoint, or from the beginning."""
+        state = self.state
+        self.record, self.report_to, self.notes = record, report, notes
         self.journal: Journal | None = None
-        self.before, self.first_step = 0.0, 0
         self.started = self.reported = time.monotonic()
         self.estimate = Estimate()
-
-    def go(self, snapshot: Snapshot | None) -> Fitted:
-        """Train to the end, or to where it is stopped; from a checkpoint, or from the beginning."""
-        state = self.training.state
         if snapshot is not None:
             state.restore(snapshot)
             self.notes.append(f"going on from step {snapshot.step}")
         self.before, self.first_step = state.seconds, state.step
         if self.processes.first:
             length = snapshot.state["log"] if snapshot is not None else 0
-            self.journal = Journal(self.out, length=length, tensorboard=self.run.tensorboard, step=state.step)
+            self.journal = Journal(self.out, length=length, tensorboard=self.options.tensorboard, step=state.step)
         for note in self.notes:
             self._report(note=note)
         try:
@@ -666,9 +652,9 @@ class _Fit:
 
     def _epoch(self, stop: threading.Event) -> bool:
         """Train and end one epoch; True where a stop was requested."""
-        training, state, run = self.training, self.training.state, self.run
+        state, run = self.state, self.options
         last, every = state.step, run.checkpoint_every
-        for stop_now in training.epoch_steps(stop):
+        for stop_now in self.epoch_steps(stop):
             self._clock()
             if state.step // run.log_every > last // run.log_every:
                 self._log("step")
@@ -679,10 +665,10 @@ class _Fit:
             last = state.step
             if time.monotonic() - self.reported >= REPORT_EVERY:
                 self._report()
-        best = training.end_epoch()
+        best = self.end_epoch()
         self._clock()
         self._log("epoch")
-        loss = training.mean_loss()
+        loss = self.mean_loss()
         state.totals.zero_()
         if self.processes.first and best:
             self._write_kept()
@@ -701,17 +687,17 @@ class _Fit:
 
     def _finish(self, stopped: bool) -> Fitted:
         """Leave the folder complete, and the model with its kept weights."""
-        state = self.training.state
-        self.training.freezer.release()
+        state = self.state
+        self.freezer.release()
         if stopped:
             self.notes.append(f"stopped after step {state.step}; the same command with --resume goes on from there")
             self._report(note=self.notes[-1])
-        elif state.epoch < self.setup.plan.epochs:
+        elif state.epoch < self.plan.epochs:
             self.notes.append(f"stopped early after epoch {state.epoch}: no better for {state.watch.still} epochs")
             self._report(note=self.notes[-1])
         if self.processes.first:
             self._write_kept()
-        state.put_kept()
+        self.setup.model.load_state_dict(state.kept, strict=False)
         self._write_record("stopped" if stopped else "finished")
         if self.processes.first and not stopped:
             tidy(self.out)
@@ -720,7 +706,7 @@ class _Fit:
 
     def _write_record(self, status: Literal["training", "finished", "stopped"]) -> None:
         """Write the card, then the record as of now, which says how far the rest can be trusted."""
-        state = self.training.state
+        state = self.state
         self.record = replace(
             self.record,
             status=status,
@@ -737,30 +723,30 @@ class _Fit:
     def _write_kept(self) -> None:
         """model.safetensors: the best weights so far; those of now before the first epoch's end."""
         weights = dict(self.setup.model.state_dict())
-        weights |= {name: value for name, value in self.training.state.kept.items() if name in weights}
+        weights |= {name: value for name, value in self.state.kept.items() if name in weights}
         write_tensors(self.out / WEIGHTS, weights)
 
     def _checkpoint(self) -> None:
-        self.training.check()
+        self.check()
         if self.processes.first and self.journal is not None:
-            snapshot = self.training.state.snapshot(self.journal.settle())
-            write_snapshot(self.out, snapshot, keep=self.run.keep_checkpoints)
+            snapshot = self.state.snapshot(self.journal.settle())
+            write_snapshot(self.out, snapshot, keep=self.options.keep_checkpoints)
         self.processes.wait()
 
     def _clock(self) -> None:
-        self.training.state.seconds = self.before + time.monotonic() - self.started
+        self.state.seconds = self.before + time.monotonic() - self.started
 
     def _log(self, event: str) -> None:
         """A line on the epoch so far."""
         if self.journal is None:
             return
-        state = self.training.state
+        state = self.state
         means = (state.totals[1:-1] / state.totals[-1]).tolist()
-        pairs = (state.step - self.first_step) * self.setup.plan.batch_size
+        pairs = (state.step - self.first_step) * self.plan.batch_size
         line = {
             "epoch": state.epoch + (state.offset > 0),
             "step": state.step,
-            "loss": self.training.mean_loss(),
+            "loss": self.mean_loss(),
             "parts": dict(zip(self.setup.objective.parts, means, strict=True)),
             "lr": max(group["lr"] for group in state.optimiser.param_groups),
             "pairs_per_second": round(pairs / max(time.monotonic() - self.started, 1e-9), 1),
@@ -773,14 +759,14 @@ class _Fit:
         self.reported = time.monotonic()
         if not (self.report_to and self.processes.first):
             return
-        state, steps = self.training.state, self.training.steps
+        state, steps = self.state, self.steps
         self.report_to(
             Report(
-                epoch=min(state.epoch + 1, self.setup.plan.epochs),
-                epochs=self.setup.plan.epochs,
+                epoch=min(state.epoch + 1, self.plan.epochs),
+                epochs=self.plan.epochs,
                 step=state.step,
                 steps=steps,
-                loss=self.training.mean_loss() if ended is None else ended,
+                loss=self.mean_loss() if ended is None else ended,
                 figures=dict(state.figures),
                 seconds_left=self.estimate(state.step, steps),
                 note=note,

@@ -6,7 +6,7 @@ embeddings of every step, and reads its table and bank in each epoch. All of it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -21,12 +21,8 @@ KIND = "memory"
 """Checkpoints hold memory0.safetensors, memory1.safetensors, and so on."""
 
 
-@runtime_checkable
-class Embed(Protocol):
-    """Gives embeddings of training images and texts as the model is now, in eval mode; ids are rows."""
-
-    def __call__(self, rows: Rows | None = None) -> tuple[Embeddings, Embeddings]:
-        """Those of some rows, in their order; None for all images and all texts."""
+Embed = Callable[..., tuple[Embeddings, Embeddings]]
+"""Embeddings of training images and texts as the model is now, in eval mode: of `Rows`, in their order, or of all."""
 
 
 class Memory:

@@ -10,17 +10,18 @@ from typing import ClassVar
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import Comparison, Embeddings, Scene
 from subtext.data.dataset import Dataset
-from subtext.data.inputs import Tensors
+from subtext.data.inputs import Draw, Tensors
 from subtext.errors import DataError, RequirementError, counted
 from subtext.models.model import Model
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.objectives.scene import Grouped, Negatives, compare_neighbours, compare_with_random
-from subtext.ops import draw
-from subtext.training.step import Batch, Extra, ExtraReader, Share, Side, by_side
+from subtext.ops import draw as draws
+from subtext.training.step import Batch, Extra, ExtraReader, Reader, Side, by_side
 
 SIDES: tuple[Side, Side] = ("image", "text")
 RANDOM = "stranger"
@@ -111,20 +112,20 @@ class Sampler:
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
         """(B) text rows for (B 2) image row and text row."""
         texts = links[:, 1]
-        draws = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="neighbour")
+        samples = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="neighbour")
         counts = self._counts[texts]
-        index = np.minimum((draws * counts).astype(np.int64), np.maximum(counts - 1, 0))
+        index = np.minimum((samples * counts).astype(np.int64), np.maximum(counts - 1, 0))
         rows = np.asarray(self._choices[texts, index]).astype(np.int64)
         if (without := counts == 0).any():
-            rows[without] = self._strangers(texts[without], draws[without])
+            rows[without] = self._strangers(texts[without], samples[without])
         return rows
 
-    def _strangers(self, texts: Int[np.ndarray, "b"], draws: Float[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
+    def _strangers(self, texts: Int[np.ndarray, "b"], samples: Float[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
         groups = self._pairs.texts.groups[texts]
         first = np.searchsorted(self._groups, groups, side="left")
         group_size = np.searchsorted(self._groups, groups, side="right") - first
         remaining = len(self._groups) - group_size
-        index = np.minimum((draws * remaining).astype(np.int64), remaining - 1)
+        index = np.minimum((samples * remaining).astype(np.int64), remaining - 1)
         return self._ordered[index + np.where(index >= first, group_size, 0)].astype(np.int64)
 
 
@@ -137,16 +138,16 @@ class Strangers:
 
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
         """(B) text rows for (B 2) image row and text row."""
-        draws = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="stranger")
-        return self._texts[np.minimum((draws * len(self._texts)).astype(np.int64), len(self._texts) - 1)]
+        samples = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="stranger")
+        return self._texts[np.minimum((samples * len(self._texts)).astype(np.int64), len(self._texts) - 1)]
 
 
 def _uniform(
     pairs: Dataset, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int, purpose: str
 ) -> Float[np.ndarray, "b"]:
     """(B) numbers in [0, 1), one a pair."""
-    images = draw.uniform(pairs.images.keys[links[:, 0]], seed=seed, epoch=epoch, purpose=f"{purpose}/image")
-    texts = draw.uniform(pairs.texts.keys[links[:, 1]], seed=seed, epoch=epoch, purpose=f"{purpose}/text")
+    images = draws.uniform(pairs.images.keys[links[:, 0]], seed=seed, epoch=epoch, purpose=f"{purpose}/image")
+    texts = draws.uniform(pairs.texts.keys[links[:, 1]], seed=seed, epoch=epoch, purpose=f"{purpose}/text")
     return ((images + texts) % 1.0)[:, 0]
 
 
@@ -208,19 +209,20 @@ class NeighbourReader(ExtraReader):
         """How many texts have no neighbours."""
         return self.gaps
 
-    def __call__(self, share: Share) -> Neighbours:
+    def __call__(
+        self, reader: Reader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
+    ) -> Neighbours:
         """The neighbours of a share; an image takes that of its first pair."""
-        seed, epoch, reader = share.draw.seed, share.draw.epoch, share.reader
         items: dict[str, tuple[Side, Tensors]] = {}
         groups: dict[Side, Tensor] = {}
         for side, sampler in self.by_side.items():
-            texts = sampler(share.links[side], seed=seed, epoch=epoch)
-            rows = sampler.pictures[texts] if side == "image" else texts
+            sampled = sampler(links[side], seed=draw.seed, epoch=draw.epoch)
+            rows = sampler.pictures[sampled] if side == "image" else sampled
             items[f"{side} neighbour"] = (side, reader.read(side, rows))
             groups[side] = torch.from_numpy(reader.items(side).groups[rows])
         if self.strangers is not None:
-            texts = self.strangers(share.links["text"], seed=seed, epoch=epoch)
-            items[RANDOM] = ("text", reader.read("text", texts))
+            rows = self.strangers(links["text"], seed=draw.seed, epoch=draw.epoch)
+            items[RANDOM] = ("text", reader.read("text", rows))
         return Neighbours(items, groups, self.negatives)
 
 

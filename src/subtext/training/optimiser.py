@@ -210,36 +210,30 @@ class AdamP(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every weight that has a gradient; returns the closure's result."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        first, second = BETAS
         for group in self.param_groups:
             for weight in group["params"]:
-                if weight.grad is not None:
-                    self._move(weight, weight.grad, group)
+                grad, state = weight.grad, self.state[weight]
+                if grad is None:
+                    continue
+                if not state:
+                    state["step"] = torch.zeros((), dtype=torch.float32)
+                    state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
+                state["step"] += 1
+                count = int(state["step"].item())
+                state["exp_avg"].lerp_(grad, 1 - first)
+                state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1 - second)
+                below = state["exp_avg_sq"].sqrt().div_(math.sqrt(1 - second**count)).add_(EPS)
+                move = state["exp_avg"] / (1 - first**count) / below
+                decay_scale: Tensor | float = 1.0
+                if weight.ndim > 1:
+                    move, turned = project(weight, grad, move, delta=group["delta"])
+                    decay_scale = torch.where(turned, DECAY_RATIO, 1.0)
+                if group["weight_decay"]:
+                    weight.mul_(1 - group["lr"] * group["weight_decay"] * decay_scale)
+                weight.add_(move, alpha=-group["lr"])
         return loss
-
-    def _move(self, weight: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[weight]
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
-            state["exp_avg"] = torch.zeros_like(weight)
-            state["exp_avg_sq"] = torch.zeros_like(weight)
-        state["step"] += 1
-        count = int(state["step"].item())
-        first, second = BETAS
-        state["exp_avg"].lerp_(grad, 1 - first)
-        state["exp_avg_sq"].mul_(second).addcmul_(grad, grad, value=1 - second)
-        below = state["exp_avg_sq"].sqrt().div_(math.sqrt(1 - second**count)).add_(EPS)
-        move = state["exp_avg"] / (1 - first**count) / below
-        decay_scale: Tensor | float = 1.0
-        if weight.ndim > 1:
-            move, turned = project(weight, grad, move, delta=group["delta"])
-            decay_scale = torch.where(turned, DECAY_RATIO, 1.0)
-        if group["weight_decay"]:
-            weight.mul_(1 - group["lr"] * group["weight_decay"] * decay_scale)
-        weight.add_(move, alpha=-group["lr"])
 
 
 def project(weight: Tensor, grad: Tensor, move: Tensor, *, delta: float) -> tuple[Tensor, Tensor]:

@@ -67,10 +67,6 @@ class Processes:
         if self.count > 1:
             dist.barrier()
 
-    def share(self, length: int) -> slice:
-        """The part of `length` items that is this process's: contiguous, sizes differ by at most one."""
-        return part(length, self.rank, self.count)
-
     def broadcast(self, values: Sequence[float]) -> list[float]:
         """The first process's numbers, on all; every process gives as many."""
         if self.count == 1:
@@ -112,7 +108,7 @@ class Processes:
         if self.count == 1:
             return items
         # Shares are contiguous, and what others have comes in the order of their ranks.
-        before = self.share(len(items)).start
+        before = part(len(items), self.rank, self.count).start
         return Embeddings.cat([items[count : count + before], items[:count], items[count + before :]])
 
     def others(

@@ -29,7 +29,7 @@ from subtext.objectives.scene import Grouped, add_negatives
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
 from subtext.training.batch_relevance import require_words
-from subtext.training.step import Batch, Extra, ExtraReader, Share, Side
+from subtext.training.step import Batch, Extra, ExtraReader, Reader, Side
 
 TEXT, RETOLD = "text", "retold"
 """What added texts are made of: a batch's own, and those that say more or less."""
@@ -87,14 +87,19 @@ class Rewriter(ExtraReader):
         if self.rewriting.positives not in ("mixed", "long"):
             return []
         # Other texts are joined in every epoch: those of one tell how many are too long.
-        cut = cut_note(model.text.input_spec, self.joined(Draw(seed=0, epoch=0)), of="joined text")
+        links = self._pairs.links
+        several = np.array([len(self._of_picture[image]) > 1 for image in links[:, 0].tolist()], dtype=bool)
+        long = Rewriter(replace(self.rewriting, positives="long"), self._pairs)
+        cut = cut_note(model.text.input_spec, long.retold(links[several], Draw(seed=0, epoch=0)), of="joined text")
         single = sum(len(texts) == 1 for texts in self._of_picture.values())
         note = f"{counted(single, 'image')} with one text: there is no other to make it longer by, and it stays"
         return [*filter(None, [cut]), *([note] if single else [])]
 
-    def __call__(self, share: Share) -> Rewritten:
+    def __call__(
+        self, reader: Reader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
+    ) -> Rewritten:
         """What is made of the texts of a share."""
-        return self.rewrite(share.reader.model.text.input_spec, share.links["text"], share.texts, share.draw)
+        return self.rewrite(reader.model.text.input_spec, links["text"], texts, draw)
 
     def rewrite(self, input_spec: Input, links: NDArray[np.int64], texts: Tensors, draw: Draw) -> Rewritten:
         """What is made of the texts of (B 2) links, whose own tensors are `texts`."""
@@ -116,12 +121,6 @@ class Rewriter(ExtraReader):
                 items[f"shuffled {label}"] = ("text", _shuffled(input_spec, plain, shuffled, seeds[shuffled]))
             noise[label] = Noise(kinds, seeds, shuffled.astype(np.int64))
         return Rewritten(items, noise, self.rewriting)
-
-    def joined(self, draw: Draw) -> list[str]:
-        """Long texts as an epoch may draw them, one for every pair whose image has another text."""
-        links = self._pairs.links
-        several = np.array([len(self._of_picture[image]) > 1 for image in links[:, 0].tolist()], dtype=bool)
-        return Rewriter(replace(self.rewriting, positives="long"), self._pairs).retold(links[several], draw)
 
     def retold(self, links: NDArray[np.int64], draw: Draw) -> list[str]:
         """A text of each pair that says more or less than its own."""

@@ -15,8 +15,7 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -227,18 +226,6 @@ class State:
         self.kept = snapshot.tensors.get("kept", {})
         self.step = snapshot.step
 
-    def keep(self, model: nn.Module, names: list[str]) -> None:
-        """Remember the named weights of a model as the best so far."""
-        weights = model.state_dict()
-        self.kept = {name: weights[name].detach().to("cpu", copy=True) for name in names if name in weights}
-
-    @torch.no_grad()
-    def put_kept(self) -> None:
-        """Give the model the best weights."""
-        weights = self.model.state_dict()
-        for name, value in self.kept.items():
-            weights[name].copy_(value)
-
 
 def put_weights(model: nn.Module, snapshot: Snapshot) -> None:
     """Give a model the weights of a checkpoint, before its frozen encoders are run: their pretrained ones may be new.
@@ -255,11 +242,3 @@ def _other(snapshot: Snapshot, problem: Exception) -> CheckpointError:
     return CheckpointError(
         f"the checkpoint of step {snapshot.step} needs to be of this model; {problem}; train in a new folder"
     )
-
-
-@contextmanager
-def own_generator() -> Iterator[None]:
-    """Leave the caller's random numbers as they were."""
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        yield

@@ -67,23 +67,13 @@ class ExtraReader:
         """What there is to say before a training of this model begins."""
         return ()
 
-    def __call__(self, share: Share) -> Extra:
-        """What is read beside a share of a batch."""
+    def __call__(self, reader: Reader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors) -> Extra:
+        """What is read beside the share of a batch that this process has.
+
+        links  side -> (N 2) image row and text row of each of its items
+        texts  tensors of its texts
+        """
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Share:
-    """The part of a batch that this process reads.
-
-    links  side -> (N 2) image row and text row of each of its items
-    texts  tensors of its texts
-    """
-
-    reader: Reader
-    draw: Draw
-    links: Mapping[Side, NDArray[np.int64]]
-    texts: Tensors
 
 
 @dataclass(frozen=True)
@@ -169,7 +159,7 @@ class Reader:
         images, texts = rows, rows
         if self.together:
             images, texts = (rows[np.sort(np.unique(rows[:, side], return_index=True)[1])] for side in (0, 1))
-        own_images, own_texts = (links[part(len(links), self.rank, self.processes)] for links in (images, texts))
+        own_images, own_texts = (side[part(len(side), self.rank, self.processes)] for side in (images, texts))
         image_tensors, text_tensors = self.read("image", own_images[:, 0]), self.read("text", own_texts[:, 1])
         relevance = self._relevance(images[:, 0], texts[:, 1])
         extras: tuple[Extra, ...] = ()
@@ -178,13 +168,13 @@ class Reader:
                 keys = self.pairs.images.keys[own_images[:, 0]]
                 mixed, own_shares = self.mixing(image_tensors["pixels"], keys, self.draw)
                 image_tensors, relevance = {**image_tensors, "pixels": mixed}, mixed_truth(own_shares, len(rows))
-            share = Share(self, self.draw, {"image": own_images, "text": own_texts}, text_tensors)
-            extras = tuple(extra(share) for extra in self.extras)
+            links: dict[Side, NDArray[np.int64]] = {"image": own_images, "text": own_texts}
+            extras = tuple(extra(self, self.draw, links, text_tensors) for extra in self.extras)
         groups = torch.from_numpy(self.pairs.images.groups)
         return Reading(
             images=image_tensors,
             texts=text_tensors,
-            groups=Groups(*(groups[torch.from_numpy(links[:, 0])] for links in (own_images, own_texts))),
+            groups=Groups(*(groups[torch.from_numpy(rows_of[:, 0])] for rows_of in (own_images, own_texts))),
             share={"image_to_text": len(own_images) / len(images), "text_to_image": len(own_texts) / len(texts)},
             relevance=relevance,
             extras=extras,
@@ -315,11 +305,11 @@ class Stepper:
             return self._compare(parts, reading, epoch, share)
         with torch.no_grad():
             chunked = {label: self._chunks(*items, epoch, f"{name} {label}") for label, items in inputs.items()}
-            parts = {label: leaf(Embeddings.cat([chunk for _, chunk in chunks])) for label, chunks in chunked.items()}
+            parts = {label: _leaf(Embeddings.cat([chunk for _, chunk in chunks])) for label, chunks in chunked.items()}
         result = self._compare(parts, reading, epoch, share)
         for label, items in inputs.items():
             for rows, chunk in self._chunks(*items, epoch, f"{name} {label}"):
-                send_back(chunk, parts[label], rows)
+                _send_back(chunk, parts[label], rows)
         return result
 
     @torch.no_grad()
@@ -377,22 +367,17 @@ class Stepper:
             torch.mps.manual_seed(number)
 
 
-def leaf(items: Embeddings) -> Embeddings:
+def _leaf(items: Embeddings) -> Embeddings:
     """The same items without their graph; what is a number of them takes a gradient."""
     return _changed(items, lambda value: value.detach().requires_grad_(), Tensor.is_floating_point)
 
 
-def send_back(chunk: Embeddings, batch: Embeddings, rows: slice) -> None:
+def _send_back(chunk: Embeddings, batch: Embeddings, rows: slice) -> None:
     """Send the gradients that the full batch's embeddings have got through the graph of a chunk, its `rows`."""
-    outputs: list[Tensor] = []
-    grads: list[Tensor] = []
-    for name, value in _tensors(chunk).items():
-        grad = getattr(batch, name).grad
-        if value.requires_grad and grad is not None:
-            outputs.append(value)
-            grads.append(grad[rows, : value.shape[1]])
-    if outputs:
-        torch.autograd.backward(outputs, grads)
+    pairs = [(value, getattr(batch, name).grad) for name, value in _tensors(chunk).items() if value.requires_grad]
+    pairs = [(value, grad[rows, : value.shape[1]]) for value, grad in pairs if grad is not None]
+    if pairs:
+        torch.autograd.backward(*zip(*pairs, strict=True))
 
 
 def _tensors(items: Embeddings) -> dict[str, Tensor]:

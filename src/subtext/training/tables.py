@@ -21,7 +21,6 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.core import Embeddings
@@ -388,12 +387,9 @@ class PairBankMemory(Memory):
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Become what `tensors` gave."""
-        bank = {
-            name: Embeddings(tensors[f"vectors/{name}"].to(self.device), tensors[f"rows/{name}"].to(self.device))
-            for name in (IMAGES, TEXTS)
-            if tensors
-        }
-        self.bank = bank or None
+        moved = {name: value.to(self.device) for name, value in tensors.items()}
+        names = (IMAGES, TEXTS) if tensors else ()
+        self.bank = {name: Embeddings(moved[f"vectors/{name}"], moved[f"rows/{name}"]) for name in names} or None
 
 
 @dataclass(frozen=True)
@@ -422,12 +418,17 @@ class DensityTable:
             space = Features(FeatureFile.open(self.text_features.expanduser()), of="texts")
         positions = space(pairs, images >= 0)
         paired = np.flatnonzero((images >= 0) & positions.known)
-        self._require_enough(images[paired])
+        _, texts = np.unique(images[paired], return_counts=True)
+        same_image = int(texts.max(initial=1)) if self.same_picture == "drop" else 1
+        if len(paired) - same_image < self.how.neighbours:
+            hint = f", {same_image} of one image" if len(paired) > self.how.neighbours else ""
+            raise DataError(
+                f"densities of {self.how.neighbours} neighbours need more than {self.how.neighbours} pairs; it got "
+                f"{len(paired):,}{hint}; ask for fewer (neighbours=N)"
+            )
         file = FeatureFile.open(self.features.expanduser())
         name = "pooled" if file.pooled is not None else "grid"
-        rows = file.rows(
-            [pairs.images.ids[row] for row in images[paired]], [pairs.images.values[row] for row in images[paired]]
-        )
+        rows = file.rows(*([names[row] for row in images[paired]] for names in (pairs.images.ids, pairs.images.values)))
         block = file.take(name, rows)
         features = block if block.ndim == 2 else block.mean(axis=1, dtype=np.float32)
         densities = density(
@@ -443,14 +444,3 @@ class DensityTable:
         without = int((images >= 0).sum()) - len(paired)
         note = f"{counted(without, 'text')} without a place among texts: such a pair counts as the mean one"
         return Memory(source, [note] if without else [], {TABLE: values.to(device)})
-
-    def _require_enough(self, images: NDArray[np.int64]) -> None:
-        """Raise DataError where a pair, given by its image, has fewer others than neighbours."""
-        _, texts = np.unique(images, return_counts=True)
-        same_image = int(texts.max(initial=1)) if self.same_picture == "drop" else 1
-        if len(images) - same_image < self.how.neighbours:
-            hint = f", {same_image} of one image" if len(images) > self.how.neighbours else ""
-            raise DataError(
-                f"densities of {self.how.neighbours} neighbours need more than {self.how.neighbours} pairs; it got "
-                f"{len(images):,}{hint}; ask for fewer (neighbours=N)"
-            )

@@ -9,10 +9,8 @@ from subtext.recipes.options import Setup
 from subtext.training.plan import Range, Requires
 
 if TYPE_CHECKING:
-    from subtext.models.model import Model
     from subtext.objectives.objective import Penalty, Term
 
-Negatives = Literal["mixture", "gaussian", "shuffle", "cutoff", "token_cutoff", "feature_cutoff", "dropout", "none"]
 _GAUSSIAN = Requires("negatives", ("mixture", "gaussian"))
 _SHUFFLE = Requires("negatives", ("mixture", "shuffle"))
 _TOKENS = Requires("negatives", ("mixture", "cutoff", "token_cutoff"))
@@ -26,7 +24,8 @@ def asymmetry(
     setup: Setup,
     *,
     negatives: Annotated[
-        Negatives, "noise that makes a negative text; mixture: one of four kinds per text"
+        Literal["mixture", "gaussian", "shuffle", "cutoff", "token_cutoff", "feature_cutoff", "dropout", "none"],
+        "noise that makes a negative text; mixture: one of four kinds per text",
     ] = "mixture",
     positives: Annotated[
         Literal["mixed", "long", "short", "none"],
@@ -55,6 +54,8 @@ def asymmetry(
     """
     from dataclasses import replace
 
+    from subtext.models.encoders.words import Bag
+    from subtext.models.heads.parts import Fused, Parts
     from subtext.objectives.generation import Rates
     from subtext.objectives.objective import Objective
     from subtext.training.rewriting import Rewriting
@@ -63,9 +64,22 @@ def asymmetry(
         raise RecipeError("asymmetry makes no text with negatives=none and positives=none; leave the method out")
     if any(isinstance(extra, Rewriting) for extra in setup.extras):
         raise RecipeError("asymmetry is named twice; name it once")
-    if negatives != "none" and not setup.opened:
-        _require_words(setup.model, negatives, shuffle)
     head = setup.model.text.head
+    if negatives != "none" and not setup.opened:
+        # Noise must have something to act on, and change it. A mixture shuffles some texts: with a bag of words these
+        # negatives would equal the positive.
+        on_words = negatives == "shuffle" and shuffle == "input"
+        if not on_words and not (isinstance(head, Parts) or (isinstance(head, Fused) and head.keep)):
+            raise RecipeError(
+                "noise on word vectors needs a model that compares words (ascl, scan, chan, imram); the text head of "
+                f"this one is {type(head).__name__}; choose negatives=shuffle, negatives=none, or another model"
+            )
+        if shuffle == "input" and negatives in ("mixture", "shuffle") and isinstance(setup.model.text.encoder, Bag):
+            alternative = "" if on_words else ", or other noise (negatives=gaussian, cutoff or dropout)"
+            raise RecipeError(
+                "shuffling needs an encoder that reads the order of words; a bag ignores it; choose text=gru"
+                f"{alternative}"
+            )
     rewriting = Rewriting(
         negatives=negatives,
         positives=positives,
@@ -113,25 +127,3 @@ def _ranks(part: Term | Penalty) -> TypeGuard[Term]:
             "negatives, which are defined for the batch's texts alone; use one of these methods"
         )
     return True
-
-
-def _require_words(model: Model, negatives: Negatives, shuffle: Literal["input", "embedding"]) -> None:
-    """Raise RecipeError where noise would have nothing to act on, or change nothing.
-
-    A mixture shuffles some texts: with a bag of words these negatives would equal the positive.
-    """
-    from subtext.models.encoders.words import Bag
-    from subtext.models.heads.parts import Fused, Parts
-
-    head = model.text.head
-    on_words = negatives == "shuffle" and shuffle == "input"
-    if not on_words and not (isinstance(head, Parts) or (isinstance(head, Fused) and head.keep)):
-        raise RecipeError(
-            f"noise on word vectors needs a model that compares words (ascl, scan, chan, imram); the text head of this "
-            f"one is {type(head).__name__}; choose negatives=shuffle, negatives=none, or another model"
-        )
-    if shuffle == "input" and negatives in ("mixture", "shuffle") and isinstance(model.text.encoder, Bag):
-        alternative = "" if on_words else ", or other noise (negatives=gaussian, cutoff or dropout)"
-        raise RecipeError(
-            f"shuffling needs an encoder that reads the order of words; a bag ignores it; choose text=gru{alternative}"
-        )

@@ -46,6 +46,9 @@ def dual(
     """
     from dataclasses import replace
 
+    from subtext.errors import RecipeError
+    from subtext.models.encoders.words import Bag
+    from subtext.models.heads.gpo import Gpo
     from subtext.models.heads.mean import Mean
     from subtext.recipes.encoders import image_side, text_side
     from subtext.recipes.parts import setup_of, softmax
@@ -61,32 +64,22 @@ def dual(
         bag_width=embed_dim,
         dropout=dropout if pooling == "learnt" else 0.0,
     )
-    heads = (
-        Mean(image.encoder.pooled_width, embed_dim, dropout=image_dropout, residual=mlp),
-        _text_head(text.encoder, embed_dim, pooling=pooling, dropout=dropout),
-    )
+    image_head = Mean(image.encoder.pooled_width, embed_dim, dropout=image_dropout, residual=mlp)
+    encoder, bag = text.encoder, isinstance(text.encoder, Bag)
+    if pooling == "last" and bag:
+        raise RecipeError("pooling=last needs words in order (text=gru); a bag of words has no last one; use mean")
+    by_parts = pooling == "mean" and encoder.parts_width is not None
+    source: Literal["parts", "pooled"] = "parts" if by_parts else "pooled"
+    width = encoder.parts_width if by_parts else encoder.pooled_width
+    if pooling == "learnt":
+        text_head: Any = Gpo(encoder.parts_width, embed_dim)
+    else:
+        # Words of dimension embed_dim are in the joint space already: a map after their mean only overfits.
+        project = not bag or width != embed_dim
+        text_head = Mean(width, embed_dim, source=source, dropout=dropout, project=project)
     terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
     # A twentieth of the pairs, so that few pairs still make many steps; fewer where images are decoded.
     plan, most = PLAN, PLAN.batch_size if context.image_features is not None else 256
     if context.texts:
         plan = replace(PLAN, batch_size=max(64, min(most, len(context.texts) // 20)))
-    return setup_of((image, text), heads, similarity, terms, plan)
-
-
-def _text_head(encoder: Any, embed_dim: int, *, pooling: Pooling, dropout: float) -> Any:
-    """The head that makes one vector of a text's words."""
-    from subtext.errors import RecipeError
-    from subtext.models.encoders.words import Bag
-    from subtext.models.heads.gpo import Gpo
-    from subtext.models.heads.mean import Mean
-
-    bag = isinstance(encoder, Bag)
-    if pooling == "learnt":
-        return Gpo(encoder.parts_width, embed_dim)
-    if pooling == "last" and bag:
-        raise RecipeError("pooling=last needs words in order (text=gru); a bag of words has no last one; use mean")
-    by_parts = pooling == "mean" and encoder.parts_width is not None
-    source: Literal["parts", "pooled"] = "parts" if by_parts else "pooled"
-    width_in = encoder.parts_width if by_parts else encoder.pooled_width
-    # Words of dimension embed_dim are in the joint space already: a map after their mean only overfits.
-    return Mean(width_in, embed_dim, source=source, dropout=dropout, project=not bag or width_in != embed_dim)
+    return setup_of((image, text), (image_head, text_head), similarity, terms, plan)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
 from subtext.training.plan import Plan, Range, Requires
-
-if TYPE_CHECKING:
-    from torch import nn
 
 _SAMPLES = Requires("rank_by", ("samples",))
 _KL = Requires("kl_weight", ("0", "0.0"), needs="kl_weight above 0", negated=True)
@@ -43,6 +40,10 @@ def pcme(
     reproducible. Published with 30 epochs of the heads and then 30 of everything, at a tenth of the rate: with a
     pretrained image backbone give `epochs=60 freeze_epochs=30 backbone_lr_scale=0.1`.
     """
+    from subtext.models.encoders.language import Language
+    from subtext.models.encoders.words import Recurrent
+    from subtext.models.heads.gaussian import Gaussian, Spread
+    from subtext.models.heads.parts import Pie
     from subtext.models.similarity.probabilistic import MatchProbability
     from subtext.objectives.losses.soft_contrastive import SoftContrastive
     from subtext.objectives.objective import Penalty
@@ -52,39 +53,24 @@ def pcme(
 
     image = image_side(context, inputs)
     text = text_side(context, inputs, embed_dim, parts="words")
-    sampling = {"draws": samples, "drawn": "always" if rank_by == "samples" else "learning", "seed": sample_seed}
-    heads = (
-        _head("image", image.encoder, embed_dim, init_log_std=init_log_std, sampling=sampling),
-        _head("text", text.encoder, embed_dim, init_log_std=init_log_std, sampling=sampling),
-    )
+    sampling: dict[str, Any] = {"draws": samples, "seed": sample_seed}
+    sampling["drawn"] = "always" if rank_by == "samples" else "learning"
+    heads = []
+    for name, encoder in (("image", image.encoder), ("text", text.encoder)):
+        parts_width, pooled_width = encoder.parts_width, encoder.pooled_width
+        language, gru = isinstance(encoder, Language), isinstance(encoder, Recurrent)
+        if language:
+            mean = Pie(parts_width, parts_width, embed_dim, base="parts")
+        else:
+            # A GRU over words has the dimension of the joint space; anything else needs a map to it.
+            mean = Pie(parts_width, pooled_width, embed_dim, project=not gru or pooled_width != embed_dim)
+        # Words that come in order have a GRU of their own for the spread.
+        ordered = language or gru
+        spread = Spread(parts_width, embed_dim, pooled_width=pooled_width, recurrent=ordered, start=init_log_std)
+        heads.append(Gaussian(mean, spread, embed_dim, side=name, **sampling))
     divergence = KL(published=kl_variance == "published")
     parts = gaussian_terms(SoftContrastive(), divergence, reduction="sum", weight=kl_weight)
     if uniformity_weight:
         parts["uniformity"] = Penalty(Uniformity(), uniformity_weight)
     similarity = MatchProbability(scale=init_scale, shift=init_shift)
-    return setup_of((image, text), heads, similarity, parts, PLAN)
-
-
-def _head(
-    side: Literal["image", "text"], encoder: Any, embed_dim: int, *, init_log_std: float, sampling: dict[str, Any]
-) -> Any:
-    """Mean and spread of a side: words that come in order have a GRU of their own for the spread.
-
-    sampling  arguments of the Gaussian head
-    """
-    from subtext.models.encoders.language import Language
-    from subtext.models.encoders.words import Recurrent
-    from subtext.models.heads.gaussian import Gaussian, Spread
-    from subtext.models.heads.parts import Pie
-
-    parts_width, pooled_width = encoder.parts_width, encoder.pooled_width
-    language, ordered = isinstance(encoder, Language), isinstance(encoder, Language | Recurrent)
-    mean: nn.Module
-    if language:
-        mean = Pie(parts_width, parts_width, embed_dim, base="parts")
-    else:
-        # A GRU over words has the dimension of the joint space; anything else needs a map to it.
-        project = not isinstance(encoder, Recurrent) or pooled_width != embed_dim
-        mean = Pie(parts_width, pooled_width, embed_dim, project=project)
-    spread = Spread(parts_width, embed_dim, pooled_width=pooled_width, recurrent=ordered, start=init_log_std)
-    return Gaussian(mean, spread, embed_dim, side=side, **sampling)
+    return setup_of((image, text), (heads[0], heads[1]), similarity, parts, PLAN)
