@@ -117,16 +117,14 @@ class Sampler:
         index = np.minimum((samples * counts).astype(np.int64), np.maximum(counts - 1, 0))
         rows = np.asarray(self._choices[texts, index]).astype(np.int64)
         if (without := counts == 0).any():
-            rows[without] = self._strangers(texts[without], samples[without])
+            # Any text of another group: all but the stretch of the own one.
+            groups, others = self._pairs.texts.groups[texts[without]], samples[without]
+            first = np.searchsorted(self._groups, groups, side="left")
+            group_size = np.searchsorted(self._groups, groups, side="right") - first
+            remaining = len(self._groups) - group_size
+            index = np.minimum((others * remaining).astype(np.int64), remaining - 1)
+            rows[without] = self._ordered[index + np.where(index >= first, group_size, 0)]
         return rows
-
-    def _strangers(self, texts: Int[np.ndarray, "b"], samples: Float[np.ndarray, "b"]) -> Int[np.ndarray, "b"]:
-        groups = self._pairs.texts.groups[texts]
-        first = np.searchsorted(self._groups, groups, side="left")
-        group_size = np.searchsorted(self._groups, groups, side="right") - first
-        remaining = len(self._groups) - group_size
-        index = np.minimum((samples * remaining).astype(np.int64), remaining - 1)
-        return self._ordered[index + np.where(index >= first, group_size, 0)].astype(np.int64)
 
 
 class Strangers:
@@ -182,10 +180,9 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
         )
     choices = np.full((len(pairs.texts), longest - 1), -1, dtype=np.int32)
     for text, image in enumerate(pictures_of_texts(pairs).tolist()):
-        if image < 0:
-            continue
-        siblings = [sibling for sibling in of_picture[image] if sibling != text] or [text]
-        choices[text, : len(siblings)] = siblings
+        if image >= 0:
+            siblings = [sibling for sibling in of_picture[image] if sibling != text] or [text]
+            choices[text, : len(siblings)] = siblings
     return choices
 
 
