@@ -181,8 +181,7 @@ def run_module(module: str, words: list[str], where: str) -> None:
     """Run `python -m MODULE`, in this process; it must end well."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [module, *words])
-        for name in (module, f"{module}.__main__"):
-            patch.delitem(sys.modules, name, raising=False)  # Other tests import it; runpy warns of that.
+        patch.delitem(sys.modules, f"{module}.__main__", raising=False)  # Other tests import it; runpy warns of that.
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         except SystemExit as end:
