@@ -194,7 +194,7 @@ def image_copies(looks: list[Look | None]) -> NDArray[np.int64]:
     return _numbered(len(looks), edges)
 
 
-def text_copies(pairs: Dataset, *, progress: Callable[[int], None] | None = None) -> tuple[NDArray[np.int64], str]:
+def text_copies(pairs: Dataset) -> tuple[NDArray[np.int64], str]:
     """(T) the number of each text's group of copies of other images; -1 without a copy; and how they were detected.
 
     Near copies by MinHash where datasketch is installed; else equal texts of `MIN_WORDS` words or more.
@@ -208,7 +208,7 @@ def text_copies(pairs: Dataset, *, progress: Callable[[int], None] | None = None
     how = f"equal texts of {MIN_WORDS} words or more"
     if all(isinstance(value, str) for value in pairs.texts.values):
         try:
-            copy_of = near_copies(pairs, progress=progress).copy_of
+            copy_of = near_copies(pairs).copy_of
             edges += [(int(copy_of[row]), row) for row in np.flatnonzero(copy_of >= 0).tolist() if long[row]]
             how = f"texts of {MIN_WORDS} words or more that share 0.8 of their runs of three words (MinHash)"
         except RequirementError:

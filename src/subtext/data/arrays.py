@@ -222,7 +222,11 @@ def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
         array = open_npy(path)
         if array.ndim < 2:
             raise DataError(f"{path} needs a row of numbers per image, or several; it has shape {array.shape}")
-        splits[prefix] = (array, captions, 5 if _repeated(array) else 1)
+        # Groups of five rows that are sampled over the file tell whether each row occurs five times.
+        groups = np.unique(np.linspace(0, len(array) // 5 - 1, 20).astype(np.int64))
+        repeated = len(array) >= 5 and len(array) % 5 == 0
+        repeated = repeated and all((array[5 * g : 5 * g + 5] == array[5 * g]).all() for g in groups)
+        splits[prefix] = (array, captions, 5 if repeated else 1)
     if not splits:
         raise DataError(f"{folder} needs train_ims.npy, dev_ims.npy or test_ims.npy for features in SCAN's form")
     return splits
@@ -231,11 +235,3 @@ def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
 def scan_names(prefix: str, count: int) -> list[str]:
     """The names of the images of one file in SCAN's form: "train/0", "train/1", ..."""
     return [f"{prefix}/{number}" for number in range(count)]
-
-
-def _repeated(array: NDArray[Any]) -> bool:
-    """Whether each row occurs five times, by groups of five sampled over the file."""
-    if len(array) < 5 or len(array) % 5:
-        return False
-    groups = np.unique(np.linspace(0, len(array) // 5 - 1, 20).astype(np.int64))
-    return all(bool((array[5 * g : 5 * g + 5] == array[5 * g]).all()) for g in groups)

@@ -47,8 +47,8 @@ def keep_texts(pairs: Dataset, keep: NDArray[np.bool_]) -> Dataset:
 
 def only_longer(pairs: Dataset, characters: int) -> Dataset:
     """Texts of more than so many characters (Thomas and Kovashka's code removes articles of up to 500)."""
-    keep = np.array([isinstance(text, str) and len(text) > characters for text in pairs.texts.values], dtype=bool)
-    return keep_texts(pairs, keep)
+    keep = [isinstance(text, str) and len(text) > characters for text in pairs.texts.values]
+    return keep_texts(pairs, np.array(keep, dtype=bool))
 
 
 def cut_sentences(pairs: Dataset, count: int) -> Dataset:

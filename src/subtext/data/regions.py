@@ -170,8 +170,10 @@ def open_h5(path: Path) -> Regions:
     features, stored, counts = (_first(file, names) for names in (_FEATURES, _NAMES, _COUNTS))
     if features is None or features.ndim not in (2, 3):
         raise DataError(f"{path} needs one of {', '.join(_FEATURES)}; it holds {', '.join(file) or 'nothing'}")
-    texts = () if stored is None else (name.decode() if isinstance(name, bytes) else str(name) for name in stored[:])
-    names = ids_beside(path) if stored is None else list(texts)
+    if stored is None:
+        names = ids_beside(path)
+    else:
+        names = [name.decode() if isinstance(name, bytes) else str(name) for name in stored[:]]
     lengths = None if counts is None else counts[:].reshape(-1)
     if features.ndim == 3:
         count, longest, width = features.shape

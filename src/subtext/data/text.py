@@ -73,8 +73,7 @@ class Vocabulary:
 
     def encode(self, words: Sequence[str]) -> list[int]:
         """A code per word; UNKNOWN for a word that is not in the vocabulary. No marks are added."""
-        codes = self._codes
-        return [codes.get(word, UNKNOWN) for word in words]
+        return [self._codes.get(word, UNKNOWN) for word in words]
 
     def save(self, folder: Path) -> None:
         """Write vocabulary.json, a JSON list."""

@@ -61,7 +61,6 @@ def _scan(text: str) -> list[str]:
     """Words of a text with letters beyond ASCII, character by character."""
     words: list[str] = []
     word, emoji = "", ""
-    last = len(text) - 1
     for index, letter in enumerate(text):
         kind = _kind(letter)
         if kind == "emoji":
@@ -77,7 +76,13 @@ def _scan(text: str) -> list[str]:
         if emoji:
             words.append(emoji.rstrip(_JOINER))
             emoji = ""
-        inner = word and index < last and _inner(word[-1], letter, text[index + 1])
+        # Joiners, apostrophes, and points within numbers belong to the word on both sides of them.
+        after = text[index + 1 : index + 2]
+        inner = (word and after) and (
+            letter in (_JOINER, _NON_JOINER)
+            or (letter == "'" and word[-1].isalnum() and after.isalpha())
+            or (letter in ".,:" and word[-1].isdigit() and after.isdigit())
+        )
         if kind == "word" or (kind == "mark" and word) or inner:
             word += letter
         elif kind == "single":
@@ -102,15 +107,6 @@ def _kind(letter: str) -> str:
     if category == "So" or 0x1F000 <= code <= 0x1FAFF:
         return "emoji"
     return "gap"
-
-
-def _inner(before: str, letter: str, after: str) -> bool:
-    """Whether a sign between two characters belongs to their word."""
-    if letter in (_JOINER, _NON_JOINER):
-        return True
-    if letter == "'":
-        return before.isalnum() and after.isalpha()
-    return letter in ".,:" and before.isdigit() and after.isdigit()
 
 
 UNKNOWN = "und"
