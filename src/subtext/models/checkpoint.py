@@ -105,7 +105,11 @@ class Record:
         """
         try:
             values = current_record(json.loads(text))
-            _require_types(values)
+            types: dict[type, tuple[type, ...]] = {tuple: (list,), DataSource: (dict,), float: (float, int)}
+            for name, default in vars(Record(model="")).items():
+                expected = (int, type(None)) if default is None else types.get(type(default), (type(default),))
+                if name in values and (not isinstance(values[name], expected) or isinstance(values[name], bool)):
+                    raise TypeError(f"'{name}' is {values[name]!r:.60}")
             source = values.pop("data", {})
             if "bad" in source:
                 # Runs of version 0.1 call it so.
@@ -151,15 +155,6 @@ class Record:
                 "how images and texts are read: other features or cache precision, or files that have changed"
             )
         return result
-
-
-def _require_types(values: dict[str, Any]) -> None:
-    """Raise TypeError where a field is not of the type of its default."""
-    types: dict[type, tuple[type, ...]] = {tuple: (list,), DataSource: (dict,), float: (float, int)}
-    for name, default in vars(Record(model="")).items():
-        expected = (int, type(None)) if default is None else types.get(type(default), (type(default),))
-        if name in values and (not isinstance(values[name], expected) or isinstance(values[name], bool)):
-            raise TypeError(f"'{name}' is {values[name]!r:.60}")
 
 
 def save_record(run: Path, record: Record) -> None:

@@ -296,8 +296,8 @@ class Index:
         explained = [[] for _ in missing] if why is None else why
         rows = zip(view.items(side, result.keys), result.scores.tolist(), chances, explained, spread, strict=True)
         hits = [
-            Hit(item.id, score, item.path and str(root / item.path), item.captions, item.metadata, *estimates)
-            for item, score, *estimates in rows
+            Hit(item.id, score, item.path and str(root / item.path), item.captions, item.metadata, chance, grounds, std)
+            for item, score, chance, grounds, std in rows
         ]
         fit, stale = (None, None) if judgement is None else (judgement.fit, judgement.stale)
         return Answer(hits, target=side, fit=fit, stale=stale)

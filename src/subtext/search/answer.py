@@ -210,12 +210,10 @@ class Answer:
         calibrated = any(hit.probability is not None for hit in self.hits)
         rows: list[list[Cell]] = []
         for rank, hit in enumerate(self.hits, start=1):
-            image = hit.path or hit.id
-            if self.target == "texts":
-                image = ", ".join(hit.metadata.get("images", [])[:3]) or hit.id
+            image = hit.path if self.target == "images" else ", ".join(hit.metadata.get("images", [])[:3])
             chance = "-" if hit.probability is None else f"{hit.probability:.2f}"
             caption = _short(" | ".join(hit.captions) or "-")
-            rows.append([str(rank), f"{hit.score:.3f}", *([chance] if calibrated else []), caption, image])
+            rows.append([str(rank), f"{hit.score:.3f}", *([chance] if calibrated else []), caption, image or hit.id])
         texts = "texts" if self.target == "images" else "text"
         return table(["", self.unit, *(["probability"] if calibrated else []), texts, "image"], rows)
 

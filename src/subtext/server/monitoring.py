@@ -112,7 +112,7 @@ class RequestLog:
 
     def __init__(self, target: Path | str) -> None:
         self.target = target
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._file: WatchedFileHandler | None = None
         for file in (target / LOGS).glob("serve-*.jsonl") if isinstance(target, Path) else ():
             # Another process may have removed it, or the folder be closed to this user.
@@ -133,7 +133,7 @@ class RequestLog:
             path = (self.target / LOGS / f"serve-{now:%Y-%m-%d}-{os.getpid()}.jsonl").absolute()
             try:
                 if self._file is None or self._file.baseFilename != str(path):
-                    self._close()
+                    self.close()
                     path.parent.mkdir(parents=True, exist_ok=True)
                     self._file = WatchedFileHandler(path, encoding="utf-8", errors="replace")
                 self._file.reopenIfNeeded()
@@ -145,9 +145,6 @@ class RequestLog:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            self._close()
-
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+            if self._file is not None:
+                self._file.close()
+                self._file = None

@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -83,7 +82,14 @@ class Precomputed(nn.Module):
         boxes: Tensor | None = None
         if self.boxes and "grid" in features:
             features["grid"], boxes = inputs["grid"][..., :-BOX], inputs["grid"][..., -BOX:]
-        scaled = {name: self.dropout(self._scaled(name, values)) for name, values in features.items()}
+        scaled: dict[str, Tensor] = {}
+        for name, values in features.items():
+            numbers = values.float()
+            if self.scaling == "unit":
+                numbers = unit(numbers)
+            elif self.scaling == "standard":
+                numbers = (numbers - getattr(self, f"{name}_mean")) / getattr(self, f"{name}_std")
+            scaled[name] = self.dropout(numbers)
         grid, pooled = scaled.get("grid"), scaled.get("pooled")
         if grid is None:
             assert pooled is not None
@@ -98,14 +104,6 @@ class Precomputed(nn.Module):
             grid = torch.cat([grid, appended[:, None]], dim=1)
             mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1), value=True)
         return Encoded(parts=grid, mask=mask, pooled=pooled_or_mean)
-
-    def _scaled(self, name: str, values: Float[Tensor, "n *p g"]) -> Float[Tensor, "n *p g"]:
-        values = values.float()
-        if self.scaling == "unit":
-            return unit(values)
-        if self.scaling == "standard":
-            return (values - getattr(self, f"{name}_mean")) / getattr(self, f"{name}_std")
-        return values
 
 
 def _buffer(statistics: Mapping[str, NDArray[np.float32]] | None, name: str, width: int, otherwise: float) -> Tensor:
