@@ -38,7 +38,7 @@ PARTS = {
     "encoder": ["src/subtext/models/encoders", "src/subtext/encoders"],
     "metric": ["src/subtext/evaluation/metrics", "src/subtext/metrics"],
 }
-BASES = ("Metric", "GalleryMetric", "PMRP", "PairSimilarity", "_OfNodes")
+BASES = ("Metric", "GainMetric", "_Choice", "GalleryMetric", "PMRP", "PairSimilarity", "_OfNodes")
 """Base classes of parts, which call them."""
 FUNCTIONS_COUNT = ("generation", "metric")
 """Kinds whose public functions are features, too."""

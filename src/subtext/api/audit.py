@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from subtext.core import Embeddings
     from subtext.data.dataset import Dataset
     from subtext.evaluation import Result
-    from subtext.evaluation.audit import Audit, Check
+    from subtext.evaluation.audit import Audit
+    from subtext.evaluation.results import Check
     from subtext.models.checkpoint import Record
 
 CheckName = Literal[
@@ -75,8 +76,8 @@ def audit(
     from subtext.core import DIRECTIONS
     from subtext.data.atomic import write_text
     from subtext.data.dataset import fingerprint
-    from subtext.evaluation.audit import Audit, Check, audit_page
-    from subtext.evaluation.results import versions
+    from subtext.evaluation.audit import Audit, audit_page
+    from subtext.evaluation.results import Check, versions
     from subtext.report.page import render
 
     work, files = work_and_files("audit", run, **options)
@@ -247,7 +248,7 @@ def _checks(
 
 def _held_out(subject: _Subject) -> Check:
     """Whether the model was trained on the split, or selected by it."""
-    from subtext.evaluation.audit import Check
+    from subtext.evaluation.results import Check
 
     check = partial(Check, "held-out")
     split, train_split = subject.split, subject.train_split
@@ -307,13 +308,13 @@ def _vocabulary(subject: _Subject) -> Check:
 
 
 def _impossible(subject: _Subject, name: str, need: str) -> Check:
-    from subtext.evaluation.audit import Check
+    from subtext.evaluation.results import Check
 
     reason = f"not possible for a {subject.kind}: {need}; audit the run, or the model (--model), for it"
     return Check(name, "Nothing.", "not applicable", reason)
 
 
 def _unknown(name: str, reason: str) -> Check:
-    from subtext.evaluation.audit import Check
+    from subtext.evaluation.results import Check
 
     return Check(name, "Nothing: it needs the training split beside another one.", "not applicable", reason)

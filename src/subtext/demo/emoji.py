@@ -40,7 +40,7 @@ _NEUTRAL = {
 
 _VARIANT_SIGNS = {(0x2640,), (0x2642,), (0x27A1,), (0x2194,), (0x2195,)}
 """Signs behind a joiner that choose a variant: female, male, facing right, shaking sideways, up and down."""
-_COUPLES = {
+_COUPLES: dict[frozenset[tuple[int, ...]], int] = {
     frozenset({(_HANDSHAKE,)}): 0x1F46B,
     frozenset({(_HEART,)}): 0x1F491,
     frozenset({(_HEART,), (_KISS,)}): 0x1F48F,

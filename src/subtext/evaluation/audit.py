@@ -14,7 +14,7 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from subtext.evaluation.gallery import of_pairs as gallery_of
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.match import Match, positions_in_groups
-from subtext.evaluation.results import Result, finite_json
+from subtext.evaluation.results import Check, Outcome, Result, finite_json
 from subtext.evaluation.scoring import in_blocks, matrix
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
@@ -40,25 +40,8 @@ from subtext.report.page import Figure, Page, Section
 if TYPE_CHECKING:
     import pandas
 
-Outcome = Literal["pass", "fail", "not applicable"]
 MARKS: dict[Outcome, str] = {"pass": "pass", "fail": "FAIL", "not applicable": "n/a"}
 _WIDTH = 110
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check.
-
-    name     short and stable, what --skip is told        did      what was done, as a reader can repeat it
-    outcome  "not applicable" where nothing could be said; `found` then says why
-    found    in a sentence, with its numbers              figures  the numbers behind it, as JSON can hold them
-    """
-
-    name: str
-    did: str
-    outcome: Outcome
-    found: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,27 @@ from subtext.version import __version__
 if TYPE_CHECKING:
     import pandas
 
+Outcome = Literal["pass", "fail", "not applicable"]
+"""How a check of an audit ended."""
 SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank", "mean_rank")
 _HIDDEN = ("mrr", "tie_share", "nan_scores")
 """Figures for the JSON, and none for a terminal."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check of an audit.
+
+    name     short and stable, what --skip is told        did      what was done, as a reader can repeat it
+    outcome  "not applicable" where nothing could be said; `found` then says why
+    found    in a sentence, with its numbers              figures  the numbers behind it, as JSON can hold them
+    """
+
+    name: str
+    did: str
+    outcome: Outcome
+    found: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)

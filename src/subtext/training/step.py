@@ -377,7 +377,8 @@ def _send_back(chunk: Embeddings, batch: Embeddings, rows: slice) -> None:
     pairs = [(value, getattr(batch, name).grad) for name, value in _tensors(chunk).items() if value.requires_grad]
     pairs = [(value, grad[rows, : value.shape[1]]) for value, grad in pairs if grad is not None]
     if pairs:
-        torch.autograd.backward(*zip(*pairs, strict=True))
+        values, gradients = zip(*pairs, strict=True)
+        torch.autograd.backward(values, gradients)
 
 
 def _tensors(items: Embeddings) -> dict[str, Tensor]:

@@ -109,7 +109,7 @@ def build_index(
     complete = False
     try:
         with store.writing("build") as writer:
-            grown = _grow(writer, opened, work, verb="build", source=source)
+            grown = _grow(writer, opened, work, {"verb": "build", "source": source})
             writer.compact_large()
         complete = True
     finally:
@@ -147,7 +147,7 @@ def add_to_index(
     work = replace(work, run=_run(work, store.manifest), sources=sources, split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work)
-        grown = _grow(writer, opened, work, verb=name, source=source, again=restore_deleted)
+        grown = _grow(writer, opened, work, {"verb": name, "source": source, "again": restore_deleted})
     return _change(store, "add", grown)
 
 
@@ -234,7 +234,7 @@ def move_index(
             root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
             new = store.beside(replace(manifest, root=root, exact_up_to=exact_up_to))
         with new.writing("move") as writer:
-            _grow(writer, opened, step, verb="add", source=source, only=only)
+            _grow(writer, opened, step, {"verb": "add", "source": source, "only": only})
     if new is not None:
         with new.writing("move") as writer:
             prune(writer, only)  # What was deleted since an interrupted move began.
@@ -319,20 +319,20 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
             opened, source = open_source(step)
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-            total += _grow(writer, opened, step, verb="update", source=source, exact=len(sources) == 1)
+            total += _grow(writer, opened, step, {"verb": "update", "source": source, "exact": len(sources) == 1})
         if not keep_missing:
             total += prune(writer, keep)
     return _change(store, "update", total)
 
 
-def _grow(writer: Writer, opened: Opened, work: Work, **options: Any) -> Grown:
-    """Put the opened pairs into an index with a meter; see `grow`."""
+def _grow(writer: Writer, opened: Opened, work: Work, options: Mapping[str, Any]) -> Grown:
+    """Put the opened pairs into an index with a meter; the options are those of `grow`."""
     from subtext.search.build import grow
 
     model, pairs = opened.model, opened.pairs
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        options |= {"batch_size": work.batch_size, "workers": work.workers, "progress": progress}
-        return grow(writer, model=model, pairs=pairs, **options)
+        run: dict[str, Any] = {"batch_size": work.batch_size, "workers": work.workers, "progress": progress}
+        return grow(writer, model=model, pairs=pairs, **options, **run)
 
 
 def _change(store: Store, verb: str, grown: Grown | None, *, run: str = "") -> IndexChange:

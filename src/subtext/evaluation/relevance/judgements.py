@@ -158,9 +158,9 @@ def read_eccv(folder: Path, kind: Kind = "eccv") -> Positives:
 
     Raises DataError when a file is missing or is no such JSON.
     """
-    return Positives(
-        kind, *(_lists(folder / f"{_PREFIX[kind]}_{sides}.json") for sides in ("image_to_caption", "caption_to_image"))
-    )
+    sides = (("image", "caption"), ("caption", "image"))
+    files = [folder / f"{_PREFIX[kind]}_{query}_to_{candidate}.json" for query, candidate in sides]
+    return Positives(kind, *map(_lists, files))
 
 
 def read_cxc(path: Path, *, threshold: float = CXC_THRESHOLD) -> Positives:

@@ -128,13 +128,23 @@ class SqlView(View):
         ((keys,),) = self.tables.run(f"SELECT {self.joined} FROM ({statement}) AS chosen", *values)
         return np.unique(np.fromstring(str(keys), dtype=np.int64, sep=",") if keys else np.zeros(0, dtype=np.int64))
 
-    def rows(self, side: Side, **selection: Any) -> list[Row]:
-        """See `View.rows`."""
-        return self.tables.rows(side, **selection)
+    def rows(
+        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+    ) -> list[Row]:
+        """The rows of these keys, or of these ids, in any order; those that are not in the index are left out."""
+        return self.tables.rows(side, keys=keys, ids=ids, links=links)
 
-    def nearest(self, side: Side, queries: NDArray[np.float32], **options: Any) -> list[Hits]:
-        """See `View.nearest`."""
-        hits: list[Hits] = self.sides[side].nearest(queries, **options)
+    def nearest(
+        self,
+        side: Side,
+        queries: NDArray[np.float32],
+        *,
+        top: int,
+        among: NDArray[np.int64] | None = None,
+        exact: bool = False,
+    ) -> list[Hits]:
+        """The best `top` items of each of (Q L D) queries, or of those `among` these keys."""
+        hits: list[Hits] = self.sides[side].nearest(queries, top=top, among=among, exact=exact)
         return hits
 
     def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -9,7 +9,7 @@ import re
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -189,28 +189,23 @@ def to_read(address: Address) -> Connection:
     connection = connect(address)
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     connection.read_only = True
-    with _closed_on_failure(connection), translated(address):
+    with ExitStack() as on_failure, translated(address):
+        on_failure.callback(connection.close)
         set_up(connection, address)
+        on_failure.pop_all()
     return connection
 
 
 def to_write(address: Address) -> Connection:
     """A connection whose changes are on the server's disk when they are acknowledged."""
     connection = connect(address)
-    with _closed_on_failure(connection), translated(address):
+    with ExitStack() as on_failure, translated(address):
+        on_failure.callback(connection.close)
         set_up(connection, address)
         connection.execute("SELECT set_config('synchronous_commit', 'on', false)")
         connection.execute("SELECT set_config('lock_timeout', %s, false)", (PATIENCE,))
+        on_failure.pop_all()
     return connection
-
-
-@contextmanager
-def _closed_on_failure(connection: Connection) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        connection.close()
-        raise
 
 
 @contextmanager
