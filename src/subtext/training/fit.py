@@ -459,10 +459,7 @@ class Training:
             start = state.offset - state.offset % self.plan.accumulation_steps
             group = min(self.plan.accumulation_steps, len(batches) - start)
             if state.offset == start:
-                factor = lr_factor(
-                    self.plan, step=state.step, steps=self.steps, epoch=state.epoch, drops=state.watch.drops
-                )
-                set_lr(state.optimiser, self.plan.lr * current.factor * factor)
+                self._set_rate(current.factor)
             loss, parts = self.stepper(
                 batch.to(self.processes.device), epoch, name=f"step {state.offset}", share=1 / group
             )
@@ -539,6 +536,11 @@ class Training:
         table = {name: value for name, value in known.items() if value.ndim == 1}
         if table and self.processes.first:
             write_tensors(self.out / TABLES / f"epoch-{state.epoch + 1:04d}.safetensors", table)
+
+    def _set_rate(self, factor: float) -> None:
+        state = self.state
+        share = lr_factor(self.plan, step=state.step, steps=self.steps, epoch=state.epoch, drops=state.watch.drops)
+        set_lr(state.optimiser, self.plan.lr * factor * share)
 
     def _update(self, learning: Sequence[Tensor], pending: Tensor, stop: threading.Event) -> bool:
         """Move the weights by their gradients, and count."""
