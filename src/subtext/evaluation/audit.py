@@ -189,7 +189,7 @@ class Sample:
     def image_embeddings(self, rows: Rows, *, batch_size: int | None = None, row_ids: Rows | None = None) -> Embeddings:
         """Embeddings of image rows, in this order.
 
-        row_ids  the rows that the model is told; the true ones by default
+        row_ids  row numbers that the model gets; the true ones by default
         """
         return self._embedded(self.model.image, self.pairs.images, rows, batch_size, row_ids)
 

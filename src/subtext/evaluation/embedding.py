@@ -65,7 +65,7 @@ def embed_items(
     """Embeddings of the items of one side, one or more; else as `embed_pairs`.
 
     rows     of the items to embed, in this order; None for all
-    row_ids  the rows that the model is told; the true ones by default
+    row_ids  row numbers that the model gets; the true ones by default
     reading  items read and embedded together, and threads that read ahead
     """
     batch_size, workers = reading

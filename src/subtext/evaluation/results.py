@@ -39,7 +39,7 @@ _HIDDEN = ("mrr", "tie_share", "nan_scores")
 class Check:
     """One check of an audit.
 
-    name     short and stable, what --skip is told        did      what was done, as a reader can repeat it
+    name     short and stable; `skip` takes it             did      what was done, so that a reader can repeat it
     outcome  "not applicable" where nothing could be said; `found` then says why
     found    in a sentence, with its numbers              figures  the numbers behind it, as JSON can hold them
     """
