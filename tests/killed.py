@@ -2,9 +2,9 @@
 
 python tests/killed.py OUT --kills 6 --seed 1 --workers 2
 
-Every attempt is a child of this process, forked after the imports. Half of them are killed at a drawn moment, the
-others kill themselves as they flush something to the disk for the n-th time, in the midst of writing. Prints how many
-were killed, and what the last one noted.
+Every attempt is a child of this process, forked after the imports. Half of them are killed at a drawn moment after
+their n-th batch, the others kill themselves as they flush something to the disk for the n-th time, in the midst of
+writing. Prints how many were killed, and what the last one noted.
 """
 
 from __future__ import annotations
@@ -53,16 +53,22 @@ def train(out: Path, workers: int) -> list[str]:
     return notes
 
 
-def attempt(out: Path, workers: int, *, flushes: int | None, slow: float) -> int:
-    """Fork a training; its process id."""
+SLOW = 0.02
+"""Seconds that a batch takes longer, so that a moment within it can be drawn."""
+
+
+def attempt(out: Path, workers: int, *, flushes: int | None) -> tuple[int, int]:
+    """Fork a training: its process id, and a pipe with a byte for each batch that it begins."""
+    batches, begun = os.pipe()
     child = os.fork()
     if child:
-        return child
+        os.close(begun)
+        return child, batches
     code = 1
     try:
         if flushes is not None:
             die_at_flush(flushes)
-        small.Body.forward = _late(small.Body.forward, slow)  # type: ignore[method-assign]
+        small.Body.forward = _late(small.Body.forward, begun)  # type: ignore[method-assign]
         train(out, workers)
         code = 0
     finally:
@@ -72,9 +78,10 @@ def attempt(out: Path, workers: int, *, flushes: int | None, slow: float) -> int
         os._exit(code)
 
 
-def _late(plain: object, seconds: float) -> object:
+def _late(plain: object, begun: int) -> object:
     def forward(self: nn.Module, inputs: object) -> object:
-        time.sleep(seconds)
+        os.write(begun, b".")
+        time.sleep(SLOW)
         return plain(self, inputs)  # type: ignore[operator]
 
     return forward
@@ -92,12 +99,16 @@ def main() -> None:
     draws = random.Random(asked.seed)
     killed = 0
     for turn in range(asked.kills):
-        flushes = draws.randint(1, 60) if turn % 2 else None
-        child = attempt(asked.out, asked.workers, flushes=flushes, slow=0.02)
+        flushes = draws.randint(1, 24) if turn % 2 else None
+        child, batches = attempt(asked.out, asked.workers, flushes=flushes)
         if flushes is None:
-            time.sleep(draws.uniform(0.05, 0.6))
+            left = draws.randint(1, 6)
+            while left and os.read(batches, 1):
+                left -= 1
+            time.sleep(draws.uniform(0, SLOW))
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        os.close(batches)
         if os.WIFSIGNALED(status):
             killed += 1
         elif os.waitstatus_to_exitcode(status):
