@@ -5,6 +5,7 @@ They are written to docs/generated before Sphinx reads its sources.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import re
@@ -22,6 +23,26 @@ from subtext.api.options import parameters
 ROOT = Path(__file__).parent.parent
 GENERATED = ROOT / "docs" / "generated"
 
+BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
+    "subtext.api": ("options",),
+    "subtext.data.noise": ("NeighbourLists", "Planted", "plant"),
+    "subtext.evaluation": ("ExtraMetrics", "Protocol", "embed_pairs", "evaluate", "evaluate_embeddings"),
+    "subtext.evaluation.intervals": ("holm", "paired"),
+    "subtext.evaluation.metrics.agreement": ("spearman",),
+    "subtext.evaluation.relevance": ("cider", "graded", "match", "plausible", "tfidf"),
+    "subtext.models.checkpoint": ("Record", "load_record"),
+    "subtext.neighbours.build": ("GraphOptions", "build_graph"),
+    "subtext.neighbours.graph": ("Graph",),
+    "subtext.neighbours.spaces": ("Doc2Vec", "Lsa", "Sentence"),
+    "subtext.ops": ("draw", "roc", "semantic_rank"),
+    "subtext.report": ("page", "plots", "progress", "text_table"),
+    "subtext.training.plan": ("Plan",),
+}
+"""Module -> functions, classes and modules in it that studies are written with. A module stands for its public names.
+
+They are public beside the names of `subtext`, the parts of the catalogue, `subtext.core` and `subtext.errors`.
+"""
+
 
 def write() -> None:
     """Write all generated pages."""
@@ -30,6 +51,7 @@ def write() -> None:
     (GENERATED / "python.rst").write_text(python_page(), encoding="utf-8")
     for room in generate.ROOMS:
         (GENERATED / f"{room_name(room)}.rst").write_text(room_page(room), encoding="utf-8")
+    (GENERATED / "building_blocks.rst").write_text(building_blocks_page(), encoding="utf-8")
     (GENERATED / "commands.md").write_text(commands_page(), encoding="utf-8")
     for path in sorted((ROOT / "examples").glob("*.py")):
         if "# %%" not in path.read_text(encoding="utf-8"):
@@ -66,6 +88,22 @@ def room_page(room: str) -> str:
     directive = "autofunction" if room.startswith("recipes/") else "autoclass"
     for entry in generate.entries(room):
         lines += [*heading(entry.name, "-"), f".. {directive}:: {dotted(entry.file)}.{entry.name}", ""]
+    return "\n".join(lines)
+
+
+def building_blocks_page() -> str:
+    """The functions, classes and modules of BUILDING_BLOCKS."""
+    lines = [*heading("Building blocks", "="), "What studies are written with, beside the names of ``subtext``.", ""]
+    for module, names in BUILDING_BLOCKS.items():
+        lines += heading(module, "-")
+        for name in names:
+            value = getattr(importlib.import_module(module), name, None)
+            if value is None or inspect.ismodule(value):
+                lines += [*heading(f"{module}.{name}", "~"), f".. automodule:: {module}.{name}", "   :members:", ""]
+            elif inspect.isclass(value):
+                lines += [f".. autoclass:: {module}.{name}", "   :members:", ""]
+            else:
+                lines += [f".. autofunction:: {module}.{name}", ""]
     return "\n".join(lines)
 
 
