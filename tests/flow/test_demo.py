@@ -88,7 +88,7 @@ def test_texts_start_with_the_english_name_and_hold_each_once() -> None:
 
 def test_every_step_leaves_what_it_says(shown: tuple[Path, str]) -> None:
     out, text = shown
-    assert "chance gives" in text and re.search(r"chance +\d", text) and str(out / "page.html") in text
+    assert "Chance is" in text and re.search(r"chance +\d", text) and str(out / "page.html") in text
     assert {path.name for path in out.iterdir()} == {"demo.json", "data", "run", "index", "figures.json", "page.html"}
     assert check(out / "data", verify=True).usable
     rows = [json.loads(line) for line in (out / "data" / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -112,7 +112,7 @@ def test_the_page_needs_nothing_but_itself(shown: tuple[Path, str]) -> None:
 def test_a_search_says_where_its_picture_stands_and_whether_it_was_held_out() -> None:
     names = [("house", "train"), ("black cat", "test"), ("Black Cat", "train")]
     hits = [Hit(name, 0.5, None, [name], {"split": part}) for name, part in names]
-    assert described("black cat", "French.", hits) == "French. Its picture was held out; place 2 of 3."
+    assert described("black cat", "French.", hits) == "French. Its image (held out) has rank 2 of 3."
     assert described("white cat", "No name.", hits) == "No name."
 
 

@@ -78,7 +78,7 @@ def test_one_pictures_texts_in_order(home: Path, tmp_path: Path) -> None:
     said = call("figure", "daa2022_fig1a", home / "run", "--out", page, "-q").stdout
     assert "most relevant to" in said and str(page) in said
     html = page.read_text()
-    assert "asked for" in html and "http" not in html.replace("http-equiv", "") and "<script" not in html
+    assert ">right</span>" in html and "http" not in html.replace("http-equiv", "") and "<script" not in html
 
 
 def test_pairs_above_thresholds(home: Path, tmp_path: Path) -> None:

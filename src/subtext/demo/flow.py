@@ -58,14 +58,14 @@ PLAN: dict[str, Any] = {
 
 
 QUERIES = (
-    ("flag for Brazil", "An alias: the emoji's name in English is “Brazil”."),
-    ("chat noir", "French, a second language: “black cat”."),
-    ("cat with a smile", "English words that are no emoji's name."),
+    ("flag for Brazil", "An alias; the English name of the emoji is “Brazil”."),
+    ("chat noir", "French for “black cat”."),
+    ("cat with a smile", "English words that are not the name of an emoji."),
 )
-"""The same for every seed. Of the usual one, 0: an image that was learnt from, one that was held out, and neither."""
+"""Fixed for every seed. With seed 0: the name of a training image, of a held-out image, and of no image."""
 SAMPLES, TOP = 6, 10
 """Held-out texts whose answers are shown; images of an answer."""
-_SPLITS = {"train": "learnt from", "val": "held out", "test": "held out"}
+_SPLITS = {"train": "training", "val": "held out", "test": "held out"}
 
 
 _DEMONSTRATION = Section("Demonstration")
@@ -88,22 +88,22 @@ def demo(
     out: Annotated[str | Path, "Folder for data, run, index and page.", _DEMONSTRATION] = "demo",
     seed: Annotated[int, "Seed of every random choice.", _DEMONSTRATION] = 0,
     epochs: Annotated[
-        int | None, "Epochs of the training; fewer are faster and worse.", Range(1), _DEMONSTRATION
+        int | None, "Epochs of training; fewer epochs are faster but less accurate.", Range(1), _DEMONSTRATION
     ] = None,
     limit: int | None = None,
     device: Device = "cpu",
     workers: Workers = 2,
     quiet: Quiet = False,
 ) -> Demonstration:
-    """Show every step on a small example, in minutes: some 3,900 emoji with their names in six languages.
+    """Run every step on a small example: 3,944 emoji with their names in six languages.
 
-    It writes the emoji as a data set, trains a small model, evaluates it on emoji that it has not seen, builds an
-    index, answers three searches, and writes a page with the results. It needs the extra "demo"
+    The command writes the emoji as a data set, trains a small model and evaluates it on unseen emoji. It then builds an
+    index, runs three searches and writes a page with the results. This takes a few minutes and needs the extra "demo"
     (pip install 'subtext[demo]'). Run the command again to resume an interrupted demonstration.
 
-    limit  use only the first so many emoji
+    limit  use only the first N emoji
 
-    Raises RequirementError when packages are missing, or the folder is not this demonstration's.
+    Raises RequirementError when packages are missing, or when the folder holds something else.
     """
     from subtext.demo.emoji import emoji, write_emoji
     from subtext.evaluation.results import figures_table
@@ -131,8 +131,8 @@ def demo(
             options = {**running, **ARGUMENTS, **plan}
             trained = train(MODEL, data=data, out=run, resume=run.exists(), seed=seed, **options)
             if trained.record.status == "stopped":
-                return Demonstration("stopped; the same command goes on from there", stopped=True)
-    with _step(3, "evaluating on emoji that were held out", quiet=quiet):
+                return Demonstration("stopped; run the command again to resume", stopped=True)
+    with _step(3, "evaluating on held-out emoji", quiet=quiet):
         result = evaluate(run, split="test", json=folder / "figures.json", **running)
     with _step(4, f"index of all images -> {index}", quiet=quiet):
         if index.is_dir() and interrupted_build(index) is None:
@@ -183,11 +183,11 @@ def _verdict(result: Result) -> str:
     name = "text_to_image/recall@10"
     value, chance = result.figures[name], result.chance[name]
     low, high = result.intervals.get(name, (value, value))
-    gain = f"{value / chance:.0f} times chance" if low > chance else "which is not above chance: the interval holds it"
+    gain = f"{value / chance:.0f} times chance" if low > chance else "not above chance, which the interval contains"
     interval = f" (95 %: {low:.1f} to {high:.1f})" if low < high else ""
     return (
-        f"Of texts of emoji that it never saw, {value:.1f} %{interval} find their picture among the first ten of "
-        f"{result.protocol['gallery']['images']:,}; chance gives {chance:.1f} %: {gain}."
+        f"For {value:.1f} %{interval} of the unseen texts, the right image is among the first ten of "
+        f"{result.protocol['gallery']['images']:,}. Chance is {chance:.1f} %. The result is {gain}."
     )
 
 
@@ -215,7 +215,7 @@ def described(query: str, remark: str, hits: Sequence[Hit]) -> str:
     """The remark on a query, and the rank of the image that has the query as a text."""
     for rank, hit in enumerate(hits, start=1):
         if _is_named(hit, query):
-            return f"{remark} Its picture was {_split_note(hit)}; place {rank:,} of {len(hits):,}."
+            return f"{remark} Its image ({_split_note(hit)}) has rank {rank:,} of {len(hits):,}."
     return remark
 
 
@@ -259,7 +259,7 @@ def _samples(index: Index, pairs: Dataset, seed: int) -> tuple[list[Search], flo
     for row in [row for row in shuffled if has_word[row]][:SAMPLES]:
         hits, name = index.search(texts[row], top=len(index), where=["split = test"]).hits, image_of[row]
         rank = [hit.id for hit in hits].index(pairs.images.ids[name]) + 1
-        remark = f"Its own picture is at place {rank:,} of {len(hits):,}."
+        remark = f"The right image has rank {rank:,} of {len(hits):,}."
         searches.append(_search(texts[row], remark, hits, [pairs.images.ids[name]]))
     return searches, 100 * sum(has_word) / len(has_word)
 
@@ -273,34 +273,34 @@ def _page(folder: Path, index: Index, result: Result, searches: Sequence[Search]
     record, pairs = load_record(folder / "run"), read(folder / "data").split("test")
     samples, share = _samples(index, pairs, seed)
     figures = []
-    for direction, words in (("text_to_image", "words → picture"), ("image_to_text", "picture → words")):
+    for direction, words in (("text_to_image", "text → image"), ("image_to_text", "image → text")):
         for k in (1, 5, 10):
             name, title = f"{direction}/recall@{k}", f"{words}, first {k}" if k > 1 else f"{words}, first"
             low, high = result.intervals.get(name, (None, None))
             figures.append(Figure(title, result.figures[name], result.chance[name], low, high))
     data, run, library = (shlex.quote(str(folder / name)) for name in ("data", "run", "index"))
     return Page(
-        title="Emoji, found by words",
-        lead=f"A model trained from nothing on drawings of emoji and their names in six languages. It looks at pixels "
-        f"and words alone. All {len(index):,} pictures can be searched.",
+        title="Search emoji by their names",
+        lead=f"A small model was trained from scratch on drawings of emoji and their names in six languages. Its only "
+        f"input is pixels and words. The index holds {len(index):,} images.",
         verdict=_verdict(result),
         figures=figures,
-        figures_text=f"{len(pairs.images):,} pictures and {len(pairs.texts):,} texts of whole emoji that were held "
-        "out: neither their pictures nor their texts, nor those of another skin tone or gender, were learnt from. The "
-        "orange line is what guessing gives; the dark line is a 95 % interval.",
+        figures_text=f"Measured on {len(pairs.images):,} images and {len(pairs.texts):,} texts of held-out emoji. The "
+        "training contained no image or text of these emoji, nor of their variants in skin tone and gender. The orange "
+        "line shows chance; the dark line is a 95 % interval.",
         sections=(
             Section(
-                "Three searches in all pictures",
-                "The number is the cosine, which orders the results. The model learnt from most of these pictures, "
-                "and should know them; those that are held out it never saw, and can at best guess from words that it "
-                "knows. The queries are fixed, however well the model answers them.",
+                "Three searches in all images",
+                "The number is the cosine; a larger cosine ranks higher. Images marked “training” were in the training "
+                "split. The model has never seen those marked “held out”. The three queries are the same for every "
+                "model, whether its results are good or bad.",
                 searches,
             ),
             Section(
                 "Held-out texts, sampled at random",
-                f"Each searches the {len(pairs.images):,} held-out pictures alone, as in the figures above. They come "
-                f"from the {share:.0f} % of held-out texts that share a word with those learnt from: of the others, "
-                "which the figures count too, a model of words can know nothing.",
+                f"Each query searches only the {len(pairs.images):,} held-out images, as in the figures above. It is "
+                f"one of the {share:.0f} % of held-out texts that share a word with the training texts. The model "
+                "knows no word of the other texts; the figures above include them.",
                 samples,
             ),
         ),
@@ -308,7 +308,7 @@ def _page(folder: Path, index: Index, result: Result, searches: Sequence[Search]
             ("recipe", f"{record.model}: a small convolutional network and a bag of words, both from random weights"),
             ("parameters", f"{sum(parameter.numel() for parameter in index.model.parameters()):,}"),
             ("training", f"{record.epochs} epochs in {duration(record.seconds)}; epoch {record.best_epoch} kept"),
-            ("index", f"{len(index):,} pictures, vectors of {index.store.manifest.width}, searched exactly"),
+            ("index", f"{len(index):,} images, vectors of {index.store.manifest.width} numbers, exact search"),
             ("seed", str(record.seed)),
             ("versions", f"Subtext {__version__}, PyTorch {record.versions.get('torch', '?')}"),
         ],

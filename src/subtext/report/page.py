@@ -13,7 +13,7 @@ class Found:
 
     title    its first text, or itself   score   cosine
     image  data URI; None where the image cannot be shown; empty for a text alone
-    notes    small words below it        right   whether it is what was asked for
+    notes    small words below it        right   whether it is a correct result
     """
 
     title: str
@@ -118,7 +118,7 @@ def _figures(page: Page) -> str:
         return ""
     rows = "".join(_figure(figure) for figure in page.figures)
     return (
-        f'<section><h2>How well it does</h2><p class="verdict">{escape(page.verdict)}</p>'
+        f'<section><h2>Accuracy</h2><p class="verdict">{escape(page.verdict)}</p>'
         f'<div class="figures">{rows}</div><p class="small">{escape(page.figures_text)}</p></section>'
     )
 
@@ -152,7 +152,7 @@ def _search(search: Search) -> str:
     remark = f'<p class="small">{escape(search.remark)}</p>' if search.remark else ""
     heading = ""
     if search.picture is not None:
-        heading = f'<img class="asked" src="{escape(search.picture)}" alt="{escape(search.query)}">'
+        heading = f'<img class="query" src="{escape(search.picture)}" alt="{escape(search.query)}">'
     return f'<article><h3>“{escape(search.query)}”</h3>{heading}{remark}<ol class="cards">{cards}</ol></article>'
 
 
@@ -162,7 +162,7 @@ def _card(rank: int, hit: Found) -> str:
         picture = '<span class="gone">no image</span>'
     notes = "".join(f'<span class="note">{escape(note)}</span>' for note in hit.notes)
     mark = ' class="right"' if hit.right else ""
-    tick = '<span class="tick">asked for</span>' if hit.right else ""
+    tick = '<span class="tick">right</span>' if hit.right else ""
     return (
         f'<li{mark}>{picture}<span class="score">{rank}. {hit.score:.2f}</span>{tick}'
         f'<span class="title">{escape(hit.title)}</span>{notes}</li>'
@@ -214,7 +214,7 @@ flex-direction:column;align-items:center;text-align:center;gap:.15rem;min-width:
 .tick{font-size:.75rem;font-weight:600;color:var(--accent)}
 .title{font-size:.8125rem;line-height:1.3;max-width:100%;overflow-wrap:break-word;hyphens:auto}
 .note{font-size:.75rem;line-height:1.3;color:var(--soft);overflow-wrap:anywhere}
-.asked{max-width:160px;max-height:160px;border-radius:.4rem;display:block}
+.query{max-width:160px;max-height:160px;border-radius:.4rem;display:block}
 .columns{display:grid;gap:0 2rem}
 .drawing{margin:1rem 0;overflow-x:auto}
 .drawing svg{display:block;width:100%;min-width:28rem;height:auto;max-height:30rem;background:#fff;border-radius:.6rem}
