@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from subtext.demo.flow import Demonstration
     from subtext.demo.flow import demo as demo
     from subtext.evaluation.metric import Metric, register_metric
+    from subtext.evaluation.results import Result
     from subtext.export.mteb_encoder import MtebEncoder
     from subtext.models.model import Model
     from subtext.objectives.objective import Term
@@ -98,6 +99,7 @@ _MODULES = {
         "demo.flow": "Demonstration demo",
         "data.readers": "register_reader",
         "evaluation.metric": "Metric register_metric",
+        "evaluation.results": "Result",
         "export.mteb_encoder": "MtebEncoder",
         "models.model": "Model",
         "objectives.objective": "Term",
@@ -110,7 +112,20 @@ _MODULES = {
 }
 """Public name -> the module that defines it."""
 
-__all__ = ["__version__", *_MODULES]
+__all__ = [
+    "Answer", "CalibrationReport", "CheckReport", "Comparison", "Curation", "Dataset", "Demonstration",
+    "EmbeddedDataset", "Export", "Hit", "Index", "IndexChange", "IndexInfo", "IndexReport", "JoinedFeatures",
+    "Metric", "Model", "MtebEncoder", "NeighbourGraph", "NeighbourReport", "NoiseDetection", "PairScores",
+    "PreparedDataset", "Query", "Result", "Row", "Run", "RunList", "Source", "Term", "VerifyResult", "__version__",
+    "add_to_index", "audit", "backup_index", "build_index", "build_neighbours", "calibrate", "check",
+    "compact_index", "compare", "corrupt", "curate", "dedup", "delete_from_index", "demo", "detect_noise", "embed",
+    "ensemble", "evaluate", "export", "from_pretrained", "import_index", "index_info", "join", "load",
+    "migrate_index", "move_index", "neighbours", "open_engine", "open_index", "open_run", "prepare", "read",
+    "register_method", "register_metric", "register_reader", "replace_terms", "restore_index", "runs",
+    "save_pretrained", "score", "search", "serve", "show_neighbours", "train", "update_index", "upgrade_index",
+    "verify_index", "watch_index",
+]  # fmt: skip
+"""A literal, which type checkers read; the names of `_MODULES`."""
 
 
 def __getattr__(name: str) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import made_data
 import numpy as np
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 import subtext
 from subtext.api.load import open_run
 from subtext.cli import main
+from subtext.data.dataset import fingerprint
 from subtext.data.features import FeatureInput
 from subtext.data.read import read
 from subtext.errors import CheckpointError, DataError, IndexError_, RecipeError
@@ -54,6 +56,26 @@ def test_it_gives_the_figures_of_its_record(folder: Path) -> None:
     run = open_run(folder / "run")
     pairs = read(folder / "pairs.jsonl", need_images=False).split("val")
     assert evaluate(run.model, pairs, workers=0).figures["rsum"] == pytest.approx(run.record.best["rsum"])
+
+
+def test_pairs_in_memory_train_as_the_splits_do(folder: Path, tmp_path: Path) -> None:
+    data, features = folder / "pairs.jsonl", folder / "features.npz"
+    pairs = read(data, need_images=False)
+    train, val = pairs.split("train"), pairs.split("val")
+    options: dict[str, Any] = {"embed_dim": 16, "word_dim": 8, "batch_size": 16, "epochs": 1, "workers": 0}
+    options |= {"data": data, "features": features, "val_data": val, "quiet": True}
+    same = subtext.train("pvse", train_data=train, out=tmp_path / "same", **options)
+    expected = open_run(folder / "run")
+    assert same.record.data == expected.record.data
+    for name, tensor in expected.model.state_dict().items():
+        assert torch.equal(tensor, same.model.state_dict()[name])
+    part = train.subset(np.arange(20), np.arange(40))
+    methods = [("mithun", {"hardest_only": True})]
+    smaller = subtext.train("pvse", train_data=part, with_=methods, out=tmp_path / "part", **options)
+    assert smaller.record.data.fingerprint == f"{fingerprint(part)}-{fingerprint(val)}"
+    assert smaller.record.data.data == str(data) and smaller.record.methods[0][1]["hardest_only"] is True
+    embedded = subtext.embed(tmp_path / "part", data=part, workers=0, quiet=True)
+    assert (len(embedded.images), len(embedded.texts)) == (20, 40)
 
 
 def test_a_written_model_is_the_same_model_without_the_log(folder: Path, tmp_path: Path) -> None:

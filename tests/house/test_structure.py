@@ -102,6 +102,7 @@ def test_names_say_what_they_name():
 
 def test_tab_completion_shows_the_public_names():
     assert set(subtext.__all__) <= set(dir(subtext))
+    assert set(subtext.__all__) == {"__version__", *subtext._MODULES}, "write the names in both"
     for name in set(subtext.__all__) - {"open_engine"}:
         assert getattr(subtext, name) is not None
     with pytest.warns(DeprecationWarning, match="open_index"):
@@ -134,8 +135,8 @@ def public_functions(path: tuple[str, ...]) -> list[Callable[..., Any]]:
 
 
 COMMANDS = commands(main)
-PYTHON_ONLY = {"train": {"model", "options"}, "index": {"wait"}, "demo": {"limit"}}
-"""Parameters that are no options: the model is a command, its options are its own, `wait` is a function."""
+PYTHON_ONLY = {"train": {"model", "options", "train_data", "val_data"}, "index": {"wait"}, "demo": {"limit"}}
+"""Parameters that are no options: the model is a command with its options, data sets in memory, a function `wait`."""
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])

@@ -309,9 +309,7 @@ def work_and_files(
         if options.get("features") is not None or options.get("text_features") is not None:
             raise ArgumentError("model reads images and words, no features; leave features out")
     shared: Any = {name: value for name, value in options.items() if name in opt.DataOptions.__annotations__}
-    dataset = None if isinstance(shared.get("data"), str | Path | None) else shared.pop("data")
-    work = Work.of(run, options.get("split"), model=model, bf16=bf16, **shared)
-    return replace(work, dataset=dataset), files if has_files else None
+    return Work.of(run, options.get("split"), model=model, bf16=bf16, **shared), files if has_files else None
 
 
 def require_outputs(files: Mapping[str, str | Path | None]) -> None:

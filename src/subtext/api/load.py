@@ -101,7 +101,7 @@ def open_run(
         features=None if features is None else Path(features),
         text_features=None if text_features is None else Path(text_features),
     )
-    return Run(model.to(device), record, folder)
+    return Run(model.to(choose_device(device)), record, folder)
 
 
 def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
@@ -220,11 +220,12 @@ class Work:
         bf16: bool | None = None,
         **options: Unpack[DataOptions],
     ) -> Work:
-        """The work that a public function was called for."""
+        """The work that a public function was called for; its `data` may be a Dataset."""
         values: dict[str, Any] = DEFAULTS | options
+        dataset = None if isinstance(values.get("data"), str | Path | None) else values.pop("data")
         sources = Sources.of(**{name: values.get(name) for name in Sources.__dataclass_fields__})
         running = {name: values[name] for name in ("device", "batch_size", "workers", "quiet")}
-        return Work(None if run is None else Path(run), model, sources, split, bf16=bf16, **running)
+        return Work(None if run is None else Path(run), model, sources, split, bf16=bf16, dataset=dataset, **running)
 
 
 @dataclass(frozen=True)

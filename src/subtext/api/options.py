@@ -220,7 +220,7 @@ _DATA = Section("Data")
 Run = Annotated[str | Path, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
 IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", Section("Index"), Metavar("INDEX")]
 IndexRun = Annotated[str | Path | None, "Folder of the index's run, if it has moved.", _RUN, Metavar("RUN")]
-Data = Annotated[str | Path | None, "Data set: a file or folder. Default: the run's own.", _DATA]
+Data = Annotated[str | Path | Any | None, "Data set: a file or folder. Default: the run's own.", _DATA]
 Images = Annotated[str | Path | None, "Folder that image paths start from.", _DATA]
 Features = Annotated[
     str | Path | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _DATA

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -42,6 +43,7 @@ class Job:
     methods  (name, options) in order       plan     fields of the training plan that replace the model's own
     out      the run's folder               run      fields of RunOptions: seed, device, workers, resume ...
     train_split, val_split   names of splits; val_split None for no validation
+    train_data, val_data     pairs in memory, in place of those splits
     """
 
     model: str
@@ -54,6 +56,8 @@ class Job:
     val_split: str | None = "val"
     run: Mapping[str, Any] = field(default_factory=dict)
     quiet: bool = False
+    train_data: Dataset | None = None
+    val_data: Dataset | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def train(
     split_seed: Annotated[int, "Seed of the 80-10-10 split of data without splits.", _DATA] = 0,
     on_error: Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", _DATA] = "raise",
     with_: Annotated[
-        tuple[str, ...] | list[str],
+        tuple[str, ...] | list[Any],
         "A training method; repeatable.",
         _RUN,
         Flag("--with"),
@@ -104,6 +108,8 @@ def train(
     tensorboard: Annotated[bool, "Also write TensorBoard logs (extra: tensorboard).", _RUN] = False,
     dry_run: Annotated[bool, "Build everything, report its size, train nothing.", _RUN] = False,
     quiet: Quiet = False,
+    train_data: Dataset | None = None,
+    val_data: Dataset | None = None,
     **options: object,
 ) -> Run:
     """Train a model on pairs of images and texts, and save it in the folder RUN.
@@ -111,7 +117,10 @@ def train(
     DATA is anything that `subtext data check` reads.
 
     model    the name of a recipe: `subtext train --help` lists them
-    with_    training methods, as in ["hal", "neighbourhoods:graph=graphs/d2v,form=angular"]
+    with_    training methods, as in ["hal", "neighbourhoods:graph=graphs/d2v,form=angular"], or with their options as a
+             mapping: [("neighbourhoods", {"form": "angular"})]
+    train_data, val_data  in Python: pairs in place of the splits of `data`, such as a part of them. The record names
+                          `data` all the same, so that other verbs find it
     options  of the model recipe (embed_dim, margin ...) and of the training plan (epochs, lr, batch_size ...):
              `subtext train MODEL --help` lists them
 
@@ -163,7 +172,10 @@ def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
     return Job(
         model=model,
         options={name: value for name, value in arguments.items() if name in model_names},
-        methods=tuple(read_method(text) for text in ([methods] if isinstance(methods, str) else methods)),
+        methods=tuple(
+            read_method(method) if isinstance(method, str) else method
+            for method in ([methods] if isinstance(methods, str) else methods)
+        ),
         plan={name: value for name, value in arguments.items() if name in planned},
         sources=Sources.of(*map(arguments.get, names)),
         out=Path(arguments["out"]),
@@ -171,6 +183,8 @@ def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
         val_split=None if val_split == "none" else val_split,
         run=run | ({"cache": Path(run["cache"])} if run.get("cache") is not None else {}),
         quiet=bool(arguments.get("quiet", False)),
+        train_data=arguments.get("train_data"),
+        val_data=arguments.get("val_data"),
     )
 
 
@@ -181,16 +195,19 @@ def read_training_data(job: Job) -> TrainingData:
     """
     from subtext.data.features import FeatureFile
 
-    reading = read(job.sources, quiet=job.quiet)
+    reading = cache(lambda: read(job.sources, quiet=job.quiet))
+    train, val = job.train_data, job.val_data
+    if train is None:
+        train = reading().split(job.train_split)
+    if val is None and job.val_split is not None:
+        try:
+            val = reading().split(job.val_split)
+        except DataError as error:
+            raise DataError(f"{error}, or train without validation (--val-split none)") from error
     image_features, text_features = (
         None if path is None else FeatureFile.open(path) for path in (job.sources.features, job.sources.text_features)
     )
-    image_features = image_features or reading.features
-    try:
-        val = None if job.val_split is None else reading.split(job.val_split)
-    except DataError as error:
-        raise DataError(f"{error}, or train without validation (--val-split none)") from error
-    data = TrainingData(reading.split(job.train_split), val, image_features, text_features)
+    data = TrainingData(train, val, image_features or train.features, text_features)
     for part in filter(None, (data.train, data.val)):
         for file, items in ((image_features, part.images), (text_features, part.texts)):
             if file is not None:

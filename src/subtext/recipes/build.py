@@ -151,7 +151,7 @@ def recorded_options(model: str, options: Mapping[str, object], setup: Setup) ->
     """Every option of a model that the Setup built with these options reads, those left at their defaults too."""
     recipe = catalogue.models()[model]
     values = _values(recipe, options)
-    return used_options(recipe.options, values, chosen_facts(values, BuildContext()) | built_facts(setup))
+    return used_options(recipe.options, values, chosen_facts(values) | built_facts(setup))
 
 
 def _values(recipe: Recipe, options: Mapping[str, object]) -> dict[str, Any]:
@@ -175,11 +175,15 @@ def used_options(options: Iterable[Option], values: Mapping[str, object], facts:
     return {option.name: values.get(option.name, option.default) for option in options if option.holds(facts)}
 
 
-def chosen_facts(values: Mapping[str, object], context: BuildContext) -> dict[str, tuple[str, ...]]:
+def chosen_facts(values: Mapping[str, object], context: BuildContext | None = None) -> dict[str, tuple[str, ...]]:
     """What is known before anything is built or fetched: every option's value, and what encodes the two sides.
 
-    values  every option of the model and of the plan
+    `Option.holds` compares it with the choices that an option requires.
+
+    values   every option of the model and of the plan
+    context  what the data set offers; None for nothing
     """
+    context = context or BuildContext()
     facts: dict[str, tuple[str, ...]] = {name: (str(value),) for name, value in values.items()}
     image, text = str(values.get("image", "")), str(values.get("text", ""))
     if "image" not in values:
