@@ -247,5 +247,4 @@ def _density_ratio(observed: NDArray[np.float64], mixture: NDArray[np.float64]) 
     weights = np.repeat([1 / max(1, size) for size in sizes], sizes)
     model = IsotonicRegression(increasing=False, out_of_bounds="clip")
     share = model.fit(np.concatenate([observed, mixture]), truth, sample_weight=weights).predict(observed)
-    ratios: NDArray[np.float64] = share / np.maximum(1 - share, 1e-12)
-    return ratios
+    return share / np.maximum(1 - share, 1e-12)

@@ -110,8 +110,7 @@ class Copies:
     @property
     def retained(self) -> NDArray[np.bool_]:
         """(T) whether a text stays."""
-        mask: NDArray[np.bool_] = self.copy_of < 0
-        return mask
+        return self.copy_of < 0
 
 
 def near_copies(

@@ -278,8 +278,7 @@ def _onnx_gates(rows: Tensor) -> Tensor:
 def _gru(words: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, width: int) -> Tensor:
     weights = [_onnx_gates(rows) for rows in (weight_ih, weight_hh, *bias.chunk(2))]
     start = words.new_zeros(1, words.shape[1], width)
-    states: Tensor = torch.gru(words, start, weights, True, 1, 0.0, False, False, False)[0]
-    return states
+    return torch.gru(words, start, weights, True, 1, 0.0, False, False, False)[0]
 
 
 def _gru_shape(words: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, width: int) -> Tensor:

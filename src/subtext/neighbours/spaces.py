@@ -79,8 +79,7 @@ def words_of(texts: Items) -> list[str]:
 def unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
     """Rows of length 1 as float32; a row of zeros stays one."""
     lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))[:, None]
-    scaled: np.ndarray = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return scaled
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ def local_scaling(
     count = min(nearest, bank_scores.shape[1])
     if not count:
         return 2 * scores
-    scaled: NDArray[np.float64] = 2 * scores - np.partition(bank_scores, -count, axis=1)[:, -count:].mean(axis=1)
-    return scaled
+    return 2 * scores - np.partition(bank_scores, -count, axis=1)[:, -count:].mean(axis=1)
 
 
 def inverted_softmax(
@@ -64,8 +63,7 @@ def inverted_softmax(
     scaled = bank_scores / temperature
     highest = scaled.max(axis=1, keepdims=True)
     total = highest[:, 0] + np.log(np.exp(scaled - highest).sum(axis=1))
-    log_probability: NDArray[np.float64] = scores / temperature - total
-    return log_probability
+    return scores / temperature - total
 
 
 def spread_out(

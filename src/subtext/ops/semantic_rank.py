@@ -143,8 +143,7 @@ def _places(keys: NDArray[np.uint64], ties: RankTies) -> NDArray[np.int64]:
     starts = np.flatnonzero(first)
     stops = np.append(starts[1:], count)
     run = np.cumsum(first) - 1
-    shared: NDArray[np.int64] = (starts + 1 if ties == "min" else starts + 1 + stops)[run]
-    return shared
+    return (starts + 1 if ties == "min" else starts + 1 + stops)[run]
 
 
 _BITS = 11

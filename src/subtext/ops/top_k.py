@@ -94,5 +94,4 @@ def occurrences(scores: Float[Tensor, "q c"], k: int) -> Float[np.ndarray, "c"]:
     last = scores.topk(k, dim=1).values[:, -1:]
     above, level = scores > last, scores == last
     share = (k - above.sum(dim=1, keepdim=True)) / level.sum(dim=1, keepdim=True)
-    counts: NDArray[np.float64] = (above.sum(dim=0).double() + (level * share.double()).sum(dim=0)).numpy()
-    return counts
+    return (above.sum(dim=0).double() + (level * share.double()).sum(dim=0)).numpy()

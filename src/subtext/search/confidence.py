@@ -52,8 +52,7 @@ def best_products(queries: NDArray[np.float32], vectors: NDArray[np.float32]) ->
     if not len(vectors):
         return np.zeros((count, 0), dtype=np.float32)
     products = vectors.reshape(-1, dim) @ queries.reshape(-1, dim).T
-    scores: NDArray[np.float32] = products.reshape(len(vectors), -1, count, views).max(axis=(1, 3)).T
-    return scores
+    return products.reshape(len(vectors), -1, count, views).max(axis=(1, 3)).T
 
 
 @dataclass(frozen=True)
@@ -189,8 +188,7 @@ class Confidence:
         name = f"background of {side}"
         if name not in self.view.cache:
             self.view.cache[name] = Background.of(self.view, side)
-        background: Background = self.view.cache[name]
-        return background
+        return self.view.cache[name]
 
     @property
     def stale(self) -> float | None:

@@ -164,8 +164,7 @@ CANDIDATES = 10
 def part_scores(part: Part, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
     """(N) inner products of a part with (N K D) items, of the best matching views."""
     products = np.einsum("nkd,ld->nkl", vectors, part.vectors, dtype=np.float64, casting="same_kind")
-    scores: NDArray[np.float64] = products.max(axis=(1, 2)) if len(vectors) else np.zeros(0)
-    return scores
+    return products.max(axis=(1, 2)) if len(vectors) else np.zeros(0)
 
 
 @dataclass(frozen=True)

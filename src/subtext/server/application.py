@@ -86,8 +86,7 @@ Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
 
 
 def _state(request: Request) -> ServerState:
-    state: ServerState = request.app.state.server
-    return state
+    return request.app.state.server
 
 
 def _authorised(writes: bool) -> Callable[[Request, Token], ServerState]:

@@ -102,8 +102,7 @@ def _known(left: NDArray[np.float64], right: NDArray[np.float64]) -> tuple[NDArr
 def mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Ranks from 1; equal values share the mean of theirs."""
     _, codes_of_values, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: NDArray[np.float64] = (counts.cumsum() - (counts - 1) / 2)[codes_of_values]
-    return ranks
+    return (counts.cumsum() - (counts - 1) / 2)[codes_of_values]
 
 
 def _tied(sizes: NDArray[np.int64]) -> float:

@@ -128,8 +128,7 @@ class Way:
 
     def curve(self, log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
         """(N) probabilities of log odds."""
-        values: NDArray[np.float64] = np.interp(log_odds, self.steps["xs"], self.steps["ys"])
-        return values
+        return np.interp(log_odds, self.steps["xs"], self.steps["ys"])
 
 
 @dataclass(frozen=True)
@@ -176,8 +175,7 @@ class Calibration:
 
     def curve(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
         """(N) probabilities of the cosines of pairs."""
-        values: NDArray[np.float64] = np.interp(cosines, self.pairs["xs"], self.pairs["ys"])
-        return values
+        return np.interp(cosines, self.pairs["xs"], self.pairs["ys"])
 
 
 def _missing(content: Mapping[str, Any]) -> str:

@@ -292,8 +292,7 @@ class SegmentTable:
             return np.zeros((len(keys), self.views, 0), dtype=np.float32)
         vectors = np.concatenate([segment.vectors[numbers] for segment, numbers in rows])
         order = np.argsort(owners, kind="stable")
-        result: NDArray[np.float32] = vectors[order].reshape(len(unique), -1, vectors.shape[1])[positions]
-        return result
+        return vectors[order].reshape(len(unique), -1, vectors.shape[1])[positions]
 
     @cached_property
     def live(self) -> NDArray[np.int64]:

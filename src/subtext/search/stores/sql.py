@@ -144,13 +144,11 @@ class SqlView(View):
         exact: bool = False,
     ) -> list[Hits]:
         """The best `top` items of each of (Q L D) queries, or of those `among` these keys."""
-        hits: list[Hits] = self.sides[side].nearest(queries, top=top, among=among, exact=exact)
-        return hits
+        return self.sides[side].nearest(queries, top=top, among=among, exact=exact)
 
     def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
-        vectors: NDArray[np.float32] = self.sides[side].vectors_of(keys)
-        return vectors
+        return self.sides[side].vectors_of(keys)
 
     def fields(self, side: Side) -> list[str]:
         """Names of the metadata fields, sorted."""

@@ -170,8 +170,7 @@ class View(ABC):
         name = f"keys of {side}"
         if name not in self.cache:
             self.cache[name] = self.select(side)
-        keys: NDArray[np.int64] = self.cache[name]
-        return keys
+        return self.cache[name]
 
     def sample(self, side: Side, count: int, *, seed: int = 0) -> NDArray[np.int64]:
         """At most `count` keys of a side, ascending; which ones depends on the keys and the seed alone.
@@ -522,8 +521,7 @@ def store_class(index: Path | str) -> type[Store]:
     "postgres".
     """
     if not is_address(index):
-        folder: type[Store] = importlib.import_module("subtext.search.stores.folder").Folder
-        return folder
+        return importlib.import_module("subtext.search.stores.folder").Folder
     scheme = str(index).partition("://")[0]
     if scheme in POSTGRES:
         missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
@@ -532,8 +530,7 @@ def store_class(index: Path | str) -> type[Store]:
                 f"an index in PostgreSQL needs {' and '.join(missing)}; it is not installed; install the extra: "
                 "pip install 'subtext[postgres]'"
             )
-        postgres: type[Store] = importlib.import_module("subtext.search.stores.postgres.database").Database
-        return postgres
+        return importlib.import_module("subtext.search.stores.postgres.database").Database
     for point in entry_points(group=GROUP, name=scheme):
         loaded = point.load()
         if not (isinstance(loaded, type) and issubclass(loaded, Store)):

@@ -77,8 +77,7 @@ class GraphVectors:
             )
             keys = [re.search(r"\d+", condition or "") for (condition,) in rows]
             self.cache[name] = next((COMPLETE if key is None else int(key[0]) for key in keys), None)
-        last: int | None = self.cache[name]
-        return last
+        return self.cache[name]
 
     @property
     def unindexed(self) -> int:
@@ -116,8 +115,7 @@ class GraphVectors:
                 "`subtext index verify` says what is wrong"
             )
         vectors = np.array([vector.to_numpy() for (vector,) in rows], dtype=np.float32)
-        result: NDArray[np.float32] = vectors.reshape(len(unique), views, width)[positions]
-        return result
+        return vectors.reshape(len(unique), views, width)[positions]
 
     def _search(self, query: NDArray[np.float32], top: int, among: NDArray[np.int64] | None, *, by_graph: bool) -> Hits:
         depth = top * max(1, self.manifest.views[self.side]) + MARGIN
