@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 
 RANK = 60
 """Constant added to ranks before fusion, as its authors have it."""
