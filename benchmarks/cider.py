@@ -34,7 +34,7 @@ def main() -> None:
 
     def ours() -> None:
         found.pop("ours", None)
-        found["ours"] = cider.relevance(texts, groups, texts)
+        found["ours"] = cider.products(texts, groups, texts).all()
 
     def peer() -> None:
         scorer = CiderScorer(n=4, sigma=6.0)

@@ -58,9 +58,9 @@ def relevances(pairs: Dataset, split: str, features: Path) -> dict[str, Matrix]:
     texts = [str(value) for value in chosen.texts.values]
     every, places = np.unique(np.concatenate([chosen.images.groups, chosen.texts.groups]), return_inverse=True)
     rows, groups = places[: len(chosen.images)], places[len(chosen.images) :]
-    found = {"tfidf1": tfidf.relevance(texts, groups, texts, count=len(every))[rows]}
+    found = {"tfidf1": tfidf.products(texts, groups, texts, count=len(every)).all()[rows]}
     for variant in ("ciderd", "cider"):
-        found[variant] = cider.relevance(texts, groups, texts, variant=variant, count=len(every))[rows]
+        found[variant] = cider.products(texts, groups, texts, variant=variant, count=len(every)).all()[rows]
     known = set(pairs.split("train").texts.ids)
     row_of = {name: row for row, name in enumerate(pairs.texts.ids)}
     space = Lsa()(pairs, np.array([name in known for name in pairs.texts.ids]))

@@ -21,7 +21,7 @@ from subtext.data.read import read
 from subtext.errors import DataError, OutputError, RequirementError
 from subtext.evaluation.graph_quality import CIDERD, TFIDF, graph_quality
 from subtext.evaluation.metrics.preservation import Preservation
-from subtext.evaluation.relevance.cider import relevance
+from subtext.evaluation.relevance.cider import products
 from subtext.neighbours import graph as graphs
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.graph import Graph, pictures_of_texts
@@ -307,7 +307,7 @@ def test_a_write_that_is_stopped_leaves_nothing(graph, tmp_path, monkeypatch):
 def test_ciderd_judges_pairs_as_it_scores_them(made):
     texts = made[2].texts
     words = [str(value) for value in texts.values]
-    every = relevance(words, np.arange(len(words)), words)
+    every = products(words, np.arange(len(words)), words).all()
     left, right = np.divmod(np.arange(600) * 37 % len(words) ** 2, len(words))
     np.testing.assert_allclose(CIDERD.values(texts, left, right), every[left, right], rtol=1e-5, atol=1e-6)
     assert 0 < every[left, right].max() < 10.01

@@ -49,15 +49,15 @@ def test_a_data_set_is_read_by_its_links(name):
     own = [0, 0, 1, 1, 2, 2, 0]
     references = [*TEXTS, TEXTS[5]]
     found = graded(pairs(), name)
-    module = tfidf.relevance if name == "tfidf1" else cider.relevance
+    module = tfidf.products if name == "tfidf1" else cider.products
     chosen = {} if name == "tfidf1" else {"variant": name}
-    np.testing.assert_array_equal(found.values, module(references, own, TEXTS, **chosen))
+    np.testing.assert_array_equal(found.values, module(references, own, TEXTS, **chosen).all())
     assert found.name == name and found.shape == (3, 6)
 
 
 def test_a_picture_may_be_known_by_its_first_texts():
     found = graded(pairs(), "tfidf1", references=1)
-    np.testing.assert_array_equal(found.values, tfidf.relevance([TEXTS[0], TEXTS[2], TEXTS[4]], [0, 1, 2], TEXTS))
+    np.testing.assert_array_equal(found.values, tfidf.products([TEXTS[0], TEXTS[2], TEXTS[4]], [0, 1, 2], TEXTS).all())
 
 
 def test_a_text_may_be_kept_from_itself():
@@ -65,7 +65,7 @@ def test_a_text_may_be_kept_from_itself():
     whole, apart = graded(pairs(), "tfidf1"), graded(pairs(), "tfidf1", exclude_self=True)
     assert (whole.name, apart.name) == ("tfidf1", "tfidf1-others")
     links = pairs().links
-    alone = tfidf.relevance([TEXTS[row] for row in links[:, 1]], np.arange(7), TEXTS)
+    alone = tfidf.products([TEXTS[row] for row in links[:, 1]], np.arange(7), TEXTS).all()
     for image, text in np.ndindex(3, 6):
         others = (links[:, 0] == image) & (links[:, 1] != text)
         assert apart.values[image, text] == pytest.approx(alone[others, text].mean(), abs=1e-6)
@@ -84,13 +84,13 @@ def test_a_block_is_that_part_of_the_whole():
 
 def test_half_precision_and_groups_without_texts():
     out = np.empty((4, 6), dtype=np.float16)
-    found = tfidf.relevance(TEXTS[:4], [0, 0, 1, 1], TEXTS, count=4, out=out)
+    found = tfidf.products(TEXTS[:4], [0, 0, 1, 1], TEXTS, count=4).all(out)
     assert found is out and not found[2:].any()
-    np.testing.assert_allclose(found[:2], tfidf.relevance(TEXTS[:4], [0, 0, 1, 1], TEXTS), atol=1e-3)
+    np.testing.assert_allclose(found[:2], tfidf.products(TEXTS[:4], [0, 0, 1, 1], TEXTS).all(), atol=1e-3)
     # A picture without texts does not make words rarer.
     np.testing.assert_array_equal(
-        cider.relevance(TEXTS[:4], [0, 0, 2, 2], TEXTS, count=4)[[0, 2]],
-        cider.relevance(TEXTS[:4], [0, 0, 1, 1], TEXTS),
+        cider.products(TEXTS[:4], [0, 0, 2, 2], TEXTS, count=4).all()[[0, 2]],
+        cider.products(TEXTS[:4], [0, 0, 1, 1], TEXTS).all(),
     )
 
 
@@ -99,7 +99,7 @@ def test_a_matrix_is_made_once(tmp_path, monkeypatch):
     first = graded(pairs(), "ciderd", **asked)
     assert isinstance(first.values, np.memmap)
     np.testing.assert_array_equal(first.values, graded(pairs(), "ciderd").values)
-    monkeypatch.setattr(cider, "relevance", lambda *given, **named: pytest.fail("computed again"))
+    monkeypatch.setattr(cider, "products", lambda *given, **named: pytest.fail("computed again"))
     np.testing.assert_array_equal(graded(pairs(), "ciderd", **asked).values, first.values)
     assert len(list((tmp_path / "new").iterdir())) == 1
 
@@ -206,12 +206,12 @@ def test_a_relevance_needs_words_and_a_name():
 )
 def test_texts_and_groups_agree(references, groups, message):
     with pytest.raises(DataError, match=message):
-        cider.relevance(references, groups, ["a"], count=3)
+        cider.products(references, groups, ["a"], count=3).all()
 
 
 def test_own_names_a_candidate():
     with pytest.raises(ShapeError, match=r"in \[0, 6\), or -1"):
-        tfidf.relevance(TEXTS, range(6), TEXTS, self_columns=np.array([0, 1, 2, 3, 4, 6]))
+        tfidf.products(TEXTS, range(6), TEXTS, self_columns=np.array([0, 1, 2, 3, 4, 6])).all()
 
 
 def test_pmrp_positives_of_the_card():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ from sklearn.metrics import average_precision_score, ndcg_score
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError, ShapeError
+from subtext.evaluation.metric import readings_of
 from subtext.evaluation.metrics.average_precision import AveragePrecision
 from subtext.evaluation.metrics.best_rank import BestRank
 from subtext.evaluation.metrics.ndcg import NDCG
 from subtext.evaluation.metrics.pmrp import PMRP
 from subtext.evaluation.metrics.r_precision import RPrecision
 from subtext.evaluation.metrics.recall import Recall
-from subtext.ops.rank import PositiveRanks, positive_ranks, rank_positives
+from subtext.ops.rank import PositiveRanks, rank_positives
 from subtext.ops.sparse import CandidateLists
 from subtext.ops.top_k import occurrences
 
@@ -130,7 +132,7 @@ def test_the_best_positive_of_a_standing_is_that_of_counting(ties: str) -> None:
     for seed in range(4):
         whole = made(ties=True, seed=seed)
         whole.scores[2:4, 1:3] = torch.nan
-        best = positive_ranks(whole, stable=True).best()
+        best = readings_of(whole, stable=True).take(["positive_ranks"])[0].best()
         np.testing.assert_array_equal(BestRank(ties).of(best), BestRank(ties)(whole))
         np.testing.assert_array_equal(Recall(2, ties).of(best), Recall(2, ties)(whole))
 
@@ -140,11 +142,14 @@ def test_blocks_and_several_truths_at_once() -> None:
     truths = [CandidateLists.of_mask(part.truth.match) for part in (whole, other)]
     both = rank_positives(whole.scores, truths, stable=True)
     for truth, part, found in zip(truths, (whole, other), both, strict=True):
-        alone = positive_ranks(Comparison(whole.scores, part.truth), stable=True)
+        alone = readings_of(Comparison(whole.scores, part.truth), stable=True).take(["positive_ranks"])[0]
         pieces = [rank_positives(whole.scores[s : s + 3], [truth[s : s + 3]], stable=True)[0] for s in range(0, 8, 3)]
-        for same in (alone, PositiveRanks.cat(pieces)):
-            for name in ("queries", "number", "first", "alike", "greater", "tied", "positives", "negatives", "earlier"):
-                np.testing.assert_array_equal(getattr(same, name), getattr(found, name), err_msg=name)
+        for name in (field.name for field in fields(PositiveRanks)):
+            columns = [getattr(piece, name) for piece in pieces]
+            if name == "queries":
+                columns = [column + start for column, start in zip(columns, range(0, 8, 3), strict=True)]
+            for same in (getattr(alone, name), np.concatenate(columns)):
+                np.testing.assert_array_equal(same, getattr(found, name), err_msg=name)
     with pytest.raises(ShapeError, match="truth for each of 8 queries; it got 3"):
         rank_positives(whole.scores, [truths[0][:3]])
 

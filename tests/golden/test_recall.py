@@ -17,8 +17,15 @@ from subtext.evaluation.metrics.best_rank import BestRank, median_rank
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.metrics.reciprocal_rank import ReciprocalRank
 from subtext.evaluation.relevance import match as matching
-from subtext.ops.rank import Counts, best_of, best_positive, both_directions
+from subtext.ops.rank import Counts, best_of, both_directions
 from subtext.ops.sparse import CandidateLists
+
+
+def best_positive(scores: torch.Tensor, match: torch.Tensor, ignored: torch.Tensor | None = None, **options) -> Counts:
+    """Counts of the rows of a block whose truth is given cell by cell."""
+    left_out = None if ignored is None else CandidateLists.of_mask(ignored)
+    return best_of(scores, CandidateLists.of_mask(match), left_out, **options)
+
 
 IMAGES, CAPTIONS = np.arange(3), np.arange(15) // 5
 

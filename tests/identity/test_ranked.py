@@ -27,7 +27,7 @@ GROUPS = torch.tensor([0, 0, 1, 2, 1, 3])
 def graded_relevance(pairs):
     """(I T) by the function that measures whole data sets."""
     texts = [str(value) for value in pairs.texts.values]
-    return tfidf.relevance(texts, pairs.texts.groups, texts)[pairs.images.groups]
+    return tfidf.products(texts, pairs.texts.groups, texts).all()[pairs.images.groups]
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -112,7 +112,7 @@ def audit(
     }
     audited = Audit(tuple(checks), {name: subject.result.figures[name] for name in names}, about)
     if json is not None:
-        write_text(Path(json), audited.json_text() + "\n")
+        audited.save(Path(json))
     if html is not None:
         write_text(Path(html), render(audit_page(audited, subject.result)))
     return audited

@@ -640,7 +640,7 @@ def compare(
     Raises DataError and RequirementError for files that cannot be read or compared; OutputError when the JSON cannot be
     written, before the work begins.
     """
-    from subtext.data.atomic import require_file, write_text
+    from subtext.data.atomic import require_file
     from subtext.evaluation import Result
     from subtext.evaluation.compare import compare as compare_runs
     from subtext.evaluation.compare import measured_of, read_measured
@@ -656,5 +656,5 @@ def compare(
     ]
     compared = compare_runs(*sides, figures=tuple(metric), samples=resamples, seed=seed)
     if json is not None:
-        write_text(Path(json), compared.json_text() + "\n")
+        compared.save(Path(json))
     return compared

@@ -20,7 +20,7 @@ from subtext.data.read import UnusableData, read
 from subtext.data.rows import Progress
 from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, counted
-from subtext.report.text_table import Cell, table
+from subtext.report.text_table import Cell, Printed, table
 
 _USES = ("train", "evaluate")
 _DUPLICATES = 20
@@ -46,7 +46,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckReport:
+class CheckReport(Printed):
     """The result of `check`.
 
     images, texts, pairs, groups  their numbers
@@ -103,11 +103,6 @@ class CheckReport:
 
     def __repr__(self) -> str:
         return f"CheckReport({self.path}: {self._counts()}; {self._verdict()})"
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         """The report as the command prints it."""

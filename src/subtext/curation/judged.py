@@ -23,7 +23,7 @@ from subtext.data.prepare import near_copies
 from subtext.data.rows import components
 from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, RequirementError
-from subtext.evaluation.overlap import ALIKE, BITS, Look, looks_of
+from subtext.evaluation.overlap import Look, alike, looks_of
 from subtext.neighbours.graph import Graph
 
 Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]
@@ -44,7 +44,6 @@ NARROW = 4.0
 PLAIN = 4.0
 """Standard deviation of greys, of 255, below which an image is of one colour."""
 
-_BLOCK = 512
 _ADDRESS = re.compile(r"https?://|www\.|\S+@\S+\.\w")
 _MARKUP = re.compile(r"</?[a-z][a-z0-9]*\b[^>]*>|&[a-z]+;|\{\{|\]\]", re.IGNORECASE)
 _FILE = re.compile(r"^\S+\.(jpe?g|png|gif|webp|tiff?|bmp|raw)$|^(img|dsc|image|photo)[_ -]?\d+$", re.IGNORECASE)
@@ -98,7 +97,16 @@ def judge(
     for side, (modality, items) in enumerate((("image", images), ("text", texts))):
         if (uncertainty := items.uncertainty) is not None:
             scores[f"{modality}_uncertainty"] = uncertainty[torch.from_numpy(pairs.links[:, side])].tolist()
-    same_images, flags_of_images, how_images = _check_images(pairs, workers, progress)
+    looks = looks_of(pairs.images, pairs.root, workers, progress, 0)
+    flags_of_images: list[list[str]] = [[] for _ in looks]
+    if all(look is None for look in looks):
+        how_images = "no image can be read: copies and flags of images are unknown"
+        same_images = np.full(len(looks), -1, dtype=np.int64)
+    else:
+        how_images, same_images = "difference hash, confirmed by greys", image_copies(looks)
+        flags_of_images = list(
+            read_ahead(pairs.images.values, lambda value: image_flags(value, pairs.root), workers=workers)
+        )
     same_texts, how_texts = text_copies(pairs)
     image_rows, text_rows = pairs.links.T
     paths, captions = (
@@ -163,35 +171,14 @@ def left_out(judgement: Judged, drop: Sequence[Reason], *, least: float = 0.5) -
     return reasons
 
 
-def _check_images(
-    pairs: Dataset, workers: int, progress: Callable[[int], None] | None
-) -> tuple[NDArray[np.int64], list[list[str]], str]:
-    """Copies among the images, their flags, and how copies were detected; neither where no image can be read."""
-    values = pairs.images.values
-    looks = looks_of(pairs.images, pairs.root, workers, progress, 0)
-    if all(look is None for look in looks):
-        how = "no image can be read: copies and flags of images are unknown"
-        return np.full(len(values), -1, dtype=np.int64), [[] for _ in values], how
-    flags = list(read_ahead(values, lambda value: image_flags(value, pairs.root), workers=workers))
-    return image_copies(looks), flags, "difference hash, confirmed by greys"
-
-
 def image_copies(looks: list[Look | None]) -> NDArray[np.int64]:
     """(I) the number of each image's group of copies (equal bytes, or the same look); -1 for an image without a copy.
 
-    Difference hashes differ in at most 8 of 64 bits, and greys confirm it. Cost time I^2 / 2 at a nanosecond each.
+    Difference hashes differ in at most 8 of 64 bits, and greys confirm it. Cost time I^2 at a nanosecond each.
     """
     first: dict[bytes, int] = {}
     edges = [(first.setdefault(look.digest, row), row) for row, look in enumerate(looks) if look is not None]
-    readable = [(row, look.bits, look.greys) for row, look in enumerate(looks) if look and look.greys is not None]
-    bits = np.array([hashed for _, hashed, _ in readable], dtype=np.uint64)
-    for start in range(0, len(readable), _BLOCK):
-        distances = np.bitwise_count(bits[start : start + _BLOCK, None] ^ bits[None, start:])
-        for left, right in zip(*np.nonzero(np.triu(distances <= BITS, 1)), strict=True):
-            (row, _, greys), (copy, _, greys_of_copy) = readable[start + left], readable[start + right]
-            if float(greys @ greys_of_copy) >= ALIKE:
-                edges.append((row, copy))
-    return _numbered(len(looks), edges)
+    return _numbered(len(looks), [*edges, *((row, copy) for row, copy in alike(looks, looks) if row < copy)])
 
 
 def text_copies(pairs: Dataset) -> tuple[NDArray[np.int64], str]:

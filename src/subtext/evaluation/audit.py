@@ -6,7 +6,6 @@ pair alone. Truth: recall with shuffled images, ties, scores that are not a numb
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,7 @@ from subtext.models.model import Branch, Model
 from subtext.ops import draw
 from subtext.ops.rank import Ties, both_directions
 from subtext.report.page import Figure, Page, Section
+from subtext.report.text_table import Saved
 
 if TYPE_CHECKING:
     import pandas
@@ -45,7 +45,7 @@ _WIDTH = 110
 
 
 @dataclass(frozen=True, repr=False)
-class Audit:
+class Audit(Saved):
     """All checks of a run on a split.
 
     checks   in the order in which they were made        figures  name -> recall and what goes with it, on the split
@@ -110,10 +110,6 @@ class Audit:
     def to_frame(self) -> pandas.DataFrame:
         """A row per check: name, outcome, what was done and what was found. Needs pandas."""
         return frame([{name: getattr(c, name) for name in ("name", "outcome", "did", "found")} for c in self.checks])
-
-    def json_text(self) -> str:
-        """The same as indented JSON."""
-        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; a missing number is null."""

@@ -11,7 +11,6 @@ import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +23,7 @@ from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.intervals import holm, paired
 from subtext.evaluation.results import Result, finite_json
 from subtext.ops import draw
-from subtext.report.text_table import Cell, table
+from subtext.report.text_table import Cell, Saved, table
 
 if TYPE_CHECKING:
     import pandas
@@ -222,14 +221,13 @@ class Difference:
         means = []
         for runs in (self.first_runs, self.second_runs):
             mean = sum(runs) / len(runs)
-            deviation = math.sqrt(sum((run - mean) ** 2 for run in runs) / (len(runs) - 1)) if len(runs) > 1 else 0.0
-            means.append(f"{mean:.1f} ± {deviation:.1f}" if len(runs) > 1 else f"{mean:.1f}")
+            means.append(f"{mean:.1f} ± {np.std(runs, ddof=1):.1f}" if len(runs) > 1 else f"{mean:.1f}")
         better = {"first": "A", "second": "B"}.get(self.better)
         return [label, *means, f"{self.difference:+.1f}", between, *p_values, better]
 
 
 @dataclass(frozen=True, repr=False)
-class Compared:
+class Compared(Saved):
     """Two systems compared on the same queries.
 
     first, second  the runs of each side       lines  a figure each
@@ -252,10 +250,6 @@ class Compared:
         lines = [finite_json(asdict(line)) for line in self.lines]
         protocol = dict(self.first[0].protocol)
         return {**files, "lines": lines, "same_seeds": self.same_seeds, "notes": list(self.notes), "protocol": protocol}
-
-    def json_text(self) -> str:
-        """The same as indented JSON."""
-        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per figure, with the fields of `Difference`. Needs pandas."""
@@ -301,9 +295,6 @@ class Compared:
     def __repr__(self) -> str:
         return f"Compared({self.verdict})"
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
-
 
 def _described(runs: Sequence[Measured]) -> str:
     """One side: model, methods, seeds and files."""
@@ -341,14 +332,31 @@ def compare(
                 "with the same options on the same data"
             )
     for side in (first, second):
-        _require_one_training(side)
+        for position, run in enumerate(side):
+            for earlier in side[:position]:
+                if (run.path == earlier.path and run.path.name != "in memory") or (
+                    run.fingerprint and run.fingerprint == earlier.fingerprint
+                ):
+                    raise RequirementError(
+                        f"a side needs different runs; {earlier.path} and {run.path} are one and the same model, which "
+                        "would count as two seeds; name it once"
+                    )
+            if unequal := [name for name, value in run.training.items() if value != side[0].training[name]]:
+                raise RequirementError(
+                    f"a side needs runs of one training with different seeds; {side[0].path} and {run.path} differ in "
+                    f"{', '.join(unequal)}; put them on different sides, with 'vs' between"
+                )
     names = _names(runs, figures)
     seeds = [[run.seed for run in side] for side in (first, second)]
     same = None not in seeds[0] and len(set(seeds[0])) == len(seeds[0]) and set(seeds[0]) == set(seeds[1])
     if same:
         first, second = (sorted(side, key=lambda run: run.seed or 0) for side in (first, second))
     lines = [_difference(name, first, second, same, samples, seed) for name in names]
-    lines = _corrected(lines, {name: first[0].declared(name)["lower_is_better"] for name in names})
+    of_queries, of_runs = holm([line.raw_p_queries for line in lines]), holm([line.raw_p_runs for line in lines])
+    for number, (line, p_queries, p_runs) in enumerate(zip(tuple(lines), of_queries, of_runs, strict=True)):
+        sure = p_queries < SURE and (line.low > 0 or line.high < 0)
+        ahead = "first" if (line.difference > 0) != first[0].declared(line.name)["lower_is_better"] else "second"
+        lines[number] = replace(line, p_queries=p_queries, p_runs=p_runs, better=ahead if sure else "")
     if not figures and all("rsum" in run.figures for run in runs):
         lines.append(_means("rsum", *([run.figures["rsum"] for run in side] for side in (first, second))))
     return Compared(tuple(first), tuple(second), tuple(lines), same, _notes(first, second, len(names)))
@@ -386,24 +394,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in values.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
-
-
-def _require_one_training(side: Sequence[Measured]) -> None:
-    """Raise RequirementError unless the runs of a side are one training with different seeds."""
-    for position, run in enumerate(side):
-        for earlier in side[:position]:
-            if (run.path == earlier.path and run.path.name != "in memory") or (
-                run.fingerprint and run.fingerprint == earlier.fingerprint
-            ):
-                raise RequirementError(
-                    f"a side needs different runs; {earlier.path} and {run.path} are one and the same model, which "
-                    "would count as two seeds; name it once"
-                )
-        if unequal := [name for name, value in run.training.items() if value != side[0].training[name]]:
-            raise RequirementError(
-                f"a side needs runs of one training with different seeds; {side[0].path} and {run.path} differ in "
-                f"{', '.join(unequal)}; put them on different sides, with 'vs' between"
-            )
 
 
 def _names(runs: Sequence[Measured], figures: Sequence[str]) -> list[str]:
@@ -476,16 +466,6 @@ def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0)
     gaps = np.abs(sums / size - (every.sum() - sums) / (len(every) - size))
     observed = abs(float(np.mean(first)) - float(np.mean(second)))
     return float((gaps >= observed - 1e-9 * np.abs(every).max()).mean())
-
-
-def _corrected(lines: Sequence[Difference], lower_is_better: Mapping[str, bool]) -> list[Difference]:
-    queries, runs = holm([line.raw_p_queries for line in lines]), holm([line.raw_p_runs for line in lines])
-    corrected = []
-    for line, p_queries, p_runs in zip(lines, queries, runs, strict=True):
-        sure = p_queries < SURE and (line.low > 0 or line.high < 0)
-        ahead = "first" if (line.difference > 0) != lower_is_better[line.name] else "second"
-        corrected.append(replace(line, p_queries=p_queries, p_runs=p_runs, better=ahead if sure else ""))
-    return corrected
 
 
 def _notes(first: Sequence[Measured], second: Sequence[Measured], tests: int) -> tuple[str, ...]:

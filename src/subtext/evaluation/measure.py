@@ -312,24 +312,57 @@ def _fold(
     extra: ExtraMetrics,
     per_query: dict[str, NDArray[Any]],
 ) -> _Figures:
+    """One fold, in one read of its scores for each direction.
+
+    Cost   a sort of each row for positives, and three for each relevance, where these are measured.
+    """
     fold = _Figures([[len(rows[0]), len(rows[1])]])
     metrics = requested(Request("pairs", protocol, extra))
     of_counts = [metric for metric in metrics if set(metric.reads) <= {"best_rank", "query_keys"}]
-    of_blocks = [metric for metric in metrics if metric not in of_counts]
+    of_gallery = [metric for metric in metrics if isinstance(metric, GalleryMetric)]
+    of_pairs = [metric for metric in metrics if metric not in of_counts and metric not in of_gallery]
+    of_named = requested(Request("named", protocol, extra)) if extra.truths else []
+    of_relevance = requested(Request("relevance", protocol, extra)) if extra.relevances else []
     of_labels = requested(Request("labels", protocol, extra)) if extra.labels is not None else []
     if extra.labels is not None:
         labelled = source.part(extra.labels.image_rows, extra.labels.text_rows)
         plausible = {zeta: extra.labels.match(zeta) for metric in of_labels for zeta in metric.zeta}
-    both = zip(DIRECTIONS, rows, source.counts(match, stable=protocol.ties == "stable"), strict=True)
-    for direction, queries, counts in both:
+    truths = {"": (match, of_pairs)} if of_pairs else {}
+    truths |= {f"({name})": (other, of_named) for name, other in extra.truths.items()}
+    ranked = [
+        label for label, (_, each) in truths.items() if any({"positive_ranks", "best_rank"} & {*m.reads} for m in each)
+    ]
+    depth = max((metric.k for metric in of_relevance if "gains" in metric.reads), default=0)
+    kernel = source.shape[0] * source.shape[1] >= KERNEL_CELLS
+    stable = protocol.ties == "stable"
+    for direction, queries, counts in zip(DIRECTIONS, rows, source.counts(match, stable=stable), strict=True):
         keys = gallery.keys[direction][queries]
         columns: dict[str, _Values] = {}
         _add(columns, of_counts, "", Readings({"best_rank": counts, "query_keys": keys}))
-        numbers = _measure_blocks(columns, source, direction, match, of_blocks, protocol, extra, keys)
+        sums: list[Any] = [0.0] * len(of_gallery)
+        for start, stop, scores in source.blocks(direction) if truths or of_gallery or of_relevance else ():
+            for graded in extra.relevances:
+                block = graded.block(direction, start, stop)
+                readings = _relevance_readings(scores, graded.name, block, depth, protocol, extra, kernel)
+                _add(columns, of_relevance, f"({graded.name})", readings)
+            cells = [truths[label][0].cells(direction)[start:stop] for label in ranked]
+            ranks = dict(zip(ranked, rank_positives(scores, cells, stable=stable) if ranked else [], strict=True))
+            for label, (truth, each) in truths.items():
+                of_block = partial(truth.truth, direction, start, stop)
+                _add(columns, each, label, _block_readings(scores, of_block, ranks.get(label), keys[start:stop]))
+            readings = _block_readings(scores, partial(match.truth, direction, start, stop), None, keys[start:stop])
+            sums = [total + m.of(*readings.take(m.reads)) for total, m in zip(sums, of_gallery, strict=True)]
         if extra.labels is not None:
+            # Items without labels are neither queries nor candidates.
+            of_labelled: dict[str, _Values] = {}
+            cells = [plausible_match.cells(direction) for plausible_match in plausible.values()]
+            for start, stop, scores in labelled.blocks(direction):
+                label_ranks = rank_positives(scores, [cell[start:stop] for cell in cells], stable=stable)
+                readings = Readings({"label_ranks": dict(zip(plausible, label_ranks, strict=True))})
+                _add(of_labelled, of_labels, "", readings)
             placed = np.full(len(queries), np.nan)
             labelled_rows = extra.labels.image_rows if direction == "image_to_text" else extra.labels.text_rows
-            for name, column in _measure_labels(labelled, direction, of_labels, plausible, protocol).items():
+            for name, column in of_labelled.items():
                 placed[labelled_rows] = np.concatenate(column.values)
                 columns[name] = replace(column, values=[placed.copy()])
         figures: dict[str, float] = {}
@@ -343,7 +376,9 @@ def _fold(
             fold.metrics[f"{direction}/{name}"] = column.metric
             blank = np.full(len(gallery.ids(direction)), np.nan)
             per_query.setdefault(f"{direction}/{name}", blank)[queries] = values
-        fold.figures |= {f"{direction}/{name}": value for name, value in (figures | numbers).items()}
+        for metric, total in zip(of_gallery, sums, strict=True):
+            figures |= metric.figures(total)
+        fold.figures |= {f"{direction}/{name}": value for name, value in figures.items()}
         negatives = counts.negatives[counts.positives > 0]
         fold.negatives[direction] = (int(negatives.min()), int(negatives.max())) if len(negatives) else (0, 0)
         fold.nan[direction] = int(counts.invalid.sum())
@@ -385,68 +420,6 @@ def _relevance_readings(
             "gains": lambda: Gains.of(scores, relevance.clamp_min(0), depth, protocol.ties),
         },
     )
-
-
-def _measure_blocks(
-    columns: dict[str, _Values],
-    source: Source,
-    direction: Direction,
-    match: Match,
-    metrics: list[Any],
-    protocol: Protocol,
-    extra: ExtraMetrics,
-    keys: NDArray[np.int64],
-) -> dict[str, float]:
-    """All metrics that read blocks of scores, in one read of these: values into `columns`; figures of the gallery.
-
-    metrics  those of the pairs        keys  (Q) of the queries
-
-    Cost   one read of the scores; a sort of each row for positives, and three for each relevance.
-    """
-    gallery_metrics = [metric for metric in metrics if isinstance(metric, GalleryMetric)]
-    of_pairs = [metric for metric in metrics if not isinstance(metric, GalleryMetric)]
-    of_named = requested(Request("named", protocol, extra)) if extra.truths else []
-    of_relevance = requested(Request("relevance", protocol, extra)) if extra.relevances else []
-    if not metrics and not of_named and not of_relevance:
-        return {}
-    truths = {"": (match, of_pairs)} if of_pairs else {}
-    truths |= {f"({name})": (other, of_named) for name, other in extra.truths.items()}
-    ranked = [
-        label for label, (_, each) in truths.items() if any({"positive_ranks", "best_rank"} & {*m.reads} for m in each)
-    ]
-    depth = max((metric.k for metric in of_relevance if "gains" in metric.reads), default=0)
-    kernel = source.shape[0] * source.shape[1] >= KERNEL_CELLS
-    sums: list[Any] = [0.0] * len(gallery_metrics)
-    for start, stop, scores in source.blocks(direction):
-        for graded in extra.relevances:
-            block = graded.block(direction, start, stop)
-            readings = _relevance_readings(scores, graded.name, block, depth, protocol, extra, kernel)
-            _add(columns, of_relevance, f"({graded.name})", readings)
-        cells = [truths[label][0].cells(direction)[start:stop] for label in ranked]
-        all_ranks = rank_positives(scores, cells, stable=protocol.ties == "stable") if ranked else []
-        ranks = dict(zip(ranked, all_ranks, strict=True))
-        for label, (truth, each) in truths.items():
-            of_block = partial(truth.truth, direction, start, stop)
-            _add(columns, each, label, _block_readings(scores, of_block, ranks.get(label), keys[start:stop]))
-        readings = _block_readings(scores, partial(match.truth, direction, start, stop), None, keys[start:stop])
-        sums = [total + m.of(*readings.take(m.reads)) for total, m in zip(sums, gallery_metrics, strict=True)]
-    numbers = (metric.figures(total) for metric, total in zip(gallery_metrics, sums, strict=True))
-    return {name: value for each in numbers for name, value in each.items()}
-
-
-def _measure_labels(
-    source: Source, direction: Direction, metrics: list[Metric], plausible: Mapping[int, Match], protocol: Protocol
-) -> dict[str, _Values]:
-    """The metrics of labels, among labelled images and their texts: other items are neither queries nor candidates.
-
-    plausible  zeta -> who is plausible for whom
-    """
-    columns: dict[str, _Values] = {}
-    cells = [match.cells(direction) for match in plausible.values()]
-    for start, stop, scores in source.blocks(direction):
-        ranks = rank_positives(scores, [cell[start:stop] for cell in cells], stable=protocol.ties == "stable")
-        _add(columns, metrics, "", Readings({"label_ranks": dict(zip(plausible, ranks, strict=True))}))
-    return columns
 
 
 def _add_lengths(table: _Figures, per_query: dict[str, NDArray[Any]], lengths: NDArray[np.int64]) -> None:

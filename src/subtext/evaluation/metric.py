@@ -217,13 +217,28 @@ class Gains:
 
 
 class GainMetric(Metric):
-    """A metric of the relevance at the first k places; a subclass is a dataclass with `k` and `ties`."""
+    """A metric of the relevance at the first k places; a subclass is a dataclass with `k` and `ties`.
+
+    option  the field of `ExtraMetrics` that lists its k, and its name before the k
+    """
 
     k: int
     ties: Ties
 
     reads = ("gains",)
     truth = "relevance"
+    option: ClassVar[str]
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[Measure]:
+        """Each requested k."""
+        each = getattr(request.extra, cls.option) if request.truth == cls.truth else ()
+        return [cls(k=k, ties=request.protocol.ties) for k in each]  # type: ignore[call-arg]  # a dataclass
+
+    @property
+    def name(self) -> str:
+        """With its k."""
+        return f"{self.option}@{self.k}"
 
     def __post_init__(self) -> None:
         if self.k < 1:

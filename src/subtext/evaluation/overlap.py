@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -88,23 +88,19 @@ def _look(value: str | bytes | None, root: Path) -> Look | None:
     return Look(digest, difference_hash(image), centred / length if length > SIDE else None)
 
 
-def copies_of(mine: list[Look | None], theirs: list[Look | None]) -> tuple[dict[int, int], dict[int, int]]:
-    """Row of an audited picture -> row of a training picture: equal to the byte, and alike to the eye."""
-    rows_of = {look.digest: row for row, look in enumerate(theirs) if look is not None}
-    equal = {row: rows_of[look.digest] for row, look in enumerate(mine) if look is not None and look.digest in rows_of}
+def alike(mine: list[Look | None], theirs: list[Look | None]) -> Iterator[tuple[int, int]]:
+    """Rows of each two pictures that are alike to the eye: hashes that nearly agree, confirmed by greys."""
     looks = [
         [(row, look.bits, look.greys) for row, look in enumerate(side) if look is not None and look.greys is not None]
         for side in (mine, theirs)
     ]
     bits = [np.array([bits for _, bits, _ in side], dtype=np.uint64) for side in looks]
-    similar: dict[int, int] = {}
     for start in range(0, len(looks[0]), _BLOCK):
         apart = np.bitwise_count(bits[0][start : start + _BLOCK, None] ^ bits[1][None])
         for position, train_position in zip(*np.nonzero(apart <= BITS), strict=True):
             (row, _, greys), (train_row, _, train_greys) = looks[0][start + position], looks[1][train_position]
             if float(greys @ train_greys) >= ALIKE:
-                similar.setdefault(row, train_row)
-    return equal, similar
+                yield row, train_row
 
 
 def vocabulary(
@@ -172,7 +168,11 @@ def images(audited: Dataset, train: Dataset, *, workers: int = 2, progress: Prog
     missing = sum(look is None for side in looks for look in side)
     if missing == len(audited.images) + len(train.images):
         return Check("image-overlap", did, "not applicable", "no image is on disk")
-    equal, similar = copies_of(*looks)
+    mine, theirs = looks
+    rows_of = {look.digest: row for row, look in enumerate(theirs) if look is not None}
+    equal = {row: rows_of[look.digest] for row, look in enumerate(mine) if look is not None and look.digest in rows_of}
+    # Of several that are alike, the first.
+    similar = dict(reversed(list(alike(mine, theirs))))
     check = _check("image", did, (audited.images, train.images), {**similar, **equal}, IMAGES_ALLOWED)
     kinds = (
         f" ({len(equal):,} to the byte, {len(similar.keys() - equal.keys()):,} by what is seen)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
@@ -16,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.core import DIRECTIONS, Direction
-from subtext.data.atomic import write_file, write_text
+from subtext.data.atomic import write_file
 from subtext.data.dataset import frame
 from subtext.errors import counted
 from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.protocol import Protocol
-from subtext.report.text_table import Cell, table
+from subtext.report.text_table import Cell, Saved, table
 from subtext.version import __version__
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Check:
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Result(Saved):
     """What an evaluation measured.
 
     figures    name -> number: "image_to_text/recall@10", "text_to_image/median_rank", "rsum" ... Shares are in per
@@ -92,10 +91,6 @@ class Result:
             "protocol": self.protocol,
         }
 
-    def json_text(self) -> str:
-        """The same as indented JSON."""
-        return json.dumps(self.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
-
     def to_frame(self) -> pandas.DataFrame:
         """A row per figure: name, value, ends of its interval, chance and ceiling. Needs pandas."""
         return frame(self._rows())
@@ -125,13 +120,6 @@ class Result:
         head = "".join(f"<th>{name}</th>" for name in ("", "value", "95 % low", "95 % high", "chance", "best order"))
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
         return f"<table><tr>{head}</tr>{rows}</table>" + (f"<ul>{notes}</ul>" if notes else "")
-
-    def save(self, path: Path) -> None:
-        """Write the JSON file atomically.
-
-        Raises OutputError when it cannot be written.
-        """
-        write_text(path, self.json_text() + "\n")
 
     def save_queries(self, path: Path) -> None:
         """Write the per-query values as npz, by their names here, atomically.

@@ -6,7 +6,7 @@ Also how much of the semantic neighbourhoods it preserves, within each modality.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -22,7 +22,7 @@ from subtext.core import Comparison, Embeddings, Truth
 from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.intervals import intervals
-from subtext.evaluation.metric import Readings, Request, readings_of, requested
+from subtext.evaluation.metric import Request, readings_of, requested
 from subtext.evaluation.protocol import ExtraMetrics, Protocol
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.results import Result
@@ -73,10 +73,15 @@ def with_preservation(
         ("image", items[0], _of_images(cut, pairs, owners), np.arange(len(pairs.images), dtype=np.int64)),
         ("text", items[1], _of_texts(cut, pairs), owners),
     ]
+    cosine = getattr(similarity, "cosine", similarity)
     figures, values, chance, scaled, clusters = {}, {}, {}, {}, {}
     for side, embeddings, truth_of, owner in sides:
         blocks: list[list[tuple[NDArray[np.float64], Any]]] = [[] for _ in metrics]
-        for readings in _readings(similarity, embeddings, truth_of):
+        for start in range(0, len(embeddings), _ROWS):
+            truth = truth_of(start, min(start + _ROWS, len(embeddings)))
+            with torch.inference_mode():
+                scores = cosine(embeddings[start : start + _ROWS], embeddings)
+            readings = readings_of(Comparison(scores, truth), stable=True)
             for metric, column in zip(metrics, blocks, strict=True):
                 taken = readings.take(metric.reads)
                 column.append((metric.of(*taken), metric.chance(*taken)))
@@ -99,16 +104,6 @@ def with_preservation(
         protocol=result.protocol | {"graph": about},
         metrics=result.metrics | {metric.name: metric.described for metric in metrics},
     )
-
-
-def _readings(similarity: nn.Module, items: Embeddings, truth_of: TruthOf) -> Iterator[Readings]:
-    """Of items compared with all items of their modality, block by block."""
-    cosine = getattr(similarity, "cosine", similarity)
-    for start in range(0, len(items), _ROWS):
-        truth = truth_of(start, min(start + _ROWS, len(items)))
-        with torch.inference_mode():
-            scores = cosine(items[start : start + _ROWS], items)
-        yield readings_of(Comparison(scores, truth), stable=True)
 
 
 def _of_texts(graph: Graph, pairs: Dataset) -> TruthOf:

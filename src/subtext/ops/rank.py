@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, no_type_check
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from subtext.core import Comparison
 from subtext.errors import RequirementError, ShapeError
 from subtext.ops.in_threads import in_threads
 from subtext.ops.sparse import CandidateLists
@@ -159,29 +158,6 @@ class Counts:
         return Counts(**joined, earlier=np.concatenate(earlier) if len(earlier) == len(blocks) else None)
 
 
-def compared(comparison: Comparison, *, stable: bool = False) -> Counts:
-    """Counts of every query of a Comparison."""
-    return best_positive(comparison.scores, comparison.truth.match, comparison.truth.ignored, stable=stable)
-
-
-def best_positive(
-    scores: Float[Tensor, "q c"],
-    match: Bool[Tensor, "q c"],
-    ignored: Bool[Tensor, "q c"] | None = None,
-    *,
-    stable: bool = False,
-) -> Counts:
-    """Counts of every row of a block of scores whose truth is given cell by cell.
-
-    >>> scores = torch.tensor([[0.6, 0.5, 0.6], [0.3, 0.4, 0.45]])
-    >>> counts = best_positive(scores, torch.eye(2, 3, dtype=torch.bool))
-    >>> counts.greater.tolist(), counts.tied.tolist()
-    ([0, 1], [1, 0])
-    """
-    leave_out = None if ignored is None else CandidateLists.of_mask(ignored)
-    return best_of(scores, CandidateLists.of_mask(match), leave_out, stable=stable)
-
-
 def best_of(
     scores: Float[Tensor, "q c"],
     positives: CandidateLists,
@@ -195,6 +171,11 @@ def best_of(
     kernel  whether compiled code counts; None for where it pays (`KERNEL_CELLS`). The counts are the same.
 
     Raises ShapeError when there is not one entry of truth a row.
+
+    >>> scores = torch.tensor([[0.6, 0.5, 0.6], [0.3, 0.4, 0.45]])
+    >>> counts = best_of(scores, CandidateLists.of_mask(torch.eye(2, 3, dtype=torch.bool)))
+    >>> counts.greater.tolist(), counts.tied.tolist()
+    ([0, 1], [1, 0])
     """
     matrix = _array(scores)
     side = _Side(matrix, positives, ignored)
@@ -399,25 +380,6 @@ class PositiveRanks:
         earlier = None if self.earlier is None else of(self.earlier)
         greater, tied, level = of(self.greater), of(self.tied), of(self.alike)
         return Counts(greater, tied, level, self.positives, self.negatives, none, earlier)
-
-    @staticmethod
-    def cat(blocks: Sequence[PositiveRanks]) -> PositiveRanks:
-        """One block of queries after the other."""
-        starts = np.cumsum([0, *(len(block) for block in blocks[:-1])])
-        joined: dict[str, Any] = {}
-        for field in fields(PositiveRanks):
-            columns = [getattr(block, field.name) for block in blocks]
-            if field.name == "queries":
-                columns = [column + start for column, start in zip(columns, starts, strict=True)]
-            joined[field.name] = None if columns[0] is None else np.concatenate(columns)
-        return PositiveRanks(**joined)
-
-
-def positive_ranks(comparison: Comparison, *, stable: bool = False) -> PositiveRanks:
-    """The ranks of all positives of a Comparison."""
-    truth = comparison.truth
-    ignored = None if truth.ignored is None else CandidateLists.of_mask(truth.ignored)
-    return rank_positives(comparison.scores, [CandidateLists.of_mask(truth.match)], ignored, stable=stable)[0]
 
 
 def rank_positives(

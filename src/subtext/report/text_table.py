@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
+from typing import Any
 
 Cell = str | float | int | None
 
@@ -13,6 +16,24 @@ class Printed:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
+
+
+class Saved(Printed):
+    """A result that is also kept as JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        raise NotImplementedError(f"{type(self).__name__} needs to_json")
+
+    def json_text(self) -> str:
+        """The same as indented JSON."""
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def save(self, path: Path) -> None:
+        """Write the JSON file atomically. Raises OutputError when it cannot be written."""
+        from subtext.data.atomic import write_text
+
+        write_text(path, self.json_text() + "\n")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 0) -> str:

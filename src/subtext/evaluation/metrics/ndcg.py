@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from subtext.evaluation.metric import GainMetric, Gains, Request
+from subtext.evaluation.metric import GainMetric, Gains
 from subtext.ops.rank import Ties
 
 
@@ -42,18 +41,7 @@ class NDCG(GainMetric):
     ties: Ties = "pessimistic"
 
     position = 81
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[NDCG]:
-        """Each requested k."""
-        if request.truth != "relevance":
-            return []
-        return [cls(k, ties=request.protocol.ties) for k in request.extra.ndcg]
-
-    @property
-    def name(self) -> str:
-        """With its k."""
-        return f"ndcg@{self.k}"
+    option = "ndcg"
 
     def worth(self, relevance: Tensor) -> Tensor:
         """What a candidate of this relevance counts, in float64."""

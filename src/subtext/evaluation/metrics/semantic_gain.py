@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from subtext.evaluation.metric import GainMetric, Gains, Request
+from subtext.evaluation.metric import GainMetric, Gains
 from subtext.ops.rank import Ties
 
 
@@ -39,18 +38,7 @@ class SemanticGain(GainMetric):
     ties: Ties = "pessimistic"
 
     position = 80
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[SemanticGain]:
-        """Each requested k."""
-        if request.truth != "relevance":
-            return []
-        return [cls(k, ties=request.protocol.ties) for k in request.extra.gain]
-
-    @property
-    def name(self) -> str:
-        """With its k."""
-        return f"gain@{self.k}"
+    option = "gain"
 
     def of(self, gains: Gains) -> Float[np.ndarray, "q"]:
         """The same from gains of k places or more that are already there, with the same ties."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
 from subtext.evaluation.relevance.grams import Corpus, Grams, Products, corpus, counted, treebank_words
@@ -22,43 +21,6 @@ _SIGMA = 6.0
 _SCALE = 10.0
 
 
-def relevance(
-    references: Sequence[str],
-    groups: Sequence[int] | NDArray[np.int64],
-    candidates: Sequence[str],
-    *,
-    variant: Variant = "ciderd",
-    count: int | None = None,
-    self_columns: NDArray[np.int64] | None = None,
-    out: Float[np.ndarray, "g c"] | None = None,
-) -> Float[np.ndarray, "g c"]:
-    """CIDEr-D, or plain CIDEr, of every candidate against the references of every group, (G C) in [0, 10].
-
-        idf(g)   = ln G - ln max(1, df(g))                      df groups have the run of words g in a reference
-        w(g, s)  = tf(g, s) idf(g)                              runs of n = 1 to 4 words, each n a vector of its own
-        cider    = sum over g of w(g, h) w(g, r) / (|w(h)| |w(r)|)
-        ciderd   = the same with min(w(g, h), w(g, r)) for w(g, h), times exp(-(L(h) - L(r))^2 / (2 6^2))
-        C[g, h]  = 10 mean over n and over r in g
-
-    L counts runs of two words, as pycocoevalcap does, whose class "Cider" is CIDEr-D without stemming. There df and G
-    come from the pictures that one scores at a time; here from the groups, once, whichever pairs are asked for.
-
-    references  texts        groups  (R) the picture of each, from 0        candidates  texts
-    count       G; None for as many as groups names; groups without a reference do not count in idf, and are rows of 0
-    self_columns         (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
-    out         where to, float16 or float32, in memory or mapped
-
-    Words are cut as the Penn Treebank tokeniser does (`words.treebank_words`).
-
-    Raises DataError when texts and groups do not agree.
-    Cost   the output and one pass over common words; COCO's 5,000 x 25,000 pairs take about a second on two cores.
-
-    >>> relevance(["a red dog", "two cats"], [0, 1], ["a red dog", "dogs"]).tolist()
-    [[7.5, 0.0], [0.0, 0.0]]
-    """
-    return products(references, groups, candidates, variant=variant, count=count, self_columns=self_columns).all(out)
-
-
 def products(
     references: Sequence[str],
     groups: Sequence[int] | NDArray[np.int64],
@@ -68,7 +30,29 @@ def products(
     count: int | None = None,
     self_columns: NDArray[np.int64] | None = None,
 ) -> Products:
-    """The same, not yet multiplied out: `block` gives the cells of a batch."""
+    """CIDEr-D, or plain CIDEr, of every candidate against the references of every group, yet to be multiplied out.
+
+        idf(g)   = ln G - ln max(1, df(g))                      df groups have the run of words g in a reference
+        w(g, s)  = tf(g, s) idf(g)                              runs of n = 1 to 4 words, each n a vector of its own
+        cider    = sum over g of w(g, h) w(g, r) / (|w(h)| |w(r)|)
+        ciderd   = the same with min(w(g, h), w(g, r)) for w(g, h), times exp(-(L(h) - L(r))^2 / (2 6^2))
+        C[g, h]  = 10 mean over n and over r in g               (G C) in [0, 10]
+
+    L counts runs of two words, as pycocoevalcap does, whose class "Cider" is CIDEr-D without stemming. There df and G
+    come from the pictures that one scores at a time; here from the groups, once, whichever pairs are asked for.
+
+    references  texts        groups  (R) the picture of each, from 0        candidates  texts
+    count       G; None for as many as groups names; groups without a reference do not count in idf, and are rows of 0
+    self_columns  (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
+
+    Words are cut as the Penn Treebank tokeniser does (`words.treebank_words`).
+
+    Raises DataError when texts and groups do not agree.
+    Cost   the output and one pass over common words; COCO's 5,000 x 25,000 pairs take about a second on two cores.
+
+    >>> products(["a red dog", "two cats"], [0, 1], ["a red dog", "dogs"]).all().tolist()
+    [[7.5, 0.0], [0.0, 0.0]]
+    """
     texts = corpus(references, groups, candidates, count)
     grams, words = counted(texts.texts, treebank_words, longest=LONGEST)
     clipped = variant == "ciderd"

@@ -56,7 +56,7 @@ def relevance(
 ) -> Float[np.ndarray, "g c"]:
     """The relevance of Li et al. 2022 for CUB: how near a text is to the texts of a class, (G C).
 
-        m[k, c] = mean over texts r of class k of -ln(1 - x(r) . x(c) + 1e-6)        x as in `tfidf.relevance`
+        m[k, c] = mean over texts r of class k of -ln(1 - x(r) . x(c) + 1e-6)        x as in `tfidf.products`
         C[k, c] = m[k, c] + (c is of class k) * mean over c' of class k of m[k, c']
 
     A text against itself counts 13.8, where two that share nothing count 0. The authors' release trains on it and

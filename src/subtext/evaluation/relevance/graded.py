@@ -158,15 +158,15 @@ def graded(
 
     def fill(out: NDArray[np.floating]) -> None:
         words = [texts[row] for row in links[:, 1]], links[:, 0], texts
-        options: dict[str, Any] = {"self_columns": links[:, 1] if exclude_self else None, "count": len(out), "out": out}
+        options: dict[str, Any] = {"self_columns": links[:, 1] if exclude_self else None, "count": len(out)}
         if name == classes.NAME:
             out[:] = classes.relevance_of(pairs, *words)
         elif encoder:
-            sentence.relevance(*words, encoder=SentenceEncoder(encoder, device=device), **options)
+            sentence.relevance(*words, encoder=SentenceEncoder(encoder, device=device), out=out, **options)
         elif name == tfidf.NAME:
-            tfidf.relevance(*words, **options)
+            tfidf.products(*words, **options).all(out)
         else:
-            cider.relevance(*words, variant="ciderd" if name == "ciderd" else "cider", **options)
+            cider.products(*words, variant="ciderd" if name == "ciderd" else "cider", **options).all(out)
 
     if cache is None:
         values: NDArray[np.floating] = np.empty(shape, dtype=precision)

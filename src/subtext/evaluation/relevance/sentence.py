@@ -31,7 +31,7 @@ def relevance(
     """Mean over the references of a group of their cosine with a candidate, (G C) in [-1, 1].
 
     encoder  reads each different text once; vectors of any length but nought
-    The other arguments are those of `tfidf.relevance`. A group without references is a row of 0.
+    The other arguments are those of `tfidf.products`, and of its `all`. A group without references is a row of 0.
 
     Raises DataError when texts and groups do not agree, or the encoder gives a vector without a direction.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
 
 from subtext.evaluation.relevance.grams import Corpus, Products, corpus, counted, long_words
@@ -15,16 +14,15 @@ from subtext.ops.sparse import Sparse
 NAME = "tfidf1"
 
 
-def relevance(
+def products(
     references: Sequence[str],
     groups: Sequence[int] | NDArray[np.int64],
     candidates: Sequence[str],
     *,
     count: int | None = None,
     self_columns: NDArray[np.int64] | None = None,
-    out: Float[np.ndarray, "g c"] | None = None,
-) -> Float[np.ndarray, "g c"]:
-    """Mean over the references of a group of their cosine with a candidate, (G C) in [0, 1].
+) -> Products:
+    """Mean over the references of a group of their cosine with a candidate, (G C) in [0, 1], yet to be multiplied out.
 
         idf(w) = ln((1 + R) / (1 + df(w))) + 1        R references, df of them have the word
         x(s)   = tf(w, s) idf(w), as a unit vector    words of two characters or more, in lower case
@@ -36,27 +34,14 @@ def relevance(
     references  texts that documents are counted in: the captions of the split that is measured
     groups      (R) the picture of each reference, from 0        count  G; None for as many as groups names
     candidates  texts; words that no reference has count for nothing
-    self_columns         (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
-    out         where to, float16 or float32, in memory or mapped
+    self_columns  (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
 
     Raises DataError when texts and groups do not agree.
 
-    >>> relevance(["red dog", "red cat"], [0, 1], ["red dog", "a bird"]).round(3)
+    >>> products(["red dog", "red cat"], [0, 1], ["red dog", "a bird"]).all().round(3)
     array([[1.   , 0.   ],
            [0.336, 0.   ]], dtype=float32)
     """
-    return products(references, groups, candidates, count=count, self_columns=self_columns).all(out)
-
-
-def products(
-    references: Sequence[str],
-    groups: Sequence[int] | NDArray[np.int64],
-    candidates: Sequence[str],
-    *,
-    count: int | None = None,
-    self_columns: NDArray[np.int64] | None = None,
-) -> Products:
-    """The same, not yet multiplied out: `block` gives the cells of a batch."""
     texts = corpus(references, groups, candidates, count)
     rows = unit_rows(texts)
     sizes = texts.sizes
