@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.stats import rankdata
 
 from reproduce.weights.scores_report import tables_of
 from reproduce.weights.statistics import SCORES, unevenness
@@ -21,7 +22,7 @@ from subtext.data.atomic import write_text
 from subtext.data.dataset import fingerprint
 from subtext.errors import RequirementError, counted
 from subtext.evaluation import Protocol, evaluate
-from subtext.evaluation.metrics.agreement import mean_ranks, spearman
+from subtext.evaluation.metrics.agreement import spearman
 from subtext.models.checkpoint import Record, load_record
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops import draw
@@ -262,7 +263,7 @@ def _p_value(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], *, see
             draw.permutation(count, seed=seed, epoch=n, purpose="chance of ranks") for n in range(SAMPLED_ORDERS)
         )
         orders = np.stack([np.arange(count), *sampled])
-    ranks = [mean_ranks(side) - (count + 1) / 2 for side in (left, right)]
+    ranks = [rankdata(side) - (count + 1) / 2 for side in (left, right)]
     correlations = np.abs(ranks[1][orders] @ ranks[0]) / np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum())
     # The first order is the observed one.
     return float(np.mean(correlations >= correlations[0] - 1e-12))

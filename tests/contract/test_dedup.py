@@ -11,7 +11,6 @@ import pytest
 
 from subtext.data.dataset import Dataset, Items
 from subtext.data.prepare import (
-    _jaccard,
     _shingles,
     cut_sentences,
     first_sentences,
@@ -23,6 +22,10 @@ from subtext.data.prepare import (
 from subtext.errors import DataError
 
 LONG = "we use cookies to make this site work and to show what you may like to read next so please say yes"
+
+
+def jaccard(left: set[str], right: set[str]) -> float:
+    return len(left & right) / len(left | right)
 
 
 def made(values: list[str], splits: list[str] | None = None, groups: list[int] | None = None) -> Dataset:
@@ -52,12 +55,10 @@ def test_what_stays_is_no_copy_and_what_goes_is_one(seed: int) -> None:
     found = near_copies(made(values), threshold=0.6)
     kept = np.flatnonzero(found.retained)
     for one, other in combinations(kept, 2):
-        assert _jaccard(_shingles(values[one], 3), _shingles(values[other], 3)) < 0.6
+        assert jaccard(_shingles(values[one], 3), _shingles(values[other], 3)) < 0.6
     for row in np.flatnonzero(~found.retained):
         assert found.retained[found.copy_of[row]]
-        assert (
-            found.overlap[row] == _jaccard(_shingles(values[row], 3), _shingles(values[found.copy_of[row]], 3)) >= 0.6
-        )
+        assert found.overlap[row] == jaccard(_shingles(values[row], 3), _shingles(values[found.copy_of[row]], 3)) >= 0.6
 
 
 def test_the_order_of_rows_changes_nothing() -> None:

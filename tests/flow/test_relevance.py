@@ -60,26 +60,11 @@ def test_a_picture_may_be_known_by_its_first_texts():
     np.testing.assert_array_equal(found.values, tfidf.products([TEXTS[0], TEXTS[2], TEXTS[4]], [0, 1, 2], TEXTS).all())
 
 
-def test_a_text_may_be_kept_from_itself():
-    """The own cell is the mean over the other references, 0 where there is none; every other cell stays."""
-    whole, apart = graded(pairs(), "tfidf1"), graded(pairs(), "tfidf1", exclude_self=True)
-    assert (whole.name, apart.name) == ("tfidf1", "tfidf1-others")
-    links = pairs().links
-    alone = tfidf.products([TEXTS[row] for row in links[:, 1]], np.arange(7), TEXTS).all()
-    for image, text in np.ndindex(3, 6):
-        others = (links[:, 0] == image) & (links[:, 1] != text)
-        assert apart.values[image, text] == pytest.approx(alone[others, text].mean(), abs=1e-6)
-    lone = graded(pairs(), "tfidf1", exclude_self=True, references=1)
-    assert lone.values[0, 0] == lone.values[1, 2] == 0
-
-
 def test_a_block_is_that_part_of_the_whole():
     for module in (tfidf, cider):
         made = module.products(TEXTS, [0, 0, 1, 1, 2, 2], TEXTS)
         rows, columns = np.array([2, 0]), np.array([5, 1, 1])
         np.testing.assert_allclose(made.block(rows, columns), made.all()[rows][:, columns], atol=1e-6)
-    with pytest.raises(ShapeError, match="leave out"):
-        replace(made, self_columns=np.arange(6)).block(rows, columns)
 
 
 def test_half_precision_and_groups_without_texts():
@@ -110,13 +95,11 @@ def test_every_setting_has_its_own_matrix(tmp_path):
         (pairs(), "tfidf1", {}),
         (pairs(), "ciderd", {}),
         (pairs(), "tfidf1", {"references": 1}),
-        (pairs(), "tfidf1", {"exclude_self": True}),
-        (pairs(), "tfidf1", {"precision": "float16"}),
         (changed, "tfidf1", {}),
     ]:
         kept, plain = graded(data, name, cache=tmp_path, **asked), graded(data, name, **asked)
         np.testing.assert_array_equal(kept.values, plain.values)
-    assert len(list(tmp_path.iterdir())) == 6
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_a_damaged_matrix_is_told_of(tmp_path):
@@ -135,7 +118,7 @@ def test_a_failed_matrix_leaves_nothing(tmp_path):
         raise DataError("no")
 
     with pytest.raises(DataError):
-        relevances.cached(tmp_path, {}, shape=(2, 2), precision="float32", fill=fail)
+        relevances.cached(tmp_path, {}, shape=(2, 2), fill=fail)
     assert not list(tmp_path.iterdir())
 
 
@@ -207,11 +190,6 @@ def test_a_relevance_needs_words_and_a_name():
 def test_texts_and_groups_agree(references, groups, message):
     with pytest.raises(DataError, match=message):
         cider.products(references, groups, ["a"], count=3).all()
-
-
-def test_own_names_a_candidate():
-    with pytest.raises(ShapeError, match=r"in \[0, 6\), or -1"):
-        tfidf.products(TEXTS, range(6), TEXTS, self_columns=np.array([0, 1, 2, 3, 4, 6])).all()
 
 
 def test_pmrp_positives_of_the_card():
@@ -364,8 +342,6 @@ def test_any_sentence_encoder_by_its_folder(tmp_path):
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(found.values[1], (unit[[2, 3]] @ unit.T).mean(axis=0), atol=1e-5)
     assert found.name == "sentence:bert" and found.values[1].std() > 0
-    others = graded(pairs(), f"sentence:{folder}", exclude_self=True)
-    assert others.values[1, 2] == pytest.approx(unit[3] @ unit[2], abs=1e-5)
     changed = tiny_models.bert(tmp_path / "bert")
     assert changed == folder
     graded(pairs(), f"sentence:{folder}", **asked)

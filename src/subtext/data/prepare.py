@@ -30,6 +30,8 @@ _ABBREVIATIONS = frozenset((
 _PRIORITY = {"test": 0, "val": 1, "train": 3}
 """The splits whose texts stay where copies are in several splits; other splits come between val and train."""
 
+PERMUTATIONS = 128
+"""Of MinHash."""
 _MISSED = 0.005
 """Share of pairs at the threshold that MinHash may miss; above the threshold it misses fewer."""
 
@@ -118,7 +120,6 @@ def near_copies(
     *,
     threshold: float = 0.8,
     shingle_size: int = 3,
-    permutations: int = 128,
     progress: Callable[[int], None] | None = None,
 ) -> Copies:
     """Near-duplicates among texts of different groups; captions of one image may be alike.
@@ -126,13 +127,12 @@ def near_copies(
     threshold     Jaccard similarity of their shingles, above 0, at most 1; pairs that MinHash finds are compared
                   exactly, so none is removed wrongly; at the threshold itself one pair in 200 may be missed
     shingle_size  words per shingle; a shorter text is one shingle
-    permutations  of MinHash
 
     Texts are visited in the order test, val, train, and then by their keys: a copy in train is removed and its
     counterpart in test stays, whatever the order of rows.
 
     Raises RequirementError where datasketch is not installed, DataError for texts known by features alone.
-    Cost time linear in the words, memory in texts x permutations.
+    Cost time linear in the words, memory in texts x `PERMUTATIONS`.
     """
     if not 0 < threshold <= 1:
         raise DataError(f"copies need a threshold above 0 and at most 1; got {threshold}")
@@ -143,10 +143,10 @@ def near_copies(
             "finding copies needs datasketch, which is not installed; pip install 'subtext[dedup]'"
         ) from error
     # The most rows per band that miss no more than `_MISSED`.
-    fit = (rows for rows in range(permutations, 1, -1) if (1 - threshold**rows) ** (permutations // rows) <= _MISSED)
+    fit = (rows for rows in range(PERMUTATIONS, 1, -1) if (1 - threshold**rows) ** (PERMUTATIONS // rows) <= _MISSED)
     rows = next(fit, 1)
-    index: Any = MinHashLSH(num_perm=permutations, params=(permutations // rows, rows))
-    empty: Any = MinHash(num_perm=permutations, seed=1)
+    index: Any = MinHashLSH(num_perm=PERMUTATIONS, params=(PERMUTATIONS // rows, rows))
+    empty: Any = MinHash(num_perm=PERMUTATIONS, seed=1)
     values = [text for text in pairs.texts.values if isinstance(text, str)]
     if len(values) < len(pairs.texts):
         name = next(name for name, text in zip(pairs.texts.ids, pairs.texts.values, strict=True) if text is None)
@@ -160,7 +160,8 @@ def near_copies(
         sketch = empty.copy()
         sketch.update_batch([shingle.encode("utf-8", "surrogatepass") for shingle in shingles])
         candidates = [text for text in index.query(sketch) if pairs.texts.groups[text] != pairs.texts.groups[row]]
-        shared = {text: _jaccard(shingles, _shingles(values[text], shingle_size)) for text in candidates}
+        others = {text: _shingles(values[text], shingle_size) for text in candidates}
+        shared = {text: len(shingles & other) / len(shingles | other) for text, other in others.items()}
         best = max(shared, key=lambda text: (shared[text], -int(pairs.texts.keys[text])), default=None)
         if best is not None and shared[best] >= threshold:
             copy_of[row], overlap[row] = best, shared[best]
@@ -175,7 +176,3 @@ def _shingles(text: str, size: int) -> set[str]:
     """Each run of `size` words, as one string."""
     words = tokenise(text) or [text]
     return {" ".join(words[start : start + size]) for start in range(max(len(words) - size + 1, 1))}
-
-
-def _jaccard(left: set[str], right: set[str]) -> float:
-    return len(left & right) / len(left | right)

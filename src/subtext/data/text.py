@@ -51,10 +51,10 @@ class Vocabulary:
             raise DataError(f"a vocabulary needs words that differ; {len(self.tokens) - len(self._codes)} come again")
 
     @staticmethod
-    def build(texts: Iterable[str], *, min_count: int = 1, largest: int | None = None) -> Vocabulary:
+    def build(texts: Iterable[str], *, min_count: int = 1) -> Vocabulary:
         """The words of the training texts, the most frequent first, equally frequent words in alphabetical order.
 
-        min_count  rarer words are unknown        largest  maximum number of words
+        min_count  rarer words are unknown
 
         Raises DataError when no word is left.
         """
@@ -65,7 +65,7 @@ class Vocabulary:
                 f"a vocabulary needs a word that is seen {min_count} times or more in the training texts; of "
                 f"{len(counts)} words none is; give texts, or lower min_count"
             )
-        return Vocabulary((*MARKS, *words[:largest]))
+        return Vocabulary((*MARKS, *words))
 
     def __len__(self) -> int:
         """The number of tokens, marks included."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -182,23 +182,17 @@ class Model(nn.Module):
         """Embeddings of texts: strings, or features as `embed_images` takes them; ids are positions."""
         return self.embed(self.text, _batches(self.text.input_spec, texts, batch_size, Path()))
 
-    def embed(
-        self, branch: Branch, batches: Iterator[Batch], *, done: Callable[[int], None] | None = None
-    ) -> Embeddings:
-        """Embeddings of batches in eval mode, on the CPU; `done` hears how many items are finished."""
+    def embed(self, branch: Branch, batches: Iterator[Batch]) -> Embeddings:
+        """Embeddings of batches in eval mode, on the CPU."""
         device = self._device
         was_training = self.training
         self.eval()
         embedded: list[Embeddings] = []
-        finished = 0
         try:
             with torch.inference_mode():
                 for batch in batches:
                     inputs = {name: value.to(device) for name, value in branch.read(batch).items()}
                     embedded.append(branch(inputs).to("cpu"))
-                    finished += len(batch.rows)
-                    if done is not None:
-                        done(finished)
         finally:
             self.train(was_training)
         return Embeddings.cat(embedded)

@@ -196,7 +196,9 @@ class Guard:
                 return messages.pop() if messages else await receive()
 
             if path == "/search":
-                scope["query_string"] = _current_parameters(scope["query_string"])
+                pairs = (pair.partition(b"=") for pair in scope["query_string"].split(b"&"))
+                current = (FORMER_PARAMETERS.get(name, name) + equals + value for name, equals, value in pairs)
+                scope["query_string"] = b"&".join(current)
             await self.app(scope, replayed, send_secured)
         except Refusal as refusal:
             # The rest of the body is not read: the connection ends with the answer.
@@ -258,13 +260,3 @@ class Guard:
 def _too_large(limit: int) -> Refusal:
     sentence = f"a request may have {limit:,} bytes; this one has more"
     return Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
-
-
-def _current_parameters(query: bytes) -> bytes:
-    """A query string with today's names of parameters.
-
-    >>> _current_parameters(b"q=a&unlike=b&why=true")
-    b'q=a&not_like=b&explain=true'
-    """
-    pairs = (pair.partition(b"=") for pair in query.split(b"&"))
-    return b"&".join(FORMER_PARAMETERS.get(name, name) + equals + value for name, equals, value in pairs)

@@ -21,10 +21,10 @@ from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.relevance import cider, tfidf
-from subtext.evaluation.relevance.grams import Products
 from subtext.objectives.losses.soft_contrastive import MIXED
 from subtext.objectives.scene import Relevance
 from subtext.ops import draw as draws
+from subtext.ops.group_products import Terms
 
 Words = Literal["tfidf1", "ciderd", "cider"]
 
@@ -102,7 +102,7 @@ class _SharedWords:
 
     name: str
     images: NDArray[np.int64]
-    products: Products
+    products: Terms
     notes: tuple[str, ...] = ()
 
     def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:

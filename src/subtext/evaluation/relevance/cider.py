@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.evaluation.relevance.grams import Corpus, Grams, Products, corpus, counted, treebank_words
+from subtext.evaluation.relevance.grams import Corpus, Grams, corpus, counted, treebank_words
 from subtext.ops.group_products import Terms
 from subtext.ops.sparse import Sparse
 
@@ -28,8 +28,7 @@ def products(
     *,
     variant: Variant = "ciderd",
     count: int | None = None,
-    self_columns: NDArray[np.int64] | None = None,
-) -> Products:
+) -> Terms:
     """CIDEr-D, or plain CIDEr, of every candidate against the references of every group, yet to be multiplied out.
 
         idf(g)   = ln G - ln max(1, df(g))                      df groups have the run of words g in a reference
@@ -43,7 +42,6 @@ def products(
 
     references  texts        groups  (R) the picture of each, from 0        candidates  texts
     count       G; None for as many as groups names; groups without a reference do not count in idf, and are rows of 0
-    self_columns  (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
 
     Words are cut as the Penn Treebank tokeniser does (`words.treebank_words`).
 
@@ -62,15 +60,13 @@ def products(
     mine = query_vectors.take(texts.references)
     lengths = mine.starts[1:] - mine.starts[:-1]
     share = _SCALE / LONGEST / np.repeat(sizes[texts.groups], lengths)
-    present = np.count_nonzero(np.stack([gram.norms for gram in weighed]), axis=0)
-    terms = Terms(
+    return Terms(
         Sparse(mine.starts, mine.columns, (mine.values * share).astype(np.float32), mine.width),
         texts.groups,
         answers.take(texts.candidates),
         texts.count,
         *(_by_length(texts, np.maximum(words - 1, 0)) if clipped else ()),
     )
-    return Products(terms, _SCALE / LONGEST * present[texts.references], self_columns)
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,6 @@ class _Weighed:
 
     grams: Grams
     values: NDArray[np.float64]
-    norms: NDArray[np.float64]
 
 
 def _weigh(grams: Grams, texts: Corpus) -> _Weighed:
@@ -96,7 +91,7 @@ def _weigh(grams: Grams, texts: Corpus) -> _Weighed:
     # What no reference has lengthens a vector and meets nothing; what all have weighs nothing.
     valid = (frequency[grams.features] > 0) & (weights > 0)
     rows, features = grams.rows[valid], grams.features[valid]
-    return _Weighed(Grams(rows, features, grams.counts[valid], grams.width), idf[features] / norms[rows], norms)
+    return _Weighed(Grams(rows, features, grams.counts[valid], grams.width), idf[features] / norms[rows])
 
 
 def _rows(weighed: Sequence[_Weighed], count: int, *, clipped: bool) -> tuple[Sparse, Sparse]:

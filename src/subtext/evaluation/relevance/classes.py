@@ -22,19 +22,18 @@ _COMPILED_CELLS = 2**24
 """Cells of texts by texts from which compiling the kernel pays."""
 
 
-def of_pairs(pairs: Dataset, *, column: str = "labels") -> tuple[list[str], list[str]]:
+def of_pairs(pairs: Dataset) -> tuple[list[str], list[str]]:
     """The class of every picture and of every text of a data set; a text has that of the picture that names it.
 
-    Raises RequirementError when a picture has no label in that column or several, or a text no picture.
+    Raises RequirementError when a picture has no label in the column "labels" or several, or a text no picture.
     """
     images = []
-    for name, value in zip(
-        pairs.images.ids, pairs.images.metadata.get(column, [None] * len(pairs.images)), strict=True
-    ):
+    column = pairs.images.metadata.get("labels", [None] * len(pairs.images))
+    for name, value in zip(pairs.images.ids, column, strict=True):
         labels = [value] if isinstance(value, str) else list(value or ())
         if len(labels) != 1:
             raise RequirementError(
-                f"classes need one label a picture in '{column}'; '{name}' has {len(labels)}; plausible matches read "
+                f"classes need one label a picture in 'labels'; '{name}' has {len(labels)}; plausible matches read "
                 "several"
             )
         images.append(str(labels[0]))

@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,7 +26,6 @@ from subtext.models.encoders.language import SentenceEncoder
 
 NAMES = ("tfidf1", "ciderd", "cider", "class_tfidf1", "judged", "sentence:MODEL")
 _SENTENCE = "sentence:"
-_OTHERS = "-others"
 BLOCK_BYTES = 2**26
 """About as much of a matrix is read at a time."""
 _FORM = 1
@@ -112,8 +110,6 @@ def graded(
     name: str = tfidf.NAME,
     *,
     references: int | None = None,
-    exclude_self: bool = False,
-    precision: Literal["float32", "float16"] = "float32",
     cache: Path | None = None,
     device: str = "cpu",
 ) -> Graded:
@@ -125,9 +121,6 @@ def graded(
                   "labels"; the judgements that the data brings; the cosine of any sentence encoder, by hub name or
                   folder
     references    texts of an image that it is known by, the first so many of them; None for all. DAA's tables: 5
-    exclude_self  an image's own text is compared with its other texts only; the published figures keep it in. The
-                  relevance then is another one, and is called NAME-others
-    precision     of the values; float16 takes half the memory and makes ties of what differs by less than 0.0005
     cache         a folder where matrices are kept; None computes them each time
     device        what a sentence encoder runs on
 
@@ -143,8 +136,6 @@ def graded(
         degrees = np.zeros(shape, dtype=np.float32)
         degrees[pairs.judgements.images, pairs.judgements.texts] = pairs.judgements.scores
         return Graded(name, degrees)
-    if name == classes.NAME and exclude_self:
-        raise RequirementError(f"'{name}' compares each text with itself, too; leave exclude_self out")
     if references is not None and references < 1:
         raise RequirementError(f"a picture needs at least one reference; it got {references}")
     texts = [value for value in pairs.texts.values if isinstance(value, str)]
@@ -158,18 +149,18 @@ def graded(
 
     def fill(out: NDArray[np.floating]) -> None:
         words = [texts[row] for row in links[:, 1]], links[:, 0], texts
-        options: dict[str, Any] = {"self_columns": links[:, 1] if exclude_self else None, "count": len(out)}
         if name == classes.NAME:
             out[:] = classes.relevance_of(pairs, *words)
         elif encoder:
-            sentence.relevance(*words, encoder=SentenceEncoder(encoder, device=device), out=out, **options)
+            sentence.relevance(*words, encoder=SentenceEncoder(encoder, device=device), count=len(out), out=out)
         elif name == tfidf.NAME:
-            tfidf.products(*words, **options).all(out)
+            tfidf.products(*words, count=len(out)).all(out)
         else:
-            cider.products(*words, variant="ciderd" if name == "ciderd" else "cider", **options).all(out)
+            variant: cider.Variant = "ciderd" if name == "ciderd" else "cider"
+            cider.products(*words, variant=variant, count=len(out)).all(out)
 
     if cache is None:
-        values: NDArray[np.floating] = np.empty(shape, dtype=precision)
+        values: NDArray[np.floating] = np.empty(shape, dtype=np.float32)
         fill(values)
     else:
         # The weights of a model that is a folder may change while its name stays.
@@ -179,13 +170,12 @@ def graded(
             "relevance": name,
             "texts": _digest(texts),
             "links": _digest(links.T),
-            "self": exclude_self,
+            "self": False,  # As in the names of files that are there already.
             "model": stamps if encoder else "",
             "labels": _digest(classes.of_pairs(pairs)[0]) if name == classes.NAME else "",
         }
-        values = cached(cache, about, shape=shape, precision=precision, fill=fill)
-    shown = _SENTENCE + Path(encoder).name if encoder else name
-    return Graded(shown + _OTHERS if exclude_self else shown, values)
+        values = cached(cache, about, shape=shape, fill=fill)
+    return Graded(_SENTENCE + Path(encoder).name if encoder else name, values)
 
 
 def cached(
@@ -193,21 +183,19 @@ def cached(
     about: Mapping[str, object],
     *,
     shape: tuple[int, int],
-    precision: str,
     fill: Callable[[NDArray[np.floating]], object],
 ) -> Float[np.ndarray, "g c"]:
     """The matrix of these settings, mapped: as `fill` wrote it into an array of that shape, now or another time.
 
-    about      whatever the numbers depend on, as JSON
-    precision  "float32" or "float16"
+    about  whatever the numbers depend on, as JSON
     """
-    settings = {"form": _FORM, "shape": shape, "precision": precision, **about}
+    settings = {"form": _FORM, "shape": shape, "precision": "float32", **about}
     name = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
     path = folder / f"{name}.npy"
     if not path.is_file():
 
         def write(new: Path) -> None:
-            array = np.lib.format.open_memmap(new, mode="w+", dtype=np.dtype(precision), shape=shape)
+            array = np.lib.format.open_memmap(new, mode="w+", dtype=np.dtype(np.float32), shape=shape)
             fill(array)
             array.flush()
 
@@ -216,7 +204,7 @@ def cached(
         values = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path} is damaged: {error}; remove it, it is made again") from error
-    if values.shape != shape or values.dtype != np.dtype(precision):
+    if values.shape != shape or values.dtype != np.float32:
         raise DataError(f"{path} is damaged: it holds {values.shape} of {values.dtype}; remove it, it is made again")
     return values
 

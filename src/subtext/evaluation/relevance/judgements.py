@@ -163,16 +163,16 @@ def read_eccv(folder: Path, kind: Kind = "eccv") -> Positives:
     return Positives(kind, *map(_lists, files))
 
 
-def read_cxc(path: Path, *, threshold: float = CXC_THRESHOLD) -> Positives:
-    """The table `sits_test.csv` of Crisscrossed Captions: pairs rated `threshold` or more, in both directions.
+def read_cxc(path: Path) -> Positives:
+    """The table `sits_test.csv` of Crisscrossed Captions: pairs rated `CXC_THRESHOLD` or more, in both directions.
 
-    With 3.0 these are the positives that ECCV Caption ships for it, to the pair.
+    These are the positives that ECCV Caption ships for it, to the pair.
     """
     table = read_ratings(path)
     images: dict[int, list[int]] = {}
     texts: dict[int, list[int]] = {}
     for text, image, score in zip(table.queries, table.candidates, table.scores, strict=True):
-        if score >= threshold:
+        if score >= CXC_THRESHOLD:
             images.setdefault(number(image), []).append(number(text))
             texts.setdefault(number(text), []).append(number(image))
     return Positives("cxc", images, texts)

@@ -88,12 +88,12 @@ def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]
     return Labelled(labelled_rows, texts, codes_of, text_codes[texts], codes)
 
 
-def of_pairs(pairs: Dataset, *, column: str = "labels") -> Labelled:
-    """The same of a data set whose pictures have such a column; a text goes with the first picture that names it.
+def of_pairs(pairs: Dataset) -> Labelled:
+    """The same of a data set with a column "labels"; a text goes with the first picture that names it.
 
     Raises RequirementError when they have none.
     """
-    labels = pairs.images.metadata.get(column, [None] * len(pairs.images))
+    labels = pairs.images.metadata.get("labels", [None] * len(pairs.images))
     owners = np.full(len(pairs.texts), len(pairs.images), dtype=np.int64)
     np.minimum.at(owners, pairs.links[:, 1], pairs.links[:, 0])
     owners[owners == len(pairs.images)] = -1

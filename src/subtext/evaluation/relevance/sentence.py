@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from subtext.errors import DataError, ShapeError
-from subtext.evaluation.relevance.grams import corpus, leave_out
+from subtext.evaluation.relevance.grams import corpus
 
 Encoder = Callable[[Sequence[str]], Float[np.ndarray, "n d"]]
 """Texts to vectors: a `SentenceEncoder`, or anybody's function."""
@@ -25,7 +25,6 @@ def relevance(
     *,
     encoder: Encoder,
     count: int | None = None,
-    self_columns: NDArray[np.int64] | None = None,
     out: Float[np.ndarray, "g c"] | None = None,
 ) -> Float[np.ndarray, "g c"]:
     """Mean over the references of a group of their cosine with a candidate, (G C) in [-1, 1].
@@ -53,6 +52,4 @@ def relevance(
     answers = torch.from_numpy(np.ascontiguousarray(vectors[texts.candidates].T))
     for start in range(0, texts.count, _BLOCK):
         values[start : start + _BLOCK] = (torch.from_numpy(means[start : start + _BLOCK]) @ answers).numpy()
-    if self_columns is not None:
-        leave_out(values, texts.groups, self_columns, np.ones(len(self_columns)), least=-1.0)
     return values

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.evaluation.relevance.grams import Corpus, Products, corpus, counted, long_words
+from subtext.evaluation.relevance.grams import Corpus, corpus, counted, long_words
 from subtext.ops.group_products import Terms
 from subtext.ops.sparse import Sparse
 
@@ -20,8 +20,7 @@ def products(
     candidates: Sequence[str],
     *,
     count: int | None = None,
-    self_columns: NDArray[np.int64] | None = None,
-) -> Products:
+) -> Terms:
     """Mean over the references of a group of their cosine with a candidate, (G C) in [0, 1], yet to be multiplied out.
 
         idf(w) = ln((1 + R) / (1 + df(w))) + 1        R references, df of them have the word
@@ -34,7 +33,6 @@ def products(
     references  texts that documents are counted in: the captions of the split that is measured
     groups      (R) the picture of each reference, from 0        count  G; None for as many as groups names
     candidates  texts; words that no reference has count for nothing
-    self_columns  (R) which candidate each reference is, to leave it out of its own cell; None leaves nothing out
 
     Raises DataError when texts and groups do not agree.
 
@@ -48,10 +46,9 @@ def products(
     mine = rows.take(texts.references)
     lengths = mine.starts[1:] - mine.starts[:-1]
     weighed = (mine.values / np.repeat(sizes[texts.groups], lengths)).astype(np.float32)
-    terms = Terms(
+    return Terms(
         Sparse(mine.starts, mine.columns, weighed, mine.width), texts.groups, rows.take(texts.candidates), texts.count
     )
-    return Products(terms, (lengths > 0).astype(np.float64), self_columns)
 
 
 def unit_rows(texts: Corpus) -> Sparse:

@@ -23,17 +23,14 @@ class Bag(nn.Module):
     width    E, of the embedding
     dropout  share of the embeddings' numbers set to zero in training
     parts    False: no parts, and the mean is taken without storing them, in a fraction of the memory
-    spread   standard deviation of the initial embeddings
 
     Takes  tokens (N P) int64, mask (N P) bool.
     """
 
-    def __init__(
-        self, words: int, width: int, *, dropout: float = 0.0, parts: bool = True, spread: float = 0.1
-    ) -> None:
+    def __init__(self, words: int, width: int, *, dropout: float = 0.0, parts: bool = True) -> None:
         super().__init__()
         self.words = nn.Embedding(words, width, padding_idx=0)
-        nn.init.normal_(self.words.weight, std=spread)
+        nn.init.normal_(self.words.weight, std=0.1)
         with torch.no_grad():
             self.words.weight[0].zero_()
         self.dropout = nn.Dropout(dropout)
@@ -65,7 +62,6 @@ class Recurrent(nn.Module):
     parts            what the parts are
     word_dropout     share of the embeddings' numbers set to zero in training
     dropout          the same for the states and the pooled vector
-    spread           initial embeddings are uniform in +- spread (0.1 in VSE++)
     legacy_last      take both directions at the last word, where the backward half has read one word only. PVSE's
                      published numbers were made so (card A1.5d)
 
@@ -85,14 +81,13 @@ class Recurrent(nn.Module):
         parts: Literal["states", "words"] = "states",
         word_dropout: float = 0.0,
         dropout: float = 0.0,
-        spread: float = 0.1,
         legacy_last: bool = False,
     ) -> None:
         super().__init__()
         if both_directions and width % 2:
             raise RequirementError(f"a bidirectional GRU needs an even width; it got {width}; add one")
         self.words = nn.Embedding(words, word_width, padding_idx=0)
-        nn.init.uniform_(self.words.weight, -spread, spread)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)  # As in VSE++.
         with torch.no_grad():
             self.words.weight[0].zero_()
         width_per_direction = width // 2 if both_directions else width

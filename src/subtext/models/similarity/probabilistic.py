@@ -19,13 +19,13 @@ class _Scaled(nn.Module):
 
     indexable = False
 
-    def __init__(self, scale: float, shift: float, learnable: bool) -> None:
+    def __init__(self, scale: float, shift: float) -> None:
         super().__init__()
         start = torch.tensor([scale, shift])
         if not bool(start.isfinite().all()):
             raise RequirementError(f"{type(self).__name__} needs a finite scale and shift; it got {scale} and {shift}")
-        self.scale = nn.Parameter(start[0].clone(), requires_grad=learnable)
-        self.shift = nn.Parameter(start[1].clone(), requires_grad=learnable)
+        self.scale = nn.Parameter(start[0].clone())
+        self.shift = nn.Parameter(start[1].clone())
 
 
 class ClosedFormDistance(_Scaled):
@@ -38,8 +38,7 @@ class ClosedFormDistance(_Scaled):
     ablation): equal items are then at distance 0 however uncertain they are.
 
     kind          which distance
-    scale, shift  initial values of both; 5 in the paper
-    learnable     whether both are learnt, without bounds, as published
+    scale, shift  initial values of both, which are learnt without bounds, as published; 5 in the paper
 
     Takes     Embeddings with log_std, and the mean for a vector; of several draws their mean is taken.
     Gives     (I T) scores in float32 or better; the gradient reaches means, deviations, scale and shift.
@@ -55,14 +54,9 @@ class ClosedFormDistance(_Scaled):
     """
 
     def __init__(
-        self,
-        *,
-        kind: Literal["sampled", "wasserstein"] = "sampled",
-        scale: float = 5.0,
-        shift: float = 5.0,
-        learnable: bool = True,
+        self, *, kind: Literal["sampled", "wasserstein"] = "sampled", scale: float = 5.0, shift: float = 5.0
     ) -> None:
-        super().__init__(scale, shift, learnable)
+        super().__init__(scale, shift)
         if kind not in ("sampled", "wasserstein"):
             raise RequirementError(
                 f"ClosedFormDistance needs kind 'sampled' or 'wasserstein'; it got '{kind}'; name one of these"
@@ -115,8 +109,7 @@ class MatchProbability(_Scaled):
     The score is the log odds of p. It has the order of p, but pairs still differ, and the loss has a gradient, where p
     rounds to 0 or 1. The paper writes sigmoid(a); its code, which gave the published numbers, has twice that.
 
-    scale, shift  initial values: 15 for COCO, 5 for CUB
-    learnable     whether both are learnt, without bounds, as published
+    scale, shift  initial values of both, which are learnt without bounds, as published: 15 for COCO, 5 for CUB
 
     Items of one vector are compared by it: for means the order is that of their cosines.
 
@@ -133,8 +126,8 @@ class MatchProbability(_Scaled):
     (0.0, 0.5)
     """
 
-    def __init__(self, *, scale: float = 15.0, shift: float = 15.0, learnable: bool = True) -> None:
-        super().__init__(scale, shift, learnable)
+    def __init__(self, *, scale: float = 15.0, shift: float = 15.0) -> None:
+        super().__init__(scale, shift)
 
     def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
         """Log odds of every image with every text, larger is better."""

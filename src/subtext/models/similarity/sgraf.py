@@ -15,6 +15,9 @@ from subtext.ops.attention import sigmoid, unit_vectors
 from subtext.ops.numerics import in_inference, linear, padded, padded_to, product, square_linear, xavier
 from subtext.ops.pairwise import PairSimilarity, parts_of, vectors_of
 
+ATTENTION_SCALE = 9.0
+"""Multiplies what attention makes a softmax of."""
+
 
 class _Nodes(nn.Module):
     """Similarity vectors of a pair (SGRAF, Diao et al. 2021, eq. 1-6).
@@ -23,22 +26,17 @@ class _Nodes(nn.Module):
 
     c_w is what word w gathers of the regions, of unit length; g are the vectors of the whole.
 
-    width            D           nodes            width of m, 256 in the paper
-    attention_scale  multiplies what attention makes a softmax of, 9 in the paper
-    bf16             products in bfloat16 where the machine has it, while nothing is learnt
+    width  D           nodes  width of m, 256 in the paper
+    bf16   products in bfloat16 where the machine has it, while nothing is learnt
     """
 
-    def __init__(self, width: int, nodes: int, *, attention_scale: float, bf16: bool) -> None:
+    def __init__(self, width: int, nodes: int, *, bf16: bool) -> None:
         super().__init__()
-        if width < 1 or nodes < 1 or attention_scale <= 0:
-            raise RequirementError(
-                f"similarity vectors need widths of 1 or more and a scale above 0; got {width}, {nodes} and "
-                f"{attention_scale}"
-            )
+        if width < 1 or nodes < 1:
+            raise RequirementError(f"similarity vectors need widths of 1 or more; got {width} and {nodes}")
         self.local = nn.Linear(width, nodes)
         self.whole = nn.Linear(width, nodes)
         self.width = width
-        self.attention_scale = attention_scale
         self.bf16 = bf16
         for layer in (self.local, self.whole):
             xavier(layer)
@@ -48,7 +46,7 @@ class _Nodes(nn.Module):
         bf16 = in_inference(self.bf16)
         words, regions = parts_of(texts), parts_of(images)
         products = attention.products(words, regions, bf16=bf16)
-        weights = attention.over_regions(products, images.mask, self.attention_scale)
+        weights = attention.over_regions(products, images.mask, ATTENTION_SCALE)
         word_squares = self._square(attention.context_differences(words, weights, regions, gram, bf16=bf16))
         global_squares = self._square(vectors_of(images, self.width)[:, None] - vectors_of(texts, self.width)[None])
         global_node, word_nodes = (
@@ -70,9 +68,9 @@ def decided(nodes: Float[Tensor, "*batch m"], layer: nn.Linear) -> Float[Tensor,
 class _OfNodes(PairSimilarity):
     """A similarity of the similarity vectors of pairs."""
 
-    def __init__(self, width: int, nodes: int, *, attention_scale: float, bf16: bool) -> None:
+    def __init__(self, width: int, nodes: int, *, bf16: bool) -> None:
         super().__init__()
-        self.nodes = _Nodes(width, nodes, attention_scale=attention_scale, bf16=bf16)
+        self.nodes = _Nodes(width, nodes, bf16=bf16)
         self.width = width
 
     def prepare(self, images: Embeddings) -> Any:
@@ -97,8 +95,7 @@ class Saf(_OfNodes):
     norm whose batch is one text's nodes with every image (as in the authors' loop over texts): a score in training
     depends on the batch's images, in eval mode on its pair alone.
 
-    width            D of parts and vectors, 1,024 in the paper      nodes  width of m, 256
-    attention_scale  9                                               bf16   see `CrossAttention`
+    width  D of parts and vectors, 1,024 in the paper      nodes  width of m, 256      bf16  see `CrossAttention`
 
     Takes     Embeddings with parts and one vector an item, of width D.
     Gives     (I T) scores in (0, 1); the gradient reaches parts and vectors.
@@ -112,10 +109,8 @@ class Saf(_OfNodes):
     True
     """
 
-    def __init__(
-        self, *, width: int = 1024, nodes: int = 256, attention_scale: float = 9.0, bf16: bool = False
-    ) -> None:
-        super().__init__(width, nodes, attention_scale=attention_scale, bf16=bf16)
+    def __init__(self, *, width: int = 1024, nodes: int = 256, bf16: bool = False) -> None:
+        super().__init__(width, nodes, bf16=bf16)
         self.attend = nn.Linear(nodes, 1)
         self.norm = nn.BatchNorm1d(1, momentum=MOMENTUM)
         self.decide = nn.Linear(nodes, 1)
@@ -198,9 +193,8 @@ class Sgr(_OfNodes):
     m <- ReLU(W_k E_k m), E_k = softmax of (Q_k m)(K_k m)', for k = 1..steps;  score = sigmoid(w m_0 + b)
     m: the similarity vectors of a pair, global (m_0) and of every word; see `_Nodes`.
 
-    width            D of parts and vectors, 1,024 in the paper      nodes  width of m, 256
-    steps            message steps, each with its own weights; 3
-    attention_scale  9                                               bf16   see `CrossAttention`
+    width  D of parts and vectors, 1,024 in the paper      nodes  width of m, 256
+    steps  message steps, each with its own weights; 3      bf16   see `CrossAttention`
 
     Takes     Embeddings with parts and one vector an item, of width D.
     Gives     (I T) scores in (0, 1); the gradient reaches parts and vectors.
@@ -214,10 +208,8 @@ class Sgr(_OfNodes):
     True
     """
 
-    def __init__(
-        self, *, width: int = 1024, nodes: int = 256, steps: int = 3, attention_scale: float = 9.0, bf16: bool = False
-    ) -> None:
-        super().__init__(width, nodes, attention_scale=attention_scale, bf16=bf16)
+    def __init__(self, *, width: int = 1024, nodes: int = 256, steps: int = 3, bf16: bool = False) -> None:
+        super().__init__(width, nodes, bf16=bf16)
         if steps < 1:
             raise RequirementError(f"Sgr needs at least one step; it got {steps}")
         self.steps = nn.ModuleList([_Step(nodes) for _ in range(steps)])
