@@ -116,17 +116,16 @@ class PlaceWeights(nn.Module):
 
     theta = softmax over k <= n of W s_k / temperature     s: a bidirectional GRU over sinusoids of k, averaged
 
-    width  of the sinusoids, and of each direction of the GRU
-
-    The temperature is 0.1, as in the paper's code; towards zero one rank would take all.
+    width        of the sinusoids          hidden  of each direction of the GRU
+    temperature  0.1 in the paper's code; towards zero one rank takes all
     """
 
-    def __init__(self, width: int = 32) -> None:
+    def __init__(self, *, width: int = 32, hidden: int = 32, temperature: float = 0.1) -> None:
         super().__init__()
-        self.gru = nn.GRU(width, width, batch_first=True, bidirectional=True)
-        self.linear = nn.Linear(width, 1, bias=False)
+        self.gru = nn.GRU(width, hidden, batch_first=True, bidirectional=True)
+        self.linear = nn.Linear(hidden, 1, bias=False)
         self.width = width
-        self.temperature = 0.1
+        self.temperature = temperature
 
     def forward(self, lengths: Int[Tensor, "n"], longest: int) -> Float[Tensor, "n p"]:
         """The weights of `longest` ranks for items of `lengths` parts; zero beyond an item's length.
@@ -167,7 +166,7 @@ class Gpo(nn.Module):
     def __init__(self, width_in: int, width: int, *, perceptron: bool = False, place_width: int = 32) -> None:
         super().__init__()
         self.project = linear(width_in, width)
-        self.places = PlaceWeights(place_width)
+        self.places = PlaceWeights(width=place_width, hidden=place_width)
         self.inner: nn.Linear | None = None
         if perceptron:
             self.inner = linear(width_in, width // 2)
