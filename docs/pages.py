@@ -25,7 +25,10 @@ GENERATED = ROOT / "docs" / "generated"
 
 BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.api": ("options",),
-    "subtext.data.noise": ("NeighbourLists", "Planted", "plant"),
+    "subtext.curation.judged": ("kinds_of_pairs",),
+    "subtext.data": ("noise",),
+    "subtext.data.words": ("tokenise",),
+    "subtext.data.write": ("write_dataset",),
     "subtext.evaluation": ("ExtraMetrics", "Protocol", "embed_pairs", "evaluate", "evaluate_embeddings"),
     "subtext.evaluation.intervals": ("holm", "paired"),
     "subtext.evaluation.metrics.agreement": ("spearman",),
@@ -36,7 +39,9 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.neighbours.spaces": ("Doc2Vec", "Lsa", "Sentence"),
     "subtext.ops": ("draw", "roc", "semantic_rank"),
     "subtext.report": ("page", "plots", "progress", "text_table"),
+    "subtext.search": ("confidence",),
     "subtext.training.plan": ("Plan",),
+    "subtext.training.tables": ("NeighbourScores",),
 }
 """Module -> functions, classes and modules in it that studies are written with. A module stands for its public names.
 

@@ -1,92 +1,174 @@
-"""What the scripts of this folder share: the selection split, a graph, the command line and its cost, a table's row."""
+"""What the studies share: recipes, the selection split, trainings in a process of their own, and rows of tables."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import subprocess
+import re
+import resource
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-NAMES = [f"{way}/recall@{k}" for way in ("text_to_image", "image_to_text") for k in (1, 5, 10)]
+import subtext as st
+
+NAMES = [f"{direction}/recall@{k}" for direction in ("text_to_image", "image_to_text") for k in (1, 5, 10)]
 HEAD = (
     "| row | seeds | text to image R@1 / 5 / 10 | image to text R@1 / 5 / 10 | rsum | seconds (processor) | MB |\n"
     "|---|---|---|---|---|---|---|"
 )
+T = TypeVar("T")
+
+
+class Recipe:
+    """A model recipe and its options, as `subtext.train` takes them. Methods may name files in braces: {graph}."""
+
+    def __init__(self, model: str, **options: Any) -> None:
+        self.model, self.options = model, options
+
+    def but(self, **options: Any) -> Recipe:
+        """The recipe with other options."""
+        return Recipe(self.model, **{**self.options, **options})
+
+    def reads(self, file: str) -> bool:
+        """Whether a method names this file."""
+        return any(f"{{{file}}}" in method for method in self.options.get("with_", ()))
+
+    def of(self, **files: Path) -> Recipe:
+        """The recipe with these files in place of their names."""
+        return self.but(with_=[method.format(**files) for method in self.options.get("with_", ())])
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command took: seconds on the clock and of processor time, and the most memory that it held."""
+    """What a call took: seconds on the clock and of processor time, and the most memory that its process held."""
 
     seconds: float
     processor_seconds: float
     peak_mb: float
 
 
-def selection(captions: Path, made: Path, *, held_out: int, first: int | None = None) -> Path:
-    """The captions with the last `held_out` train pictures in a split of their own, "select".
+def options(
+    description: str | None, *, rows: Sequence[str] = (), default: Sequence[str] = (), seeds: Sequence[int] = (0, 1, 2)
+) -> argparse.ArgumentParser:
+    """The options --out, --rows (for a study with rows; `default`: all of them) and --seeds."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    if rows:
+        chosen = list(default or rows)
+        parser.add_argument("--rows", nargs="+", choices=rows, default=chosen, metavar="ROW", help=str([*rows]))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(seeds))
+    return parser
 
-    first  keep the first so many of the other train pictures; None for all
+
+def data_folder(name: str) -> Path:
+    """A folder in SUBTEXT_DATA; ends the script where that is not set."""
+    if "SUBTEXT_DATA" not in os.environ:
+        sys.exit(f"this study needs data: set SUBTEXT_DATA to the folder that holds {name}/")
+    return Path(os.environ["SUBTEXT_DATA"]) / name
+
+
+def file_name(row: str) -> str:
+    """The name of a row as a name of files."""
+    return "".join(letter if letter.isalnum() else "-" for letter in row)
+
+
+def selection(captions: Path, target: Path, *, held_out: int, first: int | None = None) -> Path:
+    """The captions with the last `held_out` train images in a split of their own, "select".
+
+    first  use only the first N of the other train images; None for all
     """
     rows = [json.loads(line) for line in captions.read_text(encoding="utf-8").splitlines()]
     train = [row for row in rows if row["split"] == "train"]
-    learnt, held = train[:-held_out][:first], train[-held_out:]
-    kept = [*learnt, *({**row, "split": "select"} for row in held), *(row for row in rows if row["split"] != "train")]
-    # Two calls at once may not see each other's half of it.
-    new = made.with_name(f".{made.name}.{os.getpid()}")
-    new.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-    return new.replace(made)
+    selecting = [{**row, "split": "select"} for row in train[-held_out:]]
+    rows = [*train[:-held_out][:first], *selecting, *(row for row in rows if row["split"] != "train")]
+    # Two calls at once must not read each other's half-written file.
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return temporary.replace(target)
 
 
-def subtext(arguments: list[str]) -> Cost:
-    """Run the command line as a user does, and tell what it took; ends the script when it fails."""
-    started = time.monotonic()
-    child = subprocess.Popen([sys.executable, "-m", "subtext", *arguments])
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        sys.exit(f"this failed: subtext {' '.join(arguments)}")
-    # Linux counts the peak in kilobytes, macOS in bytes.
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    return Cost(time.monotonic() - started, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / unit)
-
-
-def neighbours(source: Path, graph: Path, space: str, *, split: str = "train") -> Path:
+def neighbours(data: Path, graph: Path, space: str, *, split: str = "train") -> Path:
     """The graph of a split, 200 neighbours a text in this space, built once."""
     if not graph.is_dir():
-        subtext(["neighbours", "build", str(graph), "--data", str(source), "--space", space, "--split", split])
+        st.build_neighbours(graph, data=data, space=space, split=split)
     return graph
 
 
-def measured(
-    run: Path, train: list[str], *, split: str | None, data: Path | None = None, further: Sequence[str] = ()
+def in_new_process(function: Callable[..., T], *arguments: Any) -> tuple[T, Cost]:
+    """What a function of a module returns in a new process, whose memory holds nothing else, and what that took."""
+    started = time.monotonic()
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        value, processor_seconds, peak_mb = pool.submit(_with_usage, function, *arguments).result()
+    return value, Cost(time.monotonic() - started, processor_seconds, peak_mb)
+
+
+def _with_usage(function: Callable[..., T], *arguments: Any) -> tuple[T, float, float]:
+    value, usage = function(*arguments), resource.getrusage(resource.RUSAGE_SELF)
+    status = Path("/proc/self/status")
+    if status.is_file():
+        # On Linux, the peak of getrusage includes that of the process that started this one.
+        peak = re.search(r"VmHWM:\s*(\d+) kB", status.read_text())
+        assert peak is not None
+        return value, usage.ru_utime + usage.ru_stime, int(peak[1]) / 2**10
+    return value, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
+
+
+def train(model: str, arguments: Mapping[str, Any]) -> str:
+    """Train, or resume; returns the status of the run."""
+    return st.train(model, resume=True, **arguments).record.status
+
+
+def evaluate(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Evaluate; returns the result as plain data."""
+    return st.evaluate(**arguments).to_json()
+
+
+def best(run: Path) -> dict[str, float]:
+    """The results of the selected epoch on the selection set."""
+    return dict(st.runs((run,)).entries[0]["best"])
+
+
+def measure(
+    run: Path,
+    recipe: Recipe,
+    *,
+    split: str | None,
+    evaluation: Mapping[str, Any] | None = None,
+    **arguments: Any,
 ) -> dict[str, Any]:
-    """Train into a folder and score a split once, or read what that gave before.
+    """Train into a folder and evaluate on a split once, or read what that gave before.
 
-    split    None for the figures of the selection set that chose the epoch
-    data     whose split; None for the data that was learnt from
-    further  what else the evaluation is told; its JSON is RUN-SPLIT.json, beside the run
+    split       None for the results on the selection set that chose the epoch
+    evaluation  further arguments of `subtext.evaluate`, whose JSON is RUN-SPLIT.json, beside the run
+    arguments   of `subtext.train`, beside those of the recipe
     """
-    found = run.with_name(f"{run.name}.json")
-    if not found.is_file():
-        cost = subtext(["train", *train, "--out", str(run), "--resume"])
-        figures: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))["best"]
+    file = run.with_name(f"{run.name}.json")
+    if not file.is_file():
+        status, cost = in_new_process(train, recipe.model, {**recipe.options, **arguments, "out": run})
+        if status != "finished":
+            sys.exit(f"the training of {run} was stopped; the same call resumes it")
+        figures: dict[str, Any] = best(run)
         if split is not None:
-            scored = run.with_name(f"{run.name}-{split}.json")
-            other = [] if data is None else ["--data", str(data)]
-            subtext(["evaluate", str(run), "--split", split, "--json", str(scored), *other, *further])
-            figures = json.loads(scored.read_text(encoding="utf-8"))
-        kept = {key: figures[key] for key in (*NAMES, "rsum", "intervals", "chance") if key in figures}
-        found.write_text(json.dumps({**kept, **vars(cost)}, indent=2) + "\n", encoding="utf-8")
-    return dict(json.loads(found.read_text(encoding="utf-8")))
+            target = run.with_name(f"{run.name}-{split}.json")
+            figures = evaluate({"run": run, "split": split, "json": target, **(evaluation or {})})
+        write_results(file, figures, cost)
+    return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def line(name: str, results: list[dict[str, Any]]) -> str:
+def write_results(file: Path, figures: Mapping[str, Any], cost: Cost) -> None:
+    """Write recalls, their intervals and chance, and what the run took."""
+    used = {key: figures[key] for key in (*NAMES, "rsum", "intervals", "chance") if key in figures}
+    file.write_text(json.dumps({**used, **asdict(cost)}, indent=2) + "\n", encoding="utf-8")
+
+
+def line(name: str, results: Sequence[Mapping[str, Any]]) -> str:
     """A row under HEAD: means over seeds, and ranges of what is compared."""
 
     def mean(key: str) -> float:
@@ -96,9 +178,21 @@ def line(name: str, results: list[dict[str, Any]]) -> str:
         values = [result[key] for result in results]
         return f"[{min(values):.1f}-{max(values):.1f}]"
 
-    ways = [" / ".join(f"{mean(key):.1f}" for key in keys) for keys in (NAMES[:3], NAMES[3:])]
-    cells = [f"{way} {spread(key)}" for way, key in zip(ways, (NAMES[2], NAMES[5]), strict=True)]
+    recalls = [" / ".join(f"{mean(key):.1f}" for key in keys) for keys in (NAMES[:3], NAMES[3:])]
+    cells = [f"{recall} {spread(key)}" for recall, key in zip(recalls, (NAMES[2], NAMES[5]), strict=True)]
     total = f"{mean('rsum'):.1f} {spread('rsum')}"
-    took = f"{mean('seconds'):.0f} ({mean('processor_seconds'):.0f})"
+    seconds = f"{mean('seconds'):.0f} ({mean('processor_seconds'):.0f})"
     peak = max(result["peak_mb"] for result in results)
-    return f"| {name} | {len(results)} | {cells[0]} | {cells[1]} | {total} | {took} | {peak:.0f} |"
+    return f"| {name} | {len(results)} | {cells[0]} | {cells[1]} | {total} | {seconds} | {peak:.0f} |"
+
+
+def gains(results: Mapping[str, Sequence[float]], controls: Mapping[str, Sequence[str]], digits: int = 1) -> list[str]:
+    """Lines of a table: how far each row's values by seed lie above those of each of its controls that is there."""
+    lines = []
+    for row, values in results.items():
+        for control in controls[row]:
+            if control in results and control != row:
+                by_seed = [value - base for value, base in zip(values, results[control], strict=True)]
+                seeds = ", ".join(f"{gain:+.{digits}f}" for gain in by_seed)
+                lines.append(f"| {row} | {control} | {sum(by_seed) / len(by_seed):+.{digits}f} | {seeds} |")
+    return lines

@@ -4,96 +4,135 @@
         [--epochs 12]
 
 SUBTEXT_DATA points at a folder with flickr8k/captions.jsonl and flickr8k/mobilenet_pooled.npz. The last 500 train
-pictures choose the epoch; val is scored once a run. An epoch is one drawn caption of each of the other 5,500. Rows of
-PVSE need --grid (as `studies.flickr8k` does): a picture then has several views. Every row tries the same two rates
-with its first seed, and takes the one with the better selection set. Everything is written below DIR, and the same call
-again goes on where it was stopped. Under the table stands what each row gains over its controls, seed by seed.
+images choose the epoch; val is evaluated once a run. An epoch is one sampled caption of each of the other 5,500. Rows
+of PVSE need --grid (as `studies.flickr8k` does): an image then has several views. Every row tries the same two rates
+with its first seed, and takes the one that is better on the selection set. Everything is written below DIR, and the
+same call resumes. A second table has the gains of each row over its controls, seed by seed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from reproduce.studies.common import HEAD, line, measured, neighbours, selection
+from reproduce.studies.common import (
+    HEAD,
+    Recipe,
+    best,
+    data_folder,
+    file_name,
+    gains,
+    line,
+    measure,
+    neighbours,
+    options,
+    selection,
+)
 from reproduce.studies.flickr8k import with_grid
 
 HELD_OUT = 500
 RATES = (4e-3, 1e-3)
 """What every row tries; 5e-4, 1e-3, 2e-3 and 4e-3 gave 206, 230, 252 and 260 in "pvse" (rsum, seed 0)."""
-COMMON = (
-    "--caption-sampling one --positives pair --max-grad-norm 0 --text bag --min-count 2 --token-mask 0 --embed-dim 256 "
-    "--schedule one_cycle --warmup 0.1 --weight-decay 1e-5 --no-amsgrad --val-split select"
+_COMMON: dict[str, Any] = {
+    "caption_sampling": "one",
+    "positives": "pair",
+    "max_grad_norm": 0.0,
+    "text": "bag",
+    "min_count": 2,
+    "token_mask": 0.0,
+    "embed_dim": 256,
+    "schedule": "one_cycle",
+    "warmup": 0.1,
+    "weight_decay": 1e-5,
+    "amsgrad": False,
+    "val_split": "select",
+}
+PVSE = Recipe("pvse", **_COMMON, views=2, batch_size=32, negatives="all")
+DUAL = Recipe(
+    "dual",
+    **_COMMON,
+    batch_size=64,
+    mlp=False,
+    dropout=0.0,
+    image_dropout=0.0,
+    feature_scaling="none",
+    optimiser="adam",
+    feature_dropout=0.0,
 )
-PVSE = f"pvse {COMMON} --views 2 --batch-size 32 --negatives all"
-DUAL = (
-    f"dual {COMMON} --batch-size 64 --no-mlp --dropout 0 --image-dropout 0 --feature-scaling none "
-    "--optimiser adam --feature-dropout 0"
-)
-NEAR = "graph={graph}"
-MEAN = f"{NEAR},views=mean"
+GRAPH = "graph={graph}"
+MEAN = f"{GRAPH},views=mean"
 """Views compare by their mean: the best pair of views, as in the paper, takes minutes an epoch over 27,500 texts."""
-SPACE = f"{NEAR},pool_size=200"
+POOL = f"{GRAPH},pool_size=200"
 POOLS = (10, 20, 50)
-"""Other numbers of nearest texts that a neighbour is drawn from."""
+"""Other numbers of nearest texts that a neighbour is sampled from."""
+SCORES = ("discrepancy", "diversity")
+
+
+def pvse_with(method: str) -> Recipe:
+    """PVSE with a method."""
+    return PVSE.but(with_=[method])
+
+
+def dual_with(method: str) -> Recipe:
+    """The dual encoder with a method."""
+    return DUAL.but(with_=[method])
+
+
 WEIGHTS = {
     "pvse": PVSE,
-    "pvse, hardest negatives": PVSE.replace("negatives all", "negatives hardest"),
-    "uniform": f"{PVSE} --with uniform",
-    "random": f"{PVSE} --with random",
-    "discrepancy": f"{PVSE} --with discrepancy:{MEAN}",
-    "diversity": f"{PVSE} --with diversity:{MEAN}",
-    "combined, beta 4, gamma 1": f"{PVSE} --with combined:{MEAN},beta=4,gamma=1",
-    "combined, beta 1, gamma 1": f"{PVSE} --with combined:{MEAN},beta=1,gamma=1",
-    "combined, beta 1, gamma 4": f"{PVSE} --with combined:{MEAN},beta=1,gamma=4",
-    "combined, statistics": f"{PVSE} --with combined:{MEAN},mode=stats",
-    "hal": f"{PVSE} --with hal",
-    "mithun": f"{PVSE} --with mithun",
-    "amrani": f"{PVSE} --with amrani:features={{features}}",
-    "amrani, own picture": f"{PVSE} --with amrani:features={{features}},same_image=keep",
-    "distance": f"{PVSE} --with distance",
-    "thomas, triplet": f"{PVSE} --with neighbourhoods:{SPACE},form=triplet",
-    "thomas, angular": f"{PVSE} --with neighbourhoods:{SPACE},form=angular",
+    "pvse, hardest negatives": PVSE.but(negatives="hardest"),
+    "uniform": pvse_with("uniform"),
+    "random": pvse_with("random"),
+    "discrepancy": pvse_with(f"discrepancy:{MEAN}"),
+    "diversity": pvse_with(f"diversity:{MEAN}"),
+    "combined, beta 4, gamma 1": pvse_with(f"combined:{MEAN},beta=4,gamma=1"),
+    "combined, beta 1, gamma 1": pvse_with(f"combined:{MEAN},beta=1,gamma=1"),
+    "combined, beta 1, gamma 4": pvse_with(f"combined:{MEAN},beta=1,gamma=4"),
+    "combined, statistics": pvse_with(f"combined:{MEAN},mode=stats"),
+    "hal": pvse_with("hal"),
+    "mithun": pvse_with("mithun"),
+    "amrani": pvse_with("amrani:features={features}"),
+    "amrani, own picture": pvse_with("amrani:features={features},same_image=keep"),
+    "distance": pvse_with("distance"),
+    "thomas, triplet": pvse_with(f"neighbourhoods:{POOL},form=triplet"),
+    "thomas, angular": pvse_with(f"neighbourhoods:{POOL},form=angular"),
     **{
-        f"thomas, angular, N = {pool}": f"{PVSE} --with neighbourhoods:{NEAR},pool_size={pool},form=angular"
-        for pool in POOLS
+        f"thomas, angular, N = {size}": pvse_with(f"neighbourhoods:{GRAPH},pool_size={size},form=angular")
+        for size in POOLS
     },
 }
 SWEEPS = {
-    **{f"discrepancy, N = {count}": f"{PVSE} --with discrepancy:{MEAN},neighbours={count}" for count in (20, 50)},
-    **{f"diversity, N = {count}": f"{PVSE} --with diversity:{MEAN},neighbours={count}" for count in (20, 50)},
-    **{f"discrepancy, lambda {total}": f"{PVSE} --with discrepancy:{MEAN},total_weight={total}" for total in (32, 96)},
-    **{f"diversity, lambda {total}": f"{PVSE} --with diversity:{MEAN},total_weight={total}" for total in (32, 96)},
-    "discrepancy, Gamma = 1": f"{PVSE} --with discrepancy:{MEAN},sign=1",
-    "diversity, Gamma = 1": f"{PVSE} --with diversity:{MEAN},sign=1",
-    "discrepancy, sum": f"{PVSE} --with discrepancy:{MEAN},combine=sum",
-    "diversity, sum": f"{PVSE} --with diversity:{MEAN},combine=sum",
-    "combined, beta 5, gamma 1": f"{PVSE} --with combined:{MEAN},beta=5,gamma=1",
-    "combined, beta 1, gamma 5": f"{PVSE} --with combined:{MEAN},beta=1,gamma=5",
+    **{f"{name}, N = {count}": pvse_with(f"{name}:{MEAN},neighbours={count}") for name in SCORES for count in (20, 50)},
+    **{
+        f"{name}, lambda {total}": pvse_with(f"{name}:{MEAN},total_weight={total}")
+        for name in SCORES
+        for total in (32, 96)
+    },
+    **{f"{name}, Gamma = 1": pvse_with(f"{name}:{MEAN},sign=1") for name in SCORES},
+    **{f"{name}, sum": pvse_with(f"{name}:{MEAN},combine=sum") for name in SCORES},
+    "combined, beta 5, gamma 1": pvse_with(f"combined:{MEAN},beta=5,gamma=1"),
+    "combined, beta 1, gamma 5": pvse_with(f"combined:{MEAN},beta=1,gamma=5"),
 }
-VIEWS = {}
+VIEWS = {
+    f"{name}, K = {views}": pvse_with(method).but(views=views)
+    for views, comparison in ((1, GRAPH), (3, MEAN))
+    for name, method in {"uniform": "uniform", **{score: f"{score}:{comparison}" for score in SCORES}}.items()
+}
 """Other numbers of views, K, than the two of all the other rows."""
-for views, near in ((1, NEAR), (3, MEAN)):
-    host = PVSE.replace("--views 2", f"--views {views}")
-    VIEWS[f"uniform, K = {views}"] = f"{host} --with uniform"
-    VIEWS[f"discrepancy, K = {views}"] = f"{host} --with discrepancy:{near}"
-    VIEWS[f"diversity, K = {views}"] = f"{host} --with diversity:{near}"
 STRUCTURE = {
-    "angular": f"{DUAL} --with neighbourhoods:form=angular,image_weight=0,text_weight=0",
-    "neighbourhoods": f"{DUAL} --with neighbourhoods:{SPACE},form=angular",
-    "neighbourhoods by pictures": f"{DUAL} --with neighbourhoods:graph={{image_graph}},pool_size=200,form=angular",
-    "neighbourhoods, no text loss": f"{DUAL} --with neighbourhoods:{SPACE},form=angular,text_weight=0",
-    "neighbourhoods, no image loss": f"{DUAL} --with neighbourhoods:{SPACE},form=angular,image_weight=0",
-    "pvse, angular": f"{PVSE} --with neighbourhoods:form=angular,image_weight=0,text_weight=0",
-    "triplet": f"{DUAL} --with neighbourhoods:form=triplet,image_weight=0,text_weight=0",
-    "neighbourhoods, triplet": f"{DUAL} --with neighbourhoods:{SPACE},form=triplet",
-    "struc, captions": f"{DUAL} --with struc",
-    "struc, texts": f"{DUAL} --with struc:structure=texts,{NEAR}",
-    "struc, pictures": f"{DUAL} --with struc:structure=images,{NEAR}",
+    "angular": dual_with("neighbourhoods:form=angular,image_weight=0,text_weight=0"),
+    "neighbourhoods": dual_with(f"neighbourhoods:{POOL},form=angular"),
+    "neighbourhoods by pictures": dual_with("neighbourhoods:graph={image_graph},pool_size=200,form=angular"),
+    "neighbourhoods, no text loss": dual_with(f"neighbourhoods:{POOL},form=angular,text_weight=0"),
+    "neighbourhoods, no image loss": dual_with(f"neighbourhoods:{POOL},form=angular,image_weight=0"),
+    "pvse, angular": pvse_with("neighbourhoods:form=angular,image_weight=0,text_weight=0"),
+    "triplet": dual_with("neighbourhoods:form=triplet,image_weight=0,text_weight=0"),
+    "neighbourhoods, triplet": dual_with(f"neighbourhoods:{POOL},form=triplet"),
+    "struc, captions": dual_with("struc"),
+    "struc, texts": dual_with(f"struc:structure=texts,{GRAPH}"),
+    "struc, pictures": dual_with(f"struc:structure=images,{GRAPH}"),
 }
 ROWS = {**WEIGHTS, **SWEEPS, **VIEWS, **STRUCTURE}
 CONTROLS = {
@@ -104,65 +143,54 @@ CONTROLS = {
     **{row: ("pvse, angular",) for row in WEIGHTS if row.startswith("thomas, angular")},
     "neighbourhoods, triplet": ("triplet",),
 }
-"""Row -> the rows that it is held against; a control is not held against itself."""
+"""Row -> the rows that it is compared with; a control is not compared with itself."""
 
 
 def main() -> None:
-    """Train and score what is asked for; print the table, and gains over the controls that are there."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW", help=str([*ROWS]))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    """Train and evaluate the rows; print the table, and gains over the controls among them."""
+    parser = options(__doc__, rows=list(ROWS))
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--grid", type=Path)
-    asked = parser.parse_args()
-    if "SUBTEXT_DATA" not in os.environ:
-        sys.exit("this needs the data: set SUBTEXT_DATA to the folder that holds flickr8k/")
-    if asked.grid is None and any(ROWS[row].startswith("pvse") for row in asked.rows):
-        sys.exit("rows of PVSE need features of cells: give them with --grid FILE")
-    folder = Path(os.environ["SUBTEXT_DATA"]) / "flickr8k"
-    asked.out.mkdir(parents=True, exist_ok=True)
-    data = selection(folder / "captions.jsonl", asked.out / "captions.jsonl", held_out=HELD_OUT)
+    config = parser.parse_args()
+    folder = data_folder("flickr8k")
+    if config.grid is None and any(ROWS[row].model == "pvse" for row in config.rows):
+        sys.exit("rows of PVSE need features of cells: name them with --grid FILE")
+    config.out.mkdir(parents=True, exist_ok=True)
+    data = selection(folder / "captions.jsonl", config.out / "captions.jsonl", held_out=HELD_OUT)
     results: dict[str, list[dict[str, Any]]] = {}
-    for row in asked.rows:
-        trials = [measure(row, rate, 0, data, asked) for rate in RATES]
-        rate = max(zip(trials, RATES, strict=True), key=lambda trial: trial[0]["selection"])[1]
-        results[row] = [measure(row, rate, seed, data, asked) for seed in asked.seeds]
+    for row in config.rows:
+        selected = {rate: best(train(row, rate, 0, data, config)[0])["rsum"] for rate in RATES}
+        rate = max(RATES, key=selected.__getitem__)
+        results[row] = [train(row, rate, seed, data, config)[1] for seed in config.seeds]
         print(f"{row}: rate {rate:g}", flush=True)
-    print("\n".join([HEAD, *(line(row, found) for row, found in results.items())]))
-    print("\n".join(gains(results)))
+    print("\n".join([HEAD, *(line(row, values) for row, values in results.items())]))
+    sums = {row: [result["rsum"] for result in values] for row, values in results.items()}
+    print("\n| row | control | rsum above it: mean | by seed |\n|---|---|---|---|")
+    print("\n".join(gains(sums, CONTROLS)))
 
 
-def measure(row: str, rate: float, seed: int, data: Path, asked: argparse.Namespace) -> dict[str, Any]:
-    """Figures on val of one training, and its sum of recalls on the selection set; trained, or read where they are."""
-    folder = Path(os.environ["SUBTEXT_DATA"]) / "flickr8k"
-    pooled = folder / "mobilenet_pooled.npz"
-    features = with_grid(pooled, asked.grid, asked.out) if ROWS[row].startswith("pvse") else pooled
-    near = {"graph": asked.out / "graph", "image_graph": asked.out / "image_graph", "features": pooled}
-    if "{graph}" in ROWS[row]:
-        neighbours(data, near["graph"], "lsa")
-    if "{image_graph}" in ROWS[row]:
-        neighbours(data, near["image_graph"], f"features:{pooled}")
-    train = [*ROWS[row].format(**near).split(), "--data", str(data), "--images", str(folder / "images")]
-    train += ["--features", str(features), "--epochs", str(asked.epochs), "--lr", f"{rate:g}", "--seed", str(seed)]
-    name = "".join(letter if letter.isalnum() else "-" for letter in row)
-    run = asked.out / f"{name}-{rate:g}-{seed}"
-    found = measured(run, train, split="val")
-    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-    return {**found, "selection": record["best"]["rsum"]}
-
-
-def gains(results: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """How far the sum of six recalls of each row lies above each of its controls, seed by seed."""
-    told = ["", "| row | control | rsum above it: mean | by seed |", "|---|---|---|---|"]
-    for row, found in results.items():
-        for control in CONTROLS[row]:
-            if control not in results or control == row:
-                continue
-            by_seed = [mine["rsum"] - theirs["rsum"] for mine, theirs in zip(found, results[control], strict=True)]
-            seeds = ", ".join(f"{gain:+.1f}" for gain in by_seed)
-            told.append(f"| {row} | {control} | {sum(by_seed) / len(by_seed):+.1f} | {seeds} |")
-    return told
+def train(row: str, rate: float, seed: int, data: Path, config: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
+    """The run of a row, and its results on val."""
+    folder = data_folder("flickr8k")
+    pooled, recipe = folder / "mobilenet_pooled.npz", ROWS[row]
+    graph, image_graph = config.out / "graph", config.out / "image_graph"
+    if recipe.reads("graph"):
+        neighbours(data, graph, "lsa")
+    if recipe.reads("image_graph"):
+        neighbours(data, image_graph, f"features:{pooled}")
+    run = config.out / f"{file_name(row)}-{rate:g}-{seed}"
+    result = measure(
+        run,
+        recipe.of(graph=graph, image_graph=image_graph, features=pooled),
+        split="val",
+        data=data,
+        images=folder / "images",
+        features=with_grid(pooled, config.grid, config.out) if recipe.model == "pvse" else pooled,
+        epochs=config.epochs,
+        lr=rate,
+        seed=seed,
+    )
+    return run, result
 
 
 if __name__ == "__main__":

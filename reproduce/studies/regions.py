@@ -1,95 +1,130 @@
-"""Flickr8k with grid features: models that look at regions and words together, beside one that does not.
+"""Flickr8k with grid features: models that compare regions with words, beside one that does not.
 
     SUBTEXT_DATA=... python -m reproduce.studies.regions --grid FILE --out DIR [--rows scan ascl ...] [--seeds 0 1 2]
 
-FILE is an .npz with `names`, `pooled` and `grid` (pictures, cells, width). All rows share a width of 256, standardised
-features, 32 pairs a step, one drawn caption of every picture an epoch, and the same epochs; the last 200 train pictures
-choose the epoch, and val is scored once a run. The rows are those of AsCL's tables and figure 3 and the papers' other
-models, each with its paper's loss; losses on the hardest negative sum over all negatives for the first three epochs,
-as some of these models learn nothing here otherwise. AsCL has 4 heads.
+FILE is an .npz with `names`, `pooled` and `grid` (images, cells, width). All rows share a width of 256, standardised
+features, 32 pairs a step, one sampled caption of every image an epoch, and the same epochs; the last 200 train images
+choose the epoch, and val is evaluated once a run. The rows are those of AsCL's tables and figure 3 and the papers'
+other models, each with its paper's loss; losses on the hardest negative sum over all negatives for the first three
+epochs, as some of these models learn nothing here otherwise. AsCL has 4 heads.
 Under the table stands what AsCL's figures 4 and 5 show of its rows: alignment, uniformity, and recall by length.
-Everything is written below DIR, and the same call again goes on where it was stopped.
+Everything is written below DIR, and the same call resumes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reproduce.studies.common import HEAD, NAMES, line, measured, selection, subtext
+import subtext as st
+from reproduce.studies.common import (
+    HEAD,
+    Cost,
+    Recipe,
+    data_folder,
+    evaluate,
+    file_name,
+    in_new_process,
+    line,
+    measure,
+    options,
+    selection,
+    write_results,
+)
 
 HELD_OUT = 200
-WORDS = "--text gru --min-count 2 --word-dim 200"
-FEATURES = "--feature-scaling standard"
-COMMON = (
-    "--embed-dim 256 --batch-size 32 --caption-sampling one --optimiser adam --lr 5e-4 --schedule step "
-    f"{FEATURES} {WORDS}"
-)
-HINGE = f"{COMMON} --all-negatives-epochs 3"
-ASCL = f"ascl {COMMON} --heads 4"
-NOISES = ("gaussian", "shuffle", "cutoff", "dropout")
+WORDS: dict[str, Any] = {"text": "gru", "min_count": 2, "word_dim": 200, "feature_scaling": "standard"}
+_COMMON: dict[str, Any] = {
+    "embed_dim": 256,
+    "batch_size": 32,
+    "caption_sampling": "one",
+    "optimiser": "adam",
+    "lr": 5e-4,
+    "schedule": "step",
+    **WORDS,
+}
+
+
+def plain(model: str, **changes: Any) -> Recipe:
+    """A model under the common options."""
+    return Recipe(model, **{**_COMMON, **changes})
+
+
+def hinge(model: str, **changes: Any) -> Recipe:
+    """The same for a model whose loss takes the hardest negative."""
+    return plain(model, **{"all_negatives_epochs": 3, **changes})
+
+
+ASCL = plain("ascl", heads=4)
+SAF, SGR = (hinge("sgraf", reasoning=reasoning, similarity_dim=64) for reasoning in ("saf", "sgr"))
+EVERY_NEGATIVE = 1000
+"""Epochs over all negatives, more than there are."""
 ROWS = {
-    "vse_infinity": f"vse_infinity {HINGE}",
-    "scan": f"scan {HINGE}",
-    "ascl": f"{ASCL} --with asymmetry",
+    "vse_infinity": hinge("vse_infinity"),
+    "scan": hinge("scan"),
+    "ascl": ASCL.but(with_=["asymmetry"]),
     "ascl w/o P&N": ASCL,
-    "chan": f"chan {HINGE}",
-    "saf": f"sgraf {HINGE} --reasoning saf --similarity-dim 64",
-    "sgr": f"sgraf {HINGE} --reasoning sgr --similarity-dim 64",
+    "chan": hinge("chan"),
+    "saf": SAF,
+    "sgr": SGR,
     # Means and deviations at the published COCO settings; no averaged weights, which the other rows have none of.
-    "pcme_plus": f"pcme_plus {COMMON} --weight-average none",
-    "pcme": f"pcme {COMMON}",
-    "imram": f"imram {HINGE}",
-    "dsran": f"dsran {HINGE}",
-    "ascl w/o Pos": f"{ASCL} --with asymmetry:positives=none",
-    "ascl w/o Neg": f"{ASCL} --with asymmetry:negatives=none",
-    "ascl w/o MF": f"ascl {COMMON} --no-attention --with asymmetry",
-    "ascl triplet": f"{ASCL} --loss triplet --all-negatives-epochs 3 --with asymmetry",
-    **{f"ascl, noise {name}": f"{ASCL} --with asymmetry:negatives={name}" for name in NOISES},
-    "ascl, noise shuffle of vectors": f"{ASCL} --with asymmetry:negatives=shuffle,shuffle=embedding",
-    **{f"ascl, positives {name}": f"{ASCL} --with asymmetry:positives={name}" for name in ("long", "short")},
-    "scan + daa": f"scan {HINGE} --with daa",
-    "saf + daa": f"sgraf {HINGE} --reasoning saf --similarity-dim 64 --with daa",
-    "sgr + daa": f"sgraf {HINGE} --reasoning sgr --similarity-dim 64 --with daa",
-    "pcme + daa": f"pcme {COMMON} --with daa",
+    "pcme_plus": plain("pcme_plus", weight_average="none"),
+    "pcme": plain("pcme"),
+    "imram": hinge("imram"),
+    "dsran": hinge("dsran"),
+    "ascl w/o Pos": ASCL.but(with_=["asymmetry:positives=none"]),
+    "ascl w/o Neg": ASCL.but(with_=["asymmetry:negatives=none"]),
+    "ascl w/o MF": plain("ascl", attention=False, with_=["asymmetry"]),
+    "ascl triplet": ASCL.but(loss="triplet", all_negatives_epochs=3, with_=["asymmetry"]),
+    **{
+        f"ascl, noise {name}": ASCL.but(with_=[f"asymmetry:negatives={name}"])
+        for name in ("gaussian", "shuffle", "cutoff", "dropout")
+    },
+    "ascl, noise shuffle of vectors": ASCL.but(with_=["asymmetry:negatives=shuffle,shuffle=embedding"]),
+    **{f"ascl, positives {name}": ASCL.but(with_=[f"asymmetry:positives={name}"]) for name in ("long", "short")},
+    "scan + daa": hinge("scan", with_=["daa"]),
+    "saf + daa": SAF.but(with_=["daa"]),
+    "sgr + daa": SGR.but(with_=["daa"]),
+    "pcme + daa": plain("pcme", with_=["daa"]),
     # Not their papers' loss: is it the hardest negative that these fail by?
-    "scan, all negatives": f"scan {COMMON} --all-negatives-epochs 1000",
-    "chan, all negatives": f"chan {COMMON} --all-negatives-epochs 1000",
-    "saf, all negatives": f"sgraf {COMMON} --reasoning saf --similarity-dim 64 --all-negatives-epochs 1000",
-    "sgr, all negatives": f"sgraf {COMMON} --reasoning sgr --similarity-dim 64 --all-negatives-epochs 1000",
+    "scan, all negatives": hinge("scan", all_negatives_epochs=EVERY_NEGATIVE),
+    "chan, all negatives": hinge("chan", all_negatives_epochs=EVERY_NEGATIVE),
+    "saf, all negatives": SAF.but(all_negatives_epochs=EVERY_NEGATIVE),
+    "sgr, all negatives": SGR.but(all_negatives_epochs=EVERY_NEGATIVE),
 }
 MEANS = {
     "sgraf": ("saf", "sgr"),
     "sgraf + daa": ("saf + daa", "sgr + daa"),
     "sgraf, all negatives": ("saf, all negatives", "sgr, all negatives"),
 }
-"""Rows that join the runs of two others; these are trained first where they are not there."""
+"""Rows that average the runs of two others; these are trained first."""
 
 
-def joined(run: Path, members: Sequence[Path]) -> dict[str, Any]:
-    """The figures of several runs as one on val, and what they and its evaluation took together."""
-    found = run.with_name(f"{run.name}.json")
-    if not found.is_file():
+def averaged(run: Path, members: Sequence[Path]) -> dict[str, Any]:
+    """The results of an ensemble on val, and what its members and its evaluation took together."""
+    file = run.with_name(f"{run.name}.json")
+    if not file.is_file():
         if not (run / "run.json").is_file():
-            subtext(["ensemble", *map(str, members), "--out", str(run)])
-        scored = run.with_name(f"{run.name}-val.json")
-        cost = subtext(["evaluate", str(run), "--split", "val", "--json", str(scored)])
-        figures = json.loads(scored.read_text(encoding="utf-8"))
-        parts = [json.loads(member.with_name(f"{member.name}.json").read_text(encoding="utf-8")) for member in members]
-        took = {name: value + sum(part[name] for part in parts) for name, value in vars(cost).items()}
-        took["peak_mb"] = max(cost.peak_mb, *(part["peak_mb"] for part in parts))
-        kept = {key: figures[key] for key in (*NAMES, "rsum", "intervals", "chance") if key in figures}
-        found.write_text(json.dumps({**kept, **took}, indent=2) + "\n", encoding="utf-8")
-    return dict(json.loads(found.read_text(encoding="utf-8")))
+            st.ensemble(tuple(members), out=run)
+        figures, cost = in_new_process(
+            evaluate, {"run": run, "split": "val", "json": run.with_name(f"{run.name}-val.json")}
+        )
+        results = [
+            json.loads(member.with_name(f"{member.name}.json").read_text(encoding="utf-8")) for member in members
+        ]
+        total = Cost(
+            cost.seconds + sum(result["seconds"] for result in results),
+            cost.processor_seconds + sum(result["processor_seconds"] for result in results),
+            max(cost.peak_mb, *(result["peak_mb"] for result in results)),
+        )
+        write_results(file, figures, total)
+    return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def shape(name: str, run: Path) -> list[str]:
-    """What a run's space looks like on val, and its R@1 from texts by their length in words."""
+def space_lines(name: str, run: Path) -> list[str]:
+    """Alignment and uniformity of a run's space on val, and its R@1 from texts by their length in words."""
     figures = json.loads(run.with_name(f"{run.name}-val.json").read_text(encoding="utf-8"))
     keys = ("alignment", "text/alignment", "image/uniformity", "text/uniformity", "text/uniformity_variance")
     lengths = {key: value for key, value in figures.items() if key.startswith("text_to_image/recall@1(words")}
@@ -98,44 +133,37 @@ def shape(name: str, run: Path) -> list[str]:
 
 
 def main() -> None:
-    """Train and score what is asked for, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    """Train and evaluate the rows, and print the table."""
+    parser = options(__doc__, rows=[*ROWS, *MEANS], seeds=[0])
     parser.add_argument("--grid", type=Path, required=True)
-    every = [*ROWS, *MEANS]
-    parser.add_argument("--rows", nargs="+", choices=every, default=every, metavar="ROW", help=str(every))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--epochs", type=int, default=8)
-    asked = parser.parse_args()
-    if "SUBTEXT_DATA" not in os.environ:
-        sys.exit("this needs the data: set SUBTEXT_DATA to the folder that holds flickr8k/")
-    folder = Path(os.environ["SUBTEXT_DATA"]) / "flickr8k"
-    asked.out.mkdir(parents=True, exist_ok=True)
-    data = selection(folder / "captions.jsonl", asked.out / "captions.jsonl", held_out=HELD_OUT)
-    sources = ["--data", str(data), "--images", str(folder / "images"), "--features", str(asked.grid)]
-    steps = max(1, round(0.7 * asked.epochs))
-    sources += ["--val-split", "select", "--epochs", str(asked.epochs), "--step-epochs", str(steps)]
+    config = parser.parse_args()
+    folder = data_folder("flickr8k")
+    config.out.mkdir(parents=True, exist_ok=True)
+    data = selection(folder / "captions.jsonl", config.out / "captions.jsonl", held_out=HELD_OUT)
+    sources: dict[str, Any] = {"data": data, "images": folder / "images", "features": config.grid}
+    plan: dict[str, Any] = {"epochs": config.epochs, "step_epochs": max(1, round(0.7 * config.epochs))}
+    plan["val_split"] = "select"
 
-    def place(name: str, seed: int) -> Path:
-        return asked.out / f"{''.join(letter if letter.isalnum() else '-' for letter in name)}-{seed}"
+    def run_of(name: str, seed: int) -> Path:
+        run: Path = config.out / f"{file_name(name)}-{seed}"
+        return run
 
-    def trained(name: str, seed: int) -> dict[str, Any]:
-        words = [*ROWS[name].split(), *sources, "--seed", str(seed)]
-        further = ["--space", "--words"] if name.startswith("ascl") else []
-        return measured(place(name, seed), words, split="val", further=further)
+    def result_of(name: str, seed: int) -> dict[str, Any]:
+        if name in MEANS:
+            for member in MEANS[name]:
+                result_of(member, seed)
+            return averaged(run_of(name, seed), [run_of(member, seed) for member in MEANS[name]])
+        extra = {"alignment_uniformity": True, "by_length": True} if name.startswith("ascl") else {}
+        run = run_of(name, seed)
+        return measure(run, ROWS[name], split="val", evaluation=extra, seed=seed, **sources, **plan)
 
     rows = []
-    for name in asked.rows:
-        results = []
-        for seed in asked.seeds:
-            for member in MEANS.get(name, ()):
-                trained(member, seed)
-            members = [place(member, seed) for member in MEANS.get(name, ())]
-            results.append(joined(place(name, seed), members) if members else trained(name, seed))
-        rows.append(line(name, results))
+    for name in config.rows:
+        rows.append(line(name, [result_of(name, seed) for seed in config.seeds]))
         print("\n".join(["\nval\n", HEAD, *rows]), flush=True)
         if name.startswith("ascl"):
-            print("\n".join(shape(name, place(name, asked.seeds[0]))), flush=True)
+            print("\n".join(space_lines(name, run_of(name, config.seeds[0]))), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -74,7 +74,7 @@ class RunList(Printed):
 @verb
 def runs(
     folders: Annotated[
-        tuple[str | Path, ...] | list[str], "Folders to search.", Section("Folders"), Metavar("[FOLDER ...]")
+        tuple[str | Path, ...] | Sequence[str | Path], "Folders to search.", Section("Folders"), Metavar("[FOLDER ...]")
     ] = (),
 ) -> RunList:
     """List trained runs: recipe, data, best results, epochs, status, disk use.
@@ -128,7 +128,9 @@ def _entry(run: Path) -> dict[str, Any]:
 
 @verb
 def ensemble(
-    runs: Annotated[tuple[str | Path, ...] | list[str], "Runs to join.", Section("Runs"), Metavar("RUN RUN ...")],
+    runs: Annotated[
+        tuple[str | Path, ...] | Sequence[str | Path], "Runs to join.", Section("Runs"), Metavar("RUN RUN ...")
+    ],
     *,
     out: Annotated[str | Path, "Folder of the ensemble; new, or empty.", Section("Output"), Metavar("RUN")],
 ) -> Run:
