@@ -59,17 +59,9 @@ class Lazy(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; an unknown one is answered with near names."""
-        if cmd_name in MOVED:
-            message = f"subtext {cmd_name} is now python -m {MOVED[cmd_name]}, run from a copy of the repository"
-            click.echo(message, err=True)
-            ctx.exit(2)
+        """The command of that name, None when there is none."""
         if cmd_name not in COMMANDS:
-            if cmd_name.startswith("-"):
-                return None
-            from subtext.recipes.catalogue import unknown
-
-            raise click.UsageError(unknown("command", cmd_name, COMMANDS), ctx)
+            return None
         if cmd_name == "train":
             from subtext.cli.train import train
 
@@ -77,6 +69,21 @@ class Lazy(click.Group):
         from subtext.cli.verbs import command
 
         return command(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names; an unknown one is answered with near names."""
+        if args and args[0] in MOVED:
+            click.echo(
+                f"subtext {args[0]} is now python -m {MOVED[args[0]]}, run from a copy of the repository", err=True
+            )
+            ctx.exit(2)
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from subtext.recipes.catalogue import unknown
+
+            raise click.UsageError(unknown("command", args[0], COMMANDS), ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, from the table above: no module is imported for it."""

@@ -40,10 +40,16 @@ class Models(click.Group):
         return list(models())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a model; an unknown one is answered with near names."""
-        if cmd_name not in models():
-            raise click.UsageError(unknown("model", cmd_name, models()), ctx)
-        return model_command(models()[cmd_name])
+        """The command of a model."""
+        return model_command(models()[cmd_name]) if cmd_name in models() else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The model that the first word names; an unknown one is answered with near names."""
+        if args and args[0] not in models():
+            raise click.UsageError(unknown("model", args[0], models()), ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Models and methods with their summaries."""
