@@ -18,15 +18,15 @@ from subtext.api.evaluate import (
     split_role,
     work_and_files,
 )  # fmt: skip
-from subtext.api.load import Work, choose_precision, open_work, remembered
+from subtext.api.load import Work, choose_precision, open_work, read_data_of_run
 from subtext.api.options import Metavar, Range, Section, verb
-from subtext.errors import ArgumentError, DataError
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from subtext.api.load import Opened
+    from subtext.api.load import Opened, Sources
     from subtext.core import Embeddings
     from subtext.data.dataset import Dataset
     from subtext.evaluation import Result
@@ -83,8 +83,6 @@ def audit(
     work, files = work_and_files("audit", run, **options)
     if run is not None and train_split is not None:
         raise ArgumentError("train_split is for what has no record; RUN records what it was trained on")
-    if work.dataset is not None:
-        raise ArgumentError("data needs a file or folder: an audit names what it has checked")
     require_outputs({"json": json, "html": html})
     subject = _of_model(work, train_split) if files is None else _of_files(work, train_split, files)
     checks = [
@@ -157,7 +155,7 @@ def _of_model(work: Work, train_split: str | None) -> _Subject:
     model: dict[str, Any] = {"fingerprint": model_fingerprint(opened.model)}
     common = (opened, pairs, opened.split, train_split)
     if record is None:
-        about: dict[str, Any] = {"model": {"pretrained": work.model, **model}, "data": str(work.sources.data)}
+        about: dict[str, Any] = {"model": {"pretrained": work.model, **model}, "data": work.sources.name}
         train = _named_split(work, train_split, pairs)
         return _Subject(work, str(work.model), "pretrained model", about, *common, train, result, *items)
     assert work.run is not None
@@ -165,9 +163,11 @@ def _of_model(work: Work, train_split: str | None) -> _Subject:
         "run": str(work.run.expanduser().resolve()),
         "model": {"host": record.model, "seed": record.seed, **model},
         **({"scores_in_bf16": True} if opened.model.scores_in_bf16 else {}),
-        "data": str(work.sources.data or record.data.data),
+        "data": work.sources.name if work.sources.data is not None else record.data.data,
     }
-    return _Subject(work, work.run.name, "run", about, *common, _recorded_split(record, pairs), result, *items)
+    return _Subject(
+        work, work.run.name, "run", about, *common, _recorded_split(record, pairs, work.sources), result, *items
+    )
 
 
 def _of_files(work: Work, train_split: str | None, files: Files) -> _Subject:
@@ -178,25 +178,20 @@ def _of_files(work: Work, train_split: str | None, files: Files) -> _Subject:
     path = files.scores or files.image_embeddings
     assert path is not None
     kind: Literal["score matrix", "set of vectors"] = "set of vectors" if output.scores is None else "score matrix"
-    about = {"model": output.about, "data": str(work.sources.data)}
+    about = {"model": output.about, "data": work.sources.name}
     train, result = _named_split(work, train_split, pairs), output.evaluate(pairs, Protocol(c_way=()))
     vectors_or_scores = (output.images, output.texts, output.scores)
     return _Subject(work, path.name, kind, about, None, pairs, split, train_split, train, result, *vectors_or_scores)
 
 
-def _recorded_split(record: Record, audited: Dataset) -> tuple[Dataset | None, str]:
-    """The pairs that a run was trained on, read again from where they were; images are not decoded."""
+def _recorded_split(record: Record, audited: Dataset, sources: Sources) -> tuple[Dataset | None, str]:
+    """The pairs that a run was trained on."""
     from subtext.data.dataset import fingerprint
 
-    source, sources = record.data, remembered(record.data)
-    if sources.data is None:
-        return None, "the run does not record where its training data is"
-    need_images = sources.features is None
+    source = record.data
     try:
-        # Where bad rows were skipped, the same have to be skipped again.
-        reading = sources.read(verify=sources.on_error == "skip" and need_images, need_images=need_images)
-        pairs = reading.split(source.train_split)
-    except DataError as error:
+        pairs = read_data_of_run(source, sources).split(source.train_split)
+    except (DataError, RequirementError) as error:
         return None, f"the training data cannot be read: {error}"
     recorded = source.fingerprint.partition("-")[0]
     if recorded and recorded != fingerprint(pairs):

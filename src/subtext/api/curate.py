@@ -74,7 +74,7 @@ class Curation(Printed):
 
 @verb
 def curate(
-    data: Annotated[str | Path, "Data set to curate.", Metavar("DATA")],
+    data: Annotated[str | Path | Dataset, "Data set to curate.", Metavar("DATA")],
     *,
     run: Run,
     out: Annotated[str | Path, "New folder for the results.", Metavar("DIR"), _OUTPUT],
@@ -181,7 +181,7 @@ def _report(
     columns = judgement.columns
     kinds = Counter(kind for kind in columns["kind"] if kind is not None)
     report: dict[str, Any] = {
-        "data": str(work.sources.data),
+        "data": work.sources.name,
         "run": str(work.run),
         "split": opened.split,
         "split_role": split_role(opened, work.sources)[0],
@@ -438,7 +438,7 @@ class PairScores(Printed):
 
 @verb
 def score(
-    pairs: Annotated[str | Path, "Pairs to score: a data set.", Metavar("PAIRS")],
+    pairs: Annotated[str | Path | Dataset, "Pairs to score: a data set.", Metavar("PAIRS")],
     *,
     run: Run,
     index: Annotated[

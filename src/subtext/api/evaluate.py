@@ -16,6 +16,7 @@ from subtext.api.load import (
     Work,
     choose_device,
     choose_precision,
+    is_data_of_run,
     open_run,
     open_work,
     remembered,
@@ -330,8 +331,6 @@ def read_split(work: Work) -> tuple[Dataset, str]:
     Raises ArgumentError when no data set is named, or it has several splits and none of them is named.
     """
     split = work.split
-    if work.dataset is not None:
-        return work.dataset.split(split or "all"), split or "all"
     if work.sources.data is None:
         raise ArgumentError("scores and embeddings need data=DATA: the images, texts and pairs that they belong to")
     reading = work.sources.read()
@@ -453,7 +452,7 @@ def _of_model(work: Work, graph: Graph | None, settings_for: SettingsFor, *, spa
         result = replace(result, figures=result.figures | figures)
     if graph is not None:
         result = with_preservation(result, similarity, items, pairs, graph, protocol=protocol)
-    role, warning = split_role(opened, None if work.dataset is not None else work.sources)
+    role, warning = split_role(opened, work.sources)
     about = {**_about(opened, work), "split": opened.split, "split_role": role}
     return replace(result, about=about, notes=(*filter(None, [warning]), *result.notes))
 
@@ -479,9 +478,9 @@ def _of_stages(
     first, expensive = (Stage(stage.model.similarity, *stage.embed(work)) for stage in (opened, second))
     result = evaluate_two_stage(first, expensive, pairs, candidates=candidates, protocol=protocol, extra=extra)
     about = _about(opened, work)
-    in_memory = work.dataset is not None
-    role, warning = split_role(opened, None if in_memory else work.sources)
-    second_role, second_warning = split_role(second, None if in_memory else Sources.from_json(about["data"]))
+    role, warning = split_role(opened, work.sources)
+    sources = work.sources if opened.record is None else work.sources.over(remembered(opened.record.data))
+    second_role, second_warning = split_role(second, sources)
     cut = too_long(input_spec, texts)
     reranking = {**_about_run(run.path, run.record, run.model), **({"texts_cut": cut} if cut else {})}
     two_stage = {"rerank": reranking, "split_role": second_role, **result.about["two_stage"]}
@@ -518,7 +517,7 @@ def _about(opened: Opened, work: Work) -> dict[str, Any]:
         model = {"pretrained": work.model, "fingerprint": model_fingerprint(opened.model)}
     else:
         assert work.run is not None
-        sources = sources.over(remembered(record.data)) if work.dataset is None else sources
+        sources = sources.over(remembered(record.data))
         model = _about_run(work.run, record, opened.model)
     cut = too_long(opened.model.text.input_spec, opened.pairs.texts.values)
     return {"model": model, "data": sources.to_json(), **({"texts_cut": cut} if cut else {})}
@@ -579,17 +578,16 @@ def _match(name: str, path: Path, pairs: Dataset) -> Match:
     return positives.match(pairs.images.ids, names)
 
 
-def split_role(opened: Opened, sources: Sources | None) -> tuple[str, str]:
+def split_role(opened: Opened, sources: Sources) -> tuple[str, str]:
     """What the split was to the run: "training", "selection", "held out" or "unknown"; and a warning where one is due.
 
-    Only the run's own file is compared: whether another file holds the same images is not checked.
-
-    sources  None for pairs in memory
+    Only the run's own file, or a data set in memory with its pairs, is compared: whether another holds the same images
+    is not checked.
     """
     from subtext.recipes.build import ENSEMBLE
 
     record, split = opened.record, opened.split
-    if record is None or sources is None or (sources.data and sources.to_json()["data"] != record.data.data):
+    if record is None or not is_data_of_run(record.data, sources):
         return "unknown", ""
     if sources.split_seed not in (None, record.data.split_seed):
         return "unknown", (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from subtext.api.options import DEFAULTS, DataOptions
-from subtext.errors import RequirementError
+from subtext.errors import ArgumentError, RequirementError
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Printed
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from subtext.models.model import Model
 
 CARD = "README.md"
+IN_MEMORY = "data set in memory"
 SHOWN = 5
 """How many kinds of problems of a data set a command shows before it counts the others."""
 
@@ -123,13 +124,14 @@ def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
 class Sources:
     """Where pairs come from; what is None is the data set's own, or what the run remembers.
 
-    data           the data set         images         folder that image paths start from
+    data           path of the data set, or the data set itself
+    images         folder that image paths start from
     features, text_features  precomputed features, joined by name
     split_seed     of the 80-10-10 split of data without splits
     on_error       "raise" or "skip" rows that cannot be used
     """
 
-    data: Path | None = None
+    data: Path | Dataset | None = None
     images: Path | None = None
     features: Path | None = None
     text_features: Path | None = None
@@ -138,16 +140,27 @@ class Sources:
 
     @staticmethod
     def of(
-        data: Path | str | None = None,
+        data: Path | str | Dataset | None = None,
         images: Path | str | None = None,
         features: Path | str | None = None,
         text_features: Path | str | None = None,
         split_seed: int | None = None,
         on_error: Literal["raise", "skip"] | None = None,
     ) -> Sources:
-        """The sources that a public function was called with."""
-        paths = (None if path is None else Path(path).expanduser() for path in (data, images, features, text_features))
-        data, images, features, text_features = paths
+        """The sources that a public function was called with.
+
+        Raises ArgumentError for data that is neither a path nor a Dataset.
+        """
+        from subtext.data.dataset import Dataset
+
+        if not isinstance(data, str | Path | Dataset | None):
+            raise ArgumentError(
+                f"data needs a path or a Dataset; it got a {type(data).__name__}; subtext.read makes a Dataset of "
+                "rows, and of a data frame"
+            )
+        paths = (None if path is None else Path(path).expanduser() for path in (images, features, text_features))
+        images, features, text_features = paths
+        data = Path(data).expanduser() if isinstance(data, str | Path) else data
         return Sources(data, images, features, text_features, split_seed, on_error)
 
     @staticmethod
@@ -163,14 +176,30 @@ class Sources:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For run.json: absolute paths, so that a later command finds them from any folder."""
-        return {
+        """For run.json: absolute paths, so that a later command finds them from any folder.
+
+        A data set in memory has the path None, and its fingerprint.
+        """
+        from subtext.data.dataset import fingerprint
+
+        values = {
             name: str(value.expanduser().resolve()) if isinstance(value, Path) else value
-            for name, value in asdict(self).items()
+            for name, value in vars(self).items()
         }
+        if self.data is None or isinstance(self.data, Path):
+            return values
+        return {**values, "data": None, "fingerprint": fingerprint(self.data)}
+
+    @property
+    def name(self) -> str:
+        """The path of the data set, for people."""
+        return str(self.data) if self.data is None or isinstance(self.data, Path) else IN_MEMORY
 
     def over(self, remembered: Sources) -> Sources:
         """These, and what was remembered where these say nothing."""
+        if self.data is not None and not isinstance(self.data, Path):
+            # What was remembered of reading a file is not for a data set that was read already.
+            remembered = Sources(features=remembered.features, text_features=remembered.text_features)
         return replace(remembered, **{name: value for name, value in vars(self).items() if value is not None})
 
     def read(self, *, verify: bool = False, need_images: bool = False, progress: Any = None) -> Dataset:
@@ -178,7 +207,10 @@ class Sources:
         from subtext.data.read import read
 
         if self.data is None:
-            raise RequirementError("this needs a data set; the run remembers none; say where it is (--data DATA)")
+            raise RequirementError(
+                "this needs a data set; the run remembers no path, for it was trained on a data set in memory; pass "
+                "that, or the path of a file (data=DATA, --data DATA)"
+            )
         return read(
             self.data,
             images=self.images,
@@ -194,10 +226,9 @@ class Sources:
 class Work:
     """Something done with a model on a split of a data set.
 
-    run      a run's folder; None where `model` names a pretrained dual encoder
-    split    a name, or "all"; None for the run's validation split
-    bf16     whether pairs are scored in bfloat16; None for what the run was trained with
-    dataset  pairs in memory, in place of those that `sources` name
+    run    a run's folder; None where `model` names a pretrained dual encoder
+    split  a name, or "all"; None for the run's validation split
+    bf16   whether pairs are scored in bfloat16; None for what the run was trained with
     """
 
     run: Path | None
@@ -209,7 +240,6 @@ class Work:
     workers: int = 2
     quiet: bool = False
     bf16: bool | None = None
-    dataset: Dataset | None = None
 
     @staticmethod
     def of(
@@ -220,12 +250,11 @@ class Work:
         bf16: bool | None = None,
         **options: Unpack[DataOptions],
     ) -> Work:
-        """The work that a public function was called for; its `data` may be a Dataset."""
+        """The work that a public function was called for."""
         values: dict[str, Any] = DEFAULTS | options
-        dataset = None if isinstance(values.get("data"), str | Path | None) else values.pop("data")
         sources = Sources.of(**{name: values.get(name) for name in Sources.__dataclass_fields__})
         running = {name: values[name] for name in ("device", "batch_size", "workers", "quiet")}
-        return Work(None if run is None else Path(run), model, sources, split, bf16=bf16, dataset=dataset, **running)
+        return Work(None if run is None else Path(run), model, sources, split, bf16=bf16, **running)
 
 
 @dataclass(frozen=True)
@@ -271,7 +300,7 @@ def open_work(work: Work) -> Opened:
     else:
         run = open_run(work.run, features=sources.features, text_features=sources.text_features, device=device)
         model, record, sources = run.model, run.record, sources.over(remembered(run.record.data))
-    reading = work.dataset if work.dataset is not None else read(sources, quiet=work.quiet)
+    reading = read(sources, quiet=work.quiet)
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
@@ -313,6 +342,34 @@ def read(sources: Sources, *, quiet: bool = False) -> Dataset:
 def remembered(source: DataSource) -> Sources:
     """Where a run's data was."""
     return Sources.from_json({**asdict(source), "data": source.data or None})
+
+
+def is_data_of_run(source: DataSource, sources: Sources) -> bool:
+    """Whether the sources name the file that a run was trained on, or are a data set in memory with its pairs."""
+    from subtext.data.dataset import fingerprint
+
+    data = sources.data
+    if data is None or isinstance(data, Path):
+        return data is None or sources.to_json()["data"] == source.data
+    train, _, val = source.fingerprint.partition("-")
+    splits = {source.train_split: train} | ({} if source.val_split is None else {source.val_split: val})
+    return all(
+        split in (*data.counts(), "all") and fingerprint(data.split(split)) == recorded
+        for split, recorded in splits.items()
+    )
+
+
+def read_data_of_run(source: DataSource, sources: Sources) -> Dataset:
+    """The data that a run was trained on: from where it was, or the data set in memory that has the same pairs.
+
+    Raises DataError when it cannot be read, RequirementError when the run remembers no path.
+    """
+    if not isinstance(sources.data, Path | None) and is_data_of_run(source, sources):
+        return sources.data
+    sources = remembered(source)
+    need_images = sources.features is None
+    # Where bad rows were skipped, the same have to be skipped again: only then images are decoded.
+    return sources.read(verify=sources.on_error == "skip" and need_images, need_images=need_images)
 
 
 def choose_precision(model: Model, bf16: bool | None, *, quiet: bool = False) -> None:

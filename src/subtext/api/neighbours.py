@@ -70,7 +70,7 @@ def build_neighbours(
     ] = None,
     seed: Annotated[int | None, "doc2vec, lsa: seed. Default: 0.", _SPACE] = None,
     device: Device = "auto",
-    data: Annotated[str | Path, "Data set: a file or folder.", _DATA],
+    data: Annotated[str | Path | Dataset, "Data set: a file or folder.", _DATA],
     images: Images = None,
     split: Annotated[str, "Split whose texts get neighbours, or all.", _DATA] = "train",
     candidate_split: Annotated[
@@ -180,6 +180,7 @@ class NeighbourReport(Printed):
 def show_neighbours(
     graph: Annotated[str | Path, "Folder of a graph.", _GRAPH, Metavar("GRAPH")],
     *,
+    data: Annotated[str | Path | Dataset | None, "The graph's data set, if it has moved.", _DATA] = None,
     item: Annotated[str | None, "Id of a text; or of an image, for its first text.", _OUTPUT, Metavar("ID")] = None,
     top: Annotated[int, "Neighbours to show.", Range(1), _OUTPUT] = 10,
     html: Annotated[str | Path | None, "Page with the images.", _OUTPUT, Metavar("FILE")] = None,
@@ -187,7 +188,7 @@ def show_neighbours(
     """Report the quality of a graph, and show the neighbours of an item.
 
     The quality is the share of neighbours that other measures (cosine of TF-IDF, CIDEr-D) call related, compared with
-    random pairs. The data set must still be where it was.
+    random pairs. The data set must still be where it was, or be named by --data.
 
     Raises DataError when the graph or its data cannot be read or do not belong together, or no item has that id.
     """
@@ -198,9 +199,9 @@ def show_neighbours(
 
     path = Path(graph).expanduser()
     loaded = Graph.load(path)
-    sources = Sources.from_json(loaded.source)
+    sources = Sources.of(data).over(Sources.from_json(loaded.source))
     if sources.data is None:
-        raise DataError(f"{path} does not name its data set: it was built in Python; inspect it there")
+        raise DataError(f"{path} does not name its data set: it was in memory; pass it, or its file (--data DATA)")
     pairs = sources.read().split(str(loaded.source.get("split", "all")))
     loaded.require(pairs.texts)
     qualities: list[Quality] = []

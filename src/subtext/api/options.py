@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -32,6 +33,11 @@ from typing import (
 
 from subtext.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from subtext.data.dataset import Dataset
+
+_IN_MEMORY = {"Dataset": type("Dataset", (), {"__module__": "builtins"})}
+"""Stands for the class in the evaluated annotations, so that options are read without numpy."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -119,7 +125,7 @@ class Parameter:
 def parameters(verb: Callable[..., Any]) -> tuple[Parameter, ...]:
     """The parameters of a verb, in the order of its signature; those without `Annotated` are left out.
 
-    Types that are imported under TYPE_CHECKING alone must not stand inside an `Annotated`.
+    Types that are imported under TYPE_CHECKING alone must not stand inside an `Annotated`, but for `Dataset`.
     """
     hints = {name: _hint(verb, name) for name in inspect.signature(verb).parameters}
     return tuple(
@@ -142,7 +148,7 @@ def verb(function: Callable[P, T]) -> Callable[P, T]:
         if get_origin(unpacked) is not Unpack:
             named.append(parameter)
             continue
-        options = get_type_hints(get_args(unpacked)[0], include_extras=True)
+        options = get_type_hints(get_args(unpacked)[0], localns=_IN_MEMORY, include_extras=True)
         hints |= options
         for name, hint in sorted(options.items(), key=lambda option: option[0] != "data"):
             default, kind = DEFAULTS.get(name), get_args(hint)[0]
@@ -165,7 +171,9 @@ def _hint(verb: Callable[..., Any], name: str) -> Any:
     """The evaluated annotation of a parameter; None for a type that only type checkers import."""
     holder = types.SimpleNamespace(__annotations__={name: verb.__annotations__.get(name)})
     try:
-        return get_type_hints(holder, globalns=inspect.unwrap(verb).__globals__, include_extras=True)[name]
+        return get_type_hints(
+            holder, globalns=inspect.unwrap(verb).__globals__, localns=_IN_MEMORY, include_extras=True
+        )[name]
     except NameError:
         return None
 
@@ -220,7 +228,7 @@ _DATA = Section("Data")
 Run = Annotated[str | Path, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
 IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", Section("Index"), Metavar("INDEX")]
 IndexRun = Annotated[str | Path | None, "Folder of the index's run, if it has moved.", _RUN, Metavar("RUN")]
-Data = Annotated[str | Path | Any | None, "Data set: a file or folder. Default: the run's own.", _DATA]
+Data = Annotated["str | Path | Dataset | None", "Data set: a file or folder. Default: the run's own.", _DATA]
 Images = Annotated[str | Path | None, "Folder that image paths start from.", _DATA]
 Features = Annotated[
     str | Path | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _DATA

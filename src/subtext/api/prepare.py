@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from subtext.data.noise import NeighbourLists
     from subtext.neighbours.graph import Graph
 
-Source = Annotated[str | Path, "Data set: a file or folder.", Section("Data"), Metavar("DATA")]
+Source = Annotated["str | Path | Dataset", "Data set: a file or folder.", Section("Data"), Metavar("DATA")]
 Images = Annotated[str | Path | None, "Folder that image paths start from; DATA's own by default.", Section("Data")]
 SplitSeed = Annotated[int, "Seed of the 80-10-10 split of data without splits.", Section("Data")]
 OnError = Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", Section("Data")]
@@ -61,6 +61,7 @@ def check(
     with counter("checking images", quiet=quiet or not verify) as progress:
         return check_dataset(
             paths.data,
+            name=paths.name,
             images=paths.images,
             split_seed=split_seed,
             on_error=on_error,

@@ -62,7 +62,7 @@ class RunList(Printed):
                 rows.append([entry["run"], None, None, "damaged", None, None, None, None, None, used])
                 continue
             best = [entry["best"].get(name) for name in FIGURES]
-            data = PurePath(entry["data"]).name or None
+            data = PurePath(entry["data"]).name or "in memory"
             time = duration(entry["seconds"])
             rows.append([entry["run"], entry["recipe"], data, entry["status"], entry["epochs"], *best, time, used])
         return table(_HEAD, rows)

@@ -79,7 +79,7 @@ def train(
     model: Annotated[str, "Model recipe."] = RECOMMENDED,
     /,
     *,
-    data: Annotated[str | Path, "Data set: a file or folder.", _DATA, Metavar("DATA")],
+    data: Annotated[str | Path | Dataset, "Data set: a file or folder.", _DATA, Metavar("DATA")],
     out: Annotated[str | Path, "Folder of the run; new, or --resume.", _RUN, Metavar("RUN")],
     images: Annotated[str | Path | None, "Folder that image paths start from.", _DATA] = None,
     features: Features = None,
@@ -257,7 +257,11 @@ def initial_record(job: Job, data: TrainingData, setup: Setup) -> Record:
         model=job.model,
         arguments=recorded_options(job.model, job.options, setup),
         methods=tuple((name, read_options("option", methods()[name].options, values)) for name, values in job.methods),
-        data=DataSource(**used.to_json(), train_split=job.train_split, val_split=job.val_split),
+        data=DataSource(
+            **{**used.to_json(), "data": used.to_json()["data"] or ""},
+            train_split=job.train_split,
+            val_split=job.val_split,
+        ),
     )
 
 

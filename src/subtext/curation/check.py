@@ -149,8 +149,9 @@ class CheckReport(Printed):
 
 
 def check_dataset(
-    path: Path,
+    data: Path | Dataset,
     *,
+    name: str = "",
     images: Path | None = None,
     split_seed: int = 0,
     on_error: Literal["raise", "skip"] = "raise",
@@ -161,13 +162,15 @@ def check_dataset(
 ) -> CheckReport:
     """Read a data set and report; a data set that cannot be read at all gives a report with the reason.
 
+    name                     of the data set, for people; its path by default
     features, text_features  feature files that replace images, whose own files may be missing then, and texts
 
     The other arguments are those of `read`. Only images of equal size in bytes are compared, by a hash.
     """
+    name = name or str(data)
     try:
         dataset = read(
-            path,
+            data,
             images=images,
             split_seed=split_seed,
             on_error="skip",
@@ -177,8 +180,8 @@ def check_dataset(
         )
     except DataError as error:
         problems = error.problems if isinstance(error, UnusableData) else []
-        problems = problems or [Problem(str(path), str(error))]
-        return CheckReport(path=str(path), problems=problems, reasons=dict.fromkeys(_USES, "no pair is usable"))
+        problems = problems or [Problem(name, str(error))]
+        return CheckReport(path=name, problems=problems, reasons=dict.fromkeys(_USES, "no pair is usable"))
     text_facts, text_problems = _text_facts(dataset.texts)
     texts = _copies(dataset.texts.values)
     values = dataset.images.values if features is None else []
@@ -217,7 +220,7 @@ def check_dataset(
         for split in dict.fromkeys([*counts["images"], *counts["texts"]])
     }
     return CheckReport(
-        path=str(path),
+        path=name,
         images=len(dataset.images),
         texts=len(dataset.texts),
         pairs=len(dataset.links),

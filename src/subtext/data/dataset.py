@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError, counted
 from subtext.ops import draw
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Dataset:
         return frame(columns)
 
     def split(self, name: str) -> Dataset:
-        """The images and texts of one split; "all" is the full data set.
+        """The images and texts of one split; "all" is the full data set. `select` takes pairs by their rows.
 
         Raises DataError when the split has no pair.
         """
@@ -192,6 +192,23 @@ class Dataset:
         """The number of images in each split, by name."""
         names, counts = np.unique(self.images.splits, return_counts=True)
         return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
+
+    def select(self, pairs: Sequence[int] | NDArray[Any] | slice) -> Dataset:
+        """Some pairs, by their rows, a mask or a slice, with their images and texts; `dataset[:100]` is the same.
+
+        Raises IndexError for a row that is not there, ArgumentError for a name.
+        """
+        rows = pairs if isinstance(pairs, slice) else np.asarray(pairs).reshape(-1)
+        if not isinstance(rows, slice) and rows.dtype.kind == "U":
+            raise ArgumentError(f"select takes rows of pairs; the pairs of a split are dataset.split({str(rows[0])!r})")
+        links = self.links[rows]
+        images, texts = (np.array(list(dict.fromkeys(column)), dtype=np.int64) for column in links.T.tolist())
+        chosen = self.subset(images, texts)
+        row_of = [{row: new for new, row in enumerate(rows.tolist())} for rows in (images, texts)]
+        new = [[row_of[0][image], row_of[1][text]] for image, text in links.tolist()]
+        return replace(chosen, links=np.array(new, dtype=np.int64).reshape(-1, 2))
+
+    __getitem__ = select
 
     def subset(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Dataset:
         """The chosen images and texts, with the links and judgements between them."""

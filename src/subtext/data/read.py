@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,11 @@ from subtext.data.dataset import Dataset, Items, Judgements, Problem, summarise
 from subtext.data.image_files import image_exists, open_image
 from subtext.data.readers import readers
 from subtext.data.readers.table import TABLES
-from subtext.data.rows import MERGED, Progress, Row, RowError, Source, draw_splits
-from subtext.errors import DataError, counted
+from subtext.data.rows import MERGED, Progress, Row, RowError, Source, draw_splits, rows_of
+from subtext.errors import ArgumentError, DataError, counted
+
+if TYPE_CHECKING:
+    import pandas
 
 _TEXT_COLUMNS = ("language",)
 """Columns that describe a text, and are lists where a row has several."""
@@ -34,7 +37,7 @@ class UnusableData(DataError):
 
 
 def read(
-    path: str | Path,
+    data: str | Path | Dataset | Iterable[Mapping[str, Any]] | pandas.DataFrame,
     *,
     images: str | Path | None = None,
     split_seed: int = 0,
@@ -46,7 +49,11 @@ def read(
 ) -> Dataset:
     """Read a data set of any format that a reader recognises.
 
-    images       folder that relative image paths start from; by default the data set's own, or its `images`
+    data         a file or folder; rows, as mappings or a data frame, with the columns of a file of pairs, such as
+                 {"image": "a.jpg", "captions": ["The ruling stands."], "split": "train"}; or a data set, whose images
+                 are checked again
+    images       folder that relative image paths start from; by default the data set's own, or its `images`. Those of
+                 rows start from the current folder
     split_seed   of the 80-10-10 split by group, for data without splits
     on_error     "raise" when a row cannot be used, or "skip" such rows
     verify       decode every image once; `progress` gets the number of decoded images and their total
@@ -55,18 +62,29 @@ def read(
 
     Raises DataError when no reader fits, no pair remains, or a row cannot be used and on_error is "raise".
     """
-    path = Path(path).expanduser()
-    folder = None if images is None else Path(images).expanduser()
-    try:
-        source = _open_source(path, folder)
-        dataset, where = _assemble(source, split_seed, {**MERGED, **(merge_split or {})})
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
-    first = [value for value in dataset.images.values[:20] if isinstance(value, str)]
-    if folder is None and not any(image_exists(value, source.root) for value in first):
-        # The images may lie in the folder `images`.
-        inner = source.root / "images"
-        dataset = replace(dataset, root=inner if any(image_exists(value, inner) for value in first) else source.root)
+    folder = None if images is None else _image_folder(images)
+    path = Path(data).expanduser() if isinstance(data, str | Path) else "the data set"
+    if isinstance(data, Dataset):
+        if split_seed or merge_split:
+            raise ArgumentError("split_seed and merge_split are for files and rows; a data set has its splits already")
+        # What could not be used is left out of it already.
+        usable = tuple(problem for problem in data.problems if not problem.fatal)
+        dataset, where = (
+            replace(data, root=folder or data.root, problems=usable),
+            [f"image {n}" for n in data.images.ids],
+        )
+    else:
+        try:
+            source = _open_source(path, folder) if isinstance(path, Path) else _source_of_rows(data, folder)
+            dataset, where = _assemble(source, split_seed, {**MERGED, **(merge_split or {})})
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+        first = [value for value in dataset.images.values[:20] if isinstance(value, str)]
+        if folder is None and not any(image_exists(value, source.root) for value in first):
+            # The images may lie in the folder `images`.
+            inner = source.root / "images"
+            if any(image_exists(value, inner) for value in first):
+                dataset = replace(dataset, root=inner)
     problems = list(dataset.problems)
     if need_images and len(dataset.images):
         dataset, image_problems = _check_images(dataset, where, verify=verify, progress=progress)
@@ -85,13 +103,31 @@ def read(
     return replace(dataset, problems=tuple(problems))
 
 
+def _image_folder(images: str | Path) -> Path:
+    folder = Path(images).expanduser()
+    if not folder.is_dir():
+        raise DataError(f"the image folder needs to exist; {folder} {'is a file' if folder.exists() else 'does not'}")
+    return folder
+
+
+def _source_of_rows(rows: Any, images: Path | None) -> Source:
+    """Rows in memory: mappings, or a data frame, whose empty cells are left out."""
+    if hasattr(rows, "to_dict"):
+        rows = ({str(name): cell for name, cell in row.items() if cell == cell} for row in rows.to_dict("records"))
+    records = [(f"row {number}", row) for number, row in enumerate(rows if isinstance(rows, Iterable) else [rows], 1)]
+    if wrong := [row for _, row in records if not isinstance(row, Mapping)]:
+        raise ArgumentError(
+            "a data set needs a path, or rows such as {'image': 'a.jpg', 'caption': 'The ruling stands.'}; it got "
+            f"{wrong[0]!r:.60}"
+        )
+    return Source(rows_of(records, "the list of rows"), images or Path())
+
+
 def _open_source(path: Path, images: Path | None) -> Source:
     """The rows of the data set at a path, by the first reader that recognises it.
 
     Raises DataError that names what the readers look for when none does.
     """
-    if images is not None and not images.is_dir():
-        raise DataError(f"the image folder needs to exist; {images} {'is a file' if images.exists() else 'does not'}")
     if path.is_file() and path.stat().st_size == 0:
         raise DataError(f"{path} needs rows; the file is empty")
     available = readers()

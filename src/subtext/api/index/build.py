@@ -139,8 +139,8 @@ def add_to_index(
     store = open_store(index)
     work = Work.of(run, split, **options)
     name, sources = "add", work.sources
-    if sources.data is None and work.dataset is None:
-        jobs = [job for job in _unfinished(store) if job.source is not None and job.verb in ("build", "add")]
+    if sources.data is None:
+        jobs = [job for job in _unfinished(store) if (job.source or {}).get("data") and job.verb in ("build", "add")]
         if not jobs:
             raise RequirementError("an add needs a data set (--data); no interrupted add can be resumed here")
         name, (sources, split) = jobs[-1].verb, _source_of(jobs[-1])
@@ -223,7 +223,7 @@ def move_index(
         only: dict[Side, set[str]] = {side: set(writer.ids(side)) for side in SIDES}
         generation = writer.manifest.generation
     new: Store | None = None
-    for earlier, split in _sources(store):
+    for earlier, split in _sources(store, work):
         sources = work.sources.over(replace(earlier, features=None, text_features=None))
         step = replace(work, sources=sources, split=split)
         opened, source = open_source(step)
@@ -308,9 +308,11 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
-    sources = _sources(store)
+    sources = _sources(store, work)
     if not sources:
-        raise RequirementError(f"{store.path} was made of no data set that could be read again; use add or delete")
+        raise RequirementError(
+            f"{store.path} was made of no file that could be read again; name its data (--data), or use add or delete"
+        )
     total = Grown()
     keep: dict[Side, set[str]] = {"images": set(), "texts": set()}
     with store.writing("update") as writer:
@@ -348,10 +350,15 @@ def _unfinished(store: Store) -> list[Any]:
         return [job for job in view.jobs() if job.finished is None]
 
 
-def _sources(store: Store) -> list[tuple[Sources, str]]:
-    """The data sets and splits that an index was made of, each once, in order."""
+def _sources(store: Store, work: Work | None = None) -> list[tuple[Sources, str]]:
+    """The data sets and splits that an index was made of, each once, in order; those of the work where none is known.
+
+    An index of a data set in memory has none that could be read again.
+    """
     with store.reading() as view:
         sources = [_source_of(job) for job in view.jobs() if job.source is not None and job.source.get("data")]
+    if not sources and work is not None and work.sources.data is not None:
+        return [(work.sources, work.split or "all")]
     return list(dict.fromkeys(sources))
 
 
@@ -412,7 +419,10 @@ def import_index(
     vectors: Annotated[str | Path, "An .npz or .parquet of vectors.", Section("Index"), Metavar("VECTORS")],
     *,
     data: Annotated[
-        str | Path | None, "Data set with paths, texts and metadata of the ids.", Section("Items"), Metavar("DATA")
+        str | Path | Dataset | None,
+        "Data set with paths, texts and metadata of the ids.",
+        Section("Items"),
+        Metavar("DATA"),
     ] = None,
     images: Annotated[str | Path | None, "Folder that image paths start from.", Section("Items")] = None,
     run: Annotated[
@@ -430,7 +440,6 @@ def import_index(
     Raises DataError when the file is laid out otherwise, or its ids are not unique or not in the data; IndexError_
     when the index is of another model or width.
     """
-    from subtext.data.read import read
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import create_store, open_store, store_class
 
@@ -438,8 +447,7 @@ def import_index(
     content = read_vectors(file)
     dataset = None
     if data is not None:
-        folder = None if images is None else Path(images)
-        dataset = read(Path(data).expanduser(), images=folder, need_images=False)
+        dataset = Sources.of(data, images).read()
     manifest = _manifest(content, None if run is None else Path(run), dataset, file)
     if store_class(index).exists(str(index)):
         store = open_store(index)

@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from subtext.api.load import Opened, Work, open_work, read, remembered
+from subtext.api.load import Opened, Sources, Work, open_work, read_data_of_run
 from subtext.api.options import IndexArgument, IndexRun, Metavar, ModelOptions, Section, verb
 from subtext.errors import DataError, RequirementError, counted
 from subtext.report.text_table import size, table
 
 if TYPE_CHECKING:
+    from subtext.data.dataset import Dataset
     from subtext.search.stores.manifest import Calibration, Manifest
     from subtext.search.stores.store import Store
 
@@ -429,7 +430,7 @@ class CalibrationReport:
 def calibrate(
     index: IndexArgument,
     *,
-    data: Annotated[str | Path, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
+    data: Annotated[str | Path | Dataset, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
     split: Annotated[str, "A split used neither for training nor for model selection.", _HELD_OUT_PAIRS],
     skip_leak_check: Annotated[
         bool, "Do not check that the pairs were used neither for training nor for selection.", _HELD_OUT_PAIRS
@@ -457,8 +458,8 @@ def calibrate(
     opened = open_work(work)
     require_model(store, store.manifest, opened.model)
     if not skip_leak_check:
-        _require_unseen(opened)
-    source = {"data": str(Path(data)), "split": opened.split, "checked": not skip_leak_check}
+        _require_unseen(opened, work.sources)
+    source = {"data": work.sources.name, "split": opened.split, "checked": not skip_leak_check}
     calibration = fit_calibration(store, HeldOutPairs(opened.pairs, *opened.embed(work)), data=source, seed=seed)
     diagrams = [
         Reliability(
@@ -474,7 +475,7 @@ def calibrate(
     return CalibrationReport(str(store.path), plot, calibration)
 
 
-def _require_unseen(opened: Opened) -> None:
+def _require_unseen(opened: Opened, sources: Sources) -> None:
     """Raise RequirementError where the run was trained on, or selected by, some of the pairs, or nobody can say.
 
     Images are compared by their names, longer texts by their words.
@@ -486,7 +487,7 @@ def _require_unseen(opened: Opened) -> None:
     pairs, record = opened.pairs, opened.record
     assert record is not None
     try:
-        dataset = read(remembered(record.data), quiet=True)
+        dataset = read_data_of_run(record.data, sources)
     except (DataError, RequirementError) as problem:
         raise RequirementError(
             "calibration needs pairs used neither for training nor for model selection, and the run's own data "
