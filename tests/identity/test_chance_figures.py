@@ -33,5 +33,5 @@ def test_chance_is_chance(tmp_path: Path, split: str) -> None:
     assert set(ours) <= set(result.chance)
     for name, value in ours.items():
         np.testing.assert_allclose(value, result.chance[name], err_msg=name)
-    table = figures_table(result.figures, ours, result.intervals)
+    table = "\n".join(figures_table(result.figures, ours, result.intervals))
     assert table.count("chance") == 3 and f"(chance {ours['rsum']:.1f})" in table

@@ -55,11 +55,11 @@ class Curation(Printed):
     def __repr__(self) -> str:
         return f"Curation({counted(len(self), 'pair')}, {self.report['left_out']:,} left out; {self.path})"
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         files = "index.html (a page), pairs.parquet (every pair), left_out.jsonl (with reasons), report.json"
         stay = len(self) - self.report["left_out"]
         exports = [f"{file}: {counted(stay, 'pair')}" for file in self.exports]
-        return "\n".join([*_lines(self.report), f"{self.path}: {files}", *exports])
+        return [*_lines(self.report), f"{self.path}: {files}", *exports]
 
     def to_json(self) -> dict[str, Any]:
         """The report, as plain data."""
@@ -318,15 +318,16 @@ class NoiseDetection(Printed):
     def __repr__(self) -> str:
         return f"NoiseDetection({len(self.auc)} scores of {sum(self.pairs.values()):,} pairs)"
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         tasks = list(next(iter(self.auc.values())))
         body: list[list[Cell]] = [[name, *(_cell(row[task]) for task in tasks)] for name, row in self.auc.items()]
         counts = ", ".join(f"{count:,} {kind or 'literal'}" for kind, count in self.pairs.items())
-        return (
-            f"pairs: {counts} (seed {self.settings.get('seed')})\n{table(['score', *tasks], body)}\n"
+        return [
+            f"pairs: {counts} (seed {self.settings.get('seed')})",
+            table(["score", *tasks], body),
             "Area under the ROC curve with 95 % intervals by image. 50 is chance; above it large scores indicate "
-            "noise, below it small ones."
-        )
+            "noise, below it small ones.",
+        ]
 
 
 @verb
@@ -411,19 +412,19 @@ class PairScores(Printed):
     def __repr__(self) -> str:
         return f"PairScores({counted(len(self.rows), 'pair')})"
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         if self.path is not None:
-            return f"{self.path}: {counted(len(self.rows), 'pair')}; {self.note}"
+            return [f"{self.path}: {counted(len(self.rows), 'pair')}; {self.note}"]
         body: list[list[Cell]] = []
         for row in self.rows[:SHOWN]:
             words = str(row["caption"] or row["text"])
             figures = [row[name] for name in ("similarity", "probability", "looseness")]
             cells = ["-" if value is None else f"{value:.3f}" for value in figures]
             body.append([row["path"] or row["picture"], *cells, row["kind"] or "-", shortened(words, WIDTH)])
-        lines = [table(["picture", "similarity", "probability", "looseness", "kind", "text"], body)]
+        lines: list[str] = [table(["image", "similarity", "probability", "looseness", "kind", "text"], body)]
         if len(self.rows) > SHOWN:
             lines.append(f"and {len(self.rows) - SHOWN:,} more; --json or --out FILE has them all")
-        return "\n".join([*lines, self.note])
+        return [*lines, self.note]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from subtext.api.load import Work, open_work
 from subtext.api.options import DataOptions, Metavar, Run, Section, verb
 from subtext.errors import ArgumentError, counted
-from subtext.report.text_table import size
+from subtext.report.text_table import Printed, size
 
 if TYPE_CHECKING:
+    import pandas
+
     from subtext.core import Embeddings
     from subtext.data.dataset import Items
 
 
-@dataclass(frozen=True)
-class EmbeddedDataset:
+@dataclass(frozen=True, repr=False)
+class EmbeddedDataset(Printed):
     """The vectors of a data set.
 
     images, texts                ids, groups and splits
@@ -32,14 +34,31 @@ class EmbeddedDataset:
     text_vectors: Embeddings
     path: Path | None = None
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         vectors = self.image_vectors
         shape = f"{vectors.views} x {vectors.width}" if vectors.views > 1 else str(vectors.width)
         shape += " (means)" if vectors.uncertainty is not None else ""
         text = f"{counted(len(self.images), 'image')} and {counted(len(self.texts), 'text')}, vectors of {shape}"
-        return text if self.path is None else f"{self.path}: {text}, {size(self.path.stat().st_size)}"
+        return [text if self.path is None else f"{self.path}: {text}, {size(self.path.stat().st_size)}"]
 
-    __repr__ = __str__
+    def to_json(self) -> dict[str, Any]:
+        """The file, the numbers of items and the shape of their vectors."""
+        items = {"images": len(self.images), "texts": len(self.texts)}
+        shape = {"views": self.image_vectors.views, "width": self.image_vectors.width}
+        return {"path": None if self.path is None else str(self.path), **items, **shape}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per item, images first: modality, id, split, group and vector, (D) or (K, D). Needs pandas."""
+        from subtext.data.dataset import frame
+
+        columns = {"image": _columns(self.images, self.image_vectors), "text": _columns(self.texts, self.text_vectors)}
+        return frame(
+            [
+                {"modality": modality, **{name.removesuffix("s"): column[row] for name, column in of_modality.items()}}
+                for modality, of_modality in columns.items()
+                for row in range(len(of_modality["ids"]))
+            ]
+        )
 
     def save(self, path: str | Path) -> EmbeddedDataset:
         """Write a .npz or .parquet file, complete or not at all; returns this with its `path`.

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from subtext.api.load import load, open_run, read, remembered, save_pretrained
 from subtext.api.options import Metavar, Quiet, Run, Section, verb
 from subtext.errors import ArgumentError, CheckpointError, SubtextError
 from subtext.report.progress import say
-from subtext.report.text_table import size
+from subtext.report.text_table import Printed, size
 
 
-@dataclass(frozen=True)
-class Export:
+@dataclass(frozen=True, repr=False)
+class Export(Printed):
     """An exported model.
 
     path         its folder              bytes  their sum over its files
@@ -30,17 +30,10 @@ class Export:
     checked_on: str
     usage: str
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields as plain data."""
-        return {**vars(self), "path": str(self.path)}
-
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         largest = ", ".join(f"{side} {difference:.1e}" for side, difference in self.differences.items())
-        return (
-            f"{self.path}: {size(self.bytes)}, checked on {self.checked_on}; largest difference {largest}\n{self.usage}"
-        )
-
-    __repr__ = __str__
+        about = f"{self.path}: {size(self.bytes)}, checked on {self.checked_on}; largest difference {largest}"
+        return [about, self.usage]
 
 
 @verb

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from subtext.api.options import DEFAULTS, DataOptions
-from subtext.errors import ArgumentError, RequirementError
+from subtext.errors import ArgumentError, RequirementError, counted
 from subtext.report.progress import counter, meter, say
-from subtext.report.text_table import Printed
+from subtext.report.text_table import Cell, Printed, duration, table
 
 if TYPE_CHECKING:
     from subtext.core import Embeddings
@@ -58,6 +58,21 @@ class Run(Printed):
 
     def __str__(self) -> str:
         return self.summary or repr(self)
+
+    def _lines(self) -> list[str]:
+        from subtext.evaluation.results import figures_table
+
+        record = self.record
+        rows: list[list[Cell]] = [
+            ["recipe", " + ".join([record.model, *(name for name, _ in record.methods)])],
+            ["data", record.data.data or IN_MEMORY],
+            ["status", f"{record.status}, {counted(record.epochs, 'epoch')}, {duration(record.seconds)}"],
+            ["seed", str(record.seed)],
+        ]
+        lines: list[str] = [table(["run", str(self.path)], rows)]
+        if record.best:
+            lines += [f"validation, epoch {record.best_epoch}:", *figures_table(record.best)]
+        return [*lines, *(f"note: {note}" for note in self.notes)]
 
     def __repr__(self) -> str:
         record = self.record

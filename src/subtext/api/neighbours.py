@@ -33,18 +33,24 @@ _OUTPUT = Section("Output")
 
 
 @dataclass(frozen=True, repr=False)
-class NeighbourGraph:
+class NeighbourGraph(Printed):
     """A graph that was built, and the folder that holds it."""
 
     graph: Graph
     path: Path
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         command = f"subtext neighbours show {shlex.quote(str(self.path))} --item {shlex.quote(self.graph.ids[0])}"
-        return f"{self.path}: {_summary(self.graph)}\nnext:\n  {command}"
+        return [f"{self.path}: {_summary(self.graph)}", "next:", f"  {command}"]
 
-    def __repr__(self) -> str:
-        return f"NeighbourGraph({_summary(self.graph)})"
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def to_json(self) -> dict[str, Any]:
+        """The folder, the space and the settings."""
+        graph = self.graph
+        about = {"texts": len(graph), "neighbours": graph.width, "fingerprint": graph.fingerprint}
+        return {"graph": str(self.path), **about, "space": graph.space, "settings": graph.settings}
 
 
 @verb
@@ -143,12 +149,7 @@ class NeighbourReport(Printed):
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
         return {
-            "graph": str(self.path),
-            "texts": len(self.graph),
-            "neighbours": self.graph.width,
-            "fingerprint": self.graph.fingerprint,
-            "space": self.graph.space,
-            "settings": self.graph.settings,
+            **NeighbourGraph(self.graph, self.path).to_json(),
             "short": int((self.graph.counts < self.graph.width).sum()),
             "quality": {quality.judge: asdict(quality) for quality in self.quality},
             "item": self.item,
@@ -161,10 +162,7 @@ class NeighbourReport(Printed):
 
         return frame(self.neighbours)
 
-    def __repr__(self) -> str:
-        return f"NeighbourReport({self.path}: {_summary(self.graph)})"
-
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         lines = [f"{self.path}: {_summary(self.graph)}", *map(_described_quality, self.quality)]
         if self.item is not None:
             lines.append(f"{self.item['id']}: {self.item['text']}")
@@ -173,7 +171,7 @@ class NeighbourReport(Printed):
                 for rank, entry in enumerate(self.neighbours, start=1)
             ]
             lines.append(table(["", "distance", "text", "image"], rows) if rows else "it has no neighbours")
-        return "\n".join([*lines, *([f"page: {self.html}"] if self.html is not None else [])])
+        return [*lines, *([f"page: {self.html}"] if self.html is not None else [])]
 
 
 @verb

@@ -12,6 +12,7 @@ from subtext.api.load import Sources
 from subtext.api.options import Metavar, Quiet, Range, Section, verb
 from subtext.errors import ArgumentError, DataError, RequirementError, counted
 from subtext.report.progress import counter, meter
+from subtext.report.text_table import Printed
 
 if TYPE_CHECKING:
     import pandas
@@ -268,8 +269,8 @@ def corrupt(
             labels_path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class JoinedFeatures:
+@dataclass(frozen=True, repr=False)
+class JoinedFeatures(Printed):
     """A feature file of cells and regions; `path` is the file, the rest is as in `join_features`."""
 
     path: Path
@@ -278,14 +279,14 @@ class JoinedFeatures:
     regions: tuple[int, int]
     widths: tuple[int, int]
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         few, many = self.regions
         regions = counted(few, "region") if few == many else f"{few:,} to {many:,} regions"
         padded = "" if len(set(self.widths)) == 1 else f" ({self.widths[0]:,} of cells, {self.widths[1]:,} of regions)"
-        return (
+        return [
             f"{self.path}: {counted(self.images, 'image')}, each with {counted(self.cells, 'cell')} and {regions} of "
             f"width {max(self.widths):,}{padded}; train dsran with --grid-cells {self.cells}"
-        )
+        ]
 
 
 @verb

@@ -52,9 +52,9 @@ class RunList(Printed):
         entries = [{**entry, **entry.get("best", {})} for entry in self.entries]
         return frame(entries).drop(columns="best", errors="ignore")
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         if not self.entries:
-            return f"no runs in {', '.join(map(str, self.folders))}; `subtext train --out RUN` makes one"
+            return [f"no runs in {', '.join(map(str, self.folders))}; `subtext train --out RUN` makes one"]
         rows: list[list[Any]] = []
         for entry in self.entries:
             used = size(entry["disk_bytes"])
@@ -65,7 +65,7 @@ class RunList(Printed):
             data = PurePath(entry["data"]).name or "in memory"
             time = duration(entry["seconds"])
             rows.append([entry["run"], entry["recipe"], data, entry["status"], entry["epochs"], *best, time, used])
-        return table(_HEAD, rows)
+        return [table(_HEAD, rows)]
 
     def __repr__(self) -> str:
         return f"RunList({len(self.entries)} in {', '.join(map(str, self.folders))})"

@@ -299,7 +299,7 @@ def _outcome(job: Job, record: Record, data: TrainingData) -> str:
     best = "" if record.best_epoch is None else f", best epoch {record.best_epoch}"
     lines = [f"{job.out}: {record.status} after {counted(record.epochs, 'epoch')}{best}, {duration(record.seconds)}"]
     if record.best and data.val is not None:
-        lines += [f"on the split {job.val_split}:", figures_table(record.best, chance_figures(data.val))]
+        lines += [f"on the split {job.val_split}:", *figures_table(record.best, chance_figures(data.val))]
     if record.status == "stopped":
         return "\n".join([*lines, "run the same command with --resume to continue"])
     split = job.val_split or job.train_split

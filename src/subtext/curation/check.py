@@ -45,7 +45,7 @@ class Coverage:
     splits: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CheckReport(Printed):
     """The result of `check`.
 
@@ -104,8 +104,7 @@ class CheckReport(Printed):
     def __repr__(self) -> str:
         return f"CheckReport({self.path}: {self._counts()}; {self._verdict()})"
 
-    def __str__(self) -> str:
-        """The report as the command prints it."""
+    def _lines(self) -> list[str]:
         lines = [f"{self.path}: {self._counts()}"]
         if self.splits:
             rows: list[list[Cell]] = [[name, *counts.values()] for name, counts in self.splits.items()]
@@ -133,7 +132,7 @@ class CheckReport(Printed):
         lines += problems[:_SHOWN_PROBLEMS]
         if len(problems) > _SHOWN_PROBLEMS:
             lines.append(f"... {len(problems) - _SHOWN_PROBLEMS:,} more; --json has all")
-        return "\n".join([*lines, self._verdict()])
+        return [*lines, self._verdict()]
 
     def _counts(self) -> str:
         counts = ((self.images, "image"), (self.texts, "text"), (self.pairs, "pair"))

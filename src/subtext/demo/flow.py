@@ -19,7 +19,7 @@ from subtext.api.search import open_index
 from subtext.api.train import train
 from subtext.errors import CheckpointError, RequirementError
 from subtext.report.progress import meter, say
-from subtext.report.text_table import duration
+from subtext.report.text_table import Printed, duration
 from subtext.version import __version__
 
 if TYPE_CHECKING:
@@ -71,15 +71,15 @@ _SPLITS = {"train": "training", "val": "held out", "test": "held out"}
 _DEMONSTRATION = Section("Demonstration")
 
 
-@dataclass(frozen=True)
-class Demonstration:
+@dataclass(frozen=True, repr=False)
+class Demonstration(Printed):
     """The summary of a demonstration; `stopped` if the training was interrupted before."""
 
-    text: str
+    summary: tuple[str, ...]
     stopped: bool = False
 
-    def __str__(self) -> str:
-        return self.text
+    def _lines(self) -> tuple[str, ...]:
+        return self.summary
 
 
 @verb
@@ -131,7 +131,7 @@ def demo(
             options = {**running, **ARGUMENTS, **plan}
             trained = train(MODEL, data=data, out=run, resume=run.exists(), seed=seed, **options)
             if trained.record.status == "stopped":
-                return Demonstration("stopped; run the command again to resume", stopped=True)
+                return Demonstration(("stopped; run the command again to resume",), stopped=True)
     with _step(3, "evaluating on held-out emoji", quiet=quiet):
         result = evaluate(run, split="test", json=folder / "figures.json", **running)
     with _step(4, f"index of all images -> {index}", quiet=quiet):
@@ -145,7 +145,7 @@ def demo(
     opener = {"darwin": "open", "win32": "start"}.get(sys.platform, "xdg-open")
     figures = figures_table(result.figures, result.chance, result.intervals)
     command = f"{opener} {shlex.quote(str(page))}"
-    return Demonstration(f"{figures}\n\n{_verdict(result)}\n\nopen the page:\n  {command}")
+    return Demonstration((*figures, "", _verdict(result), "", "open the page:", f"  {command}"))
 
 
 @contextmanager

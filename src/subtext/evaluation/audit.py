@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,7 @@ from subtext.models.model import Branch, Model
 from subtext.ops import draw
 from subtext.ops.rank import Ties, both_directions
 from subtext.report.page import Figure, Page, Section
-from subtext.report.text_table import Saved
+from subtext.report.text_table import Printed, as_html, table
 
 if TYPE_CHECKING:
     import pandas
@@ -45,7 +44,7 @@ _WIDTH = 110
 
 
 @dataclass(frozen=True, repr=False)
-class Audit(Saved):
+class Audit(Printed):
     """All checks of a run on a split.
 
     checks   in the order in which they were made        figures  name -> recall and what goes with it, on the split
@@ -84,7 +83,7 @@ class Audit(Saved):
         counts = f"{counted(about['images'], 'image')}, {counted(about['texts'], 'text')}"
         return f"audit of {about['audited']} on split {about['split']} of {Path(about['data']).name}: {counts}"
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         lines = [self.subject, ""]
         for check in self.checks:
             lines.append(f"{MARKS[check.outcome]:4}  {check.name}")
@@ -94,18 +93,14 @@ class Audit(Saved):
         for direction in DIRECTIONS:
             values = "/".join(f"{self.figures[f'{direction}/recall@{k}']:.1f}" for k in (1, 5, 10))
             recalls.append(f"{direction.replace('_', ' ')} recall@1/5/10 {values}")
-        return "\n".join([*lines, "", f"{', '.join(recalls)}.", f"{self.verdict}."])
+        return [*lines, "", f"{', '.join(recalls)}.", f"{self.verdict}."]
 
     def __repr__(self) -> str:
         return f"Audit({self.verdict})"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(c.name)}</td><td>{c.outcome}</td><td>{escape(c.found)}</td></tr>" for c in self.checks
-        )
-        return (
-            f"<table><tr><th>check</th><th>outcome</th><th>result</th></tr>{rows}</table><p>{escape(self.verdict)}</p>"
-        )
+        rows = [[check.name, check.outcome, check.found] for check in self.checks]
+        return as_html([self.subject, table(["check", "outcome", "result"], rows), self.verdict])
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per check: name, outcome, what was done and what was found. Needs pandas."""

@@ -23,7 +23,7 @@ from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.intervals import holm, paired
 from subtext.evaluation.results import Result, finite_json
 from subtext.ops import draw
-from subtext.report.text_table import Cell, Saved, table
+from subtext.report.text_table import Cell, Printed, table
 
 if TYPE_CHECKING:
     import pandas
@@ -227,7 +227,7 @@ class Difference:
 
 
 @dataclass(frozen=True, repr=False)
-class Compared(Saved):
+class Compared(Printed):
     """Two systems compared on the same queries.
 
     first, second  the runs of each side       lines  a figure each
@@ -272,7 +272,7 @@ class Compared(Saved):
             return f"{' and '.join(claims)} (these trained models, on queries like these)"
         return f"{' and '.join(claims)} (on queries like these, with these trainings)"
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         protocol = self.first[0].protocol
         gallery = protocol.get("gallery", {})
         counts = f"{counted(gallery.get('images', 0), 'image')}, {counted(gallery.get('texts', 0), 'text')}"
@@ -290,7 +290,7 @@ class Compared(Saved):
         for total in (line for line in self.lines if line.name == "rsum"):
             means = f"rsum {total.first:.1f} and {total.second:.1f}"
             lines.append(f"{means}: {total.difference:+.1f} (its six parts are tested)")
-        return "\n".join([*lines, self.verdict, *(f"note: {note}" for note in self.notes)])
+        return [*lines, self.verdict, *(f"note: {note}" for note in self.notes)]
 
     def __repr__(self) -> str:
         return f"Compared({self.verdict})"

@@ -6,7 +6,6 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +20,7 @@ from subtext.errors import counted
 from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.protocol import Protocol
-from subtext.report.text_table import Cell, Saved, table
+from subtext.report.text_table import Cell, Printed, table
 from subtext.version import __version__
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Check:
 
 
 @dataclass(frozen=True, repr=False)
-class Result(Saved):
+class Result(Printed):
     """What an evaluation measured.
 
     figures    name -> number: "image_to_text/recall@10", "text_to_image/median_rank", "rsum" ... Shares are in per
@@ -93,33 +92,21 @@ class Result(Saved):
 
     def to_frame(self) -> pandas.DataFrame:
         """A row per figure: name, value, ends of its interval, chance and ceiling. Needs pandas."""
-        return frame(self._rows())
-
-    def _rows(self) -> list[dict[str, Any]]:
         names, none = ("figure", "value", "low", "high", "chance", "ceiling"), (None, None)
-        return [
-            dict(zip(names, (name, value, *ends, self.chance.get(name), self.ceiling.get(name)), strict=True))
-            for name, value in self.figures.items()
-            for ends in [self.intervals.get(name, none)]
-        ]
+        return frame(
+            [
+                dict(zip(names, (name, value, *ends, self.chance.get(name), self.ceiling.get(name)), strict=True))
+                for name, value in self.figures.items()
+                for ends in [self.intervals.get(name, none)]
+            ]
+        )
 
-    def __str__(self) -> str:
-        return result_text(self)
+    def _lines(self) -> list[str]:
+        return result_lines(self)
 
     def __repr__(self) -> str:
         recall = ", ".join(f"{name} {value:.1f}" for name, value in self.figures.items() if name.endswith("/recall@1"))
         return f"Result({len(self.figures)} figures: {recall})"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{escape(name)}</td>"
-            + "".join(f"<td>{'' if value is None else f'{value:.1f}'}</td>" for value in values)
-            + "</tr>"
-            for name, *values in (row.values() for row in self._rows())
-        )
-        head = "".join(f"<th>{name}</th>" for name in ("", "value", "95 % low", "95 % high", "chance", "best order"))
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
-        return f"<table><tr>{head}</tr>{rows}</table>" + (f"<ul>{notes}</ul>" if notes else "")
 
     def save_queries(self, path: Path) -> None:
         """Write the per-query values as npz, by their names here, atomically.
@@ -222,7 +209,7 @@ def notes(
     return tuple(sentences)
 
 
-def result_text(result: Result) -> str:
+def result_lines(result: Result) -> list[str]:
     """The figures for people: what was measured, a table with intervals and chance, and the notes."""
     from subtext.evaluation.two_stages import sweep_text
 
@@ -236,10 +223,10 @@ def result_text(result: Result) -> str:
     intervals = result.intervals if protocol["bootstrap"] else None
     recalls = [f"recall@{k}" for k in protocol["recall"]]
     names = [*recalls, *(name for name in SHOWN if "recall" not in name)]
-    lines = [head, figures_table(result.figures, result.chance, intervals, names=names)]
+    lines = [head, *figures_table(result.figures, result.chance, intervals, names=names)]
     choices = [f"{c}_way{suffix}" for c in protocol["c_way"] for suffix in ("@1", "@3", "_mean_rank")]
     if any(name.split("/")[-1] in choices for name in result.figures):
-        lines.append(figures_table(result.figures, result.chance, intervals, names=choices, summed=False))
+        lines += figures_table(result.figures, result.chance, intervals, names=choices, summed=False)
     shown = {*recalls, *SHOWN}
     # A table each for the figures of one relevance, truth or set of folds.
     tables: dict[str, list[str]] = {}
@@ -250,8 +237,8 @@ def result_text(result: Result) -> str:
             tables.setdefault(label, []).append(figure)
     for figures in tables.values():
         names = list(dict.fromkeys(figures))
-        lines.append(
-            figures_table(result.figures, result.chance, intervals, names=names, summed=False, ceiling=result.ceiling)
+        lines += figures_table(
+            result.figures, result.chance, intervals, names=names, summed=False, ceiling=result.ceiling
         )
     if "words" in protocol:
         lines.append("texts by length: " + ", ".join(f"{name} {count:,}" for name, count in protocol["words"].items()))
@@ -267,20 +254,21 @@ def result_text(result: Result) -> str:
         lines.append(table(["semantic neighbours kept, %", "", "95 %", "chance"], rows))
     if others := [name for name in others if name not in result.chance]:
         lines.append(table(["", ""], [[name, f"{result.figures[name]:.3f}"] for name in others]))
-    return "\n".join([*lines, *(f"note: {note}" for note in result.notes)])
+    return [*lines, *(f"note: {note}" for note in result.notes)]
 
 
 def figures_table(
     figures: Mapping[str, float],
-    chance: Mapping[str, float],
+    chance: Mapping[str, float] | None = None,
     intervals: Mapping[str, Sequence[float]] | None = None,
     *,
     names: Sequence[str] = SHOWN,
     summed: bool = True,
     ceiling: Mapping[str, float] | None = None,
-) -> str:
+) -> list[str]:
     """Both directions, with the chance line under each (and what the best order would give), and RSUM if `summed`.
 
+    chance     None for no such line
     intervals  of 95 %, on a line of their own, with a dash where there is none; None for no such line
     """
     names = [name for name in names if any(f"{direction}/{name}" in figures for direction in DIRECTIONS)]
@@ -292,13 +280,15 @@ def figures_table(
         rows.append([direction.replace("_", " "), *[figures.get(name) for name in full_names]])
         if intervals is not None:
             rows.append(["  95 %", *[_interval(intervals, name) for name in full_names]])
-        rows.append(["  chance", *[chance.get(name) for name in full_names]])
+        if chance is not None:
+            rows.append(["  chance", *[chance.get(name) for name in full_names]])
         if ceiling is not None and any(name in ceiling for name in full_names):
             rows.append(["  best order", *[ceiling.get(name) for name in full_names]])
-    text = table(["", *[name.replace("_", " ") for name in names]], rows)
+    lines: list[str] = [table(["", *[name.replace("_", " ") for name in names]], rows)]
     if summed and "rsum" in figures:
-        text += f"\nrsum {figures['rsum']:.1f}" + (f" (chance {chance['rsum']:.1f})" if "rsum" in chance else "")
-    return text
+        of_chance = f" (chance {chance['rsum']:.1f})" if chance and "rsum" in chance else ""
+        lines.append(f"rsum {figures['rsum']:.1f}{of_chance}")
+    return lines
 
 
 def _interval(intervals: Mapping[str, Sequence[float]], name: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,32 +11,62 @@ from typing import Any
 Cell = str | float | int | None
 
 
+class Table(str):
+    """A table as aligned text, which keeps its cells for HTML: (rows, columns) of text, the first row its head."""
+
+    cells: Sequence[Sequence[str]]
+
+    @property
+    def html(self) -> str:
+        """The same as an HTML table."""
+        head, *rows = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self.cells)
+        return f"<table><tr>{head.replace('td>', 'th>')}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
 class Printed:
-    """A result that a notebook shows as its text."""
+    """A result that consists of lines and tables: `print` shows it as text, a notebook as HTML."""
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+    def _lines(self) -> Sequence[str]:
+        """Lines and `Table`s, in order."""
+        raise NotImplementedError
 
-
-class Saved(Printed):
-    """A result that is also kept as JSON."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        raise NotImplementedError(f"{type(self).__name__} needs to_json")
+    def to_json(self) -> Any:
+        """The fields as plain data."""
+        return json.loads(json.dumps(vars(self), default=_plain))
 
     def json_text(self) -> str:
-        """The same as indented JSON."""
-        return json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+        """`to_json` as indented JSON."""
+        return json.dumps(self.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
 
     def save(self, path: Path) -> None:
-        """Write the JSON file atomically. Raises OutputError when it cannot be written."""
+        """Write `json_text` to a file, in one step. Raises OutputError when it cannot be written."""
         from subtext.data.atomic import write_text
 
         write_text(path, self.json_text() + "\n")
 
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 0) -> str:
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._lines()[0]})"
+
+    def _repr_html_(self) -> str:
+        return as_html(self._lines())
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def as_html(lines: Sequence[str]) -> str:
+    """Lines as paragraphs, and tables as tables."""
+    return "".join(
+        line.html if isinstance(line, Table) else f'<div style="white-space:pre-wrap">{escape(line)}</div>'
+        for line in lines
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 0) -> Table:
     """Rows under a head; the first column to the left, numbers to the right, a dash for what is missing.
 
     >>> print(table(["recall", "@1"], [["model", 12.34], ["chance", None]]))
@@ -57,7 +87,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 
             for cell, width, right in zip(row, widths, numeric, strict=True)
         ]
         lines.append((" " * indent + "  ".join(cells)).rstrip())
-    return "\n".join(lines)
+    text = Table("\n".join(lines))
+    text.cells = written
+    return text
 
 
 def shortened(text: str, width: int) -> str:

@@ -18,7 +18,7 @@ from subtext.api.load import Opened, Sources, Work, open_run, open_work, remembe
 from subtext.api.options import DataOptions, IndexArgument, IndexRun, Metavar, Range, Section, verb
 from subtext.errors import DataError, IndexError_, RequirementError, counted
 from subtext.report.progress import meter, say
-from subtext.report.text_table import size
+from subtext.report.text_table import Printed, size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,7 @@ KeepMissing = Annotated[bool, "Delete nothing that the data no longer contains."
 
 
 @dataclass(frozen=True, repr=False)
-class IndexChange:
+class IndexChange(Printed):
     """What became of an index.
 
     path      the index, a folder or an address without anything secret
@@ -62,27 +62,20 @@ class IndexChange:
     run: str = ""
     advice: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return {**asdict(self), "counts": dict(self.counts), "advice": list(self.advice)}
-
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         items = items_counted(self.counts)
         if self.verb == "build":
             command = f'subtext search {shlex.quote(self.path)} "words"'
-            return f"{self.path}: {items}, vectors of {self.vectors}, {size(self.bytes)}\nnext:\n  {command}"
+            return [f"{self.path}: {items}, vectors of {self.vectors}, {size(self.bytes)}", "next:", f"  {command}"]
         if self.verb == "move":
             note = f"{self.path}: {items} now have vectors of {self.run}"
-            return f"{note}; clients that have the old index open must reconnect; `subtext index compact` frees space"
+            return [f"{note}; clients that have the old index open must reconnect; `subtext index compact` frees space"]
         parts = [f"{counted(self.embedded, 'item')} embedded", f"{self.unchanged:,} unchanged"]
         parts += [f"{self.amended:,} with other metadata"] if self.amended else []
         parts += [f"{self.deleted:,} deleted"] if self.deleted else []
         restore = "as they were deleted before (--restore-deleted brings them back)"
         parts += [f"{self.left_out:,} left out, {restore}"] if self.left_out else []
-        return "\n".join([f"{self.path}: {', '.join(parts)}", *self.advice])
-
-    def __repr__(self) -> str:
-        return f"IndexChange({self.path!r}, {self.verb}, {dict(self.counts)})"
+        return [f"{self.path}: {', '.join(parts)}", *self.advice]
 
 
 @verb

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from subtext.api.load import Opened, Sources, Work, open_work, read_data_of_run
 from subtext.api.options import IndexArgument, IndexRun, Metavar, ModelOptions, Section, verb
 from subtext.errors import DataError, RequirementError, counted
-from subtext.report.text_table import size, table
+from subtext.report.text_table import Printed, size, table
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
@@ -33,7 +33,7 @@ _HELD_OUT_PAIRS = Section("Held-out pairs")
 
 
 @dataclass(frozen=True, repr=False)
-class IndexInfo:
+class IndexInfo(Printed):
     """What an index holds.
 
     path      the index, a folder or an address without anything secret
@@ -62,7 +62,7 @@ class IndexInfo:
         content |= {"fields": dict(self.fields), "jobs": [dict(job) for job in self.jobs], "advice": list(self.advice)}
         return content | ({"calibrated": self.calibrated} if self.calibrated else {})
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         data: Mapping[str, Any] = self.manifest["data"]
         facts = [[name.replace("_", " "), _fact(value)] for name, value in self.facts.items()]
         rows = [
@@ -86,14 +86,14 @@ class IndexInfo:
             if job["finished"] is None:
                 done = f"{job['done']:,} of {job['total']:,} items, begun {job['started']}"
                 rows.append([f"unfinished {job['verb']}", f"{done}; run the same command again to resume"])
-        return "\n".join([table(["index", self.path], rows), *self.advice])
+        return [table(["index", self.path], rows), *self.advice]
 
     def __repr__(self) -> str:
         return f"IndexInfo({self.path!r}, {dict(self.counts)})"
 
 
-@dataclass(frozen=True)
-class VerifyResult:
+@dataclass(frozen=True, repr=False)
+class VerifyResult(Printed):
     """Damage of an index: (where, what) of each problem; none for an intact index."""
 
     path: str
@@ -109,28 +109,24 @@ class VerifyResult:
         problems = [{"where": where, "what": what} for where, what in self.problems]
         return {"index": self.path, "whole": self.intact, "problems": problems}
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         if self.intact:
-            return f"{self.path}: whole"
+            return [f"{self.path}: whole"]
         lines = [f"{self.path}: {counted(len(self.problems), 'problem')}"]
         lines += [f"  {where}: {what}" for where, what in self.problems]
-        return "\n".join([*lines, "restore a backup (subtext index restore), or build again"])
+        return [*lines, "restore a backup (subtext index restore), or build again"]
 
 
-@dataclass(frozen=True)
-class IndexReport:
+@dataclass(frozen=True, repr=False)
+class IndexReport(Printed):
     """What was done to an index, in sentences, and numbers of it."""
 
     path: str
     lines: tuple[str, ...]
     numbers: Mapping[str, int] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return "\n".join([f"{self.path}: {self.lines[0]}", *self.lines[1:]])
+    def _lines(self) -> list[str]:
+        return [f"{self.path}: {self.lines[0]}", *self.lines[1:]]
 
 
 @verb
@@ -389,7 +385,7 @@ DIRECTIONS = {"images": "text to image", "texts": "image to text"}
 
 
 @dataclass(frozen=True, repr=False)
-class CalibrationReport:
+class CalibrationReport(Printed):
     """A calibration that an index keeps from now on.
 
     path  the index        plot  where its reliability plot is
@@ -404,7 +400,7 @@ class CalibrationReport:
         """As plain data."""
         return {"index": self.path, "plot": self.plot, **json.loads(self.calibration.to_json())}
 
-    def __str__(self) -> str:
+    def _lines(self) -> list[str]:
         data = self.calibration.data
         images, texts = counted(data["pictures"], "image"), counted(data["texts"], "text")
         split = f"split {data['split']} of {data['data']}"
@@ -420,10 +416,7 @@ class CalibrationReport:
             )
         pairs = self.calibration.pairs
         error = f"calibration error {pairs['calibration_error']:.3f}"
-        return "\n".join([*lines, f"  single pairs: {error}, {pairs['pairs']:,} right pairs", f"plot: {self.plot}"])
-
-    def __repr__(self) -> str:
-        return f"CalibrationReport({self.path!r})"
+        return [*lines, f"  single pairs: {error}, {pairs['pairs']:,} right pairs", f"plot: {self.plot}"]
 
 
 @verb
