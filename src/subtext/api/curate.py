@@ -33,7 +33,7 @@ TRUTHS = {"mismatch": "mismatched", "neighbour": "loose", "": "literal"}
 _OUTPUT = Section("Output")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Curation(Printed):
     """What is known of the pairs of a data set.
 
@@ -51,9 +51,6 @@ class Curation(Printed):
     def __len__(self) -> int:
         """Number of pairs."""
         return len(self.left_out)
-
-    def __repr__(self) -> str:
-        return f"Curation({counted(len(self), 'pair')}, {self.report['left_out']:,} left out; {self.path})"
 
     def _lines(self) -> list[str]:
         files = "index.html (a page), pairs.parquet (every pair), left_out.jsonl (with reasons), report.json"
@@ -314,9 +311,6 @@ class NoiseDetection(Printed):
                 low, high = value["interval"] or (None, None)
                 rows.append({"score": score, "task": task, "auc": value["auc"], "low": low, "high": high})
         return frame(rows)
-
-    def __repr__(self) -> str:
-        return f"NoiseDetection({len(self.auc)} scores of {sum(self.pairs.values()):,} pairs)"
 
     def _lines(self) -> list[str]:
         tasks = list(next(iter(self.auc.values())))

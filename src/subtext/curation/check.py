@@ -101,9 +101,6 @@ class CheckReport(Printed):
         """The report as plain JSON values."""
         return asdict(self) | {name: getattr(self, name) for name in ("usable", "trainable", "evaluable")}
 
-    def __repr__(self) -> str:
-        return f"CheckReport({self.path}: {self._counts()}; {self._verdict()})"
-
     def _lines(self) -> list[str]:
         lines = [f"{self.path}: {self._counts()}"]
         if self.splits:

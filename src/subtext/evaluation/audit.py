@@ -34,7 +34,7 @@ from subtext.models.model import Branch, Model
 from subtext.ops import draw
 from subtext.ops.rank import Ties, both_directions
 from subtext.report.page import Figure, Page, Section
-from subtext.report.text_table import Printed, as_html, table
+from subtext.report.text_table import Saved, as_html, table
 
 if TYPE_CHECKING:
     import pandas
@@ -44,7 +44,7 @@ _WIDTH = 110
 
 
 @dataclass(frozen=True, repr=False)
-class Audit(Printed):
+class Audit(Saved):
     """All checks of a run on a split.
 
     checks   in the order in which they were made        figures  name -> recall and what goes with it, on the split

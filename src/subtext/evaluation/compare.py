@@ -23,7 +23,7 @@ from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.intervals import holm, paired
 from subtext.evaluation.results import Result, finite_json
 from subtext.ops import draw
-from subtext.report.text_table import Cell, Printed, table
+from subtext.report.text_table import Cell, Saved, table
 
 if TYPE_CHECKING:
     import pandas
@@ -227,7 +227,7 @@ class Difference:
 
 
 @dataclass(frozen=True, repr=False)
-class Compared(Printed):
+class Compared(Saved):
     """Two systems compared on the same queries.
 
     first, second  the runs of each side       lines  a figure each

@@ -32,17 +32,12 @@ class Printed:
 
     def to_json(self) -> Any:
         """The fields as plain data."""
-        return json.loads(json.dumps(vars(self), default=_plain))
+        plain = lambda value: dict(value) if isinstance(value, Mapping) else str(value)  # noqa: E731
+        return json.loads(json.dumps(vars(self), default=plain))
 
     def json_text(self) -> str:
         """`to_json` as indented JSON."""
         return json.dumps(self.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
-
-    def save(self, path: Path) -> None:
-        """Write `json_text` to a file, in one step. Raises OutputError when it cannot be written."""
-        from subtext.data.atomic import write_text
-
-        write_text(path, self.json_text() + "\n")
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -54,8 +49,14 @@ class Printed:
         return as_html(self._lines())
 
 
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else str(value)
+class Saved(Printed):
+    """A result that is also kept as JSON."""
+
+    def save(self, path: Path) -> None:
+        """Write `json_text` to a file, in one step. Raises OutputError when it cannot be written."""
+        from subtext.data.atomic import write_text
+
+        write_text(path, self.json_text() + "\n")
 
 
 def as_html(lines: Sequence[str]) -> str:
