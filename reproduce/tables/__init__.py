@@ -1,4 +1,4 @@
-"""PublishedTable tables, trained here: `table` puts our numbers beside the paper's."""
+"""Published tables, trained here: `table` puts our numbers beside the paper's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from subtext.api.options import Device, Flag, Metavar, OnError, Quiet, Range, Se
 
 if TYPE_CHECKING:
     from reproduce.command import Text
+    from reproduce.tables.config import DataPaths
     from reproduce.tables.make import TableResult
     from reproduce.tables.specification import PublishedTable
-    from subtext.api.load import Sources
 
 
 @verb
@@ -114,7 +114,7 @@ def table(
     options = _assignments("--set", changes)
     if epochs is not None:
         options["epochs"] = str(epochs)
-    sources = _sources(chosen, data, images, features, text_features, split_seed=split_seed, on_error=on_error)
+    paths = _data_paths(chosen, data, images, features, text_features, split_seed=split_seed, on_error=on_error)
 
     from reproduce.tables.config import TableConfig
     from reproduce.tables.make import make, plan_of
@@ -124,7 +124,7 @@ def table(
         table=chosen,
         rows=chosen.select([key.strip() for key in rows.split(",") if key.strip()]),
         out=Path(out),
-        data=sources,
+        data=paths,
         changes={option.replace("-", "_"): value for option, value in options.items()},
         seeds=seeds,
         trials=trials,
@@ -156,7 +156,7 @@ def listing() -> str:
     return "\n".join(lines)
 
 
-def _sources(
+def _data_paths(
     table: PublishedTable,
     data: Sequence[str],
     images: Sequence[str],
@@ -165,9 +165,9 @@ def _sources(
     *,
     split_seed: int | None,
     on_error: Literal["raise", "skip"] | None,
-) -> dict[str, Sources]:
-    """The data sets by key, each with its images and features."""
-    from subtext.api.load import Sources
+) -> dict[str, DataPaths]:
+    """The data sets by key, with their images and features."""
+    from reproduce.tables.config import DataPaths
     from subtext.errors import ArgumentError
     from subtext.recipes.catalogue import unknown
 
@@ -192,9 +192,21 @@ def _sources(
         for key, path in by_key.items():
             if not Path(path).expanduser().exists():
                 raise ArgumentError(f"{flag} {key}={path} needs an existing file or folder; there is none")
+
+    def file(flag: str, key: str) -> Path | None:
+        path = files[flag].get(key)
+        return None if path is None else Path(path).expanduser()
+
     return {
-        key: Sources.of(*(by_key.get(key) for by_key in files.values()), split_seed=split_seed, on_error=on_error)
-        for key in paths
+        key: DataPaths(
+            data=Path(path).expanduser(),
+            images=file("--images", key),
+            features=file("--features", key),
+            text_features=file("--text-features", key),
+            split_seed=split_seed,
+            on_error=on_error,
+        )
+        for key, path in paths.items()
     }
 
 

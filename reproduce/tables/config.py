@@ -1,17 +1,18 @@
-"""A table's configuration, the paths of what its rows share, and existing graphs that the user names."""
+"""A table's configuration, the paths of the files that its rows share, and existing graphs that the user names."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import torch
 
 from reproduce.tables.figure_names import FIGURES
 from reproduce.tables.specification import DATA_SETS, Column, DataSet, PublishedTable, Row, Shared, System
-from subtext.api.load import Sources, choose_device
 from subtext.errors import DataError, RecipeError, RequirementError
 from subtext.neighbours.build import GraphOptions
 from subtext.neighbours.spaces import Doc2Vec, Lsa, Sentence, Space
@@ -22,6 +23,25 @@ SPACES: Mapping[str, Any] = {"doc2vec": Doc2Vec, "lsa": Lsa, "sentence": Sentenc
 """Text spaces that their settings alone define."""
 FACTORS = (1.0, 3.0, 1 / 3, 10.0, 0.1)
 """Factors of the learning rate in a row's trials, in their order."""
+
+
+@dataclass(frozen=True)
+class DataPaths:
+    """The files of a data set, and how they are read; see `subtext.read` and `subtext.train`."""
+
+    data: Path
+    images: Path | None = None
+    features: Path | None = None
+    text_features: Path | None = None
+    split_seed: int | None = None
+    on_error: Literal["raise", "skip"] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with absolute paths."""
+        return {
+            name: str(value.expanduser().resolve()) if isinstance(value, Path) else value
+            for name, value in asdict(self).items()
+        }
 
 
 @dataclass(frozen=True)
@@ -41,7 +61,7 @@ class ExistingGraph:
     settings: Mapping[str, Any]
 
     @property
-    def choice(self) -> GraphOptions:
+    def options(self) -> GraphOptions:
         """The same choice of neighbours, for other texts."""
         same_image, distance = self.settings.get("same_picture", "drop"), self.settings.get("distance")
         return GraphOptions(self.neighbours, candidate_split="all", same_image=same_image, distance=distance)
@@ -57,8 +77,7 @@ class ExistingGraph:
         settings = {name: value for name, value in self.space.items() if name != "name"}
         name = str(self.space.get("name"))
         if name in SPACES and set(settings) <= {option.name for option in fields(SPACES[name])}:
-            where = {"device": choose_device(device)} if name == "sentence" else {}
-            defined: Space = SPACES[name](**settings, **where)
+            defined: Space = SPACES[name](**settings, **({"device": device} if name == "sentence" else {}))
             return defined
         space = configured()
         if dict(space.settings()) != dict(self.space):
@@ -104,7 +123,7 @@ class TableConfig:
     """A table and the protocol of its reproduction.
 
     name, table   of `specification.tables()`        rows       to train
-    data          key -> its sources                 changes    model options and plan fields for every row, as text
+    data          key -> its files                   changes    model options and plan fields for every row, as text
     seeds         trainings per row                  trials     learning rates per row, chosen by validation
     sweep         training images of a sweep that chooses a row's ratio on a data set; 0: no sweep
     subset        training images; None for all      split      is evaluated      val_split  selects the epoch
@@ -117,7 +136,7 @@ class TableConfig:
     table: PublishedTable
     rows: tuple[Row, ...]
     out: Path
-    data: Mapping[str, Sources] = field(default_factory=dict)
+    data: Mapping[str, DataPaths] = field(default_factory=dict)
     changes: Mapping[str, str] = field(default_factory=dict)
     seeds: int = 3
     trials: int = 1
@@ -135,18 +154,16 @@ class TableConfig:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        rows = [member for row in self.rows for member in self.table.members(row)]
-        options = {
-            name
-            for row in rows
-            if row.system
-            for option in options_of(row.system.host)
-            for name in (option.name, option.old_name)
-            if name
-        }
+        systems = [member.system for row in self.rows for member in self.table.members(row) if member.system]
+        options = {name for system in systems for name in options_of(system.model)}
         for name in self.changes:
             if name not in options:
                 raise RecipeError(unknown("option of these rows", name, dict.fromkeys(sorted(options))))
+
+    @property
+    def torch_device(self) -> str:
+        """The device by its name in PyTorch; "auto" is the first GPU, or the processor."""
+        return ("cuda" if torch.cuda.is_available() else "cpu") if self.device == "auto" else self.device
 
     def data_set(self, key: str) -> DataSet:
         """A data set of the papers, or one of the user."""
@@ -154,14 +171,14 @@ class TableConfig:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The table's columns, and the same figures for each further data set, before the means."""
+        """The table's columns, and the same figures for each data set of the user, before the means."""
         columns = self.table.columns
         figures = dict.fromkeys(column.figure for column in columns if column.data)
         added = [Column(key, figure) for key in self.data if key not in self.table.data for figure in figures]
         return (*(c for c in columns if c.data), *added, *(c for c in columns if not c.data))
 
     def shared(self, data: str) -> Path:
-        """Folder of what the rows on a data set share: graphs and the outputs of frozen encoders."""
+        """Folder of the files that rows share on a data set: graphs and the outputs of frozen encoders."""
         return self.out / "shared" / data
 
     def graph(self, data: str, kind: Shared) -> Path:
@@ -201,18 +218,14 @@ class TableConfig:
 
     def cut(self, data: str) -> list[object]:
         """Everything that decides which pairs are trained on."""
-        sources = self.sources(data)
+        paths = self.data[data].to_json()
         # Folders keep the names that they had when this option was called `bad` and its values refuse and skip.
-        on_error = sources.pop("on_error")
-        sources["bad"] = "refuse" if on_error == "raise" else on_error
-        return [sources, self.subset, self.selection_split]
-
-    def sources(self, data: str) -> dict[str, Any]:
-        """The sources of a data set as plain data."""
-        return self.data[data].to_json()
+        on_error = paths.pop("on_error")
+        paths["bad"] = "refuse" if on_error == "raise" else on_error
+        return [paths, self.subset, self.selection_split]
 
     def missing(self, row: Row, data: str) -> str:
-        """What a row lacks on a data set, as in "COCO, the method hal"; empty when it can be run."""
+        """What a row needs on a data set and does not have, as in "COCO, the method hal"; empty when it can be run."""
         if row.mean_of:
             return next(filter(None, (self.missing(member, data) for member in self.table.members(row))), "")
         if row.system is None:
@@ -236,7 +249,7 @@ def measure_of(config: TableConfig, row: Row, column: Column) -> str:
 def built_for(row: Row) -> set[Shared]:
     """The shared files that a row's methods need before training."""
     values = _method_values(row.system) if row.system else []
-    return {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH, Shared.TEXT_PLACES) if kind in values}
+    return {kind for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH, Shared.TEXT_VECTORS) if kind in values}
 
 
 def _reads_features(system: System) -> bool:
@@ -248,9 +261,10 @@ def _method_values(system: System) -> list[object]:
     return [value for _, options in system.methods for value in options.values()]
 
 
-def options_of(host: str) -> list[Option]:
-    """The options of a model and of its training; none for an unknown model."""
-    return [*models()[host].options, *plan_options(Plan())] if host in models() else []
+def options_of(model: str) -> dict[str, Option]:
+    """The options of a model and of its training by their names, the earlier ones too; none for an unknown model."""
+    options = [*models()[model].options, *plan_options(Plan())] if model in models() else []
+    return {name: option for option in options for name in (option.old_name, option.name) if name}
 
 
 def digest(identity: object) -> str:

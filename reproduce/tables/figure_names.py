@@ -1,4 +1,4 @@
-"""What a cell of a published table holds: figures by name, and how they are measured and called."""
+"""The figures of the cells of published tables: their names, labels and measurements."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """What a cell holds.
+    """The figure of a cell.
 
-    label    in the head of a column         measure  which measurement gives it
-    queries  whether there is a value a query, so that rows can be compared query by query
+    label    in the head of a column         measure  the measurement that gives it
+    queries  whether it has a value per query, so that rows can be compared query by query
     """
 
     label: str
@@ -18,22 +18,22 @@ class Figure:
     queries: bool = True
 
 
-WAYS = ("image_to_text", "text_to_image")
+DIRECTIONS = ("image_to_text", "text_to_image")
 ASP = "asp(tfidf1)"
-"""As an evaluation names it: by the relevance that Li et al. 2022 computed."""
+"""ASP by the relevance that Li et al. 2022 computed, as an evaluation names it."""
 RANKINGS = {
     "pmrp": "PMRP",
     **{f"recall@{k}": f"R@{k}" for k in (1, 5, 10)},
     ASP: "ASP",
     "r_precision": "R-P",
 }
-"""Figures of whole rankings, as an evaluation names them -> as the papers do."""
+"""Figures of complete rankings: name in an evaluation -> name in the papers."""
 SPACE = (
     "alignment", "text/alignment", "image/uniformity", "image/uniformity_variance", "text/uniformity",
     "text/uniformity_variance",
 )  # fmt: skip
 LENGTHS = ("0-9", "10-14", "15-19", "20-")
-"""Words of a text, as an evaluation names its buckets."""
+"""Lengths of texts in words, as an evaluation names its buckets."""
 FIGURES = {
     "image_to_text": Figure("I→T", "choice"),
     "text_to_image": Figure("T→I", "choice"),
@@ -41,9 +41,9 @@ FIGURES = {
     "image_preservation": Figure("I", "preservation"),
     "text_preservation": Figure("T", "preservation"),
     **{
-        f"{way}/{name}{size}": Figure(f"{arrow} {label}{size.upper()}", "rankings")
+        f"{direction}/{name}{size}": Figure(f"{arrow} {label}{size.upper()}", "rankings")
         for size in ("", "(1k)")
-        for way, arrow in zip(WAYS, ("I→T", "T→I"), strict=True)
+        for direction, arrow in zip(DIRECTIONS, ("I→T", "T→I"), strict=True)
         for name, label in RANKINGS.items()
     },
     **{f"rsum{size}": Figure(f"RSUM{size.upper()}", "rankings", queries=False) for size in ("", "(1k)")},
@@ -55,11 +55,11 @@ FIGURES = {
         for size in LENGTHS
     },
     **{
-        f"{score}_{what}": Figure(f"{what} of {score}", "scores", queries=False)
+        f"{score}_{statistic}": Figure(f"{statistic} of {score}", "scores", queries=False)
         for score in ("diversity", "discrepancy")
-        for what in ("mean", "deviation", "product")
+        for statistic in ("mean", "deviation", "product")
     },
 }
-"""Choice: share of c-way choices that are right. Preservation: of neighbours kept. Rankings: of whole galleries, or of
-folds of 1,000 pictures. Space: distances in the joint space. Lengths: recall of a thousand drawn texts by their length,
-and how many these are. Scores: of the training pairs."""
+"""Choice: accuracy of c-way choices. Preservation: share of semantic neighbours that are nearest in the joint space.
+Rankings: of complete galleries, or of folds of 1,000 images. Space: distances in the joint space. Lengths: recall of a
+thousand sampled texts by their length, and the number of texts of each length. Scores: of the training pairs."""

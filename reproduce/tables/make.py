@@ -11,16 +11,16 @@ from reproduce.tables.config import TableConfig, measure_of
 from reproduce.tables.material import require_prepared
 from reproduce.tables.plot import plot
 from reproduce.tables.run import Bench, RowResult, Stopped, finished_row, run_row
-from reproduce.tables.sheet import Sheet, as_json, grid, latex, markdown, sheet
+from reproduce.tables.sheet import Sheet, as_json, grid, latex, markdown, sheet_of
 from reproduce.tables.specification import UNSWEPT, Row
 from reproduce.tables.trainings import Training, is_swept, seeds_of, settled, status, sweep_of, trials_of, with_ratio
-from subtext.data.atomic import write_text
+from subtext.data import atomic
 from subtext.errors import counted
 from subtext.report.progress import say
 from subtext.report.text_table import Cell, table
 
 FORMATS = {"md": markdown, "tex": latex, "json": as_json, "svg": plot}
-"""Ending of a file -> what makes its text of a sheet."""
+"""Suffix of a file -> the function that makes its text of a sheet."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class TableResult:
     def __str__(self) -> str:
         if self.stopped:
             return self.stopped
-        files = ", ".join(str(self.config.out / f"{self.config.name}.{ending}") for ending in FORMATS)
+        files = ", ".join(str(self.config.out / f"{self.config.name}.{suffix}") for suffix in FORMATS)
         return f"{_text(self.sheet)}\nwritten: {files}"
 
     __repr__ = __str__
@@ -67,7 +67,7 @@ def make(config: TableConfig) -> TableResult:
     results = _finished(config)
     todo = [(row, data) for data in config.data for row in config.rows if _measurements(config, row, data)]
     todo = [(row, data) for row, data in todo if (row.key, data) not in results and not config.missing(row, data)]
-    written = _write(config, results)
+    sheet = _write(config, results)
     bench: Bench | None = None
     for number, (row, data) in enumerate(todo, start=1):
         if bench is None or bench.key != data:
@@ -76,11 +76,11 @@ def make(config: TableConfig) -> TableResult:
         try:
             result = run_row(bench, row, _measurements(config, row, data), label)
         except Stopped as stop:
-            return TableResult(written, config, stopped=str(stop))
+            return TableResult(sheet, config, stopped=str(stop))
         say(f"{label}: {result.failed or 'done'}", quiet=config.quiet)
         results[row.key, data] = result
-        written = _write(config, results)
-    return TableResult(written, config, failed=any(result.failed for result in results.values()))
+        sheet = _write(config, results)
+    return TableResult(sheet, config, failed=any(result.failed for result in results.values()))
 
 
 def plan_of(config: TableConfig) -> Text:
@@ -93,7 +93,7 @@ def plan_of(config: TableConfig) -> Text:
             if not row.trained:
                 continue
             missing, name = config.missing(row, data), config.data_set(data).name
-            # The members of a joined row are counted with their own rows, where these are chosen too.
+            # The members of an averaged row are counted with their own rows, where these are chosen too.
             members = [member for member in config.table.members(row) if member is row or member not in config.rows]
             runs = [] if missing else _trainings(config, members, data)
             states = [status(run) for run in runs]
@@ -144,23 +144,23 @@ def _measurements(config: TableConfig, row: Row, data: str) -> list[str]:
 
 
 def _write(config: TableConfig, results: dict[tuple[str, str], RowResult]) -> Sheet:
-    written = sheet(config, results)
-    for ending, text_of in FORMATS.items():
-        write_text(config.out / f"{config.name}.{ending}", text_of(written))
-    return written
+    sheet = sheet_of(config, results)
+    for suffix, text_of in FORMATS.items():
+        atomic.write_text(config.out / f"{config.name}.{suffix}", text_of(sheet))
+    return sheet
 
 
-def _text(written: Sheet) -> str:
+def _text(sheet: Sheet) -> str:
     """The table for a terminal; columns without any value of ours become a line below it, unless all are."""
-    columns = range(len(written.columns))
-    filled = [column for column in columns if any(line.cells[column].ours for line in written.lines)] or list(columns)
-    shown = replace(
-        written,
-        columns=tuple(written.columns[column] for column in filled),
-        lines=tuple(replace(line, cells=tuple(line.cells[column] for column in filled)) for line in written.lines),
+    columns = range(len(sheet.columns))
+    filled = [column for column in columns if any(line.cells[column].ours for line in sheet.lines)] or list(columns)
+    filled_sheet = replace(
+        sheet,
+        columns=tuple(sheet.columns[column] for column in filled),
+        lines=tuple(replace(line, cells=tuple(line.cells[column] for column in filled)) for line in sheet.lines),
     )
-    lines: list[list[Cell]] = [list(line) for line in grid(shown)]
-    hidden = [name for column, name in enumerate(written.columns) if column not in filled]
+    lines: list[list[Cell]] = [list(line) for line in grid(filled_sheet)]
+    hidden = [name for column, name in enumerate(sheet.columns) if column not in filled]
     remarks = [f"not run here, and in the files with the paper's numbers: {', '.join(hidden)}"] if hidden else []
-    notes = [f"note: {note}" for note in written.notes]
-    return "\n".join([written.title, table(["", *shown.columns], lines), *remarks, *notes])
+    notes = [f"note: {note}" for note in sheet.notes]
+    return "\n".join([sheet.title, table(["", *filled_sheet.columns], lines), *remarks, *notes])

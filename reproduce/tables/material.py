@@ -5,8 +5,8 @@ It also checks that texts are cut as the paper read them: of Politics only the f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,17 @@ import numpy as np
 from jaxtyping import Bool
 from numpy.typing import NDArray
 
+import subtext as st
 from reproduce.tables.config import TableConfig
 from reproduce.tables.specification import Shared
-from subtext.api.load import choose_device, read
-from subtext.api.train import TrainingData
-from subtext.data.atomic import write_file
-from subtext.data.dataset import Dataset
+from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
-from subtext.data.prepare import first_sentences
-from subtext.data.readers import politics
 from subtext.errors import DataError, counted
 from subtext.neighbours.build import GraphOptions, build_graph, open_space
 from subtext.neighbours.graph import Graph
-from subtext.neighbours.spaces import Distance, Features, Places, Progress, Space
+from subtext.neighbours.spaces import Places, Space
 from subtext.ops import draw
-from subtext.report.progress import meter
+from subtext.report.progress import meter, say
 
 SELECTING = 0.1
 """Share of the training images that select the epoch where the validation split is evaluated."""
@@ -37,105 +33,113 @@ SUBSET = "pictures of a subset"
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A data set for training and evaluation.
+class TableData:
+    """A data set for training and evaluation: pairs to train on, pairs that select the epoch, and the scored split."""
 
-    material  training pairs, pairs that select the epoch, and features        scored  the evaluated split
-    """
-
-    material: TrainingData
-    scored: Dataset
+    train: st.Dataset
+    selection: st.Dataset
+    scored: st.Dataset
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Numbers of images, texts and pairs of each part."""
-        parts = {"train": self.material.train, "selection": self.material.val, "scored": self.scored}
         return {
             name: {"pictures": len(pairs.images), "texts": len(pairs.texts), "pairs": len(pairs.links)}
-            for name, pairs in parts.items()
-            if pairs is not None
+            for name, pairs in vars(self).items()
         }
 
 
-def load(config: TableConfig, key: str) -> Loaded:
+def read(config: TableConfig, key: str) -> TableData:
     """Read a data set and divide it into training, selection and evaluated pairs.
 
-    Raises DataError for a missing split, and for texts longer than those of the paper; what reading raises.
+    Raises DataError for a missing split, for items without features, and for texts longer than those of the paper;
+    what reading raises.
     """
-    sources = config.data[key]
-    reading = read(sources, quiet=config.quiet)
-    require_sentences(config, key, reading, sources.data)
-    images = FeatureFile.open(sources.features.expanduser()) if sources.features else reading.features
-    texts = FeatureFile.open(sources.text_features.expanduser()) if sources.text_features else None
-    train, scored = reading.split("train"), reading.split(config.split)
+    paths = config.data[key]
+    pairs = st.read(
+        paths.data,
+        images=paths.images,
+        split_seed=paths.split_seed or 0,
+        on_error=paths.on_error or "raise",
+        verify=paths.features is None,
+        need_images=paths.features is None,
+    )
+    if pairs.problems:
+        problems = counted(len(pairs.problems), "problem")
+        say(f"note: {key} has {problems}; `subtext data check {paths.data}` lists them", quiet=config.quiet)
+    require_sentences(config, key, pairs)
+    train, scored = pairs.split("train"), pairs.split(config.split)
     if config.selection_split is None:
         count = max(1, round(SELECTING * len(train.images)))
-        selecting, train = sample_images(train, count, "pictures that select")
+        selection, train = sample_images(train, count, "pictures that select")
     else:
-        selecting = reading.split(config.selection_split)
+        selection = pairs.split(config.selection_split)
     if config.subset is not None:
         train = sample_images(train, config.subset, SUBSET)[0]
-    for part in (train, selecting, scored):
-        for file, items in ((images, part.images), (texts, part.texts)):
-            if file is not None:
-                file.require(items.ids, items.values)
-    return Loaded(TrainingData(train, selecting, images, texts), scored)
+    # Training reads its own features; those of the scored split are checked here, before any training.
+    for path, items in ((paths.features, scored.images), (paths.text_features, scored.texts)):
+        if path is not None:
+            FeatureFile.open(path.expanduser()).require(items.ids, items.values)
+    return TableData(train, selection, scored)
 
 
-def require(config: TableConfig, key: str, kind: Shared, loaded: Loaded) -> None:
+def require(config: TableConfig, key: str, kind: Shared, data: TableData) -> None:
     """Build a file that rows share, a graph or the vectors of the training texts, unless it exists."""
-    path = config.text_vectors(key) if kind is Shared.TEXT_PLACES else config.graph(key, kind)
+    path = config.text_vectors(key) if kind is Shared.TEXT_VECTORS else config.graph(key, kind)
     if path.exists():
         return
-    train = loaded.material.train
-    space = _space(config, key, kind, loaded)
-    with meter(f"text vectors of {key}", len(train.texts), quiet=config.quiet) as progress:
-        if kind is Shared.TEXT_PLACES:
-            vectors = space(train, np.ones(len(train.texts), dtype=bool), progress)
-            _save_text_vectors(train.texts.ids, vectors, path)
+    space = _space(config, key, kind, data)
+    with meter(f"text vectors of {key}", len(data.train.texts), quiet=config.quiet) as progress:
+        if kind is Shared.TEXT_VECTORS:
+            vectors = space(data.train, np.ones(len(data.train.texts), dtype=bool), progress)
+            _save_text_vectors(data.train.texts.ids, vectors, path)
             return
-        source = {**config.sources(key), "split": "train"}
-        choice = GraphOptions(config.neighbours, candidate_split="all")
-        build_graph(train, space, choice, source=source, placed=progress).save(path)
+        source = {**config.data[key].to_json(), "split": "train"}
+        options = GraphOptions(config.neighbours, candidate_split="all")
+        build_graph(data.train, space, options, source=source, placed=progress).save(path)
 
 
-def graph_of_scored(config: TableConfig, key: str, pairs: Dataset, loaded: Loaded) -> Graph:
+def graph_of_scored(config: TableConfig, key: str, pairs: st.Dataset, data: TableData) -> Path:
     """The graph of the evaluated texts, in the space that was fitted to the training texts.
 
     It has the settings of the table's graph, also of an existing one; it is built once for all rows and seeds.
     """
     path = config.scored_graph(key)
     if not path.exists():
-        space = FittedSpace(_space(config, key, Shared.TEXT_GRAPH, loaded), loaded.material.train)
+        space = FittedSpace(_space(config, key, Shared.TEXT_GRAPH, data), data.train)
         graph = config.existing_graph(key)
-        choice = GraphOptions(config.neighbours, candidate_split="all") if graph is None else graph.choice
-        source = {**config.sources(key), "split": config.split}
-        count = len(space.train.texts) + len(pairs.texts)
+        options = GraphOptions(config.neighbours, candidate_split="all") if graph is None else graph.options
+        source = {**config.data[key].to_json(), "split": config.split}
+        count = len(data.train.texts) + len(pairs.texts)
         with meter(f"vectors of evaluated texts of {key}", count, quiet=config.quiet) as progress:
-            build_graph(pairs, space, choice, source=source, placed=progress).save(path)
-    scored = Graph.load(path)
-    scored.require(pairs.texts)
-    return scored
+            build_graph(pairs, space, options, source=source, placed=progress).save(path)
+    Graph.load(path).require(pairs.texts)
+    return path
 
 
 def _save_text_vectors(ids: list[str], vectors: Places, path: Path) -> None:
     """Write a file of features with a row per text; zeros for a text without a vector."""
     rows = np.where(vectors.known[:, None], vectors.vectors, 0).astype(np.float32)
+    save_arrays(path, np.savez, names=np.array(ids), pooled=rows)
+
+
+def save_arrays(path: Path, save: Callable[..., None], **arrays: NDArray[Any]) -> None:
+    """Write arrays as npz, complete or not at all; `save` is numpy's `savez` or `savez_compressed`."""
 
     def fill(target: Path) -> None:
         with target.open("wb") as file:
-            np.savez(file, allow_pickle=False, names=np.array(ids), pooled=rows)
+            save(file, allow_pickle=False, **arrays)
 
-    write_file(path, fill)
+    atomic.write_file(path, fill)
 
 
-def one_text_each(pairs: Dataset) -> Dataset:
+def one_text_each(pairs: st.Dataset) -> st.Dataset:
     """Every image with its first text only, in the same order."""
     order = np.lexsort((pairs.links[:, 1], pairs.links[:, 0]))
     images, first = np.unique(pairs.links[order, 0], return_index=True)
     return pairs.subset(images, pairs.links[order[first], 1])
 
 
-def sample_images(pairs: Dataset, count: int, purpose: str, *, seed: int = 0) -> tuple[Dataset, Dataset]:
+def sample_images(pairs: st.Dataset, count: int, purpose: str, *, seed: int = 0) -> tuple[st.Dataset, st.Dataset]:
     """Pairs of about `count` sampled images, in complete groups, and the rest; all where there are fewer.
 
     With the same purpose and seed a smaller sample is part of a larger one.
@@ -144,67 +148,67 @@ def sample_images(pairs: Dataset, count: int, purpose: str, *, seed: int = 0) ->
     order = draw.uniform(pairs.images.keys[first], seed=seed, epoch=0, purpose=purpose)[:, 0].argsort(kind="stable")
     sizes = np.bincount(np.searchsorted(groups, pairs.images.groups), minlength=len(groups))[order]
     chosen = groups[order[: int(np.searchsorted(sizes.cumsum(), count) + 1)]]
-    return _of_groups(pairs, chosen, keep=True), _of_groups(pairs, chosen, keep=False)
+    return _of_groups(pairs, chosen, inside=True), _of_groups(pairs, chosen, inside=False)
 
 
-def _of_groups(pairs: Dataset, groups: NDArray[np.int64], *, keep: bool) -> Dataset:
+def _of_groups(pairs: st.Dataset, groups: NDArray[np.int64], *, inside: bool) -> st.Dataset:
     rows = [
-        np.flatnonzero(np.isin(items.groups, groups) == keep).astype(np.int64) for items in (pairs.images, pairs.texts)
+        np.flatnonzero(np.isin(items.groups, groups) == inside).astype(np.int64)
+        for items in (pairs.images, pairs.texts)
     ]
     return pairs.subset(rows[0], rows[1])
 
 
-def _space(config: TableConfig, key: str, kind: Shared, loaded: Loaded) -> Space:
+def _space(config: TableConfig, key: str, kind: Shared, data: TableData) -> Space:
     if kind is Shared.IMAGE_GRAPH:
-        assert loaded.material.image_features is not None
-        return Features(loaded.material.image_features, of="images")
+        features = data.train.features
+        return open_space(f"features:{config.data[key].features or (features and features.path)}")
     graph = config.existing_graph(key)
     if graph is None:
         return _configured_space(config)
-    return graph.text_space(lambda: _configured_space(config), config.device)
+    return graph.text_space(lambda: _configured_space(config), config.torch_device)
 
 
 def _configured_space(config: TableConfig) -> Space:
-    return open_space(config.space, min_count=config.min_count, device=choose_device(config.device))
+    return open_space(config.space, min_count=config.min_count, device=config.torch_device)
 
 
 @dataclass(frozen=True)
 class FittedSpace:
-    """A space that is fitted to other texts than those that it gives vectors of."""
+    """A space that is fitted to the training texts and gives the vectors of other texts."""
 
     space: Space
-    train: Dataset
+    train: st.Dataset
 
     @property
-    def distance(self) -> Distance:
-        """The space's own."""
+    def distance(self) -> Any:
+        """The distance of the space."""
         return self.space.distance
 
     def settings(self) -> Mapping[str, Any]:
-        """The space's own."""
+        """The settings of the space."""
         return self.space.settings()
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], told: Progress | None = None) -> Places:
+    def __call__(self, pairs: st.Dataset, learn: Bool[np.ndarray, "n"], progress: Any = None) -> Places:
         """Vectors of the texts of `pairs`; `learn` is not read."""
-        joined = _joined(self.train, pairs)
-        count = len(self.train.texts)
-        vectors = self.space(joined, np.arange(len(joined.texts)) < count, told)
+        both, count = _joined(self.train, pairs), len(self.train.texts)
+        vectors = self.space(both, np.arange(len(both.texts)) < count, progress)
         return Places(vectors.vectors[count:], vectors.known[count:])
 
 
-def _joined(first: Dataset, second: Dataset) -> Dataset:
+def _joined(first: st.Dataset, second: st.Dataset) -> st.Dataset:
     """The texts of both, for a space that reads words or text features."""
-    from dataclasses import replace
-
-    items = {}
-    for name in ("images", "texts"):
-        mine, theirs = getattr(first, name), getattr(second, name)
-        items[name] = type(mine)(
-            ids=[*mine.ids, *theirs.ids],
-            values=[*mine.values, *theirs.values],
-            groups=np.concatenate([mine.groups, theirs.groups]),
-            splits=np.concatenate([mine.splits, theirs.splits]),
+    items = {
+        name: replace(
+            getattr(first, name),
+            ids=[*getattr(first, name).ids, *getattr(second, name).ids],
+            values=[*getattr(first, name).values, *getattr(second, name).values],
+            groups=np.concatenate([getattr(first, name).groups, getattr(second, name).groups]),
+            splits=np.concatenate([getattr(first, name).splits, getattr(second, name).splits]),
+            metadata={},
         )
+        for name in ("images", "texts")
+    }
     shift = np.array([[len(first.images), len(first.texts)]], dtype=np.int64)
     links = np.concatenate([first.links, second.links + shift])
     return replace(first, **items, links=links, judgements=None)
@@ -220,9 +224,9 @@ def require_prepared(config: TableConfig) -> None:
     Only the first line of a data set is read, so the error comes before any work.
     """
     count = config.table.sentences.get(POLITICS)
-    for key, sources in config.data.items():
-        folder = sources.data
-        if count is None or folder is None or not politics.recognises(folder.expanduser()):
+    for key, paths in config.data.items():
+        folder = paths.data
+        if count is None or not _is_politics_release(folder.expanduser()):
             continue
         raise DataError(
             f"{config.table.paper} needs the first {counted(count, 'sentence')} of each article of Politics; {folder} "
@@ -231,19 +235,37 @@ def require_prepared(config: TableConfig) -> None:
         )
 
 
-def require_sentences(config: TableConfig, key: str, pairs: Dataset, path: Path | None) -> None:
+def _is_politics_release(folder: Path) -> bool:
+    """Whether the first row of politics.jsonl has the names of the release's columns."""
+    file = folder / "politics.jsonl"
+    if not file.is_file():
+        return False
+    with file.open("rb") as lines:
+        first = lines.readline(2**16)
+    return b'"local_path"' in first or b'"content_text"' in first
+
+
+def require_sentences(config: TableConfig, key: str, pairs: st.Dataset) -> None:
     """Raise DataError where most texts are longer than those that the table's paper read of this data set.
 
-    Most instead of any: other tools than ours may see other ends of sentences.
+    Most instead of any: another program may end sentences elsewhere.
     """
-    count = config.table.sentences.get(key)
+    count, paths = config.table.sentences.get(key), config.data[key]
     if count is None:
         return
-    texts = [text for text in pairs.texts.values if isinstance(text, str)]
-    longer = sum(first_sentences(text, count) != text.strip() for text in texts)
+    cut = st.prepare(
+        paths.data,
+        images=paths.images,
+        split_seed=paths.split_seed or 0,
+        on_error=paths.on_error or "raise",
+        max_sentences=count,
+    ).dataset.texts
+    shortened = dict(zip(cut.ids, cut.values, strict=True))
+    texts = {name: text for name, text in zip(pairs.texts.ids, pairs.texts.values, strict=True) if text is not None}
+    longer = sum(shortened[name] != str(text).strip() for name, text in texts.items())
     if 2 * longer > len(texts):
         raise DataError(
             f"{config.table.paper} needs the first {counted(count, 'sentence')} of each text of {key}; of "
-            f"{len(texts):,} texts of {path} {longer:,} have more; cut them with `subtext data prepare {path} "
-            f"--sentences {count} --out FILE` {_SEE}"
+            f"{len(texts):,} texts of {paths.data} {longer:,} have more; cut them with `subtext data prepare "
+            f"{paths.data} --sentences {count} --out FILE` {_SEE}"
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,14 +14,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import subtext as st
 from reproduce.tables.config import TableConfig, built_for
-from reproduce.tables.material import Loaded, load, require
-from reproduce.tables.measures import Measured, measure
+from reproduce.tables.material import TableData, read, require, save_arrays
+from reproduce.tables.measures import Measured, Subject, measure
 from reproduce.tables.specification import Row
-from reproduce.tables.trainings import Scored, Training, scored_of, seeds_of, settled, status, sweep_of, trials_of
-from subtext.api.load import choose_device
-from subtext.api.train import build_setup, initial_record
-from subtext.data.atomic import write_file, write_text
+from reproduce.tables.trainings import (
+    Evaluation,
+    Training,
+    evaluations_of,
+    seeds_of,
+    settled,
+    status,
+    sweep_of,
+    trials_of,
+)
+from subtext.data import atomic
 from subtext.errors import (
     CheckpointError,
     DataError,
@@ -30,13 +40,10 @@ from subtext.errors import (
     counted,
 )
 from subtext.models.checkpoint import Record, load_record
-from subtext.models.ensemble import ensemble
-from subtext.report.progress import say, training_meter
-from subtext.training.fit import fit
-from subtext.training.setup import Fitted, RunOptions
+from subtext.report.progress import say
 
 ROW_ERRORS = (CheckpointError, DataError, RecipeError, RequirementError, TrainingError)
-"""Errors that end one row; the other rows are run."""
+"""Errors that end one row; the next rows are run."""
 
 
 class Stopped(SubtextError):
@@ -51,36 +58,45 @@ class Bench:
     key: str
 
     @cached_property
-    def loaded(self) -> Loaded:
+    def data(self) -> TableData:
         """The pairs."""
-        return load(self.config, self.key)
+        return read(self.config, self.key)
 
-    def fitted(self, run: Training, *, label: str) -> Fitted:
-        """Train, resume, or open a finished run.
+    def train(self, run: Training, *, label: str) -> Record:
+        """Train, resume, or check a finished run.
 
         Raises Stopped when the user stops it; what preparing and training raise.
         """
-        config = self.config
+        config, paths = self.config, self.config.data[self.key]
         for kind in sorted(built_for(run.row), key=lambda kind: kind.name):
-            require(config, self.key, kind, self.loaded)
+            require(config, self.key, kind, self.data)
         say(f"{label}: {run.row.name} on {config.data_set(self.key).name}, seed {run.seed}", quiet=config.quiet)
-        job, material = run.job, self.loaded.material
-        setup = build_setup(job, material, seed=run.seed)
-        cache = config.shared(self.key) / "cache"
-        options = RunOptions(
-            seed=run.seed,
-            device=choose_device(config.device),
-            workers=config.workers,
+        arguments: dict[str, Any] = {
+            **paths.to_json(),
+            "split_seed": paths.split_seed or 0,
+            "on_error": paths.on_error or "raise",
+            **run.options,
+            **run.plan,
+        }
+        trained = st.train(
+            run.model,
+            train_data=self.data.train,
+            val_data=self.data.selection,
+            val_split=config.selection_split,
+            with_=list(run.methods),
+            out=run.folder,
             resume=True,
             keep_checkpoints=1,
-            cache=cache,
+            cache=config.shared(self.key) / "cache",
+            seed=run.seed,
+            device=config.device,
+            workers=config.workers,
+            quiet=config.quiet,
+            **arguments,
         )
-        with training_meter(quiet=config.quiet) as report:
-            record = initial_record(job, material, setup)
-            fitted = fit(setup, material.train, material.val, job.out, record=record, run=options, report=report)
-        if fitted.record.status == "stopped":
+        if trained.record.status == "stopped":
             raise Stopped(f"stopped in {run.folder}; run the same command again to resume")
-        return fitted
+        return trained.record
 
 
 @dataclass
@@ -113,12 +129,12 @@ def run_row(bench: Bench, row: Row, measurements: list[str], label: str) -> RowR
     try:
         rows = [_with_swept_ratio(bench, member, label) for member in config.table.members(row)]
         members = [seeds_of(_best(bench, trials_of(config, member, bench.key), label), config) for member in rows]
-        runs = scored_of(config, row, members)
-        for run in runs:
-            _measure(bench, run, measurements, label)
+        evaluations = evaluations_of(config, row, members)
+        for evaluation in evaluations:
+            _measure(bench, evaluation, measurements, label)
     except ROW_ERRORS as problem:
         return RowResult(missing="not run: see the notes", failed=f"{row.name} on {bench.key}: {problem}")
-    return read_measurements(runs, measurements, config.split)
+    return read_measurements(evaluations, measurements, config.split)
 
 
 def finished_row(config: TableConfig, row: Row, data: str, measurements: list[str]) -> RowResult | None:
@@ -131,17 +147,17 @@ def finished_row(config: TableConfig, row: Row, data: str, measurements: list[st
         if any(status(run) != "finished" for run in trials):
             return None
         members.append(seeds_of(_chosen(trials, [load_record(run.folder) for run in trials]), config))
-    runs = scored_of(config, row, members)
-    if not all(_npz(run.measured(name, config.split)).is_file() for run in runs for name in measurements):
+    evaluations = evaluations_of(config, row, members)
+    if not all(_npz(run.file(name, config.split)).is_file() for run in evaluations for name in measurements):
         return None
-    return read_measurements(runs, measurements, config.split)
+    return read_measurements(evaluations, measurements, config.split)
 
 
-def read_measurements(runs: list[Scored], measurements: list[str], split: str) -> RowResult:
-    """The written measurements of the models of each seed."""
-    result = RowResult(trained=[training for run in runs for training in run.trainings])
+def read_measurements(evaluations: list[Evaluation], measurements: list[str], split: str) -> RowResult:
+    """The written measurements of every seed."""
+    result = RowResult(trained=[training for run in evaluations for training in run.trainings])
     for name in measurements:
-        paths = [run.measured(name, split) for run in runs]
+        paths = [run.file(name, split) for run in evaluations]
         contents = [json.loads(_json(path).read_text(encoding="utf-8")) for path in paths]
         result.figures[name], result.sizes = [content["figures"] for content in contents], contents[0]["sizes"]
         arrays = []
@@ -165,7 +181,7 @@ def _with_swept_ratio(bench: Bench, row: Row, label: str) -> Row:
     small_bench = Bench(small, bench.key)
     for number, run in enumerate(runs, start=1):
         if status(run) != "finished":
-            small_bench.fitted(run, label=f"{label}, ratio {number} of {len(runs)}")
+            small_bench.train(run, label=f"{label}, ratio {number} of {len(runs)}")
     row_with_ratio = settled(bench.config, row, bench.key)
     assert row_with_ratio is not None
     return row_with_ratio
@@ -176,9 +192,8 @@ def _best(bench: Bench, trials: list[Training], label: str) -> Training:
     if len(trials) == 1:
         return trials[0]
     label = f"{label}, one of {counted(len(trials), 'trial')}"
-    records: list[Record] = [
-        load_record(run.folder) if status(run) == "finished" else bench.fitted(run, label=label).record
-        for run in trials
+    records = [
+        load_record(run.folder) if status(run) == "finished" else bench.train(run, label=label) for run in trials
     ]
     return _chosen(trials, records)
 
@@ -188,20 +203,30 @@ def _chosen(trials: list[Training], records: list[Record]) -> Training:
     return trials[sums.index(max(sums))]
 
 
-def _measure(bench: Bench, run: Scored, measurements: list[str], label: str) -> None:
+def _measure(bench: Bench, evaluation: Evaluation, measurements: list[str], label: str) -> None:
     """Write the measurements that do not exist yet."""
     config = bench.config
-    missing = [name for name in measurements if not _npz(run.measured(name, config.split)).is_file()]
+    missing = [name for name in measurements if not _npz(evaluation.file(name, config.split)).is_file()]
     if not missing:
         return
-    fitted = [bench.fitted(training, label=label) for training in run.trainings]
-    model = fitted[0].model if len(fitted) == 1 else ensemble([member.model for member in fitted])
-    for name in missing:
-        measured = measure(name, model, bench.key, config, bench.loaded)
-        _write(run.measured(name, config.split), measured, [member.record for member in fitted], bench.loaded)
+    records = [bench.train(training, label=label) for training in evaluation.trainings]
+    with _run_of(evaluation) as run:
+        for name in missing:
+            measured = measure(name, Subject(run, bench.key, config, bench.data))
+            _write(evaluation.file(name, config.split), measured, records, bench.data)
 
 
-def _write(path: Path, measured: Measured, records: list[Record], loaded: Loaded) -> None:
+@contextmanager
+def _run_of(evaluation: Evaluation) -> Iterator[Path]:
+    """The folder of the one run, or of an ensemble of several that is removed afterwards."""
+    if len(evaluation.trainings) == 1:
+        yield evaluation.trainings[0].folder
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield st.ensemble(tuple(training.folder for training in evaluation.trainings), out=Path(folder, "mean")).path
+
+
+def _write(path: Path, measured: Measured, records: list[Record], data: TableData) -> None:
     """Write the figures, then the values per query: where the second file exists, both are complete.
 
     records  of the trainings whose models were evaluated together
@@ -209,22 +234,17 @@ def _write(path: Path, measured: Measured, records: list[Record], loaded: Loaded
     content: dict[str, Any] = {
         "figures": dict(measured.figures),
         "data": measured.data,
-        "sizes": loaded.counts(),
+        "sizes": data.counts(),
         "trained_on": records[0].data.fingerprint,
         "epochs": max(record.epochs for record in records),
         "best_epoch": records[0].best_epoch if len(records) == 1 else None,
         "seconds": sum(record.seconds for record in records),
         "version": records[0].version,
     }
-    write_text(_json(path), json.dumps(content, indent=2) + "\n")
+    atomic.write_text(_json(path), json.dumps(content, indent=2) + "\n")
     arrays: dict[str, NDArray[Any]] = {f"query/{name}": values for name, values in measured.queries.items()}
     arrays |= {f"picture/{name}": values for name, values in measured.clusters.items()}
-
-    def fill(target: Path) -> None:
-        with target.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-
-    write_file(_npz(path), fill)
+    save_arrays(_npz(path), np.savez_compressed, **arrays)
 
 
 def _npz(path: Path) -> Path:

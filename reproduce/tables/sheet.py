@@ -1,6 +1,6 @@
 """A published table beside ours, as Markdown, LaTeX, plain lines and JSON.
 
-From what rows gave to the sheet that is printed: cells, paired tests, and the notes below.
+A sheet has a cell for each row and column, paired tests, and notes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from subtext.errors import counted
 from subtext.evaluation.intervals import holm, paired
 
 SURE = 0.05
-"""Corrected p-value below which a difference bears a mark."""
+"""Corrected p-value below which a difference is marked."""
 
 _LATEX = {"\\": r"\textbackslash{}", "±": r"$\pm$", "→": r"$\to$", "−": r"$-$", "λ": r"$\lambda$", "Γ": r"$\Gamma$",
           "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "μ": r"$\mu$", "σ": r"$\sigma$", "Ω": r"$\Omega$",
@@ -37,7 +37,7 @@ class Against:
 
     name         of that row             difference   ours minus theirs     low, high   95 % interval
     p_value      two-sided               corrected    for all tests of the table (Holm)
-    Numbers that there are not, for want of pictures, are NaN.
+    Intervals and p-values are NaN where there are too few images.
     """
 
     name: str
@@ -57,8 +57,8 @@ class Against:
 class Cell:
     """One cell.
 
-    ours     one value a seed; empty where nothing was measured     paper  the printed number
-    missing  why there is no value of ours, as in "not run: needs COCO"
+    ours     one value per seed; empty where nothing was measured     paper  the printed number
+    missing  the reason where `ours` is empty, as in "not run: needs COCO"
     """
 
     ours: tuple[float, ...] = ()
@@ -87,9 +87,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A whole table.
+    """A complete table.
 
-    notes  sentences below it, in order        about  what else the JSON holds: protocol, data, runs
+    notes  sentences below it, in order        about  the rest of the JSON: protocol, data, runs
     """
 
     title: str
@@ -104,16 +104,16 @@ def grid(sheet: Sheet) -> list[list[str]]:
 
     The first cell is the label; a line that would be empty is left out.
     """
-    written: list[list[str]] = []
+    rows: list[list[str]] = []
     for line in sheet.lines:
-        written.append([line.name, *[_ours(cell) for cell in line.cells]])
+        rows.append([line.name, *[_ours(cell) for cell in line.cells]])
         if any(cell.paper is not None for cell in line.cells):
-            written.append(["  paper", *["-" if c.paper is None else number(c.paper) for c in line.cells]])
+            rows.append(["  paper", *["-" if c.paper is None else number(c.paper) for c in line.cells]])
         names = {cell.against.name for cell in line.cells if cell.against is not None}
         for name in sorted(names):
             tests = [c.against if c.against is not None and c.against.name == name else None for c in line.cells]
-            written.append([f"  against {name}", *[_test(test) for test in tests]])
-    return written
+            rows.append([f"  against {name}", *[_test(test) for test in tests]])
+    return rows
 
 
 def markdown(sheet: Sheet) -> str:
@@ -145,7 +145,7 @@ def latex(sheet: Sheet) -> str:
 
 
 def as_json(sheet: Sheet) -> str:
-    """Everything, as indented JSON; a number that there is not is null."""
+    """Everything, as indented JSON; a missing number is null."""
     rows = []
     for line in sheet.lines:
         cells = {}
@@ -156,8 +156,8 @@ def as_json(sheet: Sheet) -> str:
                 "not_run": cell.missing or None, "against": test,
             }  # fmt: skip
         rows.append({"row": line.name, "cells": cells})
-    whole = {"title": sheet.title, **sheet.about, "columns": list(sheet.columns), "rows": rows, "notes": sheet.notes}
-    return json.dumps(_finite(whole), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    content = {"title": sheet.title, **sheet.about, "columns": list(sheet.columns), "rows": rows, "notes": sheet.notes}
+    return json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def number(value: float) -> str:
@@ -201,25 +201,25 @@ def _finite(value: Any) -> Any:
 
 
 Results = Mapping[tuple[str, str], RowResult]
-"""(row, data set) -> what it gave; both by key."""
+"""(key of a row, key of a data set) -> its measurements."""
 Sizes = Mapping[str, dict[str, dict[str, int]]]
-"""Data set -> part -> pictures, texts and pairs, for data sets that rows were trained on."""
+"""Data set -> part -> numbers of images, texts and pairs, for data sets that rows were trained on."""
 
 
-def sheet(config: TableConfig, results: Results) -> Sheet:
+def sheet_of(config: TableConfig, results: Results) -> Sheet:
     """The table of all chosen rows, with our cells and the paper's."""
     columns = config.columns
-    sizes = {data: found.sizes for (_, data), found in results.items() if found.sizes}
+    sizes = {data: result.sizes for (_, data), result in results.items() if result.sizes}
     lines = [Line(row.name, tuple(_cell(config, row, column, results) for column in columns)) for row in config.rows]
     lines = [_averaged(config, row, line) for row, line in zip(config.rows, lines, strict=True)]
-    failed = [found.failed for found in results.values() if found.failed]
+    failed = [result.failed for result in results.values() if result.failed]
     return Sheet(
         title=f"{config.table.paper}: {config.table.title}",
         columns=tuple(_head(config, column) for column in columns),
         lines=tuple(_corrected(lines)),
         notes=(
             *_protocol(config, sizes),
-            *_given(config),
+            *_existing_graphs(config),
             *_swept(config, results),
             *config.table.notes,
             *(f"Not run: {reason}" for reason in failed),
@@ -235,19 +235,19 @@ def _head(config: TableConfig, column: Column) -> str:
 
 
 def _cell(config: TableConfig, row: Row, column: Column, results: Results) -> Cell:
-    own = list(config.table.columns)
-    paper = row.printed[own.index(column)] if column in own else None
+    columns = config.table.columns
+    paper = row.printed[columns.index(column)] if column in columns else None
     if not column.data:
         return Cell(paper=paper)
     if not row.trained:
-        return Cell(paper=paper, missing="taken as printed" if column in own else "")
+        return Cell(paper=paper, missing="taken as printed" if column in columns else "")
     if needs := config.missing(row, column.data):
         return Cell(paper=paper, missing=f"not run: needs {needs}")
-    found = results.get((row.key, column.data))
-    if found is None or found.missing:
-        return Cell(paper=paper, missing=found.missing if found else "not run yet")
+    result = results.get((row.key, column.data))
+    if result is None or result.missing:
+        return Cell(paper=paper, missing=result.missing if result else "not run yet")
     figure = config.table.figure(row, column)
-    ours = tuple(each[figure] for each in found.figures[measure_of(config, row, column)])
+    ours = tuple(figures[figure] for figures in result.figures[measure_of(config, row, column)])
     if np.isnan(ours).all():
         # No labels, folds of other sizes, no texts of that length.
         return Cell(paper=paper, missing="nothing to measure it by")
@@ -257,31 +257,30 @@ def _cell(config: TableConfig, row: Row, column: Column, results: Results) -> Ce
 def _sheet_test(config: TableConfig, row: Row, column: Column, results: Results) -> Against | None:
     """Ours against the row's baseline, where both have values for the same queries and seeds."""
     figure = config.table.figure(row, column)
-    mine, theirs = (results.get((key, column.data)) for key in (row.key, row.baseline))
-    if mine is None or theirs is None or figure not in mine.queries or figure not in theirs.queries:
+    ours, baseline = (results.get((key, column.data)) for key in (row.key, row.baseline))
+    if ours is None or baseline is None or figure not in ours.queries or figure not in baseline.queries:
         return None
-    values = [found.queries[figure] for found in (mine, theirs)]
-    if values[0].shape != values[1].shape:
+    if ours.queries[figure].shape != baseline.queries[figure].shape:
         return None
-    test = paired(values[0], values[1], mine.clusters[figure])
-    name = next(each.name for each in config.table.rows if each.key == row.baseline)
+    test = paired(ours.queries[figure], baseline.queries[figure], ours.clusters[figure])
+    name = next(candidate.name for candidate in config.table.rows if candidate.key == row.baseline)
     return Against(name, test.difference, test.low, test.high, test.p_value, test.p_value)
 
 
 def _averaged(config: TableConfig, row: Row, line: Line) -> Line:
     """The line with the mean of the table's own columns, where all of them were run."""
-    own = [cell for cell, column in zip(line.cells, config.columns, strict=True) if column in config.table.columns]
-    parts = [cell for cell, column in zip(own, config.table.columns, strict=True) if column.data]
+    columns = config.table.columns
+    parts = [c for c, column in zip(line.cells, config.columns, strict=True) if column in columns and column.data]
     lacking = sum(not cell.ours for cell in parts)
     cells = list(line.cells)
-    for place, column in enumerate(config.columns):
+    for index, column in enumerate(config.columns):
         if column.data or not row.trained:
             continue
         if lacking:
-            cells[place] = replace(cells[place], missing=f"not run: needs {lacking} more of {len(parts)} columns")
+            cells[index] = replace(cells[index], missing=f"not run: needs {lacking} more of {len(parts)} columns")
         else:
-            each = zip(*(cell.ours for cell in parts), strict=True)
-            cells[place] = replace(cells[place], ours=tuple(float(np.mean(values)) for values in each))
+            by_seed = zip(*(cell.ours for cell in parts), strict=True)
+            cells[index] = replace(cells[index], ours=tuple(float(np.mean(values)) for values in by_seed))
     return replace(line, cells=tuple(cells))
 
 
@@ -326,24 +325,24 @@ def _protocol(config: TableConfig, sizes: Sizes) -> list[str]:
     for key in config.data:
         notes.append(_size(config, key, sizes))
     if config.changes:
-        told = ", ".join(f"{name}={value}" for name, value in config.changes.items())
-        notes.append(f"Changed for every row that has the option: {told}.")
+        changes = ", ".join(f"{name}={value}" for name, value in config.changes.items())
+        notes.append(f"Changed for every row that has the option: {changes}.")
     return notes
 
 
 def _swept(config: TableConfig, results: Results) -> list[str]:
-    """Where a row's ratio on the user's own data is from."""
+    """The choice of a row's ratio on the user's own data."""
     notes = []
     for (key, data), (beta, gamma) in _ratios(config, results).items():
         row = next(row for row in config.table.rows if row.key == key)
-        told = f"{row.name} on {config.data_set(data).name}: β = {beta:g}, γ = {gamma:g}"
+        ratio = f"{row.name} on {config.data_set(data).name}: β = {beta:g}, γ = {gamma:g}"
         if not config.sweep:
-            notes.append(f"{told}, which was not swept (--sweep 0); the paper has none for this data set.")
+            notes.append(f"{ratio}, which was not swept (--sweep 0); the paper has none for this data set.")
             continue
         small, runs = sweep_of(config, row, data)
-        value = "loss" if runs[0].job.plan.get("select") == "loss" else "recall"
+        value = "loss" if runs[0].plan.get("select") == "loss" else "recall"
         notes.append(
-            f"{told}, the best of {len(RATIOS)} ratios by validation {value} after learning from at most "
+            f"{ratio}, the best of {len(RATIOS)} ratios by validation {value} after learning from at most "
             f"{small.subset:,} training pictures, with seed 0; other rows have no such sweep."
         )
     return notes
@@ -351,50 +350,50 @@ def _swept(config: TableConfig, results: Results) -> list[str]:
 
 def _ratios(config: TableConfig, results: Results) -> dict[tuple[str, str], tuple[object, object]]:
     """(row, data set) -> beta and gamma, where the paper has none for it."""
-    found = {}
+    ratios = {}
     for row in config.rows:
         for data in config.data:
-            known = results.get((row.key, data))
-            if known and known.trained and is_swept(row, data):
-                methods = dict(known.trained[0].job.methods)
-                found[row.key, data] = (methods["combined"]["beta"], methods["combined"]["gamma"])
-    return found
+            result = results.get((row.key, data))
+            if result and result.trained and is_swept(row, data):
+                options = dict(result.trained[0].methods)["combined"]
+                ratios[row.key, data] = (options["beta"], options["gamma"])
+    return ratios
 
 
 def _size(config: TableConfig, key: str, sizes: Sizes) -> str:
     data = config.data_set(key)
     parts = sizes.get(key)
-    told = ", ".join(f"{part} {n['pictures']:,}" for part, n in parts.items()) if parts else "nothing trained on it"
-    paper = f"; the paper had about {data.pictures:,}" if data.pictures else "; not a data set of the paper"
+    counts = ", ".join(f"{part} {n['pictures']:,}" for part, n in parts.items()) if parts else "nothing trained on it"
+    paper = f"; the paper had about {data.images:,}" if data.images else "; not a data set of the paper"
     cut = "" if config.subset is None else f", at most {config.subset:,} of them learnt from"
     chosen = any(FIGURES[column.figure].measure == "choice" for column in config.columns if column.data)
     choice = f"; choice among {data.c}" if chosen else ""
     read = "; read as precomputed features, where the papers' ResNet-50 learns" if config.data[key].features else ""
-    return f"{data.name} (pictures): {told}{cut}{paper}{choice}{read}."
+    return f"{data.name} (pictures): {counts}{cut}{paper}{choice}{read}."
 
 
 def _graph(config: TableConfig, key: str) -> dict[str, Any]:
-    """What the texts' neighbours are: as the table builds them, or as a graph that was given says."""
-    if (found := config.existing_graph(key)) is not None:
-        return found.to_json()
+    """The choice of the texts' neighbours: that of the table, or of an existing graph."""
+    if (graph := config.existing_graph(key)) is not None:
+        return graph.to_json()
     return {"neighbours": config.neighbours, "space": config.space, "min_count": config.min_count}
 
 
-def _given(config: TableConfig) -> list[str]:
-    """Which graphs the table did not build."""
+def _existing_graphs(config: TableConfig) -> list[str]:
+    """The graphs that the table did not build."""
     notes = []
     for key in config.data:
-        if (found := config.existing_graph(key)) is not None:
+        if (graph := config.existing_graph(key)) is not None:
             notes.append(
                 f"{config.data_set(key).name}: neighbours of texts are those of a graph that was given "
-                f"({found.neighbours} each, by {found.settings.get('distance')} in {found.space.get('name')}; "
-                f"{found.fingerprint[:8]}), whatever --space, --neighbours and --min-count say."
+                f"({graph.neighbours} each, by {graph.settings.get('distance')} in {graph.space.get('name')}; "
+                f"{graph.fingerprint[:8]}), whatever --space, --neighbours and --min-count say."
             )
     return notes
 
 
 def _about(config: TableConfig, results: Results, sizes: Sizes) -> dict[str, Any]:
-    """What the JSON holds beside the cells."""
+    """The JSON without the cells."""
     return {
         "table": config.name,
         "paper": config.table.paper,
@@ -407,7 +406,7 @@ def _about(config: TableConfig, results: Results, sizes: Sizes) -> dict[str, Any
         },
         "data": {
             key: {
-                **config.sources(key), "c": config.data_set(key).c, "sizes": sizes.get(key),
+                **config.data[key].to_json(), "c": config.data_set(key).c, "sizes": sizes.get(key),
                 "graph": _graph(config, key),
             }
             for key in config.data
@@ -417,10 +416,10 @@ def _about(config: TableConfig, results: Results, sizes: Sizes) -> dict[str, Any
             for (row, data), (beta, gamma) in _ratios(config, results).items()
         },
         "plans": {
-            f"{row}/{data}": dict(found.trained[0].job.plan) for (row, data), found in results.items() if found.trained
+            f"{row}/{data}": dict(result.trained[0].plan) for (row, data), result in results.items() if result.trained
         },
         "runs": {
-            f"{row}/{data}": [str(run.folder.relative_to(config.out)) for run in found.trained]
-            for (row, data), found in results.items()
+            f"{row}/{data}": [str(run.folder.relative_to(config.out)) for run in result.trained]
+            for (row, data), result in results.items()
         },
     }  # fmt: skip

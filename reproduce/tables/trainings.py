@@ -1,6 +1,6 @@
 """The trainings of a table, each in a folder that is named after everything that decides its result.
 
-Rows whose ratio of beta and gamma a sweep chooses have further trainings on a subset.
+Rows whose ratio of beta and gamma a sweep chooses have more trainings, on a subset.
 """
 
 from __future__ import annotations
@@ -12,35 +12,42 @@ from pathlib import Path
 
 from reproduce.tables.config import FACTORS, TableConfig, digest, options_of
 from reproduce.tables.specification import RATIOS, UNSWEPT, Ratio, Row, Shared
-from subtext.api.load import Sources
-from subtext.api.train import Job
-from subtext.data.build_context import BuildContext
-from subtext.models import renamed_options
 from subtext.models.checkpoint import Record, load_record
-from subtext.recipes import build as unread
-from subtext.recipes import catalogue
-from subtext.recipes.catalogue import models
+from subtext.recipes.build import chosen_facts
+from subtext.recipes.catalogue import Option, methods, models
 from subtext.training.plan import Plan
+
+OLD_VALUES = {
+    "backbone_norms": {"frozen": "kept"},
+    "direction_weights": {"separate": "apart"},
+    "rank_by": {"samples": "draws"},
+    "structure": {"images": "pictures"},
+}
+"""Option -> value -> its earlier name, which the names of folders are made of."""
 
 
 @dataclass(frozen=True)
 class Training:
     """One training of a row: on a data set, with a seed and a learning rate.
 
-    folder  of the run        factor  of the table's learning rate
+    model, options, methods, plan  arguments of `subtext.train`
+    factor  of the table's learning rate        folder  of the run
     """
 
     row: Row
     data: str
     seed: int
     factor: float
-    job: Job
+    model: str
+    options: Mapping[str, object]
+    methods: tuple[tuple[str, Mapping[str, object]], ...]
+    plan: Mapping[str, object]
     folder: Path
 
 
 @dataclass(frozen=True)
-class Scored:
-    """The models that are evaluated for one row and seed: those of one training, or several that are joined.
+class Evaluation:
+    """The runs that are evaluated for a row and seed: one, or several whose mean score is measured.
 
     folder  that of the one training, or one named after all of them; the measurements are written beside it
     """
@@ -48,8 +55,8 @@ class Scored:
     trainings: tuple[Training, ...]
     folder: Path
 
-    def measured(self, measure: str, split: str) -> Path:
-        """Path of a measurement without its ending: figures in JSON, values per query in npz."""
+    def file(self, measure: str, split: str) -> Path:
+        """A measurement without its suffix: figures in JSON, values per query in npz."""
         return self.folder.with_name(f"{self.folder.name}.{measure}.{split}")
 
 
@@ -60,52 +67,33 @@ def training(config: TableConfig, row: Row, data: str, *, seed: int, factor: flo
     """
     assert row.system is not None
     system = row.system.on(data)
-    sources = config.data[data]
-    pixels = config.table.pixels if sources.features is None else {}
+    pixels = config.table.pixels if config.data[data].features is None else {}
     values = {**system.options, **pixels, **config.table.plan, **system.plan}
-    arguments, plan = _arguments_and_plan(system.host, values, config, sources)
-    plan["lr"] = _learning_rate(plan, system.host) * factor
-    methods = [
-        (name, renamed_options.current(_resolved(config, data, options), renamed_options.of_method(name)))
-        for name, options in system.methods
-    ]
-    # The learning rate is part of the run's name, so the trials of a row lie side by side. Shared files count by name
-    # alone, so the complete folder can be moved. Options count by their earlier names, so older folders are found.
+    options, plan = _options_and_plan(system.model, values, config, data)
+    rate = plan.get("lr", models()[system.model].plan.lr)
+    assert isinstance(rate, int | float)
+    plan["lr"] = rate * factor
+    model_options = options_of(system.model)
+    chosen, identities = [], []
+    for name, shared in system.methods:
+        known = {key: option for option in methods()[name].options for key in (option.old_name, option.name) if key}
+        method = {known[key].name: value for key, value in _resolved(config, data, shared).items()}
+        # Shared files count by name alone, so the complete folder can be moved.
+        identities.append((name, _earlier({k: _name_of(config, data, v) for k, v in method.items()}, known)))
+        chosen.append((name, {k: str(v.resolve()) if isinstance(v, Path) else v for k, v in method.items()}))
+    # The learning rate is part of the run's name, so the trials of a row lie side by side.
     plan_but_rate = {name: value for name, value in plan.items() if name != "lr"}
-    named = [
-        (
-            name,
-            renamed_options.earlier(
-                {key: _name_of(config, data, value) for key, value in options.items()}, renamed_options.of_method(name)
-            ),
-        )
-        for name, options in methods
-    ]
     identity = [
-        system.host,
-        renamed_options.earlier(arguments, renamed_options.of_model(system.host)),
-        named,
-        renamed_options.earlier(plan_but_rate, renamed_options.PLAN),
+        system.model,
+        _earlier(options, model_options),
+        identities,
+        _earlier(plan_but_rate, model_options),
         config.cut(data),
-        *_new_defaults(methods),
+        *_new_defaults(chosen),
     ]
-    label = "+".join([system.host, *(name for name, _ in methods)])
-    rate = f"-rate{plan['lr']:.3g}"
-    folder = config.out / "runs" / data / f"{label}-{digest(identity)}" / f"seed{seed}{rate}"
-    job = Job(
-        model=system.host,
-        options=arguments,
-        methods=tuple(
-            (name, {key: str(value.resolve()) if isinstance(value, Path) else value for key, value in options.items()})
-            for name, options in methods
-        ),
-        plan=plan,
-        sources=sources,
-        out=folder,
-        val_split=config.selection_split,
-        quiet=config.quiet,
-    )
-    return Training(row, data, seed, factor, job, folder)
+    label = "+".join([system.model, *(name for name, _ in chosen)])
+    folder = config.out / "runs" / data / f"{label}-{digest(identity)}" / f"seed{seed}-rate{plan['lr']:.3g}"
+    return Training(row, data, seed, factor, system.model, options, tuple(chosen), plan, folder)
 
 
 def trials_of(config: TableConfig, row: Row, data: str) -> list[Training]:
@@ -113,19 +101,19 @@ def trials_of(config: TableConfig, row: Row, data: str) -> list[Training]:
     return [training(config, row, data, seed=0, factor=factor) for factor in FACTORS[: config.trials]]
 
 
-def scored_of(config: TableConfig, row: Row, members: Sequence[Sequence[Training]]) -> list[Scored]:
-    """The models that are evaluated for a row, one per seed.
+def evaluations_of(config: TableConfig, row: Row, members: Sequence[Sequence[Training]]) -> list[Evaluation]:
+    """The runs that are evaluated for a row, one evaluation per seed.
 
-    members  trainings per seed, of each row that this row joins or of this row alone
+    members  trainings per seed, of each row that this row averages or of this row alone
     """
     if not row.mean_of:
-        return [Scored((run,), run.folder) for run in members[0]]
-    joined = []
+        return [Evaluation((run,), run.folder) for run in members[0]]
+    evaluations = []
     for runs in zip(*members, strict=True):
         identity = [str(run.folder.relative_to(config.out)) for run in runs]
         folder = config.out / "runs" / runs[0].data / f"{row.key}-{digest(identity)}" / f"seed{runs[0].seed}"
-        joined.append(Scored(runs, folder))
-    return joined
+        evaluations.append(Evaluation(runs, folder))
+    return evaluations
 
 
 def seeds_of(first: Training, config: TableConfig) -> list[Training]:
@@ -147,7 +135,7 @@ def with_ratio(row: Row, data: str, ratio: Ratio) -> Row:
 def sweep_of(config: TableConfig, row: Row, data: str) -> tuple[TableConfig, list[Training]]:
     """The trainings among which a row's ratio is chosen, in the order of RATIOS, and their configuration.
 
-    They are those of a table on fewer images: with seed 0, the table's learning rate and a graph of their own texts.
+    Their table has fewer images; they have seed 0, the table's learning rate and a graph of their own texts.
     """
     subset = config.sweep if config.subset is None else min(config.sweep, config.subset)
     small = replace(config, subset=subset)
@@ -192,7 +180,7 @@ def _resolved(config: TableConfig, data: str, options: Mapping[str, object]) -> 
     shared: dict[object, object] = {
         Shared.NEIGHBOURS: config.neighbours if graph is None else graph.neighbours,
         Shared.FEATURES: config.data[data].features,
-        Shared.TEXT_PLACES: config.text_vectors(data),
+        Shared.TEXT_VECTORS: config.text_vectors(data),
         **{kind: config.graph(data, kind) for kind in (Shared.TEXT_GRAPH, Shared.IMAGE_GRAPH)},
     }
     return {key: shared[value] if isinstance(value, Shared) else value for key, value in options.items()}
@@ -206,48 +194,51 @@ def _name_of(config: TableConfig, data: str, value: object) -> object:
     return value.name if isinstance(value, Path) else value
 
 
-def _arguments_and_plan(
-    host: str, values: Mapping[str, object], config: TableConfig, sources: Sources
+def _earlier(values: Mapping[str, object], options: Mapping[str, Option]) -> dict[str, object]:
+    """Values under the earlier names of their options, which the names of folders are made of."""
+    earlier: dict[str, object] = {}
+    for name, value in values.items():
+        old_name = options[name].old_name if name in options else ""
+        earlier[old_name or name] = OLD_VALUES.get(name, {}).get(str(value), value)
+    return earlier
+
+
+def _options_and_plan(
+    model: str, values: Mapping[str, object], config: TableConfig, data: str
 ) -> tuple[dict[str, object], dict[str, object]]:
     """Model options and plan of a row with the user's changes, without options that nothing then reads.
 
     A change that the row's model does not have is left out.
     """
-    options = {option.name: option for option in options_of(host)}
-    renamed = {**renamed_options.PLAN, **renamed_options.of_model(host)}
-    requested = renamed_options.current(config.changes, renamed)
-    changes = {name: options[name].read(value) for name, value in requested.items() if name in options}
-    values = {**renamed_options.current(values, renamed), **changes}
-    facts = unread.chosen_facts(values, BuildContext())
-    if sources.features is not None and values.get("image", "auto") == "auto":
+    options = options_of(model)
+    changes = {options[name].name: options[name].read(text) for name, text in config.changes.items() if name in options}
+    values = {options[name].name if name in options else name: value for name, value in values.items()} | changes
+    facts = chosen_facts(values)
+    if config.data[data].features is not None and values.get("image", "auto") == "auto":
         facts["image"] = ("features", "regions", "regions beside a vector")
     if facts["image"][0] in ("features", "tiny", "auto") and "backbone" not in facts.get("text", ()):
         # Nothing is pretrained, so no option of a pretrained body is read.
         facts["body"] = ()
-    read = {
+    used = {
         name: value
         for name, value in values.items()
         if name in changes or name not in options or options[name].holds(facts)
     }
     plan = set(Plan.__dataclass_fields__)
     return (
-        {name: value for name, value in read.items() if name not in plan},
-        {name: value for name, value in read.items() if name in plan},
+        {name: value for name, value in used.items() if name not in plan},
+        {name: value for name, value in used.items() if name in plan},
     )
 
 
-def _learning_rate(plan: Mapping[str, object], host: str) -> float:
-    rate = plan.get("lr", models()[host].plan.lr)
-    assert isinstance(rate, int | float)
-    return float(rate)
-
-
-def _new_defaults(methods: Sequence[tuple[str, Mapping[str, object]]]) -> list[dict[str, object]]:
+def _new_defaults(chosen: Sequence[tuple[str, Mapping[str, object]]]) -> list[dict[str, object]]:
     """Defaults of options whose absence once meant another value: rows without them are other rows since."""
-    defaults = []
-    for name, values in methods:
-        options = catalogue.methods()[name].options
-        defaults.append(
-            {o.old_name or o.name: o.default for o in options if o.before != o.default and o.name not in values}
-        )
+    defaults = [
+        {
+            option.old_name or option.name: option.default
+            for option in methods()[name].options
+            if option.before != option.default and option.name not in values
+        }
+        for name, values in chosen
+    ]
     return [changed for changed in defaults if changed]
