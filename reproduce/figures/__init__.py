@@ -83,12 +83,12 @@ def figure(
 
     from reproduce.figures.config import FigureConfig, labelled
     from reproduce.figures.make import make
-    from subtext.api.load import Work
 
     config = FigureConfig(
         name=name,
         systems=tuple(labelled(text) for text in systems),
-        work=Work.of(None, split, **options),
+        split=split,
+        options=options,
         out=None if out is None else Path(out),
         json=None if json is None or str(json) == "-" else Path(json),
         relevance=relevance,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from reproduce.figures.catalogue import FIGURES, FigureKind, needed
-from subtext.api.load import Work
+from subtext.api.options import DataOptions
 from subtext.core import Direction
 from subtext.errors import RequirementError
 from subtext.ops.semantic_rank import RankTies
@@ -27,12 +27,14 @@ class FigureConfig:
     item        id of the query image or text; None for a sampled one
     direction   of the query, in figure 1c              count  length of the lists; None for that of the paper
     thresholds, tops  of figures 1b and 3; empty for even steps        seed  of the sampled item
-    work        data and execution; its run is unused
+    split       to measure; None for the validation split of the first run
+    options     data and execution, as in `subtext.evaluate`
     """
 
     name: str
     systems: tuple[tuple[str, Path], ...]
-    work: Work
+    split: str | None = None
+    options: DataOptions = field(default_factory=lambda: DataOptions())
     out: Path | None = None
     json: Path | None = None
     relevance: str = "tfidf1"
@@ -45,6 +47,17 @@ class FigureConfig:
     thresholds: tuple[float, ...] = ()
     tops: tuple[int, ...] = ()
     seed: int = 0
+
+    @property
+    def running(self) -> dict[str, Any]:
+        """The options without those of the data set: features, device, batch size, workers."""
+        names = ("data", "images", "split_seed", "on_error")
+        return {name: value for name, value in self.options.items() if name not in names and value is not None}
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no progress is shown."""
+        return bool(self.options.get("quiet"))
 
     @property
     def kind(self) -> FigureKind:
@@ -115,8 +128,8 @@ def is_run(path: Path) -> bool:
 
 def labelled(text: str) -> tuple[str, Path]:
     """(label, path) of `NAME=PATH`, or of a path, whose label is its name."""
-    name, equals, path = text.partition("=")
+    name, equals, value = text.partition("=")
     if equals and name and not Path(text).exists():
-        return name, Path(path).expanduser()
-    whole = Path(text).expanduser()
-    return whole.stem if whole.is_file() else whole.resolve().name, whole
+        return name, Path(value).expanduser()
+    path = Path(text).expanduser()
+    return path.stem if path.is_file() else path.resolve().name, path

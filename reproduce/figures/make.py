@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from reproduce.figures import of_dataset, of_epochs, of_systems
 from reproduce.figures.config import Figure, FigureConfig
-from subtext.data.atomic import require_file, write_text
+from subtext.data import atomic
 from subtext.errors import RequirementError
 from subtext.report.page import Page, Section, render
 
@@ -31,14 +31,14 @@ def make(config: FigureConfig) -> Figure:
     config.check()
     check(config.relevance)
     for path in config.files:
-        require_file(path)
+        atomic.require_file(path)
     if len({path.resolve() for path in config.files}) < len(config.files):
         raise RequirementError(f"--out and --json both write to {config.out}; give two different files")
     figure = replace(MAKERS[config.name](config), files=tuple(config.files))
     if config.out is not None:
-        write_text(config.out, figure.drawing if config.out.suffix == ".svg" else render(_page(config, figure)))
+        atomic.write_text(config.out, figure.drawing if config.out.suffix == ".svg" else render(_page(config, figure)))
     if config.json is not None:
-        write_text(config.json, figure.json_text() + "\n")
+        atomic.write_text(config.json, figure.json_text() + "\n")
     return figure
 
 

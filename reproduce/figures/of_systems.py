@@ -1,8 +1,7 @@
-"""Figures of what systems score: lists of two that recall cannot tell apart, and ASP over the N most relevant.
+"""Figures of systems: top lists of two that have equal recall, and ASP over the N most relevant candidates.
 
-ASP over the N most relevant candidates, for several N, between its two lines (Li et al. 2022, figure 3).
-
-The first candidates of each query: is a partner among them, and their relevance (Li et al. 2022, figure 1c).
+Figure 1c of Li et al. 2022 shows the top candidates of a query with their relevance; figure 3 shows ASP for several N,
+between a random order and the best one.
 """
 
 from __future__ import annotations
@@ -12,42 +11,54 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
+import subtext as st
 from reproduce.figures.config import Figure, FigureConfig
-from reproduce.figures.of_dataset import chosen, lead
-from reproduce.figures.systems import System, about, facts_of, relevance_of, systems_of, texts_of, thumbnail_of
-from subtext.core import DIRECTIONS, Direction
-from subtext.data.dataset import Dataset
-from subtext.errors import RequirementError
+from reproduce.figures.of_dataset import chosen_row, lead
+from reproduce.figures.systems import (
+    about,
+    evaluate,
+    facts_of,
+    pairs_of,
+    relevance_of,
+    scores_of,
+    texts_of,
+    thumbnail_of,
+)
+from subtext.core import DIRECTIONS, Comparison, Direction
 from subtext.evaluation.metrics.asp import among_first
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
-from subtext.evaluation.scoring import Source
-from subtext.ops.semantic_rank import KERNEL_CELLS, RankTies, agreement, ranks
-from subtext.ops.top_k import gains
+from subtext.ops.semantic_rank import KERNEL_CELLS, RankTies, ranks
 from subtext.report.page import Found, Search, Section
 from subtext.report.plots import Chart, Curve, charts
+
+ROWS = 256
+"""Queries that are ranked at a time."""
+TOP = 100
+"""Candidates that figure 1c shows."""
+SMALL_TOPS = (5, 10, 50)
+"""N of figure 3 beside twentieths of the gallery."""
 
 
 @dataclass(frozen=True)
 class TopResults:
-    """What a system finds for the queries of one direction.
+    """The top candidates of the queries of one direction.
 
-    hits  (Q K) recall at each k, 0 or 1; NaN for a query without a partner       worth  (Q) mean relevance of the first
+    hits  (Q K) recall at each k, 0 or 1; NaN for a query without a positive       relevance  (Q) their mean relevance
     """
 
     hits: Float[np.ndarray, "q k"]
-    worth: Float[np.ndarray, "q"]
+    relevance: Float[np.ndarray, "q"]
 
 
 def top_results(
-    source: Source,
+    scores: Float[Tensor, "i t"],
     graded: Graded,
     match: Match,
     direction: Direction,
@@ -57,181 +68,156 @@ def top_results(
 ) -> TopResults:
     """Recall at each k and the mean relevance of the first `top` candidates, or of all where there are fewer.
 
-    Ties count against the system: partners behind all of their score, and the least relevant first.
-    Cost   two reads of the scores.
+    Ties are broken against the system: positives behind all of their score, and the least relevant first.
+    Cost   a sort of each row of scores.
     """
-    counts = source.counts(match, stable=False)[DIRECTIONS.index(direction)]
-    shown = min(top, source.shape[1 if direction == "image_to_text" else 0])
-    worth = [
-        gains(scores, torch.from_numpy(graded.block(direction, start, stop)), shown).mean(axis=1)
-        for start, stop, scores in source.blocks(direction)
-    ]
-    return TopResults(np.stack([Recall(k).of(counts) for k in ks], axis=1), np.concatenate(worth))
+    queries = scores if direction == "image_to_text" else scores.T
+    hits, relevance = [], []
+    for start in range(0, len(queries), ROWS):
+        block = queries[start : start + ROWS]
+        comparison = Comparison(block, match.truth(direction, start, start + len(block)))
+        hits.append(np.stack([Recall(k)(comparison).numpy() for k in ks], axis=1))
+        graded_block = graded.block(direction, start, start + len(block)).astype(np.float64)
+        order = np.lexsort((graded_block, -block.double().nan_to_num(nan=-np.inf).numpy()), axis=1)[:, :top]
+        relevance.append(np.take_along_axis(graded_block, order, axis=1).mean(axis=1))
+    return TopResults(np.concatenate(hits), np.concatenate(relevance))
 
 
 def queries_of_equal_recall(first: TopResults, second: TopResults) -> Int[np.ndarray, "n"]:
-    """Queries that two systems answer equally well for recall: found at 1 by both, or at the same k by both.
-
-    Those for which both find a partner first, where there are some; else all of equal recall at every k.
-    """
+    """Queries with equal recall at every k in both systems: those with recall 1 at k = 1 where there are some."""
     same = (first.hits == second.hits).all(axis=1)
-    found = same & (first.hits[:, 0] == 1)
-    return np.flatnonzero(found if found.any() else same)
+    at_first = same & (first.hits[:, 0] == 1)
+    return np.flatnonzero(at_first if at_first.any() else same)
 
 
 @dataclass(frozen=True)
-class List:
-    """The first candidates of one query, best first: rows, scores and relevance, (N) each."""
+class TopList:
+    """The top candidates of one query, best first: rows, scores and relevance, (N) of each."""
 
     candidates: NDArray[np.int64]
     scores: NDArray[np.float64]
     relevance: NDArray[np.float64]
 
 
-def top_list(source: Source, graded: Graded, direction: Direction, query: int, top: int) -> List:
-    """The list of one query; among equal scores the least relevant stands first, as `top_results` counts.
-
-    Raises RequirementError for a query that there is not.
-    """
-    scores = _row(source, direction, query)
-    values = np.where(np.isnan(scores), -np.inf, scores)
+def top_list(scores: Float[Tensor, "i t"], graded: Graded, direction: Direction, query: int, top: int) -> TopList:
+    """The list of one query; among equal scores the least relevant is first, as in `top_results`."""
+    row = (scores[query] if direction == "image_to_text" else scores[:, query]).double().numpy()
     relevance = graded.block(direction, query, query + 1)[0].astype(np.float64)
-    order = np.lexsort((relevance, -values))[:top]
-    return List(order.astype(np.int64), scores[order], relevance[order])
-
-
-def _row(source: Source, direction: Direction, query: int) -> NDArray[np.float64]:
-    for start, stop, scores in source.blocks(direction):
-        if start <= query < stop:
-            row: Tensor = scores[query - start]
-            return row.double().numpy()
-    raise RequirementError(
-        f"there are {source.shape} pictures and texts; {direction} has no query {query}; name another"
-    )
-
-
-def asp_curve(
-    source: Source, graded: Graded, direction: Direction, tops: Sequence[int], *, ties: RankTies = "ordinal"
-) -> Float[np.ndarray, "q k"]:
-    """ASP of every query over its N most relevant candidates, which are ranked anew among themselves; a column an N.
-
-    Shares of 1; NaN where no N are meant (see `metrics.asp.ASP`).
-    Cost   a sort of each row of relevance and of scores, and a pass for each N.
-    """
-    compiled = source.shape[0] * source.shape[1] >= KERNEL_CELLS
-    pieces = []
-    for start, stop, scores in source.blocks(direction):
-        semantic = ranks(graded.block(direction, start, stop), ties, kernel=compiled)
-        matrix = (scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy()
-        pieces.append(agreement(matrix, semantic, ties, top=tuple(tops), kernel=compiled))
-    return np.concatenate(pieces)
+    order = np.lexsort((relevance, -np.where(np.isnan(row), -np.inf, row)))[:top]
+    return TopList(order.astype(np.int64), row[order], relevance[order])
 
 
 def asp_lines(
     graded: Graded, direction: Direction, tops: Sequence[int], *, ties: RankTies = "ordinal"
 ) -> tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]]:
-    """Means over the queries of what a random order is expected to give for each N, and of what the best order is.
+    """Mean ASP over the queries, for each N, of a random order (its expected value) and of the best order.
 
     Cost   a sort of each row.
     """
     compiled = graded.values.size >= KERNEL_CELLS
     both = [among_first(ranks(block, "min", kernel=compiled), tops, ties) for _, _, block in graded.blocks(direction)]
-    chance, best = (mean_of(np.concatenate(line).T) for line in zip(*both, strict=True))
+    chance, best = (_mean(np.concatenate(values)) for values in zip(*both, strict=True))
     return chance, best
 
 
-def mean_of(values: Float[np.ndarray, "k q"]) -> Float[np.ndarray, "k"]:
-    """Mean of each row over the queries that have a value; NaN for a row without any."""
-    known = ~np.isnan(values)
-    counts = known.sum(axis=1)
-    sums = np.where(known, values, 0).sum(axis=1)
+def _mean(values: Float[np.ndarray, "q k"]) -> Float[np.ndarray, "k"]:
+    """Mean of each column over the queries that have a value; NaN for a column without any."""
+    present = ~np.isnan(values)
+    counts, sums = present.sum(axis=0), np.where(present, values, 0).sum(axis=0)
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-FIRST = 100
-"""Candidates that figure 1c shows."""
-SOME = (5, 10, 50)
-"""N of figure 3 beside twentieths of the gallery."""
-
-
 def two_lists(config: FigureConfig) -> Figure:
-    """Figure 1c: what two systems find first for a query that recall calls equal, with its relevance."""
-    systems, pairs, split = systems_of(config)
+    """Figure 1c: the top results of two systems for a query with equal recall, and their relevance."""
+    pairs, split = pairs_of(config)
     graded, match = relevance_of(config, pairs), matching.of_pairs(pairs)
-    top, direction = config.count or FIRST, config.direction
-    found = [top_results(system.source, graded, match, direction, top=top) for system in systems]
-    equal = queries_of_equal_recall(*found)
-    query = chosen(config, pairs.images if direction == "image_to_text" else pairs.texts, equal)
-    lists = [top_list(system.source, graded, direction, query, top) for system in systems]
-    own = match.cells(direction)[query : query + 1].expand()[1]
+    top, direction = config.count or TOP, config.direction
+    scores = {name: scores_of(config, name, path, pairs) for name, path in config.systems}
+    results = {name: top_results(scores[name], graded, match, direction, top=top) for name in scores}
+    equal = queries_of_equal_recall(*results.values())
+    query = chosen_row(config, pairs.images if direction == "image_to_text" else pairs.texts, equal)
+    lists = {name: top_list(scores[name], graded, direction, query, top) for name in scores}
+    positives = match.cells(direction)[query : query + 1].expand()[1]
     numbers = {
         **about(config, pairs, split),
         "direction": direction,
-        "query": _asking(pairs, direction, query),
+        "query": _query_json(pairs, direction, query),
         "equal_recall": bool((equal == query).any()),
         "queries_of_equal_recall": len(equal),
-        "queries": len(found[0].worth),
+        "queries": len(next(iter(results.values())).relevance),
         "top": top,
         "systems": [
-            _told(system, one, listed, (equal, query), own, _answering(pairs, direction))
-            for system, one, listed in zip(systems, found, lists, strict=True)
+            {
+                "name": name,
+                "path": str(path),
+                "mean_relevance": float(results[name].relevance[query]),
+                "mean_relevance_of_equal": float(results[name].relevance[equal].mean()) if len(equal) else None,
+                "found": _list_json(lists[name], positives, _candidate_ids(pairs, direction)),
+            }
+            for name, path in config.systems
         ],
     }
     return Figure(
         lead=lead(pairs, split),
-        summary=_compared(systems, found, equal, query, min(top, len(lists[0].candidates))),
+        summary=_summary(results, equal, query, min(top, len(next(iter(lists.values())).candidates))),
         numbers=numbers,
-        facts=[*facts_of(config, pairs, split, systems), ("query drawn by seed", str(config.seed))],
-        sections=[_section(config, systems, lists, own, pairs, query)],
+        facts=[*facts_of(config, pairs, split), ("query drawn by seed", str(config.seed))],
+        sections=[_section(config, lists, positives, pairs, query)],
     )
 
 
 def asp_by_n(config: FigureConfig) -> Figure:
     """Figure 3: ASP over the N most relevant candidates, with chance and the best order."""
-    systems, pairs, split = systems_of(config)
+    pairs, split = pairs_of(config)
     graded = relevance_of(config, pairs)
-    panels: list[Chart] = []
+    tops = {direction: tops_of(graded, direction, config.tops) for direction in DIRECTIONS}
+    requested = tuple(sorted({top for direction in DIRECTIONS for top in tops[direction][:-1]}))
+    results = {name: evaluate(config, path, pairs, asp_top=requested).figures for name, path in config.systems}
     numbers: dict[str, Any] = {**about(config, pairs, split), "ties": config.asp_ties}
-    told: dict[str, dict[str, Any]] = {system.name: {"path": str(system.path)} for system in systems}
+    systems: dict[str, dict[str, Any]] = {name: {"name": name, "path": str(path)} for name, path in config.systems}
+    panels = []
     for direction in DIRECTIONS:
-        tops = tops_of(graded, direction, config.tops)
-        lines = [100 * line for line in asp_lines(graded, direction, tops, ties=config.asp_ties)]
-        drawn = []
-        for system in systems:
-            values = asp_curve(system.source, graded, direction, tops, ties=config.asp_ties)
-            means = 100 * mean_of(values.T)
-            drawn.append(Curve(system.name, list(zip(tops, means.tolist(), strict=True))))
-            told[system.name][direction] = plain(means)
-        drawn += [
-            Curve(name, list(zip(tops, line.tolist(), strict=True)), reference=True)
+        lines = [100 * line for line in asp_lines(graded, direction, tops[direction], ties=config.asp_ties)]
+        # The last N is all candidates.
+        figures = [*(f"{direction}/asp@{top}({config.relevance})" for top in tops[direction][:-1])]
+        figures.append(f"{direction}/asp({config.relevance})")
+        curves = []
+        for name, values in results.items():
+            means = np.array([values.get(figure, np.nan) for figure in figures])
+            curves.append(Curve(name, list(zip(tops[direction], means.tolist(), strict=True))))
+            systems[name][direction] = plain(means)
+        curves += [
+            Curve(name, list(zip(tops[direction], line.tolist(), strict=True)), reference=True)
             for name, line in zip(("best order", "chance"), (lines[1], lines[0]), strict=True)
         ]
-        panels.append(Chart(spelt(direction), "N most relevant candidates", f"ASP({config.relevance}), %", drawn))
-        numbers[direction] = {"tops": list(tops), "chance": plain(lines[0]), "best_order": plain(lines[1])}
-    whole = ", ".join(
-        f"{name} {spelt(direction)} {told[name][direction][-1]:.1f}" for name in told for direction in DIRECTIONS
+        panels.append(Chart(spelt(direction), "N most relevant candidates", f"ASP({config.relevance}), %", curves))
+        numbers[direction] = {
+            "tops": list(tops[direction]), "chance": plain(lines[0]), "best_order": plain(lines[1])
+        }  # fmt: skip
+    largest = ", ".join(
+        f"{name} {spelt(direction)} {systems[name][direction][-1]:.1f}" for name in systems for direction in DIRECTIONS
     )
     return Figure(
         lead=lead(pairs, split),
-        summary=f"ASP over the largest N: {whole}; a random order has about 50.",
-        numbers={**numbers, "systems": [{"name": name, **values} for name, values in told.items()]},
-        facts=[*facts_of(config, pairs, split, systems), ("ties", config.asp_ties)],
+        summary=f"ASP over the largest N: {largest}; a random order has about 50.",
+        numbers={**numbers, "systems": list(systems.values())},
+        facts=[*facts_of(config, pairs, split), ("ties", config.asp_ties)],
         drawing=charts(panels),
     )
 
 
-def tops_of(graded: Graded, direction: Direction, given: tuple[int, ...]) -> tuple[int, ...]:
-    """The N that are measured: those given, as far as there are so many candidates; else twentieths of them and a few.
+def tops_of(graded: Graded, direction: Direction, requested: tuple[int, ...]) -> tuple[int, ...]:
+    """The N that are measured: the requested ones below the number of candidates; by default twentieths and a few.
 
     The last one is always all candidates.
     """
     candidates = graded.shape[1 if direction == "image_to_text" else 0]
-    steps = given or (*SOME, *(candidates * place // 20 for place in range(1, 20)))
+    steps = requested or (*SMALL_TOPS, *(candidates * twentieth // 20 for twentieth in range(1, 20)))
     return (*sorted({top for top in steps if 0 < top < candidates}), candidates)
 
 
 def plain(values: np.ndarray) -> list[float | None]:
-    """As JSON can hold them: a number that there is not is null."""
+    """As JSON can hold them: a missing number is null."""
     return [None if np.isnan(value) else float(value) for value in values]
 
 
@@ -240,72 +226,63 @@ def spelt(direction: Direction) -> str:
     return direction.replace("_", " ")
 
 
-def _compared(systems: list[System], found: list[TopResults], equal: np.ndarray, query: int, top: int) -> str:
-    """How relevant the lists are: those shown, and those of all queries of equal recall."""
-    shown = " and ".join(f"{one.worth[query]:.3f} ({s.name})" for s, one in zip(systems, found, strict=True))
-    summary = f"Mean relevance of the first {top}: {shown}"
+def _summary(results: dict[str, TopResults], equal: np.ndarray, query: int, top: int) -> str:
+    """The relevance of the lists: of those that are shown, and of all queries of equal recall."""
+    lists = " and ".join(f"{result.relevance[query]:.3f} ({name})" for name, result in results.items())
+    summary = f"Mean relevance of the first {top}: {lists}"
     if not len(equal):
         return f"{summary}; no query has equal recall in both."
-    means = " and ".join(f"{one.worth[equal].mean():.3f} ({s.name})" for s, one in zip(systems, found, strict=True))
-    better = 100 * float((found[1].worth[equal] > found[0].worth[equal]).mean())
+    means = " and ".join(f"{result.relevance[equal].mean():.3f} ({name})" for name, result in results.items())
+    first, second = (result.relevance[equal] for result in results.values())
+    better = 100 * float((second > first).mean())
     return (
         f"{summary}; over {len(equal):,} queries of equal recall {means}, and in {better:.0f} % of these "
-        f"{systems[1].name} is the more relevant."
+        f"{list(results)[1]} is the more relevant."
     )
 
 
-def _told(
-    system: System, found: TopResults, listed: List, at: tuple[np.ndarray, int], own: np.ndarray, names: list[str]
-) -> dict[str, Any]:
-    equal, query = at
+def _list_json(listed: TopList, positives: np.ndarray, ids: list[str]) -> list[dict[str, Any]]:
     rows = zip(listed.candidates.tolist(), listed.scores.tolist(), listed.relevance.tolist(), strict=True)
-    return {
-        "name": system.name,
-        "path": str(system.path),
-        "mean_relevance": float(found.worth[query]),
-        "mean_relevance_of_equal": float(found.worth[equal].mean()) if len(equal) else None,
-        "found": [
-            {
-                "id": names[row],
-                "score": score if np.isfinite(score) else None,
-                "relevance": relevance,
-                "right": bool((own == row).any()),
-            }
-            for row, score, relevance in rows
-        ],
-    }
+    return [
+        {
+            "id": ids[row],
+            "score": score if np.isfinite(score) else None,
+            "relevance": relevance,
+            "right": bool((positives == row).any()),
+        }
+        for row, score, relevance in rows
+    ]
 
 
 def _section(
-    config: FigureConfig, systems: list[System], lists: list[List], own: np.ndarray, pairs: Dataset, query: int
+    config: FigureConfig, lists: dict[str, TopList], positives: np.ndarray, pairs: st.Dataset, query: int
 ) -> Section:
     texts = texts_of(pairs)
     first = np.full(len(pairs.images), -1, dtype=np.int64)
     first[pairs.links[::-1, 0]] = pairs.links[::-1, 1]
 
     def card(row: int, relevance: float) -> Found:
-        right = bool((own == row).any())
+        right = bool((positives == row).any())
         if config.direction == "image_to_text":
             return Found(texts[row], relevance, "", right=right)
         title = texts[first[row]] if first[row] >= 0 else pairs.images.ids[row]
         return Found(title, relevance, thumbnail_of(pairs, row), right=right)
 
-    asking = _asking(pairs, config.direction, query)
-    picture = thumbnail_of(pairs, query) if config.direction == "image_to_text" else None
+    asking = _query_json(pairs, config.direction, query)
+    image = thumbnail_of(pairs, query) if config.direction == "image_to_text" else None
     searches = []
-    for system, listed in zip(systems, lists, strict=True):
-        rows = zip(listed.candidates.tolist(), listed.relevance.tolist(), strict=True)
-        cards = [card(row, relevance) for row, relevance in rows]
-        searches.append(Search(asking["text"] or asking["id"], cards, system.name, picture))
-    told = "Best first by score; the number is the relevance to the query. Marked is what belongs to it."
-    return Section("Side by side", told, searches, len(searches))
+    for name, listed in lists.items():
+        cards = [card(*entry) for entry in zip(listed.candidates.tolist(), listed.relevance.tolist(), strict=True)]
+        searches.append(Search(asking["text"] or asking["id"], cards, name, image))
+    text = "Best first by score; the number is the relevance to the query. Marked is what belongs to it."
+    return Section("Side by side", text, searches, len(searches))
 
 
-def _asking(pairs: Dataset, direction: Direction, query: int) -> dict[str, str]:
+def _query_json(pairs: st.Dataset, direction: Direction, query: int) -> dict[str, str]:
     if direction == "image_to_text":
         return {"id": pairs.images.ids[query], "text": ""}
     return {"id": pairs.texts.ids[query], "text": texts_of(pairs)[query]}
 
 
-def _answering(pairs: Dataset, direction: Direction) -> list[str]:
+def _candidate_ids(pairs: st.Dataset, direction: Direction) -> list[str]:
     return pairs.texts.ids if direction == "image_to_text" else pairs.images.ids

@@ -1,100 +1,132 @@
-"""What a figure is drawn of: pairs, their relevance, and the scores that runs or files give them."""
+"""The systems of a figure: the pairs, their relevance, and the scores that runs or files give them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+import subtext as st
 from reproduce.figures.config import FigureConfig, is_run
-from subtext.api.evaluate import Files, read_output, read_split
-from subtext.api.load import Work, open_work, remembered
-from subtext.data.dataset import Dataset, fingerprint
-from subtext.data.external_outputs import holds_scores
+from subtext.core import Embeddings
+from subtext.data import external_outputs
+from subtext.data.dataset import fingerprint
 from subtext.data.image_files import thumbnail
-from subtext.errors import RequirementError
+from subtext.errors import ArgumentError, RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.relevance.graded import Graded, graded
-from subtext.evaluation.scoring import Embedded, Source
+from subtext.evaluation.scoring import matrix
 from subtext.models.checkpoint import load_record
+from subtext.models.similarity.cosine import Cosine
 from subtext.report.progress import meter, say
 
 
-@dataclass(frozen=True)
-class System:
-    """Scores of all pictures and texts, and what they are called."""
+def pairs_of(config: FigureConfig) -> tuple[st.Dataset, str]:
+    """The split to measure and its name, without opening images: of the named data, or of the runs' own.
 
-    name: str
-    source: Source
-    path: Path
-
-
-def pairs_of(config: FigureConfig) -> tuple[Dataset, str]:
-    """The split that is config for, without looking at pictures: of the data named, or of the first run's own.
-
-    Raises what reading raises; RequirementError where no data is named and no run remembers any.
+    Raises what reading raises; RequirementError where no data is named and no run remembers any, and where runs
+    remember different data.
     """
-    sources, split = config.work.sources, config.work.split
-    run = next((path for _, path in config.systems if is_run(path)), None)
-    if run is not None:
-        record = load_record(run)
-        sources = sources.over(remembered(record.data))
-        split = split or record.data.val_split
-    if sources.data is None:
-        raise RequirementError(f"{config.name} needs a data set; none is named and no run remembers one; give --data")
-    return read_split(replace(config.work, sources=sources, split=split))
-
-
-def systems_of(config: FigureConfig) -> tuple[list[System], Dataset, str]:
-    """Every system with its scores of the same pairs, these pairs, and the name of their split.
-
-    Raises RequirementError when runs remember different data; what opening and reading raise.
-    """
-    found: dict[str, System] = {}
-    known: list[tuple[Dataset, str]] = []
-    for name, path in config.systems:
-        if is_run(path):
-            source, pairs, split = _of_run(name, replace(config.work, run=path))
-            known.append((pairs, split))
-            found[name] = System(name, source, path)
-    pairs, split = known[0] if known else read_split(config.work)
-    if any(fingerprint(other) != fingerprint(pairs) for other, _ in known):
+    runs: list[Path | None] = [path for _, path in config.systems if is_run(path)]
+    sources = dict.fromkeys(_source_of(config, run) for run in runs or [None])
+    (pairs, split), *others = [_read(config, *source) for source in sources]
+    if any(fingerprint(different) != fingerprint(pairs) for different, _ in others):
         raise RequirementError(
             f"{config.name} compares on the same pairs; these runs remember different ones; name them (--data, --split)"
         )
-    for name, path in config.systems:
-        if name not in found:
-            found[name] = System(name, _of_file(path, pairs), path)
-    return [found[name] for name, _ in config.systems], pairs, split
+    return pairs, split
 
 
-def relevance_of(config: FigureConfig, pairs: Dataset) -> Graded:
-    """The relevance that is config for.
+def _source_of(config: FigureConfig, run: Path | None) -> tuple[Any, ...]:
+    """Data, images, seed of the split, handling of errors and split: those of the options, else those of a run."""
+    remembered = vars(load_record(run).data) if run is not None else {}
+    names = ("data", "images", "split_seed", "on_error")
+    values = [remembered.get(name) if (value := config.options.get(name)) is None else value for name in names]
+    return (*values, config.split or remembered.get("val_split"))
+
+
+def _read(
+    config: FigureConfig, data: Any, images: Any, split_seed: Any, on_error: Any, split: str | None
+) -> tuple[st.Dataset, str]:
+    if not data:
+        raise RequirementError(f"{config.name} needs a data set; none is named and no run remembers one; give --data")
+    pairs = st.read(data, images=images, split_seed=split_seed or 0, on_error=on_error or "raise", need_images=False)
+    splits = sorted(pairs.counts())
+    if split is None and len(splits) > 1:
+        raise ArgumentError(f"{config.name} needs --split; this data has {', '.join(splits)}; or --split all")
+    return pairs.split(split or "all"), split or "all"
+
+
+def evaluate(config: FigureConfig, path: Path, pairs: st.Dataset, **measures: Any) -> st.Result:
+    """The figures of a run, or of a file of scores or vectors."""
+    subject: dict[str, Any] = {"run": path}
+    if not is_run(path):
+        scores = external_outputs.holds_scores(path)
+        subject = {"scores": path} if scores else {"image_embeddings": path, "text_embeddings": path}
+    return st.evaluate(
+        **subject,
+        data=pairs,
+        split="all",
+        bootstrap=0,
+        relevance=(config.relevance,),
+        references=config.references,
+        cache=config.cache,
+        asp_ties=config.asp_ties,
+        gain=(),
+        ndcg=(),
+        **measures,
+        **config.running,
+    )
+
+
+def scores_of(config: FigureConfig, name: str, path: Path, pairs: st.Dataset) -> Tensor:
+    """(I T) scores of all images and texts by a run, or from a file of scores or vectors."""
+    if is_run(path):
+        options = config.running
+        files = {option: options.pop(option, None) for option in ("features", "text_features")}
+        model = st.open_run(path, **files, device=options.pop("device", "auto")).model
+        options.pop("quiet", None)
+        with meter(f"embedding, {name}", len(pairs.images) + len(pairs.texts), quiet=config.quiet) as progress:
+            return matrix(model.similarity, *embed_pairs(model, pairs, **options, progress=progress))
+    if external_outputs.holds_scores(path):
+        output = external_outputs.read_scores(path)
+        rows, columns = output.rows(pairs.images), output.rows(pairs.texts, axis=1)
+        return torch.from_numpy(np.asarray(output.values[np.ix_(rows, columns)]))
+    sides: list[Embeddings] = []
+    for modality, items in (("image", pairs.images), ("text", pairs.texts)):
+        output = external_outputs.read_vectors(path, modality)
+        vectors = torch.from_numpy(np.array(output.values[output.rows(items)], dtype=np.float32))
+        vectors = torch.nn.functional.normalize(vectors if vectors.ndim == 3 else vectors[:, None], dim=-1)
+        sides.append(Embeddings(vectors, torch.arange(len(vectors))))
+    images, texts = sides
+    return matrix(Cosine(), images, texts)
+
+
+def relevance_of(config: FigureConfig, pairs: st.Dataset) -> Graded:
+    """The relevance of all texts to all images.
 
     Raises what `relevance.graded.graded` raises.
     """
-    say(
-        f"relevance {config.relevance}: {len(pairs.images):,} pictures x {len(pairs.texts):,} texts",
-        quiet=config.work.quiet,
-    )
+    say(f"relevance {config.relevance}: {len(pairs.images):,} images x {len(pairs.texts):,} texts", quiet=config.quiet)
     return graded(pairs, config.relevance, references=config.references, cache=config.cache)
 
 
-def facts_of(config: FigureConfig, pairs: Dataset, split: str, systems: Sequence[System] = ()) -> list[tuple[str, str]]:
+def facts_of(config: FigureConfig, pairs: st.Dataset, split: str) -> list[tuple[str, str]]:
     """How a figure was made, for its page."""
     references = "" if config.references is None else f", of the first {config.references} texts of a picture"
     return [
         ("figure", f"{config.name}, after {config.kind.where}"),
-        *[(system.name, str(system.path)) for system in systems],
+        *[(name, str(path)) for name, path in config.systems],
         ("data", f"split {split}, {fingerprint(pairs)}"),
         ("relevance", config.relevance + references),
     ]
 
 
-def about(config: FigureConfig, pairs: Dataset, split: str) -> dict[str, object]:
-    """What stands at the head of every figure's JSON."""
+def about(config: FigureConfig, pairs: st.Dataset, split: str) -> dict[str, object]:
+    """The first entries of every figure's JSON."""
     return {
         "figure": config.name,
         "relevance": config.relevance,
@@ -106,28 +138,14 @@ def about(config: FigureConfig, pairs: Dataset, split: str) -> dict[str, object]
     }
 
 
-def texts_of(pairs: Dataset) -> list[str]:
-    """What each text says; its name where only its features are known."""
+def texts_of(pairs: st.Dataset) -> list[str]:
+    """The words of each text; its id where only its features are known."""
     return [
         name if value is None else str(value) for name, value in zip(pairs.texts.ids, pairs.texts.values, strict=True)
     ]
 
 
-def thumbnail_of(pairs: Dataset, row: int) -> str | None:
-    """A picture for a page; None where it cannot be shown."""
+def thumbnail_of(pairs: st.Dataset, row: int) -> str | None:
+    """An image for a page; None where it cannot be shown."""
     value = pairs.images.values[row]
     return None if value is None else thumbnail(value, pairs.root)
-
-
-def _of_run(name: str, work: Work) -> tuple[Source, Dataset, str]:
-    opened = open_work(work)
-    pairs = opened.pairs
-    with meter(f"embedding, {name}", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as told:
-        items = embed_pairs(opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=told)
-    whole = (np.arange(len(each), dtype=np.int64) for each in items)
-    return Embedded(opened.model.similarity, *items).part(*whole), pairs, opened.split
-
-
-def _of_file(path: Path, pairs: Dataset) -> Source:
-    files = Files(scores=path) if holds_scores(path) else Files(image_embeddings=path, text_embeddings=path)
-    return read_output(files, pairs).source
