@@ -18,7 +18,7 @@ from reproduce.tables.material import TableData, graph_of_scored, one_text_each,
 from reproduce.tables.specification import Shared
 from subtext.data.dataset import fingerprint
 from subtext.errors import RequirementError, counted
-from subtext.evaluation import Result, embed_pairs
+from subtext.evaluation import embed_pairs
 from subtext.evaluation.space import space
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.ops import draw
@@ -73,7 +73,7 @@ class Subject:
             "quiet": self.config.quiet,
         }
 
-    def evaluate(self, pairs: st.Dataset, **measures: Any) -> Result:
+    def evaluate(self, pairs: st.Dataset, **measures: Any) -> st.Result:
         """The figures of the run on these pairs."""
         return st.evaluate(self.run, data=pairs, split="all", bootstrap=0, **measures, **self.options)
 
@@ -97,7 +97,7 @@ def measure(name: str, subject: Subject) -> Measured:
     return kinds[name.partition("-")[0]](subject)
 
 
-def _measured(figures: Mapping[str, float], values: Values, result: Result, pairs: st.Dataset) -> Measured:
+def _measured(figures: Mapping[str, float], values: Values, result: st.Result, pairs: st.Dataset) -> Measured:
     """Figures and values per query of an evaluation, with the image of each query."""
     rows = {name: row for row, name in enumerate(pairs.images.ids)}
     clusters = {

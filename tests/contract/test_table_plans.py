@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from reproduce.tables.config import TableConfig
+from reproduce.tables.config import DataPaths, TableConfig
 from reproduce.tables.specification import UNSWEPT, PublishedTable, Row, Shared, System, tables
 from reproduce.tables.trainings import training, with_ratio
-from subtext.api.load import Sources
 from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.models import renamed_options
 from subtext.recipes import catalogue
@@ -38,7 +37,7 @@ def on(row: Row, data: str) -> System:
 
 def as_pixels(table: PublishedTable, system: System) -> dict[str, object]:
     """What is read of the host's plan with the table's and the system's in it, where pictures are pixels."""
-    found = read_of_plan(asdict(catalogue.models()[system.host].plan) | current({**table.plan, **system.plan}))
+    found = read_of_plan(asdict(catalogue.models()[system.model].plan) | current({**table.plan, **system.plan}))
     # Methods say this for themselves: the other test builds them.
     return {each: value for each, value in found.items() if each != "drop_last"}
 
@@ -56,11 +55,11 @@ def read_of_plan(values: dict[str, object]) -> dict[str, object]:
 def as_features(name: str, row: Row, data: str) -> dict[str, object]:
     """The plan of the Setup that is built for a row, methods and all, where features stand for pictures."""
     table = tables()[name]
-    known = {option.name for each in trained(table) for option in catalogue.models()[on(each, data).host].options}
+    known = {option.name for each in trained(table) for option in catalogue.models()[on(each, data).model].options}
     changes = {option: value for option, value in SMALL.items() if option in known}
-    sources = Sources(data=Path("pairs.jsonl"), features=Path("features.npz"))
+    sources = DataPaths(data=Path("pairs.jsonl"), features=Path("features.npz"))
     config = TableConfig(name=name, table=table, rows=(row,), out=Path("out"), data={data: sources}, changes=changes)
-    job = training(config, row, data, seed=0).job
+    job = training(config, row, data, seed=0)
     regions = catalogue.models()[job.model].name in ("scan", "imram", "sgraf", "ascl", "dsran", "chan")
     shape = FeatureShape(pooled=None if regions else 8, grid=8)
     context = BuildContext(image_features=shape, texts=("two dogs run", "a red hat"), seed=0)
@@ -124,9 +123,10 @@ def test_a_training_finds_the_folder_that_the_first_version_named(case: str) -> 
     name, key, inputs = case.split()
     table = tables()[name]
     if inputs == "features":
-        sources = Sources.of("/data/pairs.jsonl", features="/data/features.npz", split_seed=3, on_error="skip")
+        features = Path("/data/features.npz")
+        sources = DataPaths(Path("/data/pairs.jsonl"), features=features, split_seed=3, on_error="skip")
     else:
-        sources = Sources.of("/data/pairs.jsonl", images="/data/images")
+        sources = DataPaths(Path("/data/pairs.jsonl"), images=Path("/data/images"))
     config = TableConfig(name=name, table=table, rows=table.rows, out=Path("/out"), data={key: sources})
     folders = {
         "text_graph": config.graph(key, Shared.TEXT_GRAPH).name,

@@ -59,7 +59,7 @@ def test_a_rows_options_are_those_of_its_recipes(name: str, key: str) -> None:
     assert not system.lacks().startswith("the option")
     for data in tables()[name].data:
         chosen = system.on(data)
-        parts = [(catalogue.models()[chosen.host], chosen.options)] if chosen.host in catalogue.models() else []
+        parts = [(catalogue.models()[chosen.model], chosen.options)] if chosen.model in catalogue.models() else []
         parts += [(catalogue.methods()[m], o) for m, o in chosen.methods if m in catalogue.methods()]
         for recipe, options in parts:
             recipe.arguments({name: value for name, value in options.items() if not isinstance(value, Shared)})
@@ -209,8 +209,8 @@ def test_the_grid_is_the_papers() -> None:
 
 
 def test_what_is_lacking_is_named() -> None:
-    assert System("telepathy").lacks() == "the host telepathy"
-    assert System("vse", {"aura": 1}).lacks() == "the option aura of the host vse"
+    assert System("telepathy").lacks() == "the model telepathy"
+    assert System("vse", {"aura": 1}).lacks() == "the option aura of the model vse"
     assert System("vse", {}, (("telepathy", {}),)).lacks() == "the method telepathy"
     assert System("vse", {}, (("mithun", {"aura": 1}),)).lacks() == "the option aura of the method mithun"
     assert System("vse", {}, (("mithun", {"hard": True}),)).lacks() == ""

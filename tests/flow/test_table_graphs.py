@@ -12,10 +12,9 @@ import pytest
 from command import call
 
 from reproduce.tables import material
-from reproduce.tables.config import TableConfig, read_graph
+from reproduce.tables.config import DataPaths, TableConfig, read_graph
 from reproduce.tables.specification import Column, PublishedTable, Row, Shared, System, tables
 from reproduce.tables.trainings import training
-from subtext.api.load import Sources
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.graph import Graph
 from subtext.neighbours.spaces import Lsa
@@ -127,7 +126,7 @@ def test_amrani_reads_texts_in_the_space_of_the_graph(made: Path, tmp_path: Path
 
 def test_places_are_others_in_another_space(made: Path, graphs: tuple[Path, Path]) -> None:
     table = tables()["cvprw2022_table2"]
-    sources = Sources(data=made / "pairs.jsonl", features=made / "features.npz")
+    sources = DataPaths(data=made / "pairs.jsonl", features=made / "features.npz")
 
     def folder(**more: Any) -> Path:
         asked = TableConfig(name="t", table=table, rows=table.rows, out=Path("out"), data={"mine": sources}, **more)
@@ -141,14 +140,14 @@ def test_places_are_others_in_another_space(made: Path, graphs: tuple[Path, Path
 def test_names_without_a_given_graph_stay_as_they_were() -> None:
     """What was trained before a given graph stood in a run's name is found again."""
     table = tables()["cvprw2022_table2"]
-    sources = Sources(data=Path("/data/p.jsonl"), features=Path("/data/f.npz"))
+    sources = DataPaths(data=Path("/data/p.jsonl"), features=Path("/data/f.npz"))
     asked = TableConfig(name="t", table=table, rows=table.rows, out=Path("/o"), data={"coco": sources})
     row = next(each for each in table.rows if each.key == "diversity")
     assert training(asked, row, "coco", seed=0).folder == Path(
         "/o/runs/coco/pvse+diversity-f485dc1f92/seed0-rate0.0001"
     )
     without = TableConfig(
-        name="t", table=table, rows=(), out=Path("/o"), data={"coco": Sources(data=Path("/data/p.jsonl"))}
+        name="t", table=table, rows=(), out=Path("/o"), data={"coco": DataPaths(data=Path("/data/p.jsonl"))}
     )
     assert without.graph("coco", Shared.TEXT_GRAPH) == Path("/o/shared/coco/text_graph-7896b1108f")
     assert without.graph("coco", Shared.IMAGE_GRAPH) == Path("/o/shared/coco/image_graph-47b0cf45e4")

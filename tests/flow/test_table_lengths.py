@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small
 import torch
 
+import subtext
 from reproduce.tables import measures
-from reproduce.tables.config import TableConfig
-from reproduce.tables.material import Loaded
+from reproduce.tables.config import DataPaths, TableConfig
+from reproduce.tables.material import TableData
 from reproduce.tables.specification import tables
-from subtext.api.train import TrainingData
 from subtext.data.dataset import Dataset, Items
-from subtext.evaluation import evaluate_matrix
 from subtext.evaluation.measure import words
 from subtext.ops import draw
 
@@ -43,15 +41,19 @@ def made() -> tuple[Dataset, torch.Tensor]:
 def test_recall_by_length_is_that_of_the_drawn_texts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pairs, scores = made()
 
-    def scored(model: object, given: Dataset, *, protocol: Any, extra: Any, **rest: object) -> Any:
-        return evaluate_matrix(scores, given, protocol=protocol, extra=extra)
+    file = tmp_path / "scores.npz"
+    np.savez(file, scores=scores.numpy(), image_ids=pairs.images.ids, text_ids=pairs.texts.ids)
+    evaluate = subtext.evaluate
 
-    monkeypatch.setattr(measures, "evaluate", scored)
+    def scored(run: Path, **options: Any) -> subtext.Result:
+        return evaluate(scores=run, **options)
+
+    monkeypatch.setattr(subtext, "evaluate", scored)
     monkeypatch.setattr(measures, "TEXTS", DRAWN)
-    asked = TableConfig("ascl2024_figure5", tables()["ascl2024_figure5"], (), tmp_path)
-    found = measures.measure(
-        "lengths", small.setup().model, "mine", asked, Loaded(TrainingData(pairs, None, None, None), pairs)
+    config = TableConfig(
+        "ascl2024_figure5", tables()["ascl2024_figure5"], (), tmp_path, {"mine": DataPaths(file)}, quiet=True
     )
+    found = measures.measure("lengths", measures.Subject(file, "mine", config, TableData(pairs, pairs, pairs)))
     drawn = draw.permutation(len(pairs.texts), seed=0, epoch=0, purpose="texts by length")[:DRAWN]
     ranks = (scores > scores.gather(0, torch.arange(PICTURES).repeat_interleave(EACH)[None])).sum(dim=0).numpy()
     seen = 0

@@ -55,8 +55,8 @@ def test_pairs_above_the_papers_threshold() -> None:
     """128,043 pairs, 25.6 a picture, where the paper has 128,050 of one caption more here and there (25.61)."""
     pairs = coco()
     found = count_above(graded(pairs, "tfidf1", references=5), matching.of_pairs(pairs), (0.2, 0.3, 0.5))
-    assert found.pairs[1] == 128_043 and found.pairs[1] / found.pictures == pytest.approx(25.61, abs=0.005)
-    assert found.own[1] <= 25_000 and (np.diff(found.pairs) < 0).all()
+    assert found.pairs[1] == 128_043 and found.pairs[1] / found.images == pytest.approx(25.61, abs=0.005)
+    assert found.positives[1] <= 25_000 and (np.diff(found.pairs) < 0).all()
 
 
 @pytest.mark.slow
