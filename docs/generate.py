@@ -27,18 +27,21 @@ PAPER = re.compile(r"\s*\(([^()]*?(?:18|19|20)\d\d[a-z]?[^()]*)\)")
 
 ROOMS = {
     "recipes/models": ("Models", "A model family, from encoders to objective: `subtext train MODEL`."),
-    "recipes/methods": ("Methods", "A change of the training alone: `subtext train MODEL --with METHOD`."),
-    "models/encoders": ("Encoders", "Pixels, words or features -> parts (N P E) and pooled vectors (N G)."),
+    "recipes/methods": ("Methods", "A change of the training: `subtext train MODEL --with METHOD`."),
+    "models/encoders": (
+        "Encoders",
+        "Pixels, words or features -> vectors of regions or words (N P E), and pooled vectors (N G).",
+    ),
     "models/heads": ("Heads", "The output of an encoder -> unit vectors in the joint space, K per item."),
     "models/similarity": ("Similarities", "Embeddings, Embeddings -> scores; larger is better."),
     "objectives/losses": ("Losses", "Comparison -> one differentiable value per query."),
     "objectives/mining.py": (
         "Mining",
-        "Scene, Epoch -> the comparison that a loss reads: sampled negatives, weighted cells.",
+        "Scene, Epoch -> the input of a loss: sampled negatives, weighted cells.",
     ),
     "objectives/regularisers.py": ("Regularisers", "Scene -> one value per batch."),
     "objectives/weighting.py": ("Weightings", "Scene, Epoch -> one weight per query, without gradient."),
-    "evaluation/metrics": ("Metrics", "Comparison -> one value per query; NaN where it is undefined."),
+    "evaluation/metrics": ("Metrics", "Comparison -> one value per query; NaN if it is undefined."),
 }
 """Folder or file in src/subtext -> title and description of its section."""
 
@@ -47,7 +50,7 @@ MODULES = ("encoders", "heads", "similarity")
 
 HEAD = """# Catalogue of models and methods
 
-Every model, every training method, and the parts that they are made of. [Concepts](concepts.md) explains how the
+This page lists all models, training methods and their parts. [Concepts](concepts.md) explains how the
 parts fit together; [choosing](choosing.md) helps to pick a model.
 `subtext train MODEL --help` lists the options of a model.
 

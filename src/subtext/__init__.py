@@ -1,4 +1,4 @@
-"""Subtext finds images for words and words for images when the two do not say the same thing.
+"""Subtext searches archives of images whose texts do not describe the images.
 
     import subtext as st
 

@@ -47,14 +47,14 @@ def audit(
     run: OptionalRun = None,
     *,
     train_split: Annotated[
-        str | None, "Without RUN: the split of this data that the model was trained on, if known.", Section("Data")
+        str | None, "Without RUN: split that the model was trained on, if known.", Section("Data")
     ] = None,
-    skip: Annotated[tuple[CheckName, ...], "Leave a check out; repeat for more.", _CHECKS] = (),
+    skip: Annotated[tuple[CheckName, ...], "Check to leave out; repeatable.", _CHECKS] = (),
     sample_size: Annotated[
         int, "Images that are scored again in other orders, blocks and batches.", Range(2), _CHECKS
     ] = 128,
     tolerance: Annotated[
-        float, "Largest change of a score, in standard deviations of the scores.", Range(0), _CHECKS
+        float, "Largest allowed change of a score, in standard deviations of all scores.", Range(0), _CHECKS
     ] = 1e-3,
     seed: Annotated[int, "Seed of sample and shuffles.", _CHECKS] = 0,
     json: Annotated[
@@ -63,15 +63,15 @@ def audit(
     html: Annotated[str | Path | None, "Write the audit as one page.", Metavar("FILE"), _OUTPUT] = None,
     **options: Unpack[SubjectOptions],
 ) -> Audit:
-    """Check an evaluation for leaks, and for scores that depend on more than their pair.
+    """Check an evaluation for leaks, and for scores that depend on other pairs.
 
-    The audit scores a sample again in other orders, blocks and batches; shuffles the truth; counts ties and scores that
-    are not a number; compares recall by caption position; and searches the audited split for images, texts and words of
-    the training split. Checks that need the model do not apply to the scores or vectors of another program. The exit
-    code is 1 when a check fails.
+    The audit scores a sample again in other orders, blocks and batches. It shuffles the truth, counts ties and NaN, and
+    compares recall by caption position. It searches the audited split for images, texts and words of the training
+    split. For scores or vectors from a file, checks that need the model are left out. The exit code is 1 if a check
+    fails.
 
-    Raises ArgumentError for arguments that do not go together; what loading and reading raise; OutputError for a file
-    that cannot be written, before the work begins.
+    Raises ArgumentError for contradictory arguments, the errors of loading and reading, and OutputError for a file that
+    cannot be written (before the work begins).
     """
     from subtext.core import DIRECTIONS
     from subtext.data.atomic import write_text

@@ -35,10 +35,10 @@ _OUTPUT = Section("Output")
 
 @dataclass(frozen=True, repr=False)
 class Curation(Printed):
-    """What is known of the pairs of a data set.
+    """The result of `curate`.
 
     report    counts, shares and copies, as plain data         columns  name -> a value per pair
-    left_out  of each pair the reasons to leave it out, in words; none for a pair that stays
+    left_out  for each pair the reasons to leave it out; empty for a pair that stays
     path      folder with the page, the table and the report   exports  files with the pairs that stay
     """
 
@@ -77,37 +77,37 @@ def curate(
     out: Annotated[str | Path, "New folder for the results.", Metavar("DIR"), _OUTPUT],
     export: Annotated[
         tuple[str | Path, ...],
-        "File for the pairs that stay: .jsonl, .parquet, or .tar (WebDataset); repeatable.",
+        "File for the remaining pairs: .jsonl, .parquet, or .tar (WebDataset); repeatable.",
         Metavar("FILE"),
         _OUTPUT
     ] = (),
     page_pairs: Annotated[int, "Pairs on the page.", Range(1), _OUTPUT] = 500,
     graph: Annotated[
-        str | Path | None, "Neighbours of the texts. Default: built from their words.", Section("Model")
+        str | Path | None, "Graph of neighbours. Default: built from the words of texts.", Section("Model")
     ] = None,
     drop: Annotated[
-        tuple[Reason, ...], "Reason to leave a pair out; repeatable. Default: all but flagged.", Section("Leave out")
+        tuple[Reason, ...], "Reason to leave out pairs; repeatable. Default: all except flagged.", Section("Leave out")
     ] = (),
     mismatch_threshold: Annotated[
-        float, "Probability of a mismatch from which a pair is left out.", Range(0, 1), Section("Leave out")
+        float, "Leave out pairs with at least this probability of a mismatch.", Range(0, 1), Section("Leave out")
     ] = 0.5,
     labels: Annotated[
-        str | Path | None, "Noise labels of `subtext data corrupt`, to measure the result by.", Metavar("FILE"),
+        str | Path | None, "Noise labels of `subtext data corrupt`, for measurements.", Metavar("FILE"),
         Section("Measure")
     ] = None,
     split: Annotated[str, "Split to curate; all for the complete set.", Section("Data")] = "all",
     **options: Unpack[ModelOptions],
 ) -> Curation:  # fmt: skip
-    """Find pairs that do not belong together, copies, leaks between splits, and odd images and texts.
+    """Find mismatched pairs, duplicates, leaks between splits, and unusual images and texts.
 
-    Every pair gets probabilities of being literal, loosely aligned and mismatched, by comparison with images paired
-    with random texts and with texts of neighbours. The folder gets a page to sort and filter, a table of all pairs, and
-    the pairs left out with their reasons.
+    Each pair has a probability of being literal, loosely aligned and mismatched. The references are images with random
+    texts and with texts of semantic neighbours. The folder contains a page to sort and filter, a table of all pairs,
+    and the excluded pairs with the reasons.
 
     Items of a probabilistic model are compared by their means; the table lists the uncertainty of each item.
 
-    Raises RequirementError for a model that only scores pairs, OutputError where the folder is not empty, and what
-    loading the run and reading the data raise.
+    Raises RequirementError for a model that only scores pairs, OutputError if the folder is not empty, and the errors
+    of loading the run and reading the data.
     """
     import numpy as np
 
@@ -286,7 +286,7 @@ class NoiseDetection(Printed):
 
     run, labels  the paths
     settings     how the noise was planted
-    pairs        kind of noise, "" for clean pairs -> number of pairs
+    pairs        kind of noise ("" for clean pairs) -> number of pairs
     auc          score -> task -> {"auc": area under the ROC curve, "interval": its 95 % interval by image or None}
     """
 
@@ -335,11 +335,11 @@ def detect_noise(
     split: Annotated[str, "Split whose pairs are scored.", Section("Data")] = "train",
     **options: Unpack[DataOptions],
 ) -> NoiseDetection:
-    """Measure how well scores of a run detect planted noise, beside simple baselines: the area under the ROC curve.
+    """Measure how well the scores of a run detect planted noise, as the area under the ROC curve.
 
-    RUN was trained on the output of `subtext data corrupt`. The scores use its final weights: cosine, value of a
-    triplet loss, weight by rank, number of words, density among the other pairs; with --graph diversity and discrepancy
-    of both modalities, and both combined.
+    RUN must be trained on the output of `subtext data corrupt`. Its final weights give these scores: cosine, value of a
+    triplet loss, weight by rank, and density among the other pairs. The number of words is a baseline. With --graph,
+    there are also diversity and discrepancy of both modalities, and a combination of both.
 
     Raises ArgumentError for beta or gamma without a graph, DataError when the labels belong to other data,
     RequirementError when the run has no vectors.
@@ -387,7 +387,7 @@ WIDTH = 60
 class PairScores(Printed):
     """The scores of pairs, a row each; see `score` for the columns.
 
-    note  how probabilities and looseness are meant       path  the file that holds them; None where none was written
+    note  the meaning of probabilities and looseness       path  their file; None if none was written
     """
 
     run: str
@@ -440,7 +440,9 @@ def score(
         str | Path | None, "Calibrated index of that model, for probabilities.", Metavar("INDEX"), Section("Model")
     ] = None,
     graph: Annotated[
-        str | Path | None, "Neighbours of the texts. Default: built from their words.", Section("Model")
+        str | Path | None,
+        "Graph of neighbours. Default: built from the words of texts.",
+        Section("Model"),
     ] = None,
     split: Annotated[str, "Split to score; all for the complete set.", Section("Data")] = "all",
     out: Annotated[str | Path | None, "Write all pairs as JSON lines.", Metavar("FILE"), Section("Output")] = None,
@@ -448,12 +450,12 @@ def score(
 ) -> PairScores:
     """Score given pairs of an image and a text: does the image support the text?
 
-    Similarity is the cosine. A calibrated index of the model gives the probability that a pair is right, if half of all
-    pairs were put together at random. Looseness is 1 - P(literal), compared with the other pairs; it needs fifty pairs
-    or more.
+    The similarity is the cosine. With a calibrated index of the model, there is also the probability of a match, under
+    the assumption that half of all pairs are random. Looseness is 1 - P(literal) in comparison with the other pairs; it
+    needs at least fifty pairs.
 
-    Raises RequirementError for an index that is not calibrated, IndexError_ for one of another model, and what loading
-    the run and reading the data raise.
+    Raises RequirementError for an index without calibration, IndexError_ for an index of another model, and the errors
+    of loading the run and reading the data.
     """
     from subtext.curation.judged import FEWEST
     from subtext.data.atomic import require_file, write_text

@@ -25,7 +25,7 @@ class EmbeddedDataset(Printed):
 
     images, texts                ids, groups and splits
     image_vectors, text_vectors  their embeddings, (N, K, D)
-    path                         the file that holds them; None where none was written
+    path                         their file; None if none was written
     """
 
     images: Items
@@ -61,7 +61,7 @@ class EmbeddedDataset(Printed):
         )
 
     def save(self, path: str | Path) -> EmbeddedDataset:
-        """Write a .npz or .parquet file, complete or not at all; returns this with its `path`.
+        """Write a .npz or .parquet file, and return this object with its `path`. A failed write leaves no file.
 
         Raises ArgumentError for another suffix, OutputError when the file cannot be written.
         """
@@ -84,13 +84,14 @@ def embed(
 ) -> EmbeddedDataset:
     """Compute the vectors of a data set's images and texts, and write them to a file.
 
-    npz, not compressed: image_ids, image_vectors, image_groups, image_splits and the same for text; vectors are (N, D)
-    float32, or (N, K, D) for a model of K views. Parquet: one row per item, with modality, id, group, split and vector.
-    For a probabilistic model the vectors are means, and the uncertainty of each item, the root mean square of its
-    standard deviations, is stored beside them (image_uncertainty, text_uncertainty; a column uncertainty).
+    An npz file has the arrays image_ids, image_vectors, image_groups and image_splits, and the same arrays for texts.
+    Vectors are (N, D) float32, or (N, K, D) for a model with K views. A Parquet file has one row per item: modality,
+    id, group, split and vector. For a probabilistic model, vectors are means. The file then also has the uncertainty of
+    each item, that is, the root mean square of its standard deviations (image_uncertainty, text_uncertainty; in Parquet
+    the column uncertainty).
 
-    Raises RequirementError when the model only scores pairs and has no vectors, ArgumentError for an unknown suffix,
-    and OutputError when the file cannot be written; both before the work begins.
+    Raises RequirementError if the model only scores pairs, ArgumentError for an unknown suffix, and OutputError if the
+    file cannot be written. The last two are raised before the work begins.
     """
     from subtext.data.atomic import require_file
 

@@ -57,7 +57,7 @@ class SubjectOptions(opt.DataOptions, total=False):
 
     model: Annotated[
         str | None,
-        "A pretrained dual encoder (CLIP, SigLIP), without training, in place of RUN.",
+        "Use a pretrained dual encoder (CLIP, SigLIP) instead of RUN.",
         Section("Model"),
         Metavar("NAME_OR_PATH"),
     ]
@@ -67,9 +67,9 @@ class SubjectOptions(opt.DataOptions, total=False):
     image_embeddings: Annotated[
         str | Path | None, "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE
     ]
-    text_embeddings: Annotated[str | Path | None, "Vectors of the texts; may be the same file.", _EXTERNAL, _FILE]
-    image_ids: Annotated[str | Path | None, "Names of the images, one per line, if not in the file.", _EXTERNAL, _FILE]
-    text_ids: Annotated[str | Path | None, "Names of the texts, one per line, if not in the file.", _EXTERNAL, _FILE]
+    text_embeddings: Annotated[str | Path | None, "Vectors of the texts; the same file is allowed.", _EXTERNAL, _FILE]
+    image_ids: Annotated[str | Path | None, "Names of images, one per line, if the file has none.", _EXTERNAL, _FILE]
+    text_ids: Annotated[str | Path | None, "Names of texts, one per line, if the file has none.", _EXTERNAL, _FILE]
     similarity: Annotated[Literal["cosine", "dot"], "Similarity of embeddings.", _EXTERNAL]
     split: opt.Split
     bf16: opt.Bf16
@@ -84,7 +84,7 @@ def evaluate(
     ] = None,
     candidates: Annotated[
         tuple[int, ...] | None,
-        "Candidates per query that it scores; several values make a sweep, compared with scoring every pair.",
+        "Number of candidates per query. Several values are compared with scoring every pair.",
         Range(1),
         Commas(),
         Shown("100"),
@@ -92,17 +92,17 @@ def evaluate(
         _STAGES,
     ] = None,
     rerank_features: Annotated[
-        str | Path | None, "Features for the second model, if not those of its run.", _STAGES, _FILE
+        str | Path | None, "Features for the second model. Default: those of its run.", _STAGES, _FILE
     ] = None,
     plot: Annotated[str | Path | None, "Plot the sweep as SVG: recall over cost.", _STAGES, _FILE] = None,
     ties: Annotated[
         Literal["pessimistic", "optimistic", "expected", "stable"],
-        "Rank of a partner among candidates of the same score.",
+        "Rank of a match among candidates with the same score.",
         _PROTOCOL,
     ] = "pessimistic",
     folds: Annotated[
         str | int,
-        "Number of folds of images to average over (COCO 1K: 5), or their sizes: 1k+5k measures both.",
+        "Number of folds to average over (COCO 1K: 5), or sizes of folds: 1k+5k measures both sizes.",
         _PROTOCOL,
     ] = "1",
     c_way: Annotated[
@@ -115,7 +115,7 @@ def evaluate(
     ] = (),
     graph: Annotated[
         str | Path | None,
-        "Also measure how many neighbours in this graph (subtext neighbours) are nearest in the joint space.",
+        "Also measure how many neighbours in this graph (subtext neighbours) are neighbours in the joint space.",
         _PROTOCOL,
         Metavar("GRAPH"),
     ] = None,
@@ -131,12 +131,12 @@ def evaluate(
         _RELEVANCE,
     ] = (),
     references: Annotated[
-        int | None, "Represent an image by its first N texts. Default: all.", Range(1), _RELEVANCE
+        int | None, "Relevance to an image: use its first N texts. Default: all.", Range(1), _RELEVANCE
     ] = None,
     cache: Annotated[str | Path | None, "Folder for matrices of relevance.", Metavar("FOLDER"), _RELEVANCE] = None,
     asp_ties: Annotated[Literal["ordinal", "min", "average"], "Ranks of equal values in ASP.", _RELEVANCE] = "ordinal",
     asp_top: Annotated[
-        tuple[int, ...], "Also ASP over the N most relevant.", Range(1), Commas(), Metavar("N,N,..."), _RELEVANCE
+        tuple[int, ...], "ASP over the N most relevant items.", Range(1), Commas(), Metavar("N,N,..."), _RELEVANCE
     ] = (),
     gain: Annotated[tuple[int, ...], "k of gain@k.", Range(1), Commas(), _RELEVANCE] = (5, 10, 20),
     ndcg: Annotated[tuple[int, ...], "k of nDCG@k.", Range(1), Commas(), _RELEVANCE] = (10,),
@@ -148,9 +148,9 @@ def evaluate(
         Metavar("NAME=PATH"),
         _TRUTH,
     ] = (),
-    pmrp: Annotated[bool, "PMRP by the labels of the images.", _TRUTH] = False,
+    pmrp: Annotated[bool, "PMRP, from the labels of the images.", _TRUTH] = False,
     human_ratings: Annotated[
-        str | Path | None, "Agreement with people's ratings of pairs.", Metavar("TABLE"), _TRUTH
+        str | Path | None, "Agreement with human ratings of pairs.", Metavar("TABLE"), _TRUTH
     ] = None,
     positive_rating: Annotated[
         float | None, "Ratings at or above this count as positive. Default: mid-range.", _TRUTH
@@ -161,7 +161,7 @@ def evaluate(
     ] = 0,
     alignment_uniformity: Annotated[bool, "Alignment and uniformity of embeddings.", _SPACE] = False,
     pair_alignment_uniformity: Annotated[
-        bool, "The same, for vectors that depend on the partner of the item (ascl).", _SPACE
+        bool, "The same for vectors that depend on the other item of the pair (ascl).", _SPACE
     ] = False,
     json: Annotated[
         str | Path | None, "Write figures and protocol as JSON; - for standard output.", _FILE, _OUTPUT
@@ -171,13 +171,13 @@ def evaluate(
 ) -> Result:
     """Measure how well a model retrieves the texts of images and the images of texts.
 
-    The data is the run's own unless --data names another. Recall is in per cent; the line "95 %" is a bootstrap
-    interval over images, where there are ten or more; "chance" is what guessing would give on the same data.
+    Without --data, the data set of the run is used. Recall is in per cent. The line "95 %" is a bootstrap interval over
+    images, from ten images on. The line "chance" is the expected result of a random ranking.
 
     run, data  in Python also a loaded `Run` and a `Dataset`
 
-    Raises ArgumentError for arguments that do not go together; what loading, reading and evaluating raise; OutputError
-    for a file that cannot be written, before the work begins.
+    Raises ArgumentError for contradictory arguments, the errors of loading, reading and evaluating, and OutputError for
+    a file that cannot be written (before the work begins).
     """
     from subtext.data.atomic import write_text
     from subtext.evaluation.relevance.graded import check
@@ -616,8 +616,7 @@ def compare(
     *,
     metric: Annotated[
         tuple[str, ...],
-        "Such as recall@10; repeat for more. Fewer metrics, chosen in advance, make stronger tests. Default: all "
-        "means but ranks.",
+        "Metric to test, such as recall@10; repeatable. Few metrics make stronger tests. Default: all except ranks.",
         Metavar("NAME"),
         Section("Figures"),
     ] = (),
@@ -629,14 +628,14 @@ def compare(
 ) -> Compared:
     """Test whether one system is better than another, from results of `subtext evaluate` on the same queries.
 
-    Each JSON file needs its values per query beside it: evaluate with --json A.json --per-query A.npz. Differences come
-    with an interval that resamples images and runs together, and with two p-values, corrected for the number of
-    figures: over queries (these trained models) and over runs (the methods; needs several seeds a side).
+    Each JSON file needs a file of values per query next to it: evaluate with --json A.json --per-query A.npz. The
+    interval of a difference resamples images and runs. There are two p-values, corrected for the number of metrics:
+    over queries (for these trained models), and over runs (for the methods; needs several seeds per side).
 
-    first, second  a result, its file, or several of one training with different seeds
+    first, second  a result or its file, or several results of one method with different seeds
 
-    Raises DataError and RequirementError for files that cannot be read or compared; OutputError when the JSON cannot be
-    written, before the work begins.
+    Raises DataError and RequirementError for files that cannot be read or compared, and OutputError if the JSON cannot
+    be written (before the work begins).
     """
     from subtext.data.atomic import require_file
     from subtext.evaluation import Result

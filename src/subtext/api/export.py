@@ -18,9 +18,9 @@ from subtext.report.text_table import Printed, size
 class Export(Printed):
     """An exported model.
 
-    path         its folder              bytes  their sum over its files
-    differences  largest difference of a component of a vector from the model, by side
-    checked_on   the inputs that were compared, in words
+    path         its folder              bytes  total size of its files
+    differences  for images and texts, the largest difference of a vector component from the model
+    checked_on   a description of the inputs that were compared
     usage        how to open it
     """
 
@@ -46,14 +46,15 @@ def export(
     ] = None,
     quiet: Quiet = False,
 ) -> Export:
-    """Write a run for other libraries, and compare what was written with the model.
+    """Write a run for other libraries, and compare the written files with the model.
 
     --hf: a fine-tuned CLIP or SigLIP becomes a folder that transformers opens without Subtext; any other model becomes
-    a folder that subtext.load opens. --onnx: one graph per side, for any number of items (extra: onnx).
+    a folder that subtext.load opens. --onnx: one ONNX graph for images and one for texts, for any batch size (extra:
+    onnx).
 
-    Raises ArgumentError unless one of hf and onnx is given; RequirementError for ONNX when the model only scores pairs
-    or a package is missing; CheckpointError when the folder is not empty, or when the export does not give the model's
-    vectors: then nothing of it remains.
+    Raises ArgumentError unless exactly one of hf and onnx is set. Raises RequirementError for ONNX if the model only
+    scores pairs or a package is missing. Raises CheckpointError if the folder is not empty, or if the export does not
+    give the model's vectors; the export is then removed.
     """
     from subtext.data.atomic import write_folder
     from subtext.export import hub

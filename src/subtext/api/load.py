@@ -30,13 +30,13 @@ SHOWN = 5
 
 @dataclass(frozen=True, repr=False)
 class Run(Printed):
-    """A run in memory. It is a path, too: every function that takes the folder of a run takes this object.
+    """A loaded run. Use it like a path: every function that accepts the folder of a run accepts this object.
 
-    model    with the kept weights, in eval mode
-    record   what was trained, on which data, with which results
+    model    the model with the saved weights, in eval mode
+    record   model, data and results of the training
     path     its folder
-    notes    remarks of the training
-    summary  the training's outcome in words; empty for a run that was loaded
+    notes    notes of the training
+    summary  a description of the training; empty for a loaded run
     """
 
     model: Model
@@ -83,9 +83,9 @@ class Run(Printed):
 
 
 def load(run: Path | str | Run, *, device: str = "cpu") -> Model:
-    """The model of a run's folder, ready for embed_images, embed_texts and compare.
+    """The model of a run, for `embed_images`, `embed_texts` and `compare`.
 
-    Raises CheckpointError when the folder is no run, or is damaged or incomplete.
+    Raises CheckpointError if the folder is not a run, is damaged or is incomplete.
     """
     return open_run(run, device=device).model
 
@@ -103,11 +103,11 @@ def open_run(
 ) -> Run:
     """A run's folder as a model and its record.
 
-    features, text_features  files that replace those of the record. A file of the record that is gone is no error until
-                             an item is looked up in it by name
+    features, text_features  files that replace those of the record. A missing file of the record is an error only if
+                             an item is looked up by name
 
-    Raises CheckpointError when the folder is no run, or is damaged or of another recipe; DataError when a given file
-    cannot be read or has other widths; RecipeError when a file is given for a modality that reads none.
+    Raises CheckpointError if the folder is not a run, is damaged, or has an unknown recipe. Raises DataError if a
+    feature file cannot be read or has other widths, and RecipeError if the modality does not use features.
     """
     from subtext.recipes.build import reopen
 

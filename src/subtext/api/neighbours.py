@@ -62,11 +62,11 @@ def build_neighbours(
     ] = "doc2vec",
     neighbours: Annotated[int, "Neighbours per text.", Range(1), _GRAPH] = 200,
     search: Annotated[Literal["exact", "approximate"], "Compare all texts, or search an HNSW graph.", _GRAPH] = "exact",
-    same_image: Annotated[Literal["drop", "keep"], "Whether texts of one image may be neighbours.", _GRAPH] = "drop",
+    same_image: Annotated[Literal["drop", "keep"], "keep: texts of the same image can be neighbours.", _GRAPH] = "drop",
     distance: Annotated[Literal["l2", "cosine"] | None, "Distance. Default: that of the space.", _GRAPH] = None,
     dim: Annotated[int | None, "doc2vec, lsa: dimensions. Default: 200.", Range(1), _SPACE] = None,
     min_count: Annotated[
-        int | None, "doc2vec: drop rarer words; use less for a small set. Default: 20.", Range(1), _SPACE
+        int | None, "doc2vec: drop rarer words; use less for small data. Default: 20.", Range(1), _SPACE
     ] = None,
     doc2vec_epochs: Annotated[
         int | None, "doc2vec: epochs. Default: 50, or 20 from 200,000 texts on.", Range(1), _SPACE
@@ -80,7 +80,7 @@ def build_neighbours(
     images: Images = None,
     split: Annotated[str, "Split whose texts get neighbours, or all.", _DATA] = "train",
     candidate_split: Annotated[
-        str | None, "Split whose texts may be neighbours. Default: that of --split; train for all.", _DATA
+        str | None, "Split whose texts can be neighbours. Default: --split; train if --split is all.", _DATA
     ] = None,
     split_seed: SplitSeed = None,
     on_error: OnError = None,
@@ -88,11 +88,11 @@ def build_neighbours(
 ) -> NeighbourGraph:
     """Find the nearest texts of every text in a semantic space, and write them to the new folder OUT.
 
-    A text is never a neighbour of itself, of the same words, or (by default) of another text of its image. Texts
-    outside --candidate-split get neighbours, but are not neighbours of others.
+    A text is never a neighbour of itself or of an identical text, nor (by default) of another text of its image.
+    Neighbours are texts of --candidate-split.
 
-    Raises ArgumentError for options of another space, DataError when OUT is not empty, and what reading the data, the
-    space and the graph raise.
+    Raises ArgumentError for options of another space, DataError if OUT is not empty, and the errors of reading the
+    data, the space and the graph.
     """
     from subtext.neighbours.build import GraphOptions, build_graph, open_space
     from subtext.version import __version__
@@ -133,9 +133,9 @@ neighbours = build_neighbours
 class NeighbourReport(Printed):
     """A graph, its quality, and the neighbours of one text.
 
-    quality     judge -> percentages and means of neighbours and of random pairs
+    quality     measure -> percentages and means of neighbours and of random pairs
     item        the text whose neighbours were requested: id, text and image; None for the graph alone
-    neighbours  the same of its neighbours, with their distance, nearest first
+    neighbours  the same fields for its neighbours, with their distance, nearest first
     """
 
     graph: Graph

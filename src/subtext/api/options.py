@@ -227,16 +227,16 @@ _DATA = Section("Data")
 
 Run = Annotated[str | Path, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
 IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", Section("Index"), Metavar("INDEX")]
-IndexRun = Annotated[str | Path | None, "Folder of the index's run, if it has moved.", _RUN, Metavar("RUN")]
+IndexRun = Annotated[str | Path | None, "New folder of the run of the index, if it was moved.", _RUN, Metavar("RUN")]
 Data = Annotated["str | Path | Dataset | None", "Data set: a file or folder. Default: the run's own.", _DATA]
-Images = Annotated[str | Path | None, "Folder that image paths start from.", _DATA]
+Images = Annotated[str | Path | None, "Folder of relative image paths.", _DATA]
 Features = Annotated[
     str | Path | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _DATA
 ]
 TextFeatures = Annotated[str | Path | None, "Precomputed text features, in the same formats.", _DATA]
 SplitSeed = Annotated[int | None, "Seed of the 80-10-10 split of data without splits.", _DATA]
 OnError = Annotated[Literal["raise", "skip"] | None, "What to do with rows that cannot be used.", _DATA]
-Split = Annotated[str | None, "Split to use, or all. Default: the run's validation split.", _DATA]
+Split = Annotated[str | None, "Split to use; all: the complete data set. Default: the run's validation split.", _DATA]
 Device = Annotated[str, "cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.", _RUN]
 BatchSize = Annotated[int, "Items per batch.", Range(1), _RUN]
 Workers = Annotated[int, "Threads that load data.", Range(0), _RUN]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from subtext.neighbours.graph import Graph
 
 Source = Annotated["str | Path | Dataset", "Data set: a file or folder.", Section("Data"), Metavar("DATA")]
-Images = Annotated[str | Path | None, "Folder that image paths start from; DATA's own by default.", Section("Data")]
+Images = Annotated[str | Path | None, "Folder of relative image paths. Default: that of DATA.", Section("Data")]
 SplitSeed = Annotated[int, "Seed of the 80-10-10 split of data without splits.", Section("Data")]
 OnError = Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", Section("Data")]
 Out = Annotated[str | Path | None, "New .jsonl or .parquet file.", Section("Output"), Metavar("FILE")]
@@ -34,20 +34,18 @@ def check(
     data: Source,
     *,
     images: Images = None,
-    features: Annotated[
-        str | Path | None, "Image features to check: do they cover DATA (docs/datasets.md)?", Section("Data")
-    ] = None,
+    features: Annotated[str | Path | None, "Image features: check that they cover DATA.", Section("Data")] = None,
     text_features: Annotated[str | Path | None, "Text features: check that they cover DATA.", Section("Data")] = None,
     split_seed: SplitSeed = 0,
     verify: Annotated[bool, "Decode every image.", Section("Check")] = False,
     on_error: Annotated[
-        Literal["raise", "skip"], "raise: unusable rows make DATA unusable; skip: they are left out.", Section("Check")
+        Literal["raise", "skip"], "raise: bad rows are errors; skip: leave them out.", Section("Check")
     ] = "raise",
     quiet: Quiet = False,
 ) -> CheckReport:
     """Report what a data set contains, its defects, and whether it can be used for training and evaluation.
 
-    Exit code 1 when it can be used for neither.
+    The exit code is 1 if it cannot be used for either.
 
     DATA is a JSON-lines, CSV or Parquet file, a folder with metadata.csv or metadata.jsonl, WebDataset tars, a
     Karpathy JSON, a SCAN "precomp" folder, a folder with corpus, queries and qrels, or a release of COCO, Flickr30K,
@@ -78,8 +76,8 @@ class PreparedDataset:
     """A data set made from another.
 
     dataset  its images, texts and pairs
-    path     the file that holds it; None where none was written
-    summary  what was done, in words
+    path     its file; None if none was written
+    summary  a description of the changes
     """
 
     dataset: Dataset
@@ -119,9 +117,10 @@ def prepare(
 ) -> PreparedDataset:
     """Shorten or filter the texts of a data set, or split it anew, and write it as a file of pairs.
 
-    Lengths are measured before texts are shortened. Image paths stay as they are: name their folder with --images.
+    --longer-than applies to the full texts, before --max-sentences shortens them. Image paths do not change. So the new
+    file needs --images with the old folder.
 
-    Raises ArgumentError without anything to do, DataError where the data cannot be read or no text remains.
+    Raises ArgumentError without an option for a change, and DataError if the data cannot be read or no text remains.
     """
     if max_sentences is None and longer_than is None and not resplit:
         raise ArgumentError("nothing to do; give max_sentences, longer_than or resplit")
@@ -153,7 +152,7 @@ def dedup(
 ) -> PreparedDataset:
     """Remove near-duplicate texts of different images (MinHash), with their images.
 
-    Of copies in several splits, the one in test is kept, otherwise the one in val. Needs datasketch: pip install
+    If copies are in several splits, the copy in test stays, otherwise the copy in val. Needs datasketch: pip install
     'subtext[dedup]'.
 
     Raises RequirementError without datasketch, DataError for a threshold of 0 and for texts known by features alone.
@@ -183,25 +182,23 @@ def corrupt(
     labels: Annotated[
         str | Path | None, "New JSON file for the noise labels.", Section("Output"), Metavar("FILE")
     ] = None,
-    noise_rate: Annotated[float, "Share of the pairs of each split.", Range(0, 1)] = 0.2,
+    noise_rate: Annotated[float, "Share of the pairs of each split to corrupt.", Range(0, 1)] = 0.2,
     noise_type: Annotated[
         Literal["neighbour", "mismatch", "mixed"],
-        "The new text of a pair: that of a semantic neighbour, of any other pair, or half of each.",
+        "New text of a pair: the text of a semantic neighbour, of any other pair, or half of each.",
     ] = "neighbour",
-    graph: Annotated[str | Path | None, "Graph of `subtext neighbours build`, for neighbours."] = None,
-    neighbour_ranks: Annotated[str, "Ranks of the neighbours to choose from, FIRST-LAST.", Metavar("FIRST-LAST")] = (
-        "1-20"
-    ),
+    graph: Annotated[str | Path | None, "Graph of `subtext neighbours build`, for semantic neighbours."] = None,
+    neighbour_ranks: Annotated[str, "Choose among neighbours of these ranks.", Metavar("FIRST-LAST")] = ("1-20"),
     split: Annotated[tuple[str, ...], "Split to corrupt; repeatable."] = ("train",),
     seed: Annotated[int, "Seed of the random choice."] = 0,
 ) -> PreparedDataset:
     """Plant noise: exchange the texts of a known share of pairs, to measure which method detects them.
 
-    Texts are exchanged within a split, so that none is lost. The labels are written to a file of their own, which
-    training never reads; the file of pairs does not contain them.
+    Texts are exchanged within a split, so each text stays in its split. The labels are written to a second file. The
+    training cannot read this file, and the file of pairs has no labels.
 
-    Raises RequirementError where neighbours need a graph, or the share is no pair at all; ArgumentError for ranks that
-    are not FIRST-LAST or outside the graph; DataError for a file that exists.
+    Raises RequirementError if neighbours need a graph, or if the share is less than one pair. Raises ArgumentError for
+    ranks that are not FIRST-LAST or not in the graph, and DataError if an output file exists.
     """
     import numpy as np
 
@@ -271,7 +268,7 @@ def corrupt(
 
 @dataclass(frozen=True, repr=False)
 class JoinedFeatures(Printed):
-    """A feature file of cells and regions; `path` is the file, the rest is as in `join_features`."""
+    """A feature file of cells and regions; `path` is the file. See `join_features` for the other fields."""
 
     path: Path
     images: int
@@ -297,13 +294,13 @@ def join(
     out: Annotated[str | Path, "New .npz file.", Section("Output"), Metavar("FILE")],
     quiet: Quiet = False,
 ) -> JoinedFeatures:
-    """Combine cells and regions of the same images in one feature file, for `train dsran --grid-cells N`.
+    """Combine the grid cells and regions of images in one feature file, for `train dsran --grid-cells N`.
 
-    CELLS has the same number of parts for every image, such as the grid of a backbone. REGIONS has any number. Both are
-    feature files as --features takes them, joined by the names of REGIONS. The narrower features are padded with zeros;
-    pooled vectors and boxes are left out.
+    CELLS has the same number of cells for every image, such as the grid of a backbone. REGIONS may have any number of
+    regions per image. Both are feature files, in the formats of --features. The output has the images of REGIONS. The
+    narrower features are padded with zeros; pooled vectors and boxes are left out.
 
-    Raises DataError for an output that is no npz or exists, and for files that do not fit.
+    Raises DataError if the output is not an npz or exists, and for files that do not match.
     """
     from subtext.data.atomic import require_file
     from subtext.data.feature_file import FeatureFile, join_features

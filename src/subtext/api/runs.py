@@ -28,8 +28,8 @@ class RunList(Printed):
     """Runs as plain data, in the order of their paths.
 
     folders  the folders that were searched
-    entries  one mapping per run: run, recipe, data, status, epochs, best_epoch, best, seconds, seed, disk_bytes; of a
-             damaged one its status and problem
+    entries  one mapping per run: run, recipe, data, status, epochs, best_epoch, best, seconds, seed, disk_bytes; for a
+             damaged run: status and problem
     """
 
     folders: tuple[Path, ...]
@@ -134,14 +134,14 @@ def ensemble(
     *,
     out: Annotated[str | Path, "Folder of the ensemble; new, or empty.", Section("Output"), Metavar("RUN")],
 ) -> Run:
-    """Average several runs in one run, an ensemble: its score of a pair is the mean of their scores.
+    """Combine several runs into one run, an ensemble, whose score of a pair is the mean of their scores.
 
-    The published SGRAF averages a run of `sgraf --reasoning saf` and one of `sgraf --reasoning sgr`. The result is a
-    run like any other: evaluate, audit, search --rerank, score, curate and distil take it. It holds copies of all
-    weights. The runs must be trained on the same pairs, with the same vocabulary, features and embed_dim.
+    The published SGRAF averages a run of `sgraf --reasoning saf` and one of `sgraf --reasoning sgr`. The ensemble is a
+    run: use it in evaluate, audit, search --rerank, score, curate and distil. It contains copies of all weights. The
+    runs must be trained on the same pairs, with the same vocabulary, features and embed_dim.
 
-    Raises ArgumentError for fewer than two runs; CheckpointError when `out` is not empty or a run cannot be loaded;
-    RecipeError for runs that cannot be joined.
+    Raises ArgumentError for fewer than two runs, CheckpointError if `out` is not empty or a run cannot be loaded, and
+    RecipeError for runs that cannot be combined.
     """
     from subtext.models.checkpoint import require_new_folder
     from subtext.models.ensemble import ensemble as join

@@ -22,9 +22,9 @@ def open_index(
     """A search index with the model of the run that it names.
 
     index     a folder, or the address of an index in PostgreSQL: postgresql://USER@HOST/DATABASE?index=NAME
-    run       where that run is now, if it was moved
-    features  precomputed image features to look query images up in, for a model that reads them; by default those that
-              the index was built from, where they still exist
+    run       the new folder of that run, if it was moved
+    features  precomputed features of query images, for a model that needs them; by default those of the index,
+              if they still exist
 
     Raises IndexError_ where the index cannot be read, its run is gone, or another model made it; for `features`, what
     `open_run` raises.
@@ -61,57 +61,58 @@ def search(
     *,
     image: Annotated[str | Path | None, "Image that the results should match.", Metavar("FILE"), _QUERY] = None,
     features: Annotated[str | Path | None, "Precomputed features of --image.", Metavar("FILE"), _QUERY] = None,
-    image_weight: Annotated[float, "Weight of the image, or of --like, beside the text.", Range(0, 1), _QUERY] = 0.5,
+    image_weight: Annotated[float, "Weight of the image or --like; text has the rest.", Range(0, 1), _QUERY] = 0.5,
     like: Annotated[tuple[str, ...], "Find items like this item of the index; repeatable.", Metavar("ID"), _QUERY] = (),
     not_like: Annotated[tuple[str, ...], "Rank items like this one lower; repeatable.", Metavar("ID"), _QUERY] = (),
     not_text: Annotated[str | None, "Words that the results should not match.", Metavar("QUERY"), _QUERY] = None,
     not_like_weight: Annotated[
-        float, "Weight of the negative parts, beside 1 for the positive ones.", Range(0), _QUERY
+        float, "Weight of the negative parts; the positive parts have weight 1.", Range(0), _QUERY
     ] = 0.5,
     top: Annotated[int, "Number of results.", Range(1), _RESULTS] = 10,
     target: Annotated[Literal["images", "texts"], "What to search for.", _RESULTS] = "images",
     where: Annotated[
         tuple[str, ...],
-        "Condition on the metadata, such as 'year >= 1990'; repeatable, all must hold.",
+        "Condition on the metadata, such as 'year >= 1990'; repeatable: all must be true.",
         Metavar("CONDITION"),
         _RESULTS,
     ] = (),
     min_probability: Annotated[
-        float | None, "Leave out less probable matches; needs a calibrated index.", Range(0, 1), Metavar("P"), _RESULTS
+        float | None, "Leave out less probable results; needs a calibrated index.", Range(0, 1), Metavar("P"), _RESULTS
     ] = None,
     explain: Annotated[bool, "Show the captions that support each result.", _RESULTS] = False,
     lexical: Annotated[bool, "Also match the words themselves (BM25).", _RANKING] = False,
     hubness: Annotated[
-        Literal["csls", "softmax"] | None, "Correct for items that are near every query.", _RANKING
+        Literal["csls", "softmax"] | None, "Correct for items that are similar to nearly every query.", _RANKING
     ] = None,
-    diversity: Annotated[float, "Lower near-duplicates, from 0 (not at all) to 1.", Range(0, 1), _RANKING] = 0.0,
+    diversity: Annotated[float, "Rank near-duplicates lower: from 0 (no change) to 1.", Range(0, 1), _RANKING] = 0.0,
     rerank: Annotated[
         str | Path | None, "Run of a second model that re-ranks the results.", Metavar("RUN"), _TWO_STAGES
     ] = None,
     candidates: Annotated[
-        int | None, "Results that --rerank scores. Default: 100.", Range(1), Metavar("N"), _TWO_STAGES
+        int | None, "Number of results to re-rank. Default: 100.", Range(1), Metavar("N"), _TWO_STAGES
     ] = None,
     rerank_features: Annotated[
         str | Path | None, "Precomputed features for --rerank.", Metavar("FILE"), _TWO_STAGES
     ] = None,
     bf16: Bf16 = None,
-    run: Annotated[str | Path | None, "The index's run, if it was moved.", Metavar("RUN"), Section("Run")] = None,
+    run: Annotated[str | Path | None, "New folder of the run, if it was moved.", Metavar("RUN"), Section("Run")] = None,
     device: Device = "auto",
 ) -> Answer:
-    """Search an index with text, an image, items of the index, or several of these.
+    """Search an index with text, an image, items of the index, or a combination.
 
-    The score is the cosine of the vectors; it ranks the results of one query and is no probability. A calibrated index
-    (subtext index calibrate) also gives probabilities, and says when nothing matches well. For several parts the score
-    is their weighted sum, in standard deviations above the mean item. Words that the model does not know are reported
-    on standard error and in the JSON (unknown_words); if it knows none of them, the answer means nothing.
+    The score is the cosine of the vectors. It ranks the results of a query, but it is not a probability. A calibrated
+    index (subtext index calibrate) also shows probabilities and reports when nothing matches well. If a query has
+    several parts, the score is a weighted sum, in standard deviations above the mean item. Unknown words of a query are
+    reported on standard error and in the JSON (unknown_words). If the model knows no word of the query, the results are
+    meaningless.
 
-    With --rerank the score is that of the second model, which sees only the results of the first.
+    With --rerank, the second model scores the results of the first model again, and its scores are shown.
 
-    A model of precomputed features takes as --image an image that its features name, or an .npy or .npz file with the
-    features of one image.
+    For a model with precomputed features, --image is the name of an image in its feature file. It may also be an .npy
+    or .npz file with the features of one image.
 
-    Raises ArgumentError for arguments that do not go together, and what `open_index` and `Index.search` raise. In
-    Python `index` may also be an open index; `run` and `features` then belong to `open_index`.
+    In Python, `index` may also be an open index; use `run` and `features` in `open_index` then. Raises ArgumentError
+    for contradictory arguments, and the errors of `open_index` and `Index.search`.
     """
     from subtext.data.features import FeatureInput
     from subtext.data.text import cut_note

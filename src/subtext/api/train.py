@@ -80,8 +80,8 @@ def train(
     /,
     *,
     data: Annotated[str | Path | Dataset, "Data set: a file or folder.", _DATA, Metavar("DATA")],
-    out: Annotated[str | Path, "Folder of the run; new, or --resume.", _RUN, Metavar("RUN")],
-    images: Annotated[str | Path | None, "Folder that image paths start from.", _DATA] = None,
+    out: Annotated[str | Path, "Folder of the run; must be new unless --resume is set.", _RUN, Metavar("RUN")],
+    images: Annotated[str | Path | None, "Folder of relative image paths.", _DATA] = None,
     features: Features = None,
     text_features: TextFeatures = None,
     train_split: Annotated[str, "Split to train on.", _DATA] = "train",
@@ -106,7 +106,7 @@ def train(
     ] = 0,
     cache: Annotated[str | Path | None, "Folder for the outputs of frozen encoders. Default: RUN/cache.", _RUN] = None,
     tensorboard: Annotated[bool, "Also write TensorBoard logs (extra: tensorboard).", _RUN] = False,
-    dry_run: Annotated[bool, "Build everything, report its size, train nothing.", _RUN] = False,
+    dry_run: Annotated[bool, "Build model and data and report sizes; no training.", _RUN] = False,
     quiet: Quiet = False,
     train_data: Dataset | None = None,
     val_data: Dataset | None = None,
@@ -114,7 +114,7 @@ def train(
 ) -> Run:
     """Train a model on pairs of images and texts, and save it in the folder RUN.
 
-    DATA is anything that `subtext data check` reads.
+    DATA has any format of `subtext data check`.
 
     model    the name of a recipe: `subtext train --help` lists them
     with_    training methods, as in ["hal", "neighbourhoods:graph=graphs/d2v,form=angular"], or with their options as a
@@ -124,13 +124,13 @@ def train(
     options  of the model recipe (embed_dim, margin ...) and of the training plan (epochs, lr, batch_size ...):
              `subtext train MODEL --help` lists them
 
-    Returns the run: the model with the kept weights, its record and its folder, which other verbs take as their `run`.
-    Interrupted by Ctrl-C, it ends after the step under way with `record.status` "stopped". With `dry_run` the model is
-    not trained and nothing is written; `summary` describes it.
+    Returns the run: the model with the saved weights, its record and its folder. Use it as the `run` of other
+    functions. After Ctrl-C, the training stops after the current step, with `record.status` "stopped". With `dry_run`,
+    the model is not trained and nothing is written; `summary` describes the model.
 
-    Raises RecipeError for an unknown option, with near names, or one that nothing would read; DataError for data that
-    cannot be used; CheckpointError when the folder is not empty and `resume` is off, or holds another training;
-    TrainingError when a loss is not finite.
+    Raises RecipeError for an unknown option (with similar names) or an option without effect, DataError for data that
+    cannot be used, and TrainingError if a loss is not finite. Raises CheckpointError if the folder contains another
+    training, or is not empty without `resume`.
     """
     arguments = {name: value for name, value in locals().items() if name not in ("model", "options")}
     from subtext.training.fit import fit

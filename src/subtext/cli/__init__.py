@@ -14,19 +14,19 @@ from subtext.cli.command import error_messages
 from subtext.version import __version__
 
 COMMANDS = {
-    "demo": "Train, evaluate and search on emoji that come as Python packages, in minutes.",
-    "data": "Check a data set before training, or make another one of it.",
+    "demo": "Train, evaluate and search on emoji, in a few minutes.",
+    "data": "Check a data set, or derive a new one from it.",
     "train": "Train a model on pairs of images and texts.",
-    "ensemble": "Average several runs in one run.",
-    "evaluate": "Measure retrieval with confidence intervals: of a run or of any model's output.",
-    "compare": "Test whether one run, or one method in several seeds, is better than another.",
-    "audit": "Check an evaluation for leaks, and for scores that depend on more than their pair.",
+    "ensemble": "Combine several runs into one run that averages their scores.",
+    "evaluate": "Measure the retrieval of a run, or of another model's output, with confidence intervals.",
+    "compare": "Test whether one run, or one method with several seeds, is better than another.",
+    "audit": "Check an evaluation for leaks, and for scores that depend on other pairs.",
     "embed": "Write the vectors of a data set's images and texts to a file.",
     "index": "Build a search index over images and texts, change it, check it, back it up.",
     "search": "Search an index with words, an image, or items of the index.",
     "serve": "Serve indexes over HTTP, with a search page.",
     "score": "Score pairs: does the image support the text?",
-    "curate": "Find mismatched pairs, duplicates, leaks, and odd images and texts.",
+    "curate": "Find mismatched pairs, duplicates, leaks, and unusual images and texts.",
     "export": "Write a run for other libraries: safetensors for the Hub, or ONNX.",
     "neighbours": "Find the semantic neighbours of each text, for methods that learn from them.",
     "runs": "List trained runs: recipe, data, best results, disk use.",
@@ -101,4 +101,4 @@ class Lazy(click.Group):
 )
 @click.version_option(__version__, prog_name="subtext")
 def main() -> None:
-    """Find images for words and words for images when the two do not say the same thing."""
+    """Search archives of images whose texts do not describe the images."""

@@ -96,11 +96,12 @@ def model_command(recipe: Recipe) -> Command:
             ctx.exit(130)
 
     start = f"subtext train {recipe.name} --data captions.jsonl --out runs/{recipe.name}"
+    features = " --features features.npz" if any(option.name == "image" for option in recipe.options) else ""
     return training_command(
         recipe,
         act,
         help=recipe.summary,
-        examples=[start, f"{start} --features features.npz --epochs 10"],
+        examples=[start, f"{start}{features} --epochs 10"],
         usage="--data DATA --out RUN [OPTIONS]",
     )
 

@@ -188,11 +188,11 @@ VERBS: dict[str, Entry] = {
         "examples": ["subtext index move library --run runs/better"],
     },
     "index import": {
-        "summary": "Import vectors that were computed elsewhere.",
+        "summary": "Import vectors from a file.",
         "examples": ["subtext index import library vectors.npz --run runs/first --data photos.jsonl"],
     },
     "index calibrate": {
-        "summary": "Turn scores into probabilities of a true match.",
+        "summary": "Turn scores into probabilities of a match.",
         "examples": ["subtext index calibrate library --data photos.jsonl --split test"],
     },
     "index delete": {
@@ -209,7 +209,7 @@ VERBS: dict[str, Entry] = {
     },
     "index info": {
         "verb": "index_info",
-        "summary": "Show what an index holds.",
+        "summary": "Show the contents of an index.",
         "examples": ["subtext index info library", "subtext index info library --json"],
         "json": True,
     },
@@ -259,14 +259,14 @@ VERBS: dict[str, Entry] = {
 """Command, with its group -> how it is made. In the order of a user's needs."""
 
 GROUPS: dict[str, tuple[str, list[str]]] = {
-    "data": ("Check a data set before training, or make another one of it.", ["subtext data check pairs.jsonl"]),
+    "data": ("Check a data set, or derive a new one from it.", ["subtext data check pairs.jsonl"]),
     "index": (
         """Build a search index over images and texts, change it, check it, and back it up.
 
-        An index is a folder, or lies in a PostgreSQL database: postgresql://USER@HOST/DATABASE?index=NAME (give the
-        password as PGPASSWORD, or in ~/.pgpass). One process at a time writes to a folder, any number to a database.
-        Any number of processes search meanwhile. What a command has reported as done survives a crash. Run an
-        interrupted command again to resume it.""",
+        An index is a folder, or it is in a PostgreSQL database: postgresql://USER@HOST/DATABASE?index=NAME (set the
+        password in PGPASSWORD or ~/.pgpass). A folder allows one writing process at a time, a database any number. Any
+        number of processes can search at the same time. Completed changes survive a crash. Run an interrupted command
+        again to resume it.""",
         [
             "subtext index build library --run runs/first",
             "subtext index add library --data new.jsonl --images photos",

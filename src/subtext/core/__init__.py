@@ -273,7 +273,7 @@ class Comparison(_Tensors):
     truth       which candidates match
     queries     the embeddings of the rows; None where only scores are available
     candidates  the embeddings of the columns
-    origin      (C) uint8 of Origin; None where every candidate is of a pair
+    origin      (C) uint8 of Origin; None if every candidate belongs to a pair
     """
 
     scores: Tensor
@@ -302,7 +302,7 @@ class Comparison(_Tensors):
     def flip(self) -> Comparison:
         """The same pairs with queries and candidates exchanged.
 
-        Raises ShapeError when the comparison is not square, or has candidates that are not of a pair: they have no row.
+        Raises ShapeError if the comparison is not square, or has candidates that belong to no pair and so have no row.
         """
         rows, columns = self.scores.shape
         origins = [] if self.origin is None else sorted({Origin(code).name for code in self.origin.tolist()})

@@ -54,13 +54,13 @@ class CheckReport(Printed):
     words              words per text: smallest, median and largest number
     languages          code -> texts, most frequent first; `guessed` when no column names the language
     duplicate_texts    number of copies of texts, with examples
-    duplicate_images   number of images with the bytes of another, with examples
+    duplicate_images   number of images that are copies, byte by byte, with examples
     leaks              images or texts of a test or val split whose copy is in another split
-    problems           row by row; fatal ones make the row unusable
+    problems           problems of each row; a fatal problem makes the row unusable
     features           for each feature file, whether it covers the data
-    reasons            "train", "evaluate" -> why the data cannot be used for it as it is (with on_error="skip": after
-                       unusable rows are left out); empty when it can
-    evaluable_splits   those in which an answer can be wrong; "all" where only the full data set has two groups
+    reasons            "train", "evaluate" -> why the data cannot be used for this (with on_error="skip": after
+                       unusable rows are left out); empty if it can
+    evaluable_splits   splits with at least two groups; "all" if only the full data set has two groups
     """
 
     path: str
@@ -89,7 +89,7 @@ class CheckReport(Printed):
 
     @property
     def evaluable(self) -> bool:
-        """Whether `evaluate` can measure anything on it."""
+        """Whether `evaluate` accepts it."""
         return "evaluate" not in self.reasons
 
     @property

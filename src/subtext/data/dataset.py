@@ -124,11 +124,11 @@ class Dataset:
     """A data set of images and texts.
 
     images, texts  the items
-    links          (L, 2) int64, image row and text row of every pair that the data names
+    links          (L, 2) int64, image row and text row of every pair in the data
     root           the folder that relative image paths start from
-    judgements     graded truth, where the data set brings it
-    problems       the problems that reading met, in order; fatal ones were left out
-    features       precomputed image features, where the data set consists of them
+    judgements     graded truth, if the data set has some
+    problems       the problems found while reading, in order; rows with fatal problems were left out
+    features       precomputed image features, if the data set has features instead of images
     """
 
     images: Items

@@ -57,10 +57,10 @@ def read(
     split_seed   of the 80-10-10 split by group, for data without splits
     on_error     "raise" when a row cannot be used, or "skip" such rows
     verify       decode every image once; `progress` gets the number of decoded images and their total
-    merge_split  further names of splits that are read as another ("restval", "dev" and the like are built in)
-    need_images  False where features replace the images, whose files may be missing then
+    merge_split  split names that are read as another split ("restval", "dev" and similar names are built in)
+    need_images  False if features replace the images; the image files may then be missing
 
-    Raises DataError when no reader fits, no pair remains, or a row cannot be used and on_error is "raise".
+    Raises DataError if no reader recognises the data, no pair remains, or a row cannot be used and on_error is "raise".
     """
     folder = None if images is None else _image_folder(images)
     path = Path(data).expanduser() if isinstance(data, str | Path) else "the data set"

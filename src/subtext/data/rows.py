@@ -49,12 +49,12 @@ Record = tuple[str, Mapping[str, Any] | Problem]
 
 @dataclass(slots=True)
 class Row:
-    """One row of a file, whatever its format.
+    """One row of a file of any format.
 
-    image     path relative to the root, or bytes; None for an image that is known by features alone
-    texts     its texts; None in place of a text that is known by features alone
-    text_ids  their names, where the file has some
-    unpaired  an image or a text that has no partner on purpose, such as a distractor of a gallery
+    image     path relative to the root, or bytes; None for an image with features only
+    texts     its texts; None for a text with features only
+    text_ids  their names, if the file has some
+    unpaired  whether the image or text has no partner, such as a distractor in a gallery
     metadata  all other columns
     """
 
@@ -75,8 +75,8 @@ class Source:
 
     rows        rows and problems, read lazily
     root        the folder that relative image paths start from
-    judgements  (text id, image id, score), where the data set has graded truth
-    features    precomputed image features, where the data set consists of them
+    judgements  (text id, image id, score), if the data set has graded truth
+    features    precomputed image features, if the data set has features instead of images
     """
 
     rows: Iterable[Row | Problem]

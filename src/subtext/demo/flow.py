@@ -73,7 +73,7 @@ _DEMONSTRATION = Section("Demonstration")
 
 @dataclass(frozen=True, repr=False)
 class Demonstration(Printed):
-    """The summary of a demonstration; `stopped` if the training was interrupted before."""
+    """The summary of a demonstration; `stopped` if the training was interrupted."""
 
     summary: tuple[str, ...]
     stopped: bool = False

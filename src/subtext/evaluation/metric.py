@@ -103,13 +103,13 @@ class Measure:
 
 
 class Metric(Measure):
-    """Comparison -> (Q) one value per query, NaN where it has no meaning.
+    """Comparison -> (Q) one value per query, NaN where it is undefined.
 
-    name             of its figure
+    name             name of the metric
     percent          whether the mean is reported in per cent; else as it is
-    lower_is_better  whether it counts what should be few
-    compared         whether `compare` tests it without being told to
-    total            name of the figure that adds up the means of both directions; "" for none
+    lower_is_better  whether smaller values are better
+    compared         whether `compare` tests it by default
+    total            name of the sum of the means of both directions; "" for none
     by_length        whether it is also reported for texts of each length
     """
 
@@ -126,12 +126,12 @@ class Metric(Measure):
 
     @property
     def scale(self) -> float:
-        """What a mean of its values is multiplied by."""
+        """Factor of the mean of its values."""
         return 100.0 if self.percent else 1.0
 
     @property
     def described(self) -> dict[str, bool]:
-        """What a reader of saved values needs to know."""
+        """The description that is saved with its values."""
         return {name: getattr(self, name) for name in ("percent", "lower_is_better", "compared")}
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
@@ -146,11 +146,11 @@ class Metric(Measure):
         return self(*readings).double().numpy()
 
     def chance(self, *readings: Any) -> NDArray[np.float64] | Fraction | float | None:
-        """What a random order is expected to give, for each query or all; None where nobody knows."""
+        """The expected value of a random order, for each query or all; None if unknown."""
         return None
 
     def ceiling(self, *readings: Any) -> NDArray[np.float64] | None:
-        """What the best order is expected to give, where that may be below 1."""
+        """The expected value of the best order, if it can be below 1."""
         return None
 
     def figures(self, values: NDArray[np.float64]) -> dict[str, float]:
@@ -314,11 +314,11 @@ _REGISTERED: list[type[Measure]] = []
 
 
 def register(metric: Kind) -> Kind:
-    """Measure this class in every evaluation from now on; usable as a decorator.
+    """Add a metric to every evaluation; usable as a decorator.
 
     metric  a subclass of `Metric` with a `name` and a `__call__` from a Comparison (Q C) to values (Q)
 
-    Raises RequirementError for what is no class of metrics.
+    Raises RequirementError for anything else.
     """
     if not (isinstance(metric, type) and issubclass(metric, Measure)):
         raise RequirementError(f"register needs a subclass of Metric or GalleryMetric; it got {metric!r}")

@@ -58,7 +58,7 @@ class MtebEncoder:
         """Vectors of images or texts: (N D) float32, or (N K D) for a model of K views.
 
         inputs  batches with a column "image" of PIL images or "text" of strings
-        Task, split and prompt type change nothing: the model reads no instructions.
+        Task, split and prompt type have no effect: the model has no instructions.
 
         Raises RequirementError for a batch of both columns or of neither, and for another precision.
         """
@@ -73,13 +73,13 @@ class MtebEncoder:
     def similarity(self, embeddings1: Vectors, embeddings2: Vectors) -> Float[Tensor, "q c"]:
         """Scores of every item of the first with every item of the second, larger is better.
 
-        Either side may hold images or texts, because a similarity that an index can use is symmetric.
+        Either argument may be images or texts, because the similarity of an indexable model is symmetric.
         """
         with torch.inference_mode():
             return self.model.similarity(self._items(embeddings1), self._items(embeddings2)).cpu()
 
     def similarity_pairwise(self, embeddings1: Vectors, embeddings2: Vectors) -> Float[Tensor, "n"]:
-        """Scores of the first with the first, the second with the second, and so on.
+        """Scores of items with the same position: first with first, second with second, and so on.
 
         Raises ShapeError when the two differ in number.
         """

@@ -93,7 +93,7 @@ class Model(nn.Module):
             similarity.register_buffer("place", torch.zeros(1, dtype=torch.int8, device=self._device), persistent=False)
 
     def forward(self, images: Tensors, texts: Tensors) -> tuple[Embeddings, Embeddings]:
-        """Both sides of a batch, for training: one call, for distributed wrappers."""
+        """The embeddings of both modalities of a batch, in one call for distributed training."""
         return self.image(images), self.text(texts)
 
     @property
@@ -104,9 +104,9 @@ class Model(nn.Module):
     def indexed(self, purpose: str) -> Model:
         """A model with the same weights whose items are searched by nearest vectors.
 
-        With closed-form distances (PCME++) vectors have two more numbers, and scores stay the same (`Distanced`). For
-        sampled items (PCME) no vectors give the scores: it is `by_mean` then.
-        Raises RequirementError as `require_indexable` does, and where scores rise with the distance.
+        For closed-form distances (PCME++), vectors have two more numbers and the scores stay the same (`Distanced`).
+        For sampled items (PCME), vectors cannot give the scores, so this is `by_mean`. Raises RequirementError as
+        `require_indexable` does, and where scores rise with the distance.
         """
         similarity = self.similarity
         if not isinstance(similarity, ClosedFormDistance):
@@ -123,7 +123,7 @@ class Model(nn.Module):
         return Model(image, text, cosine).train(self.training)
 
     def by_mean(self, purpose: str) -> Model:
-        """The model itself; a probabilistic one with means as vectors and their cosine as score.
+        """The model itself; for a probabilistic model, one with means as vectors and their cosine as score.
 
         For comparisons within one modality, and for plain vectors. Raises RequirementError as `require_indexable`
         does.
@@ -135,11 +135,11 @@ class Model(nn.Module):
         return Model(self.image.by_mean(), self.text.by_mean(), Cosine()).train(self.training)
 
     def score_in_bf16(self, bf16: bool = True) -> bool:
-        """Have scores of pairs multiplied in bfloat16, or (False) in float32; whether they will be in bfloat16.
+        """Score pairs in bfloat16, or (False) in float32; returns whether bfloat16 is used.
 
-        It is a choice of use, whatever the training's option said, and leaves the weights as they are. Where the
-        machine has no such products they stay in float32: elsewhere they are slower.
-        Raises RequirementError for a model whose scores are not made of products of parts.
+        This is independent of the option of the training and does not change the weights. If the machine does not
+        support bfloat16, scores stay in float32, because bfloat16 would be slower. Raises RequirementError for a model
+        that does not score pairs of parts.
         """
         parts = self._multiplying()
         if not parts:
@@ -153,7 +153,7 @@ class Model(nn.Module):
 
     @property
     def scores_in_bf16(self) -> bool:
-        """Whether scores of pairs are multiplied in bfloat16 here: where that was asked for and the machine does so."""
+        """Whether pairs are scored in bfloat16: if it was requested and the machine supports it."""
         parts = self._multiplying()
         return bool(parts) and all(part.bf16 for part in parts) and supported(self._device.type)
 
@@ -200,9 +200,9 @@ class Model(nn.Module):
     def compare(self, images: Embeddings, texts: Embeddings) -> Tensor:
         """(I T) scores of every image with every text, on the CPU and without gradient.
 
-        All at once: the last bits of a score may depend on the items beside it, 1e-6 of the largest score
-        (IMRAM with a text of one word: up to 1e-4). `scoring.matrix` gives a model of pairs the scores of an
-        evaluation, which depend on their pair alone.
+        All pairs are scored in one block, so the other items may change a score slightly: by 1e-6 of the largest score,
+        or up to 1e-4 for IMRAM and a text of one word. For models that score pairs, `scoring.matrix` computes the
+        scores of an evaluation, which depend on their pair only.
         """
         device = self._device
         with torch.inference_mode():

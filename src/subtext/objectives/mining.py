@@ -144,7 +144,7 @@ IMAGES, TEXTS = "hubs/image", "hubs/text"
 
 @dataclass(frozen=True)
 class Hubs:
-    """Hubness weights from a bank (HAL, Liu et al. 2020): items that are similar to many others count more.
+    """Hubness weights from a bank (HAL, Liu et al. 2020): items that are similar to many other items have more weight.
 
     A_i = sum_{t in T_i} exp(beta t - below), T_i the `nearest` largest scores of item i with the bank's other side
     W_ij = (A_i + A_j) / (A_i + A_j + exp(beta s_ii) + exp(beta s_jj))       for an image i and a text j, not a pair

@@ -68,9 +68,9 @@ class Term:
     on          the name of a comparison of the Scene
     weight      coefficient in the sum
     reduction   over the queries: their sum, their mean, or the sum over Q x C (the PVSE papers' mean over all cells)
-    weighting   sample weights, multiplied in before the reduction; None for ones
-    mining      selects what the loss reads, such as sampled negatives; None for the full comparison
-    unmined     the loss where mining has no bank and changes nothing; None for the same loss
+    weighting   sample weights, applied before the reduction; None: all weights are 1
+    mining      selects the input of the loss, such as sampled negatives; None: the full comparison
+    unmined     the loss while mining has no bank and changes nothing; None: the same loss
     from_epoch, until_epoch  the term counts in epochs from_epoch <= number < until_epoch (None: to the end): a run can
                 begin with one loss and continue with another
     """

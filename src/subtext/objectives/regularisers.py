@@ -18,7 +18,7 @@ from subtext.ops.numerics import precise, product, unit
 
 @dataclass(frozen=True)
 class KL:
-    """Divergence from N(0, 1) (PCME, Chun et al. 2021, section 3.3; PCME++, Chun 2024): deviations should not vanish.
+    """Divergence from N(0, 1) (PCME, Chun et al. 2021, section 3.3; PCME++, Chun 2024): against vanishing deviations.
 
     value = -1/2 sum over items and dimensions of (1 + l - m^2 - exp(l)),   l = 2 log_std, the log of the variance
     for images + the same for texts. m is the mean of an item's vectors: of its samples, or mu.
@@ -76,7 +76,7 @@ def _sides(scene: Scene, of: str) -> list[tuple[str, Embeddings | None]]:
 
 @dataclass(frozen=True)
 class MMD:
-    """Maximum mean discrepancy (PVSE, Song and Soleymani 2019): both modalities should have one distribution.
+    """Maximum mean discrepancy (PVSE, Song and Soleymani 2019): gives both modalities the same distribution.
 
     value = mean_{a,b} k(x_a, x_b) - 2 mean_{a,b} k(x_a, y_b) + mean_{a,b} k(y_a, y_b),   k(a, b) = exp(-gamma |a - b|)
     over all views of all images, x, and of all texts, y, the diagonal with them (the biased estimate). The kernel takes
@@ -126,7 +126,7 @@ class MMD:
 
 @dataclass(frozen=True)
 class Uniformity:
-    """Uniformity (Wang and Isola 2020; PCME, Chun et al. 2021): vectors of a batch should be far from each other.
+    """Uniformity (Wang and Isola 2020; PCME, Chun et al. 2021): moves the vectors of a batch away from each other.
 
     value = ln mean over pairs a < b of exp(-steepness |z_a - z_b|^2), z all vectors of all images and all texts
 
@@ -166,7 +166,7 @@ class Uniformity:
 
 @dataclass(frozen=True)
 class ViewDiversity:
-    """View diversity (PVSE, Song and Soleymani 2019): the residuals of views should differ.
+    """View diversity (PVSE, Song and Soleymani 2019): makes the residuals of views different.
 
     value = mean_n |G_n| / K^2 for images + the same for texts,   G_n = R_n R_n^T with its diagonal set to 0
     with R_n the K residuals of item n, each over its length, and |.| the Frobenius norm. It reads the residuals and not

@@ -20,7 +20,7 @@ from subtext.ops.numerics import masked_max, precise
 
 @dataclass(frozen=True)
 class Uniform(WeightTotal):
-    """Uniform weight (Thomas and Kovashka 2022, their control with Gamma = 0): every pair counts the same.
+    """Uniform weight (Thomas and Kovashka 2022, their control with Gamma = 0): all pairs have the same weight.
 
     weight_q = total / B
     over the B pairs of the whole batch, other processes' with them. A weighting whose weights sum to `total` changes
@@ -50,7 +50,7 @@ class Uniform(WeightTotal):
 
 @dataclass(frozen=True)
 class Random(WeightTotal):
-    """Random weight (Thomas and Kovashka 2022, their control in Table 3): pairs count unevenly, for no reason.
+    """Random weight (Thomas and Kovashka 2022, their control in Table 3): unequal weights without information.
 
     weight = total * softmax(u) over the B pairs of the whole batch, u uniform in [0, 1)
     drawn for each pair anew in every epoch, from (seed, epoch, pair), and the same in both directions. The largest
@@ -83,7 +83,7 @@ class Random(WeightTotal):
 
 @dataclass(frozen=True)
 class Rank:
-    """Rank weight (Mithun et al. 2018): badly ranked pairs count up to twice.
+    """Rank weight (Mithun et al. 2018): badly ranked pairs have up to twice the weight.
 
     weight_q = 1 + strength / (R - r + 1)
     with r in 1..R the rank of the positive in the query's row, and R the number of candidates that can be ranked. The
@@ -129,7 +129,7 @@ TABLE = "density"
 
 @dataclass(frozen=True)
 class Density(WeightTotal):
-    """Density weight (Amrani et al. 2021): pairs in regions that are dense in both modalities count more.
+    """Density weight (Amrani et al. 2021): pairs in dense regions of both modalities have more weight.
 
     p_i is the multimodal density of pair i (`ops.density`), from 0 for the sparsest pair of the data set to 1 for the
     densest, computed once from fixed features, as a measure of how likely image and text belong together.
@@ -199,7 +199,7 @@ _ONE_SOFTMAX = ("image", "text", "mean")
 
 @dataclass(frozen=True)
 class Neighbourhood(WeightTotal):
-    """Neighbourhood weight (Thomas and Kovashka 2022, eq. 3-8): pairs whose neighbours agree with them count less.
+    """Neighbourhood weight (Thomas and Kovashka 2022, eq. 3-8): less weight for pairs that agree with neighbours.
 
     u_m(i) = sign * (diversity * DIV_m(i) + discrepancy * DIS_m(i))       for the images and for the texts, m
     a_m    = total * softmax(u_m)                                         over the pairs of the batch

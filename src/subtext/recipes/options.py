@@ -36,7 +36,7 @@ class PixelOptions:
     image_size: Annotated[int, "pixels: height and width of the input; 0 for the backbone's own", Range(0), _PIXELS] = 0
     resize: Annotated[
         Literal["auto", "crop", "squash"],
-        "pixels: crop the centre, or squash the complete image; auto: as the backbone was trained",
+        "pixels: crop the centre, or squash the complete image; auto: the choice of the backbone's training",
         _PIXELS,
     ] = "auto"
     flip: Annotated[float, "pixels: probability of a horizontal flip while training", _PIXELS] = 0.0
@@ -72,7 +72,7 @@ class InputOptions(PixelOptions):
     )
     text_pooling: Annotated[
         Literal["cls", "mean"],
-        "text backbone: vector of the complete text",
+        "text backbone: which output represents the complete text",
         _BACKBONE,
         Requires(
             "text", ("whole",), needs="a model that reads one vector of the text (vse, pvse, or dual by pooling=last)"
@@ -84,12 +84,10 @@ class InputOptions(PixelOptions):
         Requires("text", ("features",)),
     ] = "standard"
     min_count: Annotated[
-        int, "words that occur less often in the training texts are unknown", Range(1), _VOCABULARY
+        int, "treat words with fewer occurrences in the training texts as unknown", Range(1), _VOCABULARY
     ] = 1
     max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut", Range(1), _TOKENS] = 64
-    word_dim: Annotated[int, "dimension of the word embedding; 0 for what suits the encoder", Range(0), _VOCABULARY] = (
-        300
-    )
+    word_dim: Annotated[int, "dimension of the word embedding; 0: depends on the encoder", Range(0), _VOCABULARY] = 300
     gru_layers: Annotated[int, "layers", Range(1), _GRU] = 1
     bidirectional: Annotated[bool, "read the text in both directions", _GRU] = True
     token_dropout: Annotated[float, "share of words left out while training", Range(0, 1), _VOCABULARY] = 0.0
@@ -104,7 +102,7 @@ class RegionInputOptions(InputOptions):
     region_dropout: Annotated[float, "share of precomputed regions hidden while training", Range(0, 1), _REGIONS] = 0.0
     append_pooled: Annotated[bool, "add the feature of the whole image as one more region", _BOTH] = False
     boxes: Annotated[
-        bool, "append each region's box, as four shares of the image; the feature file needs boxes", _REGIONS
+        bool, "append the box of each region, relative to the image size; the feature file needs boxes", _REGIONS
     ] = False
 
 
@@ -121,7 +119,7 @@ class RankingOptions:
 TotalWeight = Annotated[float, "lambda, the sum of the weights over a batch"]
 ReferenceBatch = Annotated[int, "batch size that total_weight is for; 0 for the batch as it is", Range(0)]
 AverageDirections = Annotated[bool, "average both directions, as in the paper; off: keep the model's own scale"]
-DropLast = Annotated[bool, "drop the last batch of an epoch where it is smaller"]
+DropLast = Annotated[bool, "drop the last batch of an epoch if it is smaller"]
 
 
 @dataclass(frozen=True)

@@ -206,10 +206,10 @@ def weight_terms(
 
 
 def replace_terms(method: str, setup: Setup, terms: Mapping[str, Term]) -> Setup:
-    """The setup with these losses between images and texts in place of its own, and the plain cosine.
+    """The setup with new losses between images and texts, and the plain cosine.
 
-    Penalties stay. A learnt scale and shift go: they belong to the losses that are replaced.
-    Raises RecipeError where those have sample weights or sampled negatives, which would be lost.
+    Penalties stay. A learnt scale and shift are removed, because they belong to the old losses. Raises RecipeError if
+    the old losses have sample weights or sampled negatives, which would be lost.
     """
     require_plain_texts(method, setup)
     replaced = ranking_terms(setup)

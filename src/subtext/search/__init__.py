@@ -33,9 +33,9 @@ TEMPERATURE = 0.05
 class Index:
     """A search index and the model that made it.
 
-    store  the vectors and what is known of the items      model  embeds queries
+    store  vectors, texts and metadata of the items      model  embeds queries
 
-    Raises IndexError_ where the model did not make the vectors, and RequirementError where it only scores pairs.
+    Raises IndexError_ if another model made the vectors, and RequirementError if the model only scores pairs.
     """
 
     def __init__(self, store: Store, model: Model) -> None:
@@ -79,17 +79,16 @@ class Index:
         explain: bool = False,
         depth: int = 200,
     ) -> Answer:
-        """The best `top` items for text, an image, items of the index, or several of these; see `Query`.
+        """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
 
-        An image is a path, bytes or a PIL image. For a model of precomputed features it is a file or name that the
-        features have, an npy or npz with the features of one image, or the arrays that `Model.embed_images` takes.
+        An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
+        the feature file, an npy or npz file with the features of one image, or arrays as in `Model.embed_images`.
 
         >>> index.search("a dog that waits", where=["year < 1950"], top=5)     # doctest: +SKIP
         Answer(5 images; best: 1936-041 (0.412))
 
-        Raises RequirementError where there is nothing to search for, for an unknown id or metadata field, for features
-        that the model lacks, and for `min_probability` where the index is not calibrated; DataError for an empty text,
-        or an image that cannot be read.
+        Raises RequirementError for an empty query, an unknown id or metadata field, missing features, and
+        `min_probability` without a calibration. Raises DataError for an empty text, or an image that cannot be read.
         """
         return self.answer(
             Query(
@@ -136,7 +135,7 @@ class Index:
         return self._annotated(replace(answer, unit=unit, left_out=count - len(result.keys)), query)
 
     def answer_many(self, queries: Sequence[Query]) -> list[Answer | SubtextError]:
-        """The answer to each query, or its error; like queries of text are embedded and searched as one batch.
+        """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
 
         An error in one query does not affect the others.
         """
@@ -179,7 +178,7 @@ class Index:
     ) -> list[Answer]:
         """The best `top` items for each of (Q L D) vectors of the model.
 
-        modality  side that the vectors are of; by default that of `target`, for which nothing is calibrated
+        modality  modality of the vectors; by default that of `target`, for which there is no calibration
         exact     compares every vector, also in an index so large that it has inverted lists
         """
         side, source = require_target(target, top), require_target(modality or target, top)
@@ -208,7 +207,7 @@ class Index:
     def known_words(self, text: str) -> dict[str, bool] | None:
         """Each word of a text, and whether the model knows it; None for a model of subwords.
 
-        An answer to a text without known words means nothing, however large its scores.
+        If the model knows no word of a text, the answer is meaningless, even if the scores are high.
         """
         spec = self.model.text.input_spec
         if not isinstance(spec, WordInput):
@@ -217,9 +216,9 @@ class Index:
         return {word: code != UNKNOWN for word, code in zip(words, spec.vocabulary.encode(words), strict=True)}
 
     def feature_name(self, image: Any) -> str | None:
-        """The name under which the model's features have an image: its path as typed, as in the index, or file name.
+        """The name of an image in the model's features: its path as typed, its path in the index, or its file name.
 
-        None where the model reads the image itself, or its features have no such name.
+        None if the model uses the image itself, or if its features have no such name.
         """
         spec = self.model.image.input_spec
         if not isinstance(spec, FeatureInput) or spec.file is None or not isinstance(image, str | Path):
@@ -229,14 +228,14 @@ class Index:
         return spec.file.name_of(str(image), *inside)
 
     def embed_text(self, text: str) -> Embeddings:
-        """A text as vectors. Raises DataError for an empty one, RequirementError where the model reads no words."""
+        """The vectors of a text. Raises DataError for an empty text, RequirementError for a model without words."""
         if not text.strip():
             raise DataError("a search needs words; the text is empty")
         self._require_text_input([text])
         return self.model.embed_texts([text])
 
     def embed_image(self, image: Any) -> Embeddings:
-        """An image, or its features, as vectors. Raises what reading it raises."""
+        """The vectors of an image or of its features. Raises the errors of reading it."""
         spec = self.model.image.input_spec
         if isinstance(spec, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
             name = self.feature_name(image)

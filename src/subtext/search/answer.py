@@ -40,11 +40,11 @@ class Hit:
     id        its id in the data set
     score     cosine of the best matching views, in [-1, 1]; the inner product for a model without normalisation. For a
               query of several parts, their weighted sum in standard deviations above the mean item
-    path      of an image, absolute; None for a text, and for an image without a file
-    captions  the texts of an image; of a text, the text itself
-    metadata  "split" and further columns of the data set; of a text also "images", the ids of its images
-    probability  of being a true match; None where the index is not calibrated for the query
-    why       reasons, strongest first, where `explain` was set
+    path      absolute path of an image; None for a text, and for an image without a file
+    captions  the texts of an image; for a text hit, the text itself
+    metadata  "split" and other columns of the data set; for a text also "images", the ids of its images
+    probability  of a true match; None if the index is not calibrated for this kind of query
+    why       reasons, strongest first, if `explain` was set
     uncertainty  root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
               its score is then the cosine of means minus half of both sums of variances; else None
     """
@@ -59,7 +59,7 @@ class Hit:
     uncertainty: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; `uncertainty` only where there is one."""
+        """As plain data; `uncertainty` only if there is one."""
         return {name: value for name, value in asdict(self).items() if name != "uncertainty" or value is not None}
 
 
@@ -101,11 +101,11 @@ class Answer:
 
     unit      of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking
     target    "images" or "texts": what was searched
-    fit       None where the index is not calibrated for the query
+    fit       None if the index is not calibrated for this kind of query
     left_out  hits below `min_probability`
-    stale     share of the items that changed since the calibration, where that is too much to trust it
-    words     (word, whether the model knows it) of the query's text; None for a model of subwords, and without text
-    notes     remarks on texts that are longer than the model's input
+    stale     share of items that changed since the calibration, if it is too large for reliable probabilities
+    words     the words of the query, each with whether the model knows it; None for a subword model or without text
+    notes     notes on texts that are too long for the model
     request   the query as plain data, for the JSON
     """
 
@@ -142,12 +142,12 @@ class Answer:
 
     @property
     def meaningless(self) -> bool:
-        """Whether the query has text and the model knows no word of it."""
+        """Whether the model knows no word of the query's text."""
         return self.words is not None and not any(known for _, known in self.words)
 
     @property
     def warnings(self) -> list[str]:
-        """What a reader should know before trusting the hits."""
+        """Reasons why the hits may be unreliable."""
         unknown = self.unknown_words
         suffix = f" and {len(unknown) - WORDS_SHOWN:,} more" if len(unknown) > WORDS_SHOWN else ""
         names = ", ".join(f"'{word[:WIDTH]}'" for word in unknown[:WORDS_SHOWN]) + suffix

@@ -25,22 +25,22 @@ class Query:
 
     text       words that the results should match
     image      path, bytes, PIL image or precomputed features of an image that the results should match
-    like       ids of items of the index as positive examples; an image's id comes before a text's of the same name, and
-               ("texts", id) names the side
+    like       ids of items of the index as positive examples. An id names an image first, then a text; ("texts", id)
+               names a text
     not_like   ids of items as negative examples          not_text  words that the results should not match
     image_weight     weight of the image beside the text, from 0 to 1; without an image, the weight of `like`
     not_like_weight  weight of all negative parts, beside 1 for the positive ones
     top, target      number of results; "images" or "texts"
     where      conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must hold
     lexical    also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009)
-    hubness    correction of items that are near every query: "csls" (Lample et al. 2018), or "softmax", the inverted
-               softmax (Smith et al. 2017)
+    hubness    correction of items that are similar to nearly every query: "csls" (Lample et al. 2018), or
+               "softmax", the inverted softmax (Smith et al. 2017)
     diversity  from 0 to 1: lowers near-duplicates of higher results (maximal marginal relevance)
     min_probability  leaves out results below this probability of being a true match; needs a calibrated index
     explain    adds to each result the captions, or images, that support it
-    depth      candidates that `lexical`, `hubness` and `diversity` re-rank
+    depth      number of candidates that `lexical`, `hubness` and `diversity` re-rank
 
-    Raises RequirementError where there is nothing to search for, and for values out of range.
+    Raises RequirementError for an empty query, and for values out of range.
     """
 
     text: str | None = None
@@ -123,7 +123,7 @@ class Query:
 
     @property
     def cache_key(self) -> Hashable:
-        """Equal for queries with equal answers; an image is compared by a digest of its bytes."""
+        """A key that is equal for queries with equal answers; an image is compared by a digest of its bytes."""
         digest = hashlib.blake2b(self.image, digest_size=16).digest() if isinstance(self.image, bytes) else None
         return digest, repr(replace(self, text=self.text or "", image=None))
 

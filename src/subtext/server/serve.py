@@ -82,7 +82,7 @@ class Settings:
 def serve(
     indexes: Annotated[tuple[str | Path, ...] | str, "Folders or addresses of indexes.", Metavar("INDEX")],
     *,
-    run: Annotated[str | Path | None, "The first index's run, if it was moved.", Metavar("RUN"), _DATA] = None,
+    run: Annotated[str | Path | None, "New folder of the first run, if it was moved.", Metavar("RUN"), _DATA] = None,
     features: Annotated[str | Path | None, "Image features of the first index.", _FILE, _DATA] = None,
     image_folder: Annotated[
         tuple[str | Path, ...], "Another folder whose images may be shown; repeatable.", _FOLDER, _DATA
@@ -94,7 +94,7 @@ def serve(
     port: Annotated[int, "Port to listen at.", Range(1, 65535), _ADDRESS] = 8000,
     allowed_host: Annotated[
         tuple[str, ...],
-        "A host name to answer to; repeatable. Default: this machine's own, or any with --host.",
+        "Host name in allowed requests; repeatable. Default: names of this machine; with --host, any.",
         Metavar("NAME"),
         _ADDRESS,
     ] = (),
@@ -102,7 +102,7 @@ def serve(
     workers: Annotated[int, "Processes.", Range(1), _ADDRESS] = 1,
     token_file: Annotated[
         str | Path | None,
-        "File with the token for /add and /delete in its first line. Default: no changes.",
+        "File with the token for /add and /delete in its first line. Default: no changes allowed.",
         _FILE,
         Section("Access"),
     ] = None,
@@ -114,22 +114,22 @@ def serve(
     rate: Annotated[float, "Requests per second and client, on average; 0 for no limit.", Range(0), _LIMITS] = 20.0,
     log: Annotated[
         Literal["index", "-", "none"] | None,
-        "Log requests into the first INDEX (of a database: --storage-dir), or -: to standard output.",
+        "Where to log requests: the first INDEX (for a database: --storage-dir), or - for standard output.",
         Shown("index"),
         Section("Log"),
     ] = None,
-    log_private: Annotated[bool, "Log query texts and client addresses, too.", Section("Log")] = False,
+    log_private: Annotated[bool, "Also log query texts and client addresses.", Section("Log")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Serve indexes over HTTP, with a page to search them: open the address that it prints.
+    """Serve indexes over HTTP, with a search page; open the printed address in a browser.
 
-    Only this machine can connect unless --host is set. The server shows thumbnails of the collection's images
-    and no other file, and changes nothing without a token. /openapi.json describes the routes; docs/serving.md says how
-    to run it for others. Two indexes can be compared side by side.
+    Only this machine can connect unless --host is set. The server sends thumbnails of the indexed images and no other
+    files. Changes need a token. The page can compare two indexes side by side. /openapi.json describes the routes;
+    docs/serving.md describes how to serve an index to others.
 
-    Raises RequirementError where a package is missing or the address is taken, ArgumentError for arguments that do not
-    go together, and what opening an index raises. It returns when the process gets SIGINT or SIGTERM.
+    Raises RequirementError if a package is missing or the address is in use, ArgumentError for contradictory arguments,
+    and the errors of opening an index. It returns when the process gets SIGINT or SIGTERM.
     """
     from subtext.api.load import choose_device
 

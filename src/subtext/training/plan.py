@@ -113,12 +113,12 @@ class Plan:
     lr: Annotated[float, "peak learning rate"] = 2e-4
     optimiser: Annotated[Literal["adam", "adamw", "adamp", "sgd"], "optimiser"] = "adam"
     amsgrad: Annotated[bool, "AMSGrad", Requires("optimiser", ("adam", "adamw"))] = False
-    weight_decay: Annotated[float, "weight decay; not of biases, norms and temperatures", Range(0)] = 0.0
+    weight_decay: Annotated[float, "weight decay; does not apply to biases, norms and temperatures", Range(0)] = 0.0
     momentum: Annotated[float, "momentum", Range(0, 1), Requires("optimiser", ("sgd",))] = 0.9
-    max_grad_norm: Annotated[float, "clip the gradient to this norm; 0 for no clipping", Range(0)] = 2.0
+    max_grad_norm: Annotated[float, "maximum norm of the gradient; 0 for no clipping", Range(0)] = 2.0
     accumulation_steps: Annotated[int, "batches whose gradients are averaged before an update", Range(1)] = 1
     grad_cache_chunk: Annotated[
-        int, "gradient caching: images or texts embedded at a time; 0 for the complete batch", Range(0)
+        int, "gradient caching: images or texts per chunk; 0 for the complete batch", Range(0)
     ] = 0
     schedule: Annotated[
         Literal["constant", "plateau", "step", "cosine", "one_cycle"], "schedule of the learning rate"
@@ -132,18 +132,18 @@ class Plan:
         int, "epochs without improvement before a drop", Range(0), Requires("schedule", ("plateau",))
     ] = 10
     layer_decay: Annotated[
-        float, "learning rate of a pretrained encoder's layer, relative to the layer above", _LAYERS, _LEARNING
+        float, "learning rate of each layer of a pretrained encoder, relative to the layer above", _LAYERS, _LEARNING
     ] = 1.0
     backbone_lr_scale: Annotated[
-        float, "learning rate of pretrained encoder bodies, relative to lr", Range(0), _PRETRAINED, _LEARNING
+        float, "learning rate of pretrained encoders, relative to lr", Range(0), _PRETRAINED, _LEARNING
     ] = 1.0
     freeze_epochs: Annotated[
-        int, "epochs before pretrained encoder bodies start to learn; -1 for never", Range(-1), _PRETRAINED
+        int, "number of first epochs with frozen pretrained encoders; -1 for all epochs", Range(-1), _PRETRAINED
     ] = 0
     backbone_norms: Annotated[
-        Literal["batch", "frozen"], "statistics of pretrained batch norms: of the batch, or frozen", _NORMS, _LEARNING
+        Literal["batch", "frozen"], "pretrained batch norms: statistics of the batch, or frozen", _NORMS, _LEARNING
     ] = "batch"
-    weight_average: Annotated[Literal["none", "ema", "swa"], "averaged weights that are evaluated and kept"] = "none"
+    weight_average: Annotated[Literal["none", "ema", "swa"], "average of the weights to evaluate and save"] = "none"
     ema_decay: Annotated[float, "decay of the average at each step", Range(0, 1), _EMA] = 0.999
     swa_start: Annotated[float, "share of the epochs before averaging starts", Range(0, 1), _SWA] = 0.6
     patience: Annotated[int, "stop after N epochs without improvement; 0 for never", Range(0)] = 0
@@ -153,7 +153,7 @@ class Plan:
         "its texts",
     ] = "all"
     drop_last: Annotated[
-        bool, "drop the last batch of an epoch where it is smaller", Requires("caption_sampling", ("all", "one"))
+        bool, "drop the last batch of an epoch if it is smaller", Requires("caption_sampling", ("all", "one"))
     ] = False
     positives: Annotated[
         Literal["group", "pair"], "positives of an image: all of its texts in the batch, or its partner alone"

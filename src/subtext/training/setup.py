@@ -106,7 +106,7 @@ class Report:
 class Fitted:
     """What came out.
 
-    run     the folder           model  with the kept weights, in eval mode
+    run     the folder           model    the model with the saved weights, in eval mode
     record  as in RUN/run.json   notes  what was said on the way
     """
 

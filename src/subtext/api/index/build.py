@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 NewRun = Annotated[str | Path, "Run whose model embeds.", Section("Index"), Metavar("RUN")]
 IndexSplit = Annotated[str, "Split of the data; all for the complete set.", Section("Data")]
-KeepMissing = Annotated[bool, "Delete nothing that the data no longer contains.", Section("Index")]
+KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", Section("Index")]
 
 
 @dataclass(frozen=True, repr=False)
 class IndexChange(Printed):
-    """What became of an index.
+    """The changes of an index.
 
-    path      the index, a folder or an address without anything secret
+    path      the index: a folder, or an address without password
     counts    images and texts in the index now
     vectors   their shape, as text; bytes: size on disk
-    embedded  items that were new or whose content had changed          unchanged  items that were in the index
-    amended   items of which only paths, texts or metadata had changed  deleted    items that the data no longer has
-    left_out  items that were deleted before, and stay deleted
-    advice    what is worth doing next
+    embedded  items that were new or had changed content                unchanged  items that were in the index
+    amended   items with changed paths, texts or metadata only          deleted    items missing from the data
+    left_out  items that were deleted before and stay deleted
+    advice    recommended next step
     """
 
     path: str
@@ -84,10 +84,11 @@ def build_index(
 ) -> IndexChange:
     """Embed images and texts with a run, and store them in a new search index.
 
-    The data is the run's own unless --data names another. The index records which model made it: queries of another
-    model are refused, and so is a model that only scores pairs. Run the command again to resume an interrupted build.
+    Without --data, the data set of the run is used. The index records its model and refuses queries of other models.
+    The model must have a vector for each item: a model that only scores pairs is refused. Run the command again to
+    resume an interrupted build.
 
-    Raises RequirementError for a model that only scores pairs, and IndexError_ when the location holds something else.
+    Raises RequirementError for a model that only scores pairs, and IndexError_ if INDEX exists and is something else.
     """
     from subtext.search.stores.store import create_store, store_class
 
@@ -120,12 +121,12 @@ def add_to_index(
     run: IndexRun = None,
     **options: Unpack[DataOptions],
 ) -> IndexChange:
-    """Add the items of a data set to an index: those that are new, or whose image or text has changed.
+    """Add the new items of a data set to an index, and update items with a changed image or text.
 
-    Unchanged items are not embedded again. Without --data an interrupted add or build is resumed.
+    Unchanged items are not embedded again. Without --data, this resumes an interrupted add or build.
 
-    Raises IndexError_ when another model made the index, WriterBusy while somebody else writes to it, and
-    RequirementError where there is nothing to add.
+    Raises IndexError_ if another model made the index, WriterBusy while another process writes to it, and
+    RequirementError if there is nothing to add.
     """
     from subtext.search.stores.store import open_store
 
@@ -148,9 +149,9 @@ def add_to_index(
 def update_index(
     index: IndexArgument, *, keep_missing: KeepMissing = False, run: IndexRun = None, **options: Unpack[DataOptions]
 ) -> IndexChange:
-    """Read the data of an index again: embed what is new or changed, and delete what is gone.
+    """Read the data of an index again; embed new and changed items, and delete missing items.
 
-    Raises as `add_to_index`, and RequirementError for an index that was made of no data set.
+    Raises the errors of `add_to_index`, and RequirementError for an index without a data set.
     """
     return _update(index, Work.of(run, "all", **options), keep_missing=keep_missing)
 
@@ -168,12 +169,12 @@ def watch_index(
     wait: Callable[[float], None] | None = None,
     **options: Unpack[DataOptions],
 ) -> int:
-    """Update an index now, and whenever its data changes, until you stop it.
+    """Update an index now and after each change of its data, until you stop the command.
 
-    Data that cannot be read is reported, and read again at a later check: a data set may be half written. Returns the
-    number of checks.
+    If the data cannot be read, this is reported, and the next check tries again: the data may have been incomplete.
+    Returns the number of checks.
 
-    wait  sleeps for so many seconds; for tests
+    wait  sleeps for N seconds; for tests
     """
     work = Work.of(run, "all", **options)
     before: dict[str, tuple[int, int]] | None = None
@@ -197,14 +198,14 @@ def move_index(
     index: IndexArgument,
     *,
     run: NewRun,
-    drop_missing: Annotated[bool, "Drop items that are in no data set any more.", Section("Index")] = False,
+    drop_missing: Annotated[bool, "Drop items that are missing from all data sets.", Section("Index")] = False,
     **options: Unpack[DataOptions],
 ) -> IndexChange:
-    """Embed all items of an index with another run; the old vectors stay in use until the new ones are complete.
+    """Embed all items of an index with another run; searches use the old vectors until the new ones are complete.
 
     Run the command again to resume an interrupted move.
 
-    Raises as `add_to_index`, and RequirementError where items are in no data set that the index was made of.
+    Raises the errors of `add_to_index`, and RequirementError if items are missing from all data sets of the index.
     """
     from subtext.search.build import prune
     from subtext.search.stores.item import SIDES
@@ -413,25 +414,25 @@ def import_index(
     *,
     data: Annotated[
         str | Path | Dataset | None,
-        "Data set with paths, texts and metadata of the ids.",
+        "Data set with paths, texts and metadata of the items.",
         Section("Items"),
         Metavar("DATA"),
     ] = None,
-    images: Annotated[str | Path | None, "Folder that image paths start from.", Section("Items")] = None,
+    images: Annotated[str | Path | None, "Folder of relative image paths.", Section("Items")] = None,
     run: Annotated[
         str | Path | None,
-        "Run whose model computed the vectors. Without it the index cannot be searched by words.",
+        "Run whose model computed the vectors. Without it, searches with words are not possible.",
         Section("Model"),
         Metavar("RUN"),
     ] = None,
 ) -> IndexReport:
-    """Import vectors that were computed elsewhere into a new index, or into one of the same model.
+    """Import vectors from a file into a new index, or into an index of the same model.
 
-    The file is laid out as `subtext embed` writes it: image_ids, image_vectors, text_ids, text_vectors, and optionally
-    image_groups and text_groups: images and texts of equal groups are linked.
+    The file has the layout of `subtext embed`: image_ids, image_vectors, text_ids, text_vectors. With image_groups and
+    text_groups (optional), images and texts of the same group are linked.
 
-    Raises DataError when the file is laid out otherwise, or its ids are not unique or not in the data; IndexError_
-    when the index is of another model or width.
+    Raises DataError if the file has another layout, or if its ids are not unique or not in the data. Raises IndexError_
+    if the index has another model or width.
     """
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import create_store, open_store, store_class

@@ -34,15 +34,15 @@ _HELD_OUT_PAIRS = Section("Held-out pairs")
 
 @dataclass(frozen=True, repr=False)
 class IndexInfo(Printed):
-    """What an index holds.
+    """The contents of an index.
 
-    path      the index, a folder or an address without anything secret
-    manifest  the model and the data that it was made by
+    path      the index: a folder, or an address without password
+    manifest  its model and data
     counts    images and texts            bytes  its size on disk
     fields    metadata fields of each side
-    facts     what its store has to tell of itself, such as segments, lists or graphs
-    jobs      the journal                 advice  what is worth doing
-    calibrated  by what its scores were calibrated, and whether that still holds; "" where they were not
+    facts     details of its store, such as segments, lists or graphs
+    jobs      the journal                 advice  recommended next step
+    calibrated  the data of its calibration, and whether the calibration is still valid; "" without calibration
     """
 
     path: str
@@ -94,7 +94,7 @@ class IndexInfo(Printed):
 
 @dataclass(frozen=True, repr=False)
 class VerifyResult(Printed):
-    """Damage of an index: (where, what) of each problem; none for an intact index."""
+    """Damage of an index: (location, description) of each problem; empty for an intact index."""
 
     path: str
     problems: tuple[tuple[str, str], ...]
@@ -119,7 +119,7 @@ class VerifyResult(Printed):
 
 @dataclass(frozen=True, repr=False)
 class IndexReport(Printed):
-    """What was done to an index, in sentences, and numbers of it."""
+    """The result of a command on an index, as text and as numbers."""
 
     path: str
     lines: tuple[str, ...]
@@ -136,18 +136,18 @@ def delete_from_index(
     *,
     ids_from: Annotated[str | Path | None, "A text file of ids, one per line.", _ITEMS, Metavar("FILE")] = None,
     where: Annotated[
-        tuple[str, ...], "Delete the items that fulfil this: 'year < 1950'.", _ITEMS, Metavar("CONDITION")
+        tuple[str, ...], "Delete the items that satisfy a condition: 'year < 1950'.", _ITEMS, Metavar("CONDITION")
     ] = (),
     texts: Annotated[bool, "IDS and --where name texts, not images.", _ITEMS] = False,
     keep_texts: Annotated[bool, "Keep the texts that have no other image.", _ITEMS] = False,
 ) -> IndexReport:
-    """Delete images from an index, and the texts that belong to them alone.
+    """Delete images from an index, and the texts that have no other image.
 
-    Deleted items disappear from results immediately, with their metadata, thumbnails, cached files and log lines. Their
-    vectors are removed from the disk by `compact`. An update from data that still contains them does not bring them
-    back; `index add --restore-deleted` does.
+    Deleted items disappear from results immediately, with their metadata, thumbnails, cached files and log lines.
+    `compact` removes their vectors from the disk. `index update` does not add deleted items again; `index add
+    --restore-deleted` does.
 
-    Raises RequirementError where nothing is named, and for an id that is not in the index: then nothing is deleted.
+    Raises RequirementError if no item is named, and for an id that is not in the index. Then nothing is deleted.
     """
     from subtext.search.stores.condition import parse
     from subtext.search.stores.item import SIDES
@@ -190,8 +190,8 @@ def compact_index(
 ) -> IndexReport:
     """Remove deleted vectors from the disk, merge segments, and sort a large index into lists.
 
-    With more than 200,000 vectors per modality, a query searches only some lists: as many as a measured recall@10 of 98
-    % needs. In PostgreSQL an HNSW graph is built beyond 20,000 vectors.
+    With more than 200,000 vectors per modality, a query searches only some lists. Their number is chosen for a measured
+    recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on.
     """
     from subtext.search.stores.store import open_store
 
@@ -206,7 +206,7 @@ def compact_index(
 
 @verb
 def index_info(index: IndexArgument) -> IndexInfo:
-    """Show what an index holds: items, vectors, size, fields, the model that made it, and interrupted jobs."""
+    """Show the contents of an index: items, vectors, size, fields, model, and interrupted jobs."""
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import open_store
 
@@ -230,9 +230,9 @@ def index_info(index: IndexArgument) -> IndexInfo:
 
 @verb
 def verify_index(index: IndexArgument) -> VerifyResult:
-    """Read every byte of an index, compare checksums, and name what is damaged.
+    """Read every byte of an index, compare checksums, and list damaged files.
 
-    The command's exit code is 1 if anything is damaged.
+    The exit code of the command is 1 if there is any damage.
     """
     from subtext.search.stores.store import is_address, open_store, verify
 
@@ -243,9 +243,9 @@ def verify_index(index: IndexArgument) -> VerifyResult:
 
 @verb
 def upgrade_index(index: IndexArgument) -> IndexReport:
-    """Upgrade the schema of a PostgreSQL index that an earlier version of Subtext made.
+    """Upgrade the schema of a PostgreSQL index of an earlier version of Subtext.
 
-    The upgrade is one transaction; other clients wait. An index folder needs no upgrade.
+    The upgrade is one transaction, for which other clients wait. An index in a folder needs no upgrade.
     """
     from subtext.search.stores.folder import Folder
     from subtext.search.stores.store import store_class
@@ -267,7 +267,7 @@ def migrate_index(
     shards: Annotated[str | Path, "Folder of an index in shards.", _INDEX, Metavar("SHARDS")],
     new: Annotated[str | Path, "New folder or address.", _INDEX, Metavar("NEW")],
 ) -> IndexReport:
-    """Copy an index in shards, which an earlier version of Subtext built, into a new index.
+    """Copy an index in shards, from an earlier version of Subtext, into a new index.
 
     Nothing is embedded again: items, vectors, links, deletions, journal and calibration are copied. Run the command
     again to resume an interrupted copy.
@@ -284,7 +284,7 @@ def migrate_index(
 def backup_index(
     index: IndexArgument, out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("OUT")]
 ) -> IndexReport:
-    """Copy an index as it is now into a new folder, while it is searched and written."""
+    """Copy an index into a new folder; others can search and change the index during the copy."""
     from subtext.search.stores.folder import Folder
     from subtext.search.stores.maintenance import backup
 
@@ -386,10 +386,10 @@ DIRECTIONS = {"images": "text to image", "texts": "image to text"}
 
 @dataclass(frozen=True, repr=False)
 class CalibrationReport(Printed):
-    """A calibration that an index keeps from now on.
+    """The calibration of an index.
 
-    path  the index        plot  where its reliability plot is
-    calibration  ways, pairs, and what was measured of each
+    path  the index        plot  the path of its reliability plot
+    calibration  directions, pairs, and the measurements of each direction
     """
 
     path: str
@@ -426,19 +426,19 @@ def calibrate(
     data: Annotated[str | Path | Dataset, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
     split: Annotated[str, "A split used neither for training nor for model selection.", _HELD_OUT_PAIRS],
     skip_leak_check: Annotated[
-        bool, "Do not check that the pairs were used neither for training nor for selection.", _HELD_OUT_PAIRS
+        bool, "Do not check whether the pairs were used for training or model selection.", _HELD_OUT_PAIRS
     ] = False,
     seed: Annotated[int, "Seed of the two halves and of random pairs.", _HELD_OUT_PAIRS] = 0,
     run: IndexRun = None,
     **options: Unpack[ModelOptions],
 ) -> CalibrationReport:
-    """Turn the scores of an index into probabilities of a true match, with pairs that its model has not seen.
+    """Calibrate an index: turn its scores into probabilities of a match, with pairs that its model has not seen.
 
-    One half of the pairs is fitted; the calibration error is measured on the other. The calibration and its reliability
-    plot are kept in the index: `subtext search` then shows probabilities, takes --min-probability, and says when
-    nothing matches well. It is stale when more than a tenth of the items were added or deleted since.
+    The calibration is fitted on one half of the pairs; its error is measured on the other half. The index stores the
+    calibration and its reliability plot. Then `subtext search` shows probabilities, accepts --min-probability, and
+    reports when nothing matches well. Calibrate again when more than a tenth of the items were added or deleted.
 
-    Raises RequirementError for pairs that the model was trained on, or where that cannot be checked; IndexError_ when
+    Raises RequirementError for pairs that the model was trained on, or if this cannot be checked. Raises IndexError_ if
     another model made the index.
     """
     from subtext.report.plots import Reliability, reliability_diagrams

@@ -43,7 +43,7 @@ class Reader(Protocol):
 
 
 def register(reader: Any) -> Any:
-    """Read data sets of one more format; usable as a decorator of a class without arguments.
+    """Add a reader for another format; usable as a decorator of a class without arguments.
 
     reader  an object with LOOKS_FOR, PRIORITY, recognises(path) and read(path, images), as a `Reader` has
     """

@@ -24,7 +24,7 @@ from subtext.ops.top_k import graded_relevance
 
 @dataclass(frozen=True)
 class ASP(Metric):
-    """Average Semantic Precision (Li et al. 2022, eq. 8-9): how alike scores and relevance rank all candidates.
+    """Average Semantic Precision (Li et al. 2022, eq. 8-9): agreement of the rankings by score and by relevance.
 
         ASP_q = mean_i min(R_C(i), R_S(i)) / max(R_C(i), R_S(i))        R_C by relevance, R_S by score
 

@@ -15,7 +15,7 @@ from subtext.ops.rank import PositiveRanks, Ties
 
 @dataclass(frozen=True)
 class AveragePrecision(Metric):
-    """Mean of the precision at the place of each positive; its mean over queries is mAP@R (Musgrave et al. 2020).
+    """Mean of the precision at the rank of each positive; its mean over queries is mAP@R (Musgrave et al. 2020).
 
         (1/R) sum_{positives at places r <= R} (positives up to r) / r        R positives of the query
 

@@ -66,7 +66,7 @@ class _Choice(Metric):
 
 @dataclass(frozen=True)
 class CWay(_Choice):
-    """Probability that the truth is among the first `at` of c: itself and c - 1 negatives drawn without replacement.
+    """Probability that the positive is among the first `at` of c candidates: itself and c - 1 random negatives.
 
         P = sum_{x < at} C(g, x) C(M - g, c-1-x) / C(M, c-1)        M negatives, g of them ahead of the truth
 

@@ -16,7 +16,7 @@ from subtext.ops.top_k import occurrences
 
 @dataclass(frozen=True)
 class Hubness(GalleryMetric):
-    """Skewness of how often each candidate is among the first k of a query, and the share of those that never are.
+    """Skewness of how often a candidate is among the first k of a query, and the share of candidates that never are.
 
         mean((N_k - mean N_k)^3) / std(N_k)^3        population moments
 

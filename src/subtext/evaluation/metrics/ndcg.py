@@ -16,7 +16,7 @@ from subtext.ops.rank import Ties
 
 @dataclass(frozen=True)
 class NDCG(GainMetric):
-    """Gain of the first k candidates, each discounted by its place, over that of the best order (Järvelin 2002).
+    """Gain of the first k candidates, discounted by rank, divided by the gain of the best order (Järvelin 2002).
 
         DCG = sum_{r <= k} g(rel_r) / log2(r + 1)        nDCG = DCG / DCG of the candidates by falling relevance
 

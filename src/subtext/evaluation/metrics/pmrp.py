@@ -21,7 +21,7 @@ from subtext.ops.top_k import graded_relevance
 
 @dataclass(frozen=True)
 class PMRP(Metric):
-    """R-Precision, mean over several readings of what is plausible (Chun et al. 2021, section 4.1).
+    """R-Precision, averaged over several definitions of a plausible match (Chun et al. 2021, section 4.1).
 
         mean_zeta |first R_zeta and plausible_zeta| / R_zeta        plausible_zeta: label distance at most zeta
 

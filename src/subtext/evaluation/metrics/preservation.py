@@ -13,7 +13,7 @@ from subtext.ops.rank import PositiveRanks
 
 @dataclass(frozen=True)
 class Preservation(Metric):
-    """Share of a query's relevant candidates that are among as many best-scored ones, and its mean over queries.
+    """Share of the n relevant candidates of a query that are among its n best-scored candidates; averaged over queries.
 
         |first_E(scores) and match| / E        E the query's own number of positives
 

@@ -14,7 +14,7 @@ from subtext.ops.rank import PositiveRanks, Ties
 
 @dataclass(frozen=True)
 class RPrecision(Metric):
-    """Share of positives among the first R candidates, R being how many positives the query has.
+    """Share of positives among the first R candidates, where R is the number of positives of the query.
 
         |first R and positives| / R
 

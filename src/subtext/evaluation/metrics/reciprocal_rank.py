@@ -13,7 +13,7 @@ from subtext.ops.rank import Counts, Ties
 
 @dataclass(frozen=True)
 class ReciprocalRank(Metric):
-    """One over the rank of the best positive, counted from 1; its mean over queries is MRR.
+    """Reciprocal of the rank of the best positive (from 1); its mean over queries is MRR.
 
     ties  where the best positive stands among negatives of its own score; with "expected" it is one over the expected
           rank, which is below the expected reciprocal

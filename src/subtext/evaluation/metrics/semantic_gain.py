@@ -13,7 +13,7 @@ from subtext.ops.rank import Ties
 
 @dataclass(frozen=True)
 class SemanticGain(GainMetric):
-    """Relevance of the first k candidates, over that of the k most relevant ones (Li et al. 2022, released code).
+    """Relevance of the first k candidates, divided by that of the best k candidates (Li et al. 2022, released code).
 
         sum_{i in first k by score} C_i / sum_{i in first k by relevance} C_i
 

@@ -58,7 +58,7 @@ class Dual:
 
 
 class Half(Pretrained):
-    """One modality's half of a dual encoder.
+    """The encoder of one modality in a pretrained dual encoder.
 
     parts   (N P E): last hidden states, with their mask for texts
     pooled  (N G): the projected vector that the model compares, not yet of unit length
@@ -178,7 +178,7 @@ class OpenClip:
 
 
 class Tower(Pretrained):
-    """The tower of one modality: its pooled vector is in the joint space, not yet of unit length.
+    """The encoder of one modality; its pooled vector is in the joint space, before normalisation.
 
     body        the tower
     input_name  "pixels" or "tokens"

@@ -22,7 +22,7 @@ from subtext.ops.numerics import masked_mean
 
 
 class Language(Pretrained):
-    """The last hidden states of a text, and one vector of it.
+    """The last hidden states of a text, and one vector for the complete text.
 
     parts   (N P E): last hidden states, with their mask
     pooled  (N E): the first token's state ("cls"), or the mean of all states ("mean")

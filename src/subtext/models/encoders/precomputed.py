@@ -19,7 +19,7 @@ Scaling = Literal["none", "unit", "standard"]
 
 
 class Precomputed(nn.Module):
-    """Features as they are read, scaled and with dropout.
+    """Precomputed features, with scaling and dropout.
 
     parts   (N P E): the grid, with the pooled vector as one more part where `append_pooled` is set; the pooled vector
             alone where there is no grid

@@ -27,7 +27,7 @@ Pooling = Literal["auto", "average", "cls"]
 
 
 class Vision(Pretrained):
-    """The cells or patches of an image, and one vector of it.
+    """The cells or patches of an image, and one vector for the complete image.
 
     parts   (N P E): cells of the last feature map in row-major order, or the last patch tokens
     pooled  (N E): their average, or the class token
@@ -102,7 +102,7 @@ class Vision(Pretrained):
 
 
 class TimmVision(Pretrained):
-    """The cells or patches of an image and one vector of it, as in `Vision`.
+    """The cells or patches of an image, and one vector for the complete image, from timm.
 
     body        a `timm` model made with num_classes=0
     pretrained  see `Pretrained`
@@ -161,7 +161,7 @@ class TimmVision(Pretrained):
 
 
 class Detector(Pretrained):
-    """Regions by a query-based detector (DETR, YOLOS, RT-DETR ...), which is frozen here.
+    """Regions from a frozen query-based detector (DETR, YOLOS, RT-DETR ...).
 
     parts   (N R E+4): of the R most confident boxes, best first, the last state of the box's query, then the box
     mask    (N R): boxes of probability `least` or more; an image always keeps its best box

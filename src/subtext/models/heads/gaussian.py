@@ -25,7 +25,7 @@ from subtext.ops.numerics import masked_softmax, precise
 
 
 class Gaussian(nn.Module):
-    """Gaussian head (PCME, Chun et al. 2021, section 3.2): an item is a normal distribution, given by K samples.
+    """Gaussian head (PCME, Chun et al. 2021, section 3.2): an item is a normal distribution, represented by K samples.
 
     z_k = mu + exp(log_std) * noise_k
 
@@ -95,7 +95,7 @@ class Gaussian(nn.Module):
 
 
 class Distanced(nn.Module):
-    """Distanced head (for PCME++, Chun 2024, eq. 1): with two more numbers the closed-form distance is a product.
+    """Distanced head (for PCME++, Chun 2024, eq. 1): two more numbers turn the closed-form distance into a product.
 
     image: [mu, -v, 1]   text: [mu', 1, -v']   v = (|mu|^2 + sum of std^2 - 1) / 2
     <image, text> = <mu, mu'> - v - v' = 1 - d / 2, with d the expected squared distance of two samples
@@ -158,7 +158,7 @@ class Distanced(nn.Module):
 
 
 class Spread(nn.Module):
-    """Uncertainty module (PCME, Chun et al. 2021, section 3.2): an attention over the parts, and the pooled vector.
+    """Uncertainty module (PCME, Chun et al. 2021, section 3.2): deviations from attended parts and the pooled vector.
 
     log_std = W A(x) + b + g     A: sum over parts x (N P E) by softmax of w2 tanh(W1 x)
 
@@ -215,7 +215,7 @@ class Spread(nn.Module):
 
 
 class PooledSpread(nn.Module):
-    """Uncertainty by pooling (PCME++, Chun 2024, section 3.2): layers of attention over the parts, then a pooling.
+    """Uncertainty by pooling (PCME++, Chun 2024, section 3.2): attention layers over the parts, then pooling.
 
     log_std = pool(layers(x)) / 2: the pooled number is the logarithm of the variance
 

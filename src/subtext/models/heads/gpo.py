@@ -112,7 +112,7 @@ COUNTED_CELLS = 1 << 20
 
 
 class PlaceWeights(nn.Module):
-    """Weight of the k-th largest of n values, learnt from k and n alone (GPO, Chen et al. 2021, eq. 4-5).
+    """Learnt weight of the k-th largest of n values, from k and n only (GPO, Chen et al. 2021, eq. 4-5).
 
     theta = softmax over k <= n of W s_k / temperature     s: a bidirectional GRU over sinusoids of k, averaged
 
@@ -145,7 +145,7 @@ class PlaceWeights(nn.Module):
 
 
 class Gpo(nn.Module):
-    """Generalised pooling head (VSE-infinity, Chen et al. 2021): learnt between mean, max and all k-max pooling.
+    """Generalised pooling head (VSE-infinity, Chen et al. 2021): a learnt combination of mean, max and k-max pooling.
 
     z_d = sum over k of theta_k (k-th largest of x_:d)     x = W f + b, and a perceptron of f beside it where asked
     then z / |z|

@@ -17,7 +17,7 @@ from subtext.ops.numerics import masked_mean, masked_softmax, unit
 
 
 class Graph(nn.Module):
-    """Graph attention head (DSRAN, Wen et al. 2020): parts attend to their own kind, then all to all.
+    """Graph attention head (DSRAN, Wen et al. 2020): attention among parts of the same kind, then among all parts.
 
     r = graph(W_r regions),  c = graph(W_c cells);  z = Fusion(mean joint_1(r, c), mean joint_2(r, c)), then z / |z|
 

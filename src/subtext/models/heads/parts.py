@@ -16,7 +16,7 @@ from subtext.ops.numerics import masked_mean, masked_softmax, unit, xavier
 
 
 class Parts(nn.Module):
-    """Parts head (SCAN, Lee et al. 2018): every region or word by itself, and one vector of the item.
+    """Parts head (SCAN, Lee et al. 2018): a vector for every region or word, and one vector for the item.
 
     p = W x + b of every part x, then p / |p|
 
@@ -169,7 +169,7 @@ class Attended(nn.Module):
 
 
 class Pie(nn.Module):
-    """PIE-Net head (Song and Soleymani 2019, section 3.2): K diverse vectors of an item with several meanings.
+    """PIE-Net head (Song and Soleymani 2019, section 3.2): K diverse vectors for an item with several meanings.
 
     A = softmax over parts of W2 tanh(W1 x)     x: parts (N P E), A: (N P K)
     r_k = dropout(sigmoid(W A_k^T x + b))       e_k = layer_norm(g + r_k), then e_k / |e_k|

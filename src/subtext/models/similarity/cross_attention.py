@@ -19,7 +19,7 @@ Attending = Literal["text_to_image", "image_to_text"]
 
 
 class CrossAttention(PairSimilarity):
-    """Stacked cross attention (SCAN, Lee et al. 2018, eq. 1-10): words against attended regions, or the reverse.
+    """Stacked cross attention (SCAN, Lee et al. 2018, eq. 1-10): compares words with attended regions or the reverse.
 
     text_to_image   c_w = sum over r of a_wr v_r;  score = pooling over words of cos(w, c_w)
     image_to_text   c_r = sum over w of a_rw w;    score = pooling over regions of cos(v_r, c_r)
@@ -97,7 +97,7 @@ class CrossAttention(PairSimilarity):
 
 
 class Chan(PairSimilarity):
-    """Hard assignment coding (CHAN, Pan et al. 2023): the score of each word is that of its best region.
+    """Hard assignment coding (CHAN, Pan et al. 2023): the score of a word is the score of its best region.
 
     A_w = max over r of <v_r, w>;  score = pooling over words of A_w
 

@@ -101,7 +101,7 @@ EPSILON = 1e-6
 
 
 class MatchProbability(_Scaled):
-    """Match probability (PCME, Chun et al. 2021, eq. 2 and 3): the share of pairs of samples that are close.
+    """Match probability (PCME, Chun et al. 2021, eq. 2 and 3): the share of sample pairs that are close.
 
     p = mean over k, l of sigmoid(2 a_kl),  a_kl = shift - scale * sqrt(|x_k - y_l|^2 + 1e-6)
     score = ln p - ln(1 - p)

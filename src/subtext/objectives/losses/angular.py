@@ -19,7 +19,7 @@ from subtext.ops.numerics import masked_logsumexp, precise, product
 
 @dataclass(frozen=True)
 class Angular:
-    """Angular loss (Wang et al. 2017; Thomas and Kovashka 2020, eq. 2): negatives stay away from the pair's middle.
+    """Angular loss (Wang et al. 2017; Thomas and Kovashka 2020, eq. 2): pushes negatives away from a pair's midpoint.
 
     f_n = 4t (a + p) n - 2 (1 + t) a p,   t = tan^2(degrees)
         smooth  value = log(1 + sum_n exp(f_n))                        (their code; the N-pair form of Wang et al.)

@@ -18,7 +18,7 @@ from subtext.ops.soft_rank import soft_above, soft_rank
 
 @dataclass(frozen=True)
 class DAA:
-    """Differentiable ASP approximation (Li et al. 2022, eq. 11 and 12): candidates should rank as their relevance does.
+    """Differentiable ASP approximation (Li et al. 2022, eq. 11 and 12): ranks candidates by their relevance.
 
     value_q = 1 - 1/|C| sum_c min(rank_C(c), rank_S(c)) / max(rank_C(c), rank_S(c))
     with soft ranks (`ops.soft_rank`) of the relevance C and of the scores S in the query's row. As the temperature

@@ -19,7 +19,7 @@ Diagonal = Literal["shifted", "one", "none"]
 
 @dataclass(frozen=True)
 class HAL:
-    """Hubness-aware loss (Liu et al. 2020): the nearest negatives of a query count exponentially.
+    """Hubness-aware loss (Liu et al. 2020): weights negatives exponentially by their similarity.
 
     value_q = 1/gamma log(1 + D + sum_{n in N_q} exp(gamma (s_qn - threshold))) - 1/2 log(1 + [s_qp]+)
     The second part is a mean over the positives p. The terms of both directions, each a mean over queries, add up to

@@ -16,7 +16,7 @@ from subtext.ops.numerics import masked_logsumexp, precise
 
 @dataclass(frozen=True)
 class InfoNCE:
-    """InfoNCE (van den Oord et al. 2018, eq. 4; CLIP, Radford et al. 2021): the positive has the largest softmax.
+    """InfoNCE (van den Oord et al. 2018, eq. 4; CLIP, Radford et al. 2021): cross entropy of a softmax over candidates.
 
     value_q = 1/|P_q| sum_{p in P_q} -log( exp(s_qp) / sum_{c in D_qp} exp(s_qc) )
     D_qp is p and all negatives, without the other positives: the value can reach 0 for any number of them. With

@@ -15,7 +15,7 @@ from subtext.ops.numerics import masked_logsumexp, precise
 
 @dataclass(frozen=True)
 class Listwise:
-    """List-wise divergence (ListNet, Cao et al. 2007; Hinton et al. 2015): two softmaxes over one list of candidates.
+    """List-wise divergence (ListNet, Cao et al. 2007; Hinton et al. 2015): between softmaxes over the same candidates.
 
     value_q = sum_c p_c (log p_c - log s_c),   p = softmax of the relevance, s = softmax of the scores / temperature
     over all candidates that are not ignored. The relevance is the teacher's scores, already divided by a temperature.

@@ -17,7 +17,7 @@ _NEAREST = 1e-8
 
 @dataclass(frozen=True)
 class Margin:
-    """Margin loss (Wu et al. 2017, section 4): positives within a boundary, negatives beyond it.
+    """Margin loss (Wu et al. 2017, section 4): keeps positives within a distance and negatives beyond it.
 
     value_q = sum_{p in P_q} [d_qp - boundary + margin]+ + sum_{n in N_q} [boundary - d_qn + margin]+
     with d = sqrt(2 - 2 s). Made for few negatives per query, sampled by `Distance` (mining).

@@ -20,7 +20,7 @@ MIXED = "mixed"
 
 @dataclass(frozen=True)
 class SoftContrastive:
-    """Soft contrastive (PCME, Chun et al. 2021, eq. 4; PCME++, Chun 2024, eq. 2): classification by log odds.
+    """Soft contrastive (PCME, Chun et al. 2021, eq. 4; PCME++, Chun 2024, eq. 2): classifies pairs by their log odds.
 
     value_q = sum_c h(s_qc, t_qc) + pseudo * sum_c h(s_qc, t'_qc),   h(s, t) = log(1 + exp(s)) - t s
     t = (1 - smoothing) m + smoothing (1 - m)     m: 1 for a positive, 0 for others, or the share of a mixed image

@@ -19,7 +19,7 @@ SMALLEST = 1e-4
 
 @dataclass(frozen=True)
 class Structure:
-    """Margin between distances, averaged over the worst violations (Wang, Li and Lazebnik 2016, equations 1 to 3).
+    """Margin between distances, averaged over the largest violations (Wang, Li and Lazebnik 2016, equations 1 to 3).
 
     d_qc = sqrt(2 - 2 s_qc + 1e-4),   v_qpn = [margin + d_qp - d_qn]+,   [x]+ = max(0, x)
         each      value_q = mean over positives p of the mean of the `hardest` largest v_qpn

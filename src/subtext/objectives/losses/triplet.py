@@ -19,7 +19,7 @@ Negatives = Literal["all", "hardest", "semi-hard"]
 
 @dataclass(frozen=True)
 class Triplet:
-    """Triplet hinge (VSE++, Faghri et al. 2018): positives lead negatives by a margin.
+    """Triplet hinge (VSE++, Faghri et al. 2018): positives score higher than negatives by a margin.
 
     value_q = 1/|P_q| sum_{p in P_q} V_qp,   with   [x]+ = max(0, x)   and
         all        V_qp = sum_{n in N_q} [margin + s_qn - s_qp]+             (VSE0, PVSE)

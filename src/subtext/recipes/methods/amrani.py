@@ -32,7 +32,7 @@ def amrani(
     average_directions: Annotated[bool, "average both directions; off: keep the model's own scale"] = True,
     drop_last: DropLast = True,
 ) -> Setup:
-    """Weights pairs by the density of image and text features around them (Amrani et al. 2021).
+    """Weights pairs by the density of similar pairs in image and text features (Amrani et al. 2021).
 
     Densities are computed once, before the training. The paper's code was never published: this follows its abstract.
     """

@@ -27,7 +27,7 @@ def combined(
     comparison: DiscrepancyOptions = DiscrepancyOptions(),
     diagonal: Annotated[bool, "diversity: compare a neighbour with itself, too, as printed"] = True,
 ) -> Setup:
-    """Weights pairs by diversity and discrepancy in one (Thomas and Kovashka 2022, eq. 7 and 8).
+    """Weights pairs by a combination of diversity and discrepancy (Thomas and Kovashka 2022, eq. 7 and 8).
 
     The two are weighted by beta and gamma, chosen on validation pairs (val), or by each score's mean times its standard
     deviation (stats), which as printed is within about 1 % of uniform weights.

@@ -29,7 +29,7 @@ def daa(
     ] = "rows",
     per_sample: Annotated[bool, "rank each sample of an item by itself, for items of several vectors"] = False,
 ) -> Setup:
-    """Adds a loss that ranks a batch by the relevance of its texts (Li et al. 2022, eq. 12).
+    """Adds a loss that ranks the candidates of a batch by their relevance (Li et al. 2022, eq. 12).
 
     The ranks of a query's candidates should be those of their relevance: the mean TF-IDF cosine of an image's texts
     with a text, fitted on the training texts. Needs texts with words. Where items are compared by cosine it reads plain

@@ -12,7 +12,7 @@ def discrepancy(
     weights: WeightOptions = WeightOptions(),
     comparison: DiscrepancyOptions = DiscrepancyOptions(),
 ) -> Setup:
-    """Weights pairs by how far they lie from their neighbours' neighbours (Thomas and Kovashka 2022, eq. 2).
+    """Weights pairs by their distance from the neighbours of their neighbours (Thomas and Kovashka 2022, eq. 2).
 
     Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
     """

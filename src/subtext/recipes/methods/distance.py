@@ -22,7 +22,7 @@ def distance(
     margin: Annotated[float, "margin of the margin loss, in distance", Range(0), _MARGIN] = 0.2,
     boundary: Annotated[float, "distance that separates positives from negatives", Range(0), _MARGIN] = 1.2,
 ) -> Setup:
-    """Samples one negative per query, evenly over distances, in each direction (Wu et al. 2017).
+    """Samples one negative per query and direction, uniformly over distances (Wu et al. 2017).
 
     The model's triplet loss keeps its margin, and becomes the mean over all queries of both directions, as does the
     margin loss in its place. Needs a model with a triplet loss between images and texts. With loss=margin it also takes

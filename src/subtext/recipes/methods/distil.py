@@ -29,7 +29,7 @@ def distil(
     ] = 0.0,
     device: Annotated[str, "device of the teacher"] = "cpu",
 ) -> Setup:
-    """Trains a dual encoder to score lists of candidates as a teacher does (Hinton et al. 2015), beside its own loss.
+    """Adds a loss that trains a dual encoder to score candidates as a teacher does (Hinton et al. 2015).
 
     Lists are the images and texts of the batch and, from the second epoch on, the student's nearest candidates. The
     teacher, usually a model of regions and words, embeds all training items once and scores the pairs of every batch,

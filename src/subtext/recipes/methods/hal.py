@@ -29,7 +29,7 @@ def hal(
         bool, "exclude other captions of the batch's images from the bank neighbours", _BANK
     ] = True,
 ) -> Setup:
-    """Replaces the losses between images and texts by the hubness-aware loss (Liu et al. 2020), on plain cosines.
+    """Replaces the losses between images and texts by the hubness-aware loss on plain cosines (Liu et al. 2020).
 
     From the second epoch on a bank of other pairs detects hubs. Other parts of the objective stay. Needs a model that
     compares items by the cosine of their vectors.

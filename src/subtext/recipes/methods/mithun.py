@@ -24,7 +24,7 @@ def mithun(
         bool, "average both directions; off: keep the model's own scale", _ALL, DefaultBefore(False)
     ] = True,
 ) -> Setup:
-    """Weights each pair by the rank of its partner (Mithun et al. 2018), in both directions.
+    """Weights each pair by the rank of its partner in both directions (Mithun et al. 2018).
 
     Needs a model with a triplet loss between images and texts. With `hardest_only=False` a model that has none gets
     weights on whatever loss it has between them.

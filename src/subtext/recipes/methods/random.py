@@ -13,7 +13,7 @@ def random(
     average_directions: AverageDirections = True,
     drop_last: DropLast = True,
 ) -> Setup:
-    """Weights pairs at random, anew in every epoch (Thomas and Kovashka 2022): the control for uneven weights."""
+    """Weights pairs at random in every epoch: the control for unequal weights (Thomas and Kovashka 2022)."""
     from subtext.objectives.weighting import Random
     from subtext.recipes.parts import weight_terms
 

@@ -27,7 +27,7 @@ def struc(
     image_to_text_weight: Annotated[float, "weight of the image-to-text loss", Range(0)] = 1.0,
     structure_weight: Annotated[float, "weight of the structure loss", Range(0)] = 0.05,
 ) -> Setup:
-    """Keeps related items closer than all others, by distances (Wang, Li and Lazebnik 2016).
+    """Keeps the distances between related items smaller than those to all others (Wang, Li and Lazebnik 2016).
 
     The structure is one more text of the same image for each text. In the baselines of Thomas and Kovashka 2020 it is a
     sampled semantic neighbour, whose texts or images stay close. Replaces the losses between images and texts; of each

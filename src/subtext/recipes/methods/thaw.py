@@ -13,7 +13,7 @@ def thaw(
     head_epochs: Annotated[int, "epochs that train the heads alone; 30 in the paper"] = 30,
     lr_scale: Annotated[float, "factor of every learning rate after them; 0.1 in the paper"] = 0.1,
 ) -> Setup:
-    """Trains the heads beside frozen pretrained encoders, then everything at a lower rate (Faghri et al. 2018).
+    """Trains the heads with frozen encoders, then everything with a lower learning rate (Faghri et al. 2018).
 
     The plan's epochs count both parts: 45 in the paper (`--epochs 45`). The schedule continues through both. Needs a
     pretrained encoder.

@@ -13,7 +13,7 @@ def uniform(
     average_directions: AverageDirections = True,
     drop_last: DropLast = True,
 ) -> Setup:
-    """Gives all pairs the same weight (Thomas and Kovashka 2022): the control for weights of the same total."""
+    """Gives all pairs the same weight: the control for weights with the same sum (Thomas and Kovashka 2022)."""
     from subtext.objectives.weighting import Uniform
     from subtext.recipes.parts import weight_terms
 

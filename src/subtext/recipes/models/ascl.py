@@ -28,26 +28,24 @@ def ascl(
     *,
     inputs: RegionInputOptions = RegionInputOptions(flip=0.5),
     embed_dim: Annotated[int, "dimension of the joint space, and of each direction of a GRU", Range(1)] = 1024,
-    attention: Annotated[bool, "cross attention; without it (w/o MF) a cosine, which an index can hold"] = True,
-    heads: Annotated[
-        int, "attention heads, a divisor of embed_dim; 0 for 8 where that is one", Range(0), _ATTENTION
-    ] = 0,
-    local_weight: Annotated[float, "weight of the local score; 0.6 on Flickr30K", Range(0, 1.0001), _ATTENTION] = 0.8,
+    attention: Annotated[bool, "cross attention; without it (w/o MF), an index can be built"] = True,
+    heads: Annotated[int, "attention heads, a divisor of embed_dim; 0 for 8 if possible", Range(0), _ATTENTION] = 0,
+    local_weight: Annotated[float, "weight of the local score; Flickr30K: 0.6", Range(0, 1.0001), _ATTENTION] = 0.8,
     direction_weights: Annotated[
         Literal["separate", "shared"], "attention weights of the two directions", _ATTENTION
     ] = "separate",
     fusion: Annotated[
-        FusionOption, "how the feature of the whole image joins its regions; none leaves it out"
+        FusionOption, "how to combine the feature of the whole image with its regions; none: not used"
     ] = "gated",
-    temperature: Annotated[float, "temperature of the scores; 0.01 on Flickr30K"] = 0.05,
+    temperature: Annotated[float, "temperature of the scores; paper: 0.01 on Flickr30K"] = 0.05,
     bf16: Annotated[
-        bool, "score in bfloat16 where the machine supports it; training stays in float32", _ATTENTION
+        bool, "score pairs in bfloat16 if the machine supports it; training uses float32", _ATTENTION
     ] = False,
-    loss: Annotated[LossOption, "softmax (InfoNCE), its ratios as printed, or the hardest negative"] = "softmax",
-    margin: Annotated[float, "margin, in scores before division by the temperature", Range(0), _TRIPLET] = 0.2,
-    all_negatives_epochs: Annotated[int, "epochs over all negatives before the hardest alone", Range(0), _TRIPLET] = 0,
+    loss: Annotated[LossOption, "softmax (InfoNCE), ratio (as printed) or triplet (hardest negative)"] = "softmax",
+    margin: Annotated[float, "margin, before the division by the temperature", Range(0), _TRIPLET] = 0.2,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0), _TRIPLET] = 0,
 ) -> Setup:
-    """AsCL's similarity and a softmax over the batch (its ablation w/o P&N); `--with asymmetry` makes it AsCL.
+    """AsCL without generated texts (the ablation w/o P&N); add `--with asymmetry` for the complete AsCL.
 
     A pretrained text backbone stays frozen by default (`freeze_epochs`): the published rate would destroy it.
     """

@@ -32,8 +32,8 @@ def clip(
     max_tokens: Annotated[int, "longest text in subwords; 0 for all that the model can read", Range(0), _SUBWORDS] = 0,
     token_mask: Annotated[float, "share of subwords masked while training", Range(0, 1), _SUBWORDS] = 0.0,
     lora_rank: Annotated[int, "rank of low-rank adapters; 0 to fine-tune everything", Range(0)] = 0,
-    lora_alpha: Annotated[float, "adapters: scale of their update, divided by the rank", _ADAPTERS] = 16.0,
-    lora_dropout: Annotated[float, "adapters: dropout before them", Range(0, 1), _ADAPTERS] = 0.0,
+    lora_alpha: Annotated[float, "scale of the update, divided by lora_rank", _ADAPTERS] = 16.0,
+    lora_dropout: Annotated[float, "dropout before the adapters", Range(0, 1), _ADAPTERS] = 0.0,
     loss: Annotated[
         Literal["auto", "infonce", "sigmoid"], "auto: sigmoid for a model with a shift (SigLIP), else infonce"
     ] = "auto",

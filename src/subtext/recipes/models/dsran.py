@@ -22,9 +22,9 @@ def dsran(
     joint_layers: Annotated[int, "graph layers over all parts together; 2 have a gate between them", Range(1, 3)] = 2,
     dropout: Annotated[float, "dropout inside the graphs", Range(0, 1)] = 0.2,
     margin: Annotated[float, "margin, in cosine", Range(0)] = 0.2,
-    all_negatives_epochs: Annotated[int, "epochs over all negatives before the hardest alone", Range(0)] = 0,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0)] = 0,
 ) -> Setup:
-    """DSRAN: regions attend to regions, cells to cells, then all to all; words attend to words; a triplet loss.
+    """DSRAN: graph attention within regions, cells and words, then over regions and cells; a triplet loss.
 
     Vectors alone decide the score, so it fills an index. Without `grid_cells` all parts are of one kind: regions, or
     the cells of a backbone. The schedule is that of VSE++, on which the authors built.

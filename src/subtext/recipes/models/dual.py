@@ -36,9 +36,9 @@ def dual(
     mlp: Annotated[bool, "images: add an MLP beside the linear map"] = True,
     temperature: Annotated[float, "temperature of the softmax, or its initial value"] = 0.05,
     learn_temperature: Annotated[bool, "learn the temperature"] = False,
-    label_smoothing: Annotated[float, "share of the target spread over the batch", Range(0, 1)] = 0.0,
+    label_smoothing: Annotated[float, "share of the target that is spread over the batch", Range(0, 1)] = 0.0,
 ) -> Setup:
-    """Plain dual encoder: a map of images, a bag of words or another text encoder, and InfoNCE.
+    """Plain dual encoder: linear and MLP layers for images, a bag of words or another text encoder, and InfoNCE.
 
     `text=auto` is a bag of words: on a few ten thousand captions it beat every GRU that was tried, at a fraction of the
     time. All texts of an image in the batch count as right. By default the batch is a twentieth of the training pairs:

@@ -19,10 +19,10 @@ def imram(
         Literal["full", "text", "image"], "attend from words, from regions, or sum both"
     ] = "full",
     steps: Annotated[int, "attention steps", Range(1)] = 3,
-    attention_scale: Annotated[float, "inverse temperature of attention; 11 for words on COCO"] = 9.0,
-    bf16: Annotated[bool, "score in bfloat16 where the machine supports it; training stays in float32"] = False,
+    attention_scale: Annotated[float, "inverse temperature of attention; paper: 11 for words on COCO"] = 9.0,
+    bf16: Annotated[bool, "score pairs in bfloat16 if the machine supports it; training uses float32"] = False,
     margin: Annotated[float, "margin, in scores", Range(0)] = 0.2,
-    all_negatives_epochs: Annotated[int, "epochs over all negatives before the hardest alone", Range(0)] = 0,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0)] = 0,
 ) -> Setup:
     """IMRAM: cross attention in several steps with a memory, and a triplet loss on the hardest negative."""
     from subtext.models.similarity.cross_attention import Imram

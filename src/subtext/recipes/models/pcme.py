@@ -17,21 +17,19 @@ def pcme(
     *,
     inputs: RegionInputOptions = RegionInputOptions(random_erasing=0.2, token_dropout=0.1),
     embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
-    samples: Annotated[int, "samples per item; 5 in the DAA paper", Range(1)] = 7,
-    rank_by: Annotated[
-        Literal["samples", "mean"], "what a trained model ranks by: the samples, or the means alone"
-    ] = "samples",
+    samples: Annotated[int, "samples per item; DAA paper: 5", Range(1)] = 7,
+    rank_by: Annotated[Literal["samples", "mean"], "rank by the samples, or by the means"] = "samples",
     sample_seed: Annotated[int, "seed of the samples outside training", _SAMPLES] = 0,
-    init_log_std: Annotated[float, "initial log standard deviation; 0 as published, which falls slowly"] = -3.0,
-    init_scale: Annotated[float, "initial scale of distances in the match probability, learnt; 5 for CUB"] = 15.0,
-    init_shift: Annotated[float, "initial shift of distances, learnt; 5 for CUB"] = 15.0,
-    kl_weight: Annotated[float, "weight of the KL divergence from a standard normal; 1e-3 for CUB", Range(0)] = 1e-5,
+    init_log_std: Annotated[float, "initial log standard deviation; paper: 0"] = -3.0,
+    init_scale: Annotated[float, "initial scale of distances, learnt; paper: 5 on CUB"] = 15.0,
+    init_shift: Annotated[float, "initial shift of distances, learnt; paper: 5 on CUB"] = 15.0,
+    kl_weight: Annotated[float, "weight of the KL divergence from N(0, 1); paper: 1e-3 on CUB", Range(0)] = 1e-5,
     kl_variance: Annotated[
         Literal["published", "consistent"],
         "log variance in the divergence: log_std as in the published code, or 2 log_std",
         _KL,
     ] = "published",
-    uniformity_weight: Annotated[float, "weight of the uniformity of a batch's samples; 10 for CUB", Range(0)] = 0.0,
+    uniformity_weight: Annotated[float, "weight of the uniformity of samples; paper: 10 on CUB", Range(0)] = 0.0,
 ) -> Setup:
     """PCME: K samples per item, a match probability over all pairs of samples, and a soft contrastive loss.
 

@@ -29,12 +29,12 @@ def pcme_plus(
         Literal["sampled", "wasserstein"], "distance of distributions: expected between samples, or Wasserstein's"
     ] = "sampled",
     mlp: Annotated[bool, "add an MLP beside the linear map of regions"] = True,
-    uncertainty_layers: Annotated[int, "attention layers of the variance head; 1 for CLIP", Range(0)] = 0,
-    init_log_variance: Annotated[float, "initial log variance; with -9 a thousand dimensions add 0.1"] = -9.0,
+    uncertainty_layers: Annotated[int, "attention layers of the variance head; paper: 1 with CLIP", Range(0)] = 0,
+    init_log_variance: Annotated[float, "initial log variance of each dimension"] = -9.0,
     init_scale: Annotated[float, "initial scale of distances, learnt"] = 5.0,
     init_shift: Annotated[float, "initial shift of distances, learnt"] = 5.0,
     pseudo_positive_weight: Annotated[
-        float, "weight of the loss that treats candidates ranked above the positive as positives", Range(0)
+        float, "weight of a loss in which candidates above the positive count as positives", Range(0)
     ] = 0.1,
     label_smoothing: Annotated[float, "label smoothing", Range(0, 0.5)] = 1e-4,
     vib_weight: Annotated[
@@ -47,7 +47,7 @@ def pcme_plus(
         Literal["both", "mixup", "cutmix"], "blend images, paste rectangles, or either at random", _PIXELS, _MIXED
     ] = "both",
 ) -> Setup:
-    """PCME++: a mean and a variance per item by generalised pooling, and a closed-form distance of both.
+    """PCME++: a mean and a variance per item by generalised pooling, and a closed-form distance.
 
     All texts of an image in a batch count as right; uncertain candidates rank lower. An index stores variances, too.
     Pretrained encoders learn at a tenth of the rate from the start, as the paper's text encoder does. Its image encoder

@@ -30,16 +30,16 @@ def pvse(
     inputs: RegionInputOptions = RegionInputOptions(append_pooled=True, flip=0.5),
     ranking: RankingOptions = RankingOptions(),
     embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
-    views: Annotated[int, "K, vectors per item; 1 is the paper's baseline with attention", Range(1)] = 2,
+    views: Annotated[int, "K, the number of vectors per item; 1 is the paper's baseline with attention", Range(1)] = 2,
     dropout: Annotated[
-        float, "dropout of word embeddings, of the global vector and of the attended one", Range(0, 1)
+        float, "dropout of the word embeddings, the global vector and the attended vector", Range(0, 1)
     ] = 0.0,
     margin: Annotated[float, "margin, in cosine", Range(0), _TRIPLET] = 0.1,
-    negatives: Annotated[Negatives, "hardest in the paper, all in CVPRW 2022", _TRIPLET] = "hardest",
+    negatives: Annotated[Negatives, "hardest: as in the paper; all: as in CVPRW 2022", _TRIPLET] = "hardest",
     mmd_weight: Annotated[float, "several views: weight of the maximum mean discrepancy", Range(0), _VIEWS] = 0.01,
     diversity_weight: Annotated[float, "several views: weight of the view diversity", Range(0), _VIEWS] = 0.1,
     legacy_gru: Annotated[
-        bool, "read both directions at the last word, as the published results did", _GRU, _BOTH
+        bool, "use both directions at the last word, as in the published results", _GRU, _BOTH
     ] = False,
 ) -> Setup:
     """PVSE: K views per item by attention over its parts, and a triplet loss on the best matching pair of views.

@@ -19,16 +19,16 @@ def scan(
     cross_attention: Annotated[
         Literal["text_to_image", "image_to_text"], "words attend to regions, or regions to words"
     ] = "text_to_image",
-    pooling: Annotated[Literal["mean", "lse"], "how cosines become a score; lse is a soft maximum"] = "lse",
+    pooling: Annotated[Literal["mean", "lse"], "how cosines are combined to a score; lse is a soft maximum"] = "lse",
     attention_scale: Annotated[
         float, "inverse temperature of attention; 0: 9 for words, 4 for regions", Range(0)
     ] = 0.0,
     lse_scale: Annotated[
         float, "inverse temperature of the soft maximum; 0: 6 for words, 20 for regions", Range(0), _LSE
     ] = 0.0,
-    bf16: Annotated[bool, "score in bfloat16 where the machine supports it; training stays in float32"] = False,
+    bf16: Annotated[bool, "score pairs in bfloat16 if the machine supports it; training uses float32"] = False,
     margin: Annotated[float, "margin, in scores", Range(0)] = 0.2,
-    all_negatives_epochs: Annotated[int, "epochs over all negatives before the hardest alone", Range(0)] = 0,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0)] = 0,
 ) -> Setup:
     """SCAN: regions and words compared by cross attention, and a triplet loss on the hardest negative of the batch.
 

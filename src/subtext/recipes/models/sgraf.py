@@ -23,12 +23,12 @@ def sgraf(
     similarity_dim: Annotated[int, "dimension of the similarity vectors", Range(1)] = 256,
     steps: Annotated[int, "graph steps", Range(1), _SGR] = 3,
     dropout: Annotated[float, "dropout of the attention that pools an item", Range(0, 1)] = 0.4,
-    num_regions: Annotated[int, "regions per image, for published weights (36); 0 for any number", Range(0)] = 0,
-    bf16: Annotated[bool, "score in bfloat16 where the machine supports it; training stays in float32"] = False,
+    num_regions: Annotated[int, "fixed number of regions, as in published weights (36); 0: any", Range(0)] = 0,
+    bf16: Annotated[bool, "score pairs in bfloat16 if the machine supports it; training uses float32"] = False,
     margin: Annotated[float, "margin, in scores", Range(0)] = 0.2,
-    all_negatives_epochs: Annotated[int, "epochs over all negatives before the hardest alone", Range(0)] = 0,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0)] = 0,
 ) -> Setup:
-    """SGR or SAF: similarity vectors of words and regions become one score, with a hinge on the hardest negative.
+    """SGR or SAF: similarity vectors of words and regions, reduced to a score; loss on the hardest negative.
 
     The published SGRAF is the mean of the scores of two runs, one of each. Filtration (saf) trains ten epochs less.
     """

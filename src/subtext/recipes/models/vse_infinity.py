@@ -31,10 +31,10 @@ def vse_infinity(
     ranking: RankingOptions = RankingOptions(),
     embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
     margin: Annotated[float, "margin, in cosine", Range(0), _TRIPLET] = 0.2,
-    all_negatives_epochs: Annotated[int, "epochs over all negatives before the hardest alone", Range(0), _TRIPLET] = 1,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0), _TRIPLET] = 1,
     mlp: Annotated[bool, "add an MLP beside the linear map of regions"] = True,
 ) -> Setup:
-    """VSE-infinity: regions and words pooled by learnt weights of ranks, and a triplet loss on the hardest negative.
+    """VSE-infinity: generalised pooling of regions and words, and a triplet loss on the hardest negative.
 
     The first epoch sums over all negatives, as published: the hardest alone collapses an untrained model.
     """

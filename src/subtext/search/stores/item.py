@@ -97,7 +97,7 @@ class Row:
 class Item:
     """One item as search returns it.
 
-    captions  the texts of an image; of a text, the text itself
+    captions  the texts of an image; for a text hit, the text itself
     metadata  as it was put in; of a text also "images", the ids of its images
     """
 
