@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Compare two methods
 #
-# Is a triplet loss with the hardest negatives better than one with all negatives? One training each cannot tell: two
-# seeds of the same method differ, too. This example trains both in three seeds and tests the difference.
+# Is a triplet loss with the hardest negatives better than one with all negatives? One training of each cannot answer
+# this question, because two seeds of the same method also differ. This example trains both methods with three seeds
+# and tests the difference.
 
 # %%
 import tempfile
@@ -16,8 +17,8 @@ folder = Path(tempfile.mkdtemp())
 data = write_shapes(folder / "shapes", variants=2)
 
 # %% [markdown]
-# Train each method with seeds 0, 1 and 2, and evaluate each run on the test split. `--per-query` on the command line
-# writes what the comparison needs; in Python the result has it.
+# Train each method with seeds 0, 1 and 2, and evaluate each run on the test split. The comparison needs a value for
+# each query. In Python, the result contains these values; on the command line, `--per-query` writes them.
 
 # %%
 NEGATIVES = ("all", "hardest")
@@ -42,8 +43,8 @@ for negatives in NEGATIVES:
         results[negatives].append(st.evaluate(run, split="test", quiet=True))
 
 # %% [markdown]
-# Compare them query by query. There are two p-values: over queries, for these trained models, and over runs, for the
-# methods. The second needs several seeds. Both are corrected for the number of metrics.
+# Compare the methods. There are two p-values. The first one is over queries and describes these trained models. The
+# second one is over runs and describes the methods; it needs several seeds. Both are corrected for several metrics.
 
 # %%
 print(st.compare(results["hardest"], results["all"], metric=("recall@1", "recall@5")))

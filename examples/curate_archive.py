@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Curate an archive
 #
-# Find the pairs whose text does not belong to the image. A fifth of the captions here are exchanged on purpose, so we
-# can check the result. A model cannot judge pairs that it was trained on: train on one half, curate the other.
+# Find the pairs whose text does not belong to the image. This example exchanges a fifth of the captions to check the
+# result. A model cannot judge its own training pairs, so train on one half of the archive and curate the other half.
 
 # %%
 import json
@@ -56,7 +56,7 @@ result = st.curate(data, run=run, split="archive", out=folder / "curated", quiet
 print(result)
 
 # %% [markdown]
-# How many of the pairs that it leaves out are those that we exchanged?
+# How many of the exchanged pairs did `curate` leave out?
 
 # %%
 exchanged = {row["image"] for row in wrong}

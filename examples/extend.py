@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Extend the library
 #
-# A reader, a loss and a metric of your own, from outside the package. Each is a class or a function with one line that
-# names it to the library. To contribute one, put it into a file of its own in the package; the code stays the same.
+# Write your own reader, loss and metric outside the package. Each is a class or a function, and a decorator registers
+# it. To contribute one, put the same code into a new file of the package.
 
 # %%
 import json
@@ -22,8 +22,8 @@ captions = write_shapes(folder / "shapes", variants=2)
 # %% [markdown]
 # ## A reader
 #
-# Suppose an archive stores its pairs in text files of the form `image|split|group|caption`, with the suffix `.pairs`. A
-# reader says which paths it recognises, and turns a path into rows.
+# Suppose that an archive stores its pairs in text files with the suffix `.pairs` and lines `image|split|group|caption`.
+# A reader has two methods: one checks whether it recognises a path, the other reads the rows.
 
 # %%
 lines = []
@@ -61,7 +61,7 @@ print(st.read(data))
 # ## A loss
 #
 # A loss maps a `Comparison`, the scores of queries (Q) against candidates (C) with their truth, to one value per query.
-# Larger scores are better. This one is a triplet loss with a softplus in place of the hinge.
+# Larger scores are better. This loss is a triplet loss with a softplus instead of the hinge.
 
 
 # %%
@@ -82,7 +82,7 @@ class SoftTriplet:
 
 
 # %% [markdown]
-# A training method puts it in the place of the losses between images and texts, in both directions.
+# This training method replaces the losses between images and texts, in both directions, by the new loss.
 
 
 # %%
@@ -111,15 +111,15 @@ run = st.train(
 # %% [markdown]
 # ## A metric
 #
-# A metric maps a `Comparison` to one value per query, too: NaN where it is undefined. Means, confidence intervals and
-# paired tests follow. This one is the gap between the best positive and the best negative.
+# A metric also maps a `Comparison` to one value per query, or NaN if it is undefined. The library computes means,
+# confidence intervals and paired tests. This metric is the gap between the best positive and the best negative.
 
 
 # %%
 @st.register_metric
 @dataclass(frozen=True)
 class ScoreGap(st.Metric):
-    """Score of the best positive less that of the best negative."""
+    """Score of the best positive minus the score of the best negative."""
 
     name = "score_gap"
     percent = False

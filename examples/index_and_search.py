@@ -27,7 +27,7 @@ run = st.train(
 )
 
 # %% [markdown]
-# An index is a folder with the vectors, texts and metadata of all items. It stores which run made it.
+# An index is a folder with the vectors, texts and metadata of all items. It also stores the path of its run.
 
 # %%
 library = folder / "library"
@@ -42,20 +42,20 @@ for hit in index.search("a red circle", top=3):
     print(f"{hit.score:.3f}", hit.id)
 
 # %% [markdown]
-# Search with an image, and only among some items. Any metadata field can be a condition.
+# Search with an image, and filter the items by their metadata.
 
 # %%
 draw("square", (200, 40, 40), 0).save(folder / "query.png")
 print(st.search(library, image=folder / "query.png", where=("shape = circle",), top=3))
 
 # %% [markdown]
-# Search with words and an image together, and rule something out.
+# Search with words and an image together, and name words that the results should not match.
 
 # %%
 print(st.search(library, "a square", image=folder / "query.png", image_weight=0.3, not_text="red", top=3))
 
 # %% [markdown]
-# Delete an item: it disappears from the results at once.
+# Delete an item. It disappears from the results immediately.
 
 # %%
 first = index.search("a red circle", top=1)[0].id

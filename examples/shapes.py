@@ -1,4 +1,4 @@
-"""Made data for the examples: small drawings of coloured shapes with two captions each."""
+"""Generated data for the examples: small drawings of coloured shapes, with two captions each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def write_shapes(folder: Path, variants: int = 4) -> Path:
     """Draw every colour and shape at several positions, and return the file of the pairs, captions.jsonl.
 
     Drawings of the same colour and shape are one group: each caption of the group matches each of its drawings. The
-    test split has combinations of colour and shape that the training split has not, such as a red circle.
+    test split has combinations of colour and shape, such as a red circle, that are not in the training split.
     """
     (folder / "images").mkdir(parents=True)
     rows = []

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Train and evaluate
 #
-# From a file of pairs to recall with confidence intervals. The data is made: 144 drawings of coloured shapes, two
-# captions each. Replace `data` by your own file.
+# Train a model on a file of pairs, and measure its recall with confidence intervals. The data is 144 generated drawings
+# of coloured shapes, with two captions each. Replace `data` by the path of your own file.
 
 # %%
 import tempfile
@@ -41,7 +41,7 @@ run = st.train(
 print(run)
 
 # %% [markdown]
-# Evaluate on the test split: the training did not use it, and the epoch was selected on the validation split.
+# Evaluate on the test split. It was used neither for the training nor for selecting the epoch.
 
 # %%
 result = st.evaluate(run, split="test", quiet=True)
