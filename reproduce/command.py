@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from subtext.cli.command import HELP, Command, error_messages, verb_command
+from subtext.cli.command import error_messages, verb_command
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class Text:
         return self.text
 
 
-def command(verb: Callable[..., Any], *, name: str, examples: Sequence[str], usage: str) -> Command:
-    """The command of a function; it prints the result, or the result's JSON for `--json -`."""
-    made = verb_command(verb, name=name, examples=examples, usage=usage)
-    act = made.act
+def command(verb: Callable[..., Any], *, name: str, examples: Sequence[str], usage: str) -> click.Command:
+    """The command of a function; it prints the result, or the result's JSON for `--json -`. Errors are one sentence."""
+    described = verb_command(verb, name=name, examples=examples, usage=usage)
+    act = described.act
 
-    def reported(ctx: click.Context) -> None:
+    def report_errors(ctx: click.Context) -> None:
         with error_messages(ctx):
             act(ctx)
 
-    made.act = reported
-    return made
+    described.act = report_errors
+    return described
 
 
 class ReportingGroup(click.Group):
@@ -45,4 +45,4 @@ class ReportingGroup(click.Group):
 
 def group(name: str, help: str, commands: Sequence[click.Command]) -> click.Group:
     """A command of several others."""
-    return ReportingGroup(name, help=help, commands=commands, context_settings={"help_option_names": list(HELP)})
+    return ReportingGroup(name, help=help, commands=commands, context_settings={"help_option_names": ["-h", "--help"]})

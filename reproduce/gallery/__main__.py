@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reproduce.command import command, group
-from reproduce.gallery import compare
+from reproduce.gallery.page import compare
 
 main = group(
     "python -m reproduce.gallery",

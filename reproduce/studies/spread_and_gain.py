@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from reproduce.weights import report
+from reproduce.weights.scores_report import report
 from subtext.core import DIRECTIONS
 from subtext.evaluation.metrics.agreement import spearman
 

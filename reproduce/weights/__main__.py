@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from reproduce.command import command, group
-from reproduce.weights import gain, report
-from reproduce.weights.tune_command import tune
+from reproduce.weights.gain_report import gain
+from reproduce.weights.scores_report import report
+from reproduce.weights.tune import tune
 
 main = group(
     "python -m reproduce.weights",

@@ -1,33 +1,29 @@
-"""Whether the gain of sample weights over a baseline goes with how uneven scores and weights are."""
+"""`python -m reproduce.weights gain`: whether the gain of weights goes with how uneven scores and weights are."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from json import dumps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from scipy.stats import rankdata
 
-from reproduce.weights.scores_report import tables_of
+import subtext as st
+from reproduce.weights.scores_report import score_tables
 from reproduce.weights.statistics import SCORES, unevenness
-from subtext.api.load import Work, open_work
-from subtext.data.atomic import write_text
-from subtext.data.dataset import fingerprint
-from subtext.errors import RequirementError, counted
-from subtext.evaluation import Protocol, evaluate
+from subtext.api.options import BatchSize, Device, Json, Metavar, Quiet, Section, Workers, verb
+from subtext.data import atomic
+from subtext.errors import ArgumentError, RequirementError, counted
 from subtext.evaluation.metrics.agreement import spearman
-from subtext.models.checkpoint import Record, load_record
+from subtext.models.checkpoint import Record
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops import draw
-from subtext.ops.neighbour_scores import Scoring
-from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, WeightOptions
 from subtext.report.text_table import Cell, table
 from subtext.training.tables import NeighbourScores
 
@@ -39,9 +35,8 @@ CONTROLS = ("uniform", "random")
 """Methods whose weights depend on no data; a baseline may have them."""
 ALL_ORDERS, SAMPLED_ORDERS = 7, 9_999
 """Up to 7 values every order is tried; for more values 9,999 orders are sampled."""
-_PROTOCOL = Protocol(c_way=(), bootstrap=0)
+_RUNS = Section("Runs")
 
-Options = TypeVar("Options", WeightOptions, NeighbourOptions, DiscrepancyOptions)
 Correlations = dict[str, dict[str, float] | None] | None
 """Measure of unevenness -> Spearman's rho and p; None where it has no meaning."""
 
@@ -104,70 +99,110 @@ class GainReport:
     __repr__ = __str__
 
 
-def compare(work: Work, pairs: Sequence[tuple[Path, Path]], *, json: Path | None = None) -> GainReport:
-    """Measure every pair of a weighted run and its baseline, and correlate gain with unevenness.
+@verb
+def gain(
+    pairs: Annotated[tuple[str, ...], "Folders of a weighted run and its baseline.", _RUNS, Metavar("RUN=BASELINE")],
+    *,
+    split: Annotated[str | None, "Split to evaluate on. Default: each run's validation split.", _RUNS] = None,
+    json: Json = None,
+    device: Device = "auto",
+    batch_size: BatchSize = 128,
+    workers: Workers = 2,
+    quiet: Quiet = False,
+) -> GainReport:
+    """Report whether the gain of DIVERSITY or DISCREPANCY goes with the spread of its scores and weights.
 
-    work   execution, and the split to evaluate on; None for each run's own validation split
-    json   file for the report; None for none
+    For every weighted run and its baseline: the score's standard deviation over the training pairs and the effective
+    sample size of the weights, both in the run's own space and with its own options; the gain of its sum of six recalls
+    over the baseline in per cent; and other differences between the two trainings. From three pairs of a method on also
+    Spearman's correlation, with its p-value.
 
-    Raises RequirementError for a run that neither DIVERSITY nor DISCREPANCY weighted in its kept epoch, for a baseline
-    on other data, and for one with recall 0; what opening, reading and the graph raise.
+    Raises ArgumentError for a text that is not RUN=BASELINE; RequirementError for a run that neither DIVERSITY nor
+    DISCREPANCY weighted in its selected epoch, for a baseline on other data, and for one with recall 0; what opening,
+    reading and the graph raise.
     """
-    sums: dict[tuple[str, str], tuple[float, str]] = {}
+    options: dict[str, Any] = {"device": device, "batch_size": batch_size, "workers": workers, "quiet": quiet}
+    results: dict[tuple[Path, str], st.Result] = {}
+
+    def result_of(run: Path, split: str) -> st.Result:
+        key = run.expanduser().resolve(), split
+        if key not in results:
+            results[key] = st.evaluate(run, split=split, bootstrap=0, **options)
+        return results[key]
+
+    def point_of(weighted: Path, baseline: Path) -> Point:
+        run = st.open_run(weighted)
+        score, scores, weighting = _weights_of(run)
+        chosen = split or run.record.data.val_split or "val"
+        after, before = (result_of(folder, chosen) for folder in (weighted, baseline))
+        if after.protocol["data"] != before.protocol["data"]:
+            raise RequirementError(
+                f"a gain needs two runs evaluated on the same pairs; {weighted} and {baseline} have different pairs in "
+                f"the split {chosen}; choose runs on one data set"
+            )
+        if not before.figures["rsum"]:
+            raise RequirementError(
+                f"a gain in per cent needs a baseline above 0; the sum of recalls of {baseline} on the split {chosen} "
+                "is 0; train it again"
+            )
+        embedded = st.embed(weighted, split=run.record.data.train_split, **options)
+        batch = int(run.record.plan["batch_size"])
+        deviation, effective = unevenness(score_tables(scores, embedded), weighting, score, batch=batch)
+        recalls = float(before.figures["rsum"]), float(after.figures["rsum"])
+        apart = tuple(_apart(run.record, st.open_run(baseline).record, score))
+        return Point(str(weighted), str(baseline), score, deviation, effective, chosen, *recalls, apart)
+
+    folders = [_pair_of_runs(text) for text in pairs]
     # A pair of runs that is named twice counts once.
-    unique = {tuple(run.expanduser().resolve() for run in pair): pair for pair in pairs}
-    points = tuple(_point(work, weighted, baseline, sums) for weighted, baseline in unique.values())
-    scores = [score for score in SCORES if any(point.score == score for point in points)]
-    report = GainReport(
-        points, {score: _correlations([point for point in points if point.score == score]) for score in scores}
-    )
-    if json is not None:
-        write_text(json, dumps(report.to_json(), indent=2) + "\n")
+    unique = {tuple(run.expanduser().resolve() for run in pair): pair for pair in folders}
+    points = tuple(itertools.starmap(point_of, unique.values()))
+    by_score = {score: [point for point in points if point.score == score] for score in SCORES}
+    report = GainReport(points, {score: _correlations(some) for score, some in by_score.items() if some})
+    if json is not None and str(json) != "-":
+        atomic.write_text(Path(json), dumps(report.to_json(), indent=2) + "\n")
     return report
 
 
-def _point(work: Work, weighted: Path, baseline: Path, sums: dict[tuple[str, str], tuple[float, str]]) -> Point:
-    record = load_record(weighted.expanduser())
-    score, options = _weights_of(weighted, record)
-    neighbours, weights, extra = (_of(kind, options) for kind in (NeighbourOptions, WeightOptions, DiscrepancyOptions))
-    if record.best_epoch == 1 and neighbours.first_epoch == "uniform":
+def _pair_of_runs(text: str) -> tuple[Path, Path]:
+    """The two sides of the first = that has a run on either side, so paths may contain = themselves.
+
+    Raises ArgumentError where there is none.
+    """
+
+    def is_run(folder: Path) -> bool:
+        return (folder.expanduser() / "run.json").is_file()
+
+    for index in (index for index, letter in enumerate(text) if letter == "="):
+        sides = Path(text[:index]), Path(text[index + 1 :])
+        if all(map(is_run, sides)):
+            return sides
+    run, equals, baseline = text.partition("=")
+    bad = [side for side in (run, baseline) if equals and not is_run(Path(side))]
+    reason = f"; {' and '.join(bad)} {'is' if len(bad) == 1 else 'are'} no run" if bad else ""
+    raise ArgumentError(f"'{text}' needs two folders of runs with = between them, as runs/diverse=runs/plain{reason}")
+
+
+def _weights_of(run: st.Run) -> tuple[str, NeighbourScores, Neighbourhood]:
+    """The score that weighted a run, how it was computed, and the weighting."""
+    methods = [name for name, _ in run.record.methods]
+    score = next((name for name in methods if name in SCORES), None)
+    if score is None:
         raise RequirementError(
-            f"{weighted} needs an epoch with weights: it kept its first, whose weights are uniform; train "
+            f"{run.path} needs to be trained with diversity or discrepancy; its methods: {', '.join(methods) or 'none'}"
+            "; name the weighted run first, RUN=BASELINE"
+        )
+    setup = run.setup()
+    scores = next(memory for memory in setup.memories if isinstance(memory, NeighbourScores))
+    if run.record.best_epoch == 1 and scores.first == "uniform":
+        raise RequirementError(
+            f"{run.path} needs an epoch with weights: it kept its first, whose weights are uniform; train "
             f"longer, or with {score}:first_epoch=encode"
         )
-    split = work.split or record.data.val_split or "val"
-    after, before = (_rsum(replace(work, run=run, split=split), sums) for run in (weighted, baseline))
-    if after[1] != before[1]:
-        raise RequirementError(
-            f"a gain needs two runs evaluated on the same pairs; {weighted} and {baseline} have different pairs in the "
-            f"split {split}; choose runs on one data set"
-        )
-    if not before[0]:
-        raise RequirementError(
-            f"a gain in per cent needs a baseline above 0; the sum of recalls of {baseline} on the split {split} is 0; "
-            "train it again"
-        )
-    opened = open_work(replace(work, run=weighted, split=record.data.train_split)).by_mean("weights gain")
-    memory = NeighbourScores(
-        Path(neighbours.graph),
-        neighbours=neighbours.neighbours,
-        scoring=Scoring(
-            extra.second_order if score == "discrepancy" else "none", options.get("diagonal", True), extra.average
-        ),
-        views=neighbours.views,
-        samples=neighbours.samples,
-    ).open(opened.pairs, device=torch.device("cpu"))
-    weighting = Neighbourhood(
-        weights.total_weight,
-        sign=weights.sign,
-        combine=weights.combine,
-        placement=weights.total_placement,
-        batch=weights.reference_batch,
-    )
-    batch = int(record.plan["batch_size"])
-    deviation, effective = unevenness(tables_of(memory, opened, work), weighting, score, batch=batch)
-    apart = tuple(_apart(record, load_record(baseline.expanduser()), score))
-    return Point(str(weighted), str(baseline), score, deviation, effective, split, before[0], after[0], apart)
+    weightings = (getattr(part, "weighting", None) for part in setup.objective.parts.values())
+    weighting = next(part for part in weightings if isinstance(part, Neighbourhood))
+    # Of all pairs, from the embeddings of one pass.
+    scores = replace(scores, bank="training", every=True, storage="float32", current=False)
+    return score, scores, weighting
 
 
 def _apart(run: Record, baseline: Record, score: str) -> Iterator[str]:
@@ -180,45 +215,15 @@ def _apart(run: Record, baseline: Record, score: str) -> Iterator[str]:
     files = [(r.data.images, r.data.features, r.data.text_features) for r in (run, baseline)]
     if files[0] != files[1]:
         yield "the files of images or features"
-    for left, right in ((run.arguments, baseline.arguments), (run.plan, baseline.plan)):
-        for name in sorted(left.keys() | right.keys()):
+    for first, second in ((run.arguments, baseline.arguments), (run.plan, baseline.plan)):
+        for name in sorted(first.keys() | second.keys()):
             # Weighted runs drop a smaller last batch.
-            if left.get(name) != right.get(name) and name != "drop_last":
-                yield f"{name} ({left.get(name)}, {right.get(name)})"
+            if first.get(name) != second.get(name) and name != "drop_last":
+                yield f"{name} ({first.get(name)}, {second.get(name)})"
     methods = [[m for m in record.methods if m[0] not in (score, *CONTROLS)] for record in (run, baseline)]
     if methods[0] != methods[1]:
         names = (", ".join(name for name, _ in chosen) or "none" for chosen in methods)
         yield f"other methods ({'; '.join(names)})"
-
-
-def _weights_of(run: Path, record: Record) -> tuple[str, Mapping[str, Any]]:
-    """The score that weighted a run, with the method's options."""
-    for name, options in record.methods:
-        if name in SCORES:
-            return name, options
-    used = ", ".join(name for name, _ in record.methods) or "none"
-    raise RequirementError(
-        f"{run} needs to be trained with diversity or discrepancy; its methods: {used}; name "
-        "the weighted run first, RUN=BASELINE"
-    )
-
-
-def _of(kind: type[Options], options: Mapping[str, Any]) -> Options:
-    """The options of one kind; options that an older record lacks have their defaults."""
-    return kind(**{option.name: options[option.name] for option in fields(kind) if option.name in options})
-
-
-def _rsum(work: Work, sums: dict[tuple[str, str], tuple[float, str]]) -> tuple[float, str]:
-    """The sum of recalls of a run on a split, and the fingerprint of the pairs; measured once."""
-    assert work.run is not None and work.split is not None
-    key = str(work.run.expanduser().resolve()), work.split
-    if key not in sums:
-        opened = open_work(work)
-        result = evaluate(
-            opened.model, opened.pairs, protocol=_PROTOCOL, batch_size=work.batch_size, workers=work.workers
-        )
-        sums[key] = float(result.figures["rsum"]), fingerprint(opened.pairs)
-    return sums[key]
 
 
 def _correlations(points: Sequence[Point]) -> Correlations:
@@ -247,7 +252,7 @@ def _sentence(score: str, points: Sequence[Point], related: Correlations) -> str
     )
 
 
-def _p_value(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], *, seed: int = 0) -> float:
+def _p_value(first: Float[np.ndarray, "n"], second: Float[np.ndarray, "n"], *, seed: int = 0) -> float:
     """Two-sided p-value of Spearman's correlation: the share of orders that correlate at least as strongly.
 
     Over all orders of up to seven values, else over 9,999 sampled ones and the observed one. Values are numbers.
@@ -255,7 +260,7 @@ def _p_value(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], *, see
     >>> _p_value(np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0]))  # two of six orders
     0.3333333333333333
     """
-    count = len(right)
+    count = len(second)
     if count <= ALL_ORDERS:
         orders = np.array(list(itertools.permutations(range(count))))
     else:
@@ -263,7 +268,7 @@ def _p_value(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "n"], *, see
             draw.permutation(count, seed=seed, epoch=n, purpose="chance of ranks") for n in range(SAMPLED_ORDERS)
         )
         orders = np.stack([np.arange(count), *sampled])
-    ranks = [rankdata(side) - (count + 1) / 2 for side in (left, right)]
+    ranks = [rankdata(side) - (count + 1) / 2 for side in (first, second)]
     correlations = np.abs(ranks[1][orders] @ ranks[0]) / np.sqrt((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum())
     # The first order is the observed one.
     return float(np.mean(correlations >= correlations[0] - 1e-12))

@@ -1,4 +1,4 @@
-"""The neighbourhood scores of a data set and the weights that result, with a page of its extreme pairs."""
+"""`python -m reproduce.weights report`: the neighbourhood scores of a data set and the weights that result."""
 
 from __future__ import annotations
 
@@ -6,70 +6,44 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor
 
+import subtext as st
 from reproduce.weights.statistics import MODALITIES, SCORES, Weights, explain, mean_weights, single_score
-from subtext.api.load import Opened, Work, open_work
-from subtext.data.atomic import require_file, write_text
-from subtext.data.dataset import Dataset
+from subtext.api.options import DataOptions, Json, Metavar, Range, Run, Section, Shown, verb
+from subtext.data import atomic
 from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
-from subtext.evaluation import embed_pairs
-from subtext.models.model import Model
 from subtext.neighbours.graph import pictures_of_texts
-from subtext.objectives.weighting import Combine, Neighbourhood
-from subtext.report.page import Found, Page, Search, Section, render
+from subtext.objectives.weighting import Neighbourhood
+from subtext.report.page import Found, Page, Search, render
+from subtext.report.page import Section as PageSection
 from subtext.report.plots import Histogram, histograms
-from subtext.report.progress import meter
 from subtext.report.text_table import Cell, table
-from subtext.training.tables import NeighbourMemory, NeighbourScores
+from subtext.training.tables import NeighbourScores
 
-COMBINE: Mapping[str, Combine] = {"diversity": "absdiff", "discrepancy": "absdiff", "combined": "mean"}
+COMBINE = {"diversity": "absdiff", "discrepancy": "absdiff", "combined": "mean"}
 """Each method's default combination of the weights of images and texts."""
-
-
-@dataclass(frozen=True)
-class WeightOptions:
-    """Options of scores and weights.
-
-    neighbours   per text; 0 for all        views  comparison of items with several views
-    total, batch lambda, and pairs of a batch
-    combine      of images and texts; None for each method's own
-    beta, gamma  weights of diversity and discrepancy, where both are combined
-    """
-
-    graph: Path
-    neighbours: int
-    views: Any
-    total: float
-    batch: int
-    combine: Any
-    beta: float = 3.0
-    gamma: float = 1.0
+_SCORES, _WEIGHTS, _OUTPUT = Section("Scores"), Section("Weights"), Section("Output")
 
 
 @dataclass(frozen=True)
 class ScoresReport:
-    """Scores and weights of a data set: their statistics, the options, and the files that were written."""
+    """Scores and weights of a data set: their statistics, how they were computed, and the files that were written."""
 
     weights: Weights
-    options: WeightOptions
-    run: Path | None
-    split: str
-    files: dict[str, Path]
+    facts: Mapping[str, Any]
+    files: Mapping[str, Path]
 
     def to_json(self) -> dict[str, Any]:
-        """The statistics and how they were made, as plain data."""
-        options = self.options
-        facts = {"run": str(self.run), "split": self.split, "graph": str(options.graph), "total": options.total}
-        return {**facts, "batch": options.batch, "combine": options.combine or dict(COMBINE), **self.weights.to_json()}
+        """The statistics and how they were computed, as plain data."""
+        return {**self.facts, "combine": self.facts["combine"] or COMBINE, **self.weights.to_json()}
 
     def __str__(self) -> str:
-        options, weights = self.options, self.weights
+        facts, weights = self.facts, self.weights
         rows: list[list[Cell]] = [
             [name, s.known, f"{s.mean:.4f}", f"{s.deviation:.4f}", f"{s.low:.3f}", f"{s.high:.3f}"]
             for name, s in weights.spreads.items()
@@ -80,8 +54,8 @@ class ScoresReport:
             [
                 table(["score", "pairs", "mean", "deviation", "least", "greatest"], rows),
                 f"Spearman's correlation of the two scores: {correlations} (paper: 0.052)",
-                f"effective sample size of the weights ({options.total:g} over {options.batch} pairs, "
-                f"{options.combine or 'absdiff; combined: mean'}): {shares}",
+                f"effective sample size of the weights ({facts['total']:g} over {facts['batch']} pairs, "
+                f"{facts['combine'] or 'absdiff; combined: mean'}): {shares}",
                 *(f"{name}: {file}" for name, file in self.files.items()),
             ]
         )
@@ -89,81 +63,80 @@ class ScoresReport:
     __repr__ = __str__
 
 
-def describe(
-    work: Work,
-    options: WeightOptions,
+@verb
+def report(
+    run: Run,
     *,
-    plot: Path | None = None,
-    page: Path | None = None,
-    json: Path | None = None,
-    top: int = 12,
+    graph: Annotated[str | Path, "Graph of `subtext neighbours build`.", _SCORES],
+    neighbours: Annotated[int, "Neighbours per text; 0: all of the graph.", Range(0), _SCORES] = 0,
+    views: Annotated[Literal["max", "mean", "aligned"], "Comparison of items with several views.", _SCORES] = "max",
+    split: Annotated[str, "Split whose pairs are described.", _SCORES] = "train",
+    total: Annotated[float, "lambda, the sum of the weights of a batch.", _WEIGHTS] = 196.0,
+    pairs: Annotated[int, "Pairs of a batch, for total.", Range(1), _WEIGHTS] = 32,
+    combine: Annotated[
+        Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"] | None,
+        "How weights of images and texts are combined.",
+        _WEIGHTS,
+        Shown("absdiff; mean for combined"),
+    ] = None,
+    beta: Annotated[float, "combined: weight of diversity.", _WEIGHTS] = 3.0,
+    gamma: Annotated[float, "combined: weight of discrepancy.", _WEIGHTS] = 1.0,
+    plot: Annotated[str | Path | None, "Histograms, as SVG.", _OUTPUT, Metavar("FILE")] = None,
+    page: Annotated[
+        str | Path | None, "The pairs with the largest and smallest weights, HTML.", _OUTPUT, Metavar("FILE")
+    ] = None,
+    top: Annotated[int, "Pairs at each end of the page.", Range(1), _OUTPUT] = 12,
+    json: Json = None,
+    **options: Unpack[DataOptions],
 ) -> ScoresReport:
-    """Embed the split with the run, compute the scores of its pairs in the graph, and describe scores and weights.
+    """Describe the diversity and discrepancy of neighbourhoods in a run's space, and the weights that result.
 
-    plot  file for histograms (SVG)      page  file for the `top` pairs with the largest and the smallest weights (HTML)
+    It shows mean, standard deviation and histogram of both scores for images and texts, Spearman's correlation of the
+    two scores, and the effective sample size of the weights of each score and of both combined: by --beta and --gamma,
+    and by the statistics of the scores (COMBINED-STATS). The options decide scores and weights, whatever weights the
+    run was trained with; `gain` reports those. --page shows the pairs themselves.
 
-    Raises what opening, reading and the graph raise, and RequirementError for a model that only scores pairs.
+    Raises RequirementError for views where items have one view; what opening, reading and the graph raise.
     """
-    names = {"histograms": plot, "pairs by weight": page, "JSON": json}
-    files = {name: file for name, file in names.items() if file is not None}
+    outputs = {"histograms": plot, "pairs by weight": page, "JSON": None if str(json) == "-" else json}
+    files = {name: Path(file) for name, file in outputs.items() if file is not None}
     for file in files.values():
-        require_file(file)
-    opened = open_work(work).by_mean("weights report")
-    pairs = opened.pairs
-    if options.views != "max":
-        _require_views(options, opened.model, pairs)
-    memory = NeighbourScores(options.graph, neighbours=options.neighbours, views=options.views).open(
-        pairs, device=torch.device("cpu")
-    )
-    tables = tables_of(memory, opened, work)
-    weighting = Neighbourhood(options.total, combine=options.combine or "absdiff", batch=options.batch)
-    combined = _combined(options, weighting)
-    weights = explain(tables, weighting, combined=combined, batch=options.batch)
-    report = ScoresReport(weights, options, work.run, opened.split, files)
-    if plot is not None:
-        write_text(plot, histograms(_panels(weights)))
-    if page is not None:
-        title = f"Pairs by weight: {work.run}, {opened.split}"
-        extremes = weight_gallery(tables, weighting, combined, pairs, title=title, batch=options.batch, top=top)
-        write_text(page, render(extremes))
-    if json is not None:
-        write_text(json, dumps(report.to_json(), indent=2) + "\n")
-    return report
-
-
-def tables_of(memory: NeighbourMemory, opened: Opened, work: Work) -> Mapping[str, torch.Tensor]:
-    """Both scores of a run's pairs in its present space, named as in `NeighbourMemory`."""
-    pairs = opened.pairs
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        embeddings = embed_pairs(
-            opened.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress
-        )
-    memory.look(*embeddings)
-    memory.begin(epoch=1, seed=0, embed=lambda: embeddings)
-    assert memory.table is not None
-    return memory.table
-
-
-def _combined(options: WeightOptions, weighting: Neighbourhood) -> dict[str, Neighbourhood]:
-    """COMBINED-VAL with this beta and gamma, and COMBINED-STATS."""
-    mean = replace(weighting, combine=options.combine or COMBINE["combined"])
-    return {
-        f"combined {options.beta:g}:{options.gamma:g}": replace(
-            mean, diversity=options.beta, discrepancy=options.gamma
-        ),
-        "combined by statistics": replace(mean, diversity=1.0, discrepancy=1.0, statistics="pooled"),
-    }
-
-
-def _require_views(options: WeightOptions, model: Model, pairs: Dataset) -> None:
-    """Raise RequirementError where items have one view: the option would change nothing."""
-    first = np.zeros(1, dtype=np.int64)
-    embeddings = embed_pairs(model, pairs.subset(first, first), batch_size=1, workers=0)
-    if max(items.views for items in embeddings) == 1:
+        atomic.require_file(file)
+    embedded = st.embed(run, split=split, **options)
+    if views != "max" and max(items.views for items in (embedded.image_vectors, embedded.text_vectors)) == 1:
         raise RequirementError(
-            f"--views {options.views} needs a run with several views per item (pvse, views above 1); this run has one; "
+            f"--views {views} needs a run with several views per item (pvse, views above 1); this run has one; "
             "leave --views out"
         )
+    scores = score_tables(NeighbourScores(Path(graph), neighbours=neighbours, views=views), embedded)
+    weighting = Neighbourhood(total, combine=combine or "absdiff", batch=pairs)
+    mean = replace(weighting, combine=combine or "mean")
+    combined = {
+        f"combined {beta:g}:{gamma:g}": replace(mean, diversity=beta, discrepancy=gamma),
+        "combined by statistics": replace(mean, diversity=1.0, discrepancy=1.0, statistics="pooled"),
+    }
+    weights = explain(scores, weighting, combined=combined, batch=pairs)
+    facts = {"run": str(run), "split": split, "graph": str(graph), "total": total, "batch": pairs, "combine": combine}
+    result = ScoresReport(weights, facts, files)
+    if plot is not None:
+        atomic.write_text(Path(plot), histograms(_panels(weights)))
+    if page is not None:
+        title = f"Pairs by weight: {run}, {split}"
+        extremes = weight_gallery(scores, weighting, combined, embedded.dataset, title=title, batch=pairs, top=top)
+        atomic.write_text(Path(page), render(extremes))
+    if "JSON" in files:
+        atomic.write_text(files["JSON"], dumps(result.to_json(), indent=2) + "\n")
+    return result
+
+
+def score_tables(scores: NeighbourScores, embedded: st.EmbeddedDataset) -> Mapping[str, Tensor]:
+    """Both scores of embedded pairs: "diversity/image" and so on (T), and their moments; see `NeighbourMemory`."""
+    vectors = embedded.image_vectors, embedded.text_vectors
+    memory = scores.open(embedded.dataset, device=torch.device("cpu"))
+    memory.look(*vectors)
+    memory.begin(epoch=1, seed=0, embed=lambda items=None: vectors)
+    assert memory.table is not None
+    return memory.table
 
 
 def _panels(weights: Weights) -> list[Histogram]:
@@ -177,7 +150,7 @@ def weight_gallery(
     table: Mapping[str, Tensor],
     weighting: Neighbourhood,
     combined: Mapping[str, Neighbourhood],
-    pairs: Dataset,
+    pairs: st.Dataset,
     *,
     title: str,
     batch: int,
@@ -208,7 +181,7 @@ def weight_gallery(
             f"The number is the pair's weight {basis}, mean over random batches of {batch}; the mean is {mean:g}. "
             "Below it are the scores of the image and of the text."
         )
-        sections.append(Section(name.capitalize(), text, searches, columns=2))
+        sections.append(PageSection(name.capitalize(), text, searches, columns=2))
     facts = [
         ("lambda", f"{weighting.total:g} over {batch} pairs"),
         ("combine", weighting.combine),
@@ -219,7 +192,7 @@ def weight_gallery(
 
 
 def _card(
-    table: Mapping[str, Tensor], weights: Tensor, scores: Sequence[str], row: int, pairs: Dataset, image: int
+    table: Mapping[str, Tensor], weights: Tensor, scores: Sequence[str], row: int, pairs: st.Dataset, image: int
 ) -> Found:
     text = pairs.texts.values[row]
     return Found(

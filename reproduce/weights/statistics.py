@@ -8,17 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.errors import DataError
 from subtext.evaluation.metrics.agreement import spearman
-from subtext.objectives.objective import WeightTotal
 from subtext.objectives.weighting import Neighbourhood
-from subtext.objectives.weighting import combined as joined
 from subtext.ops import draw
-from subtext.training.tables import moments
 
 BINS = 30
 SCORES, MODALITIES = ("diversity", "discrepancy"), ("image", "text")
@@ -83,7 +80,6 @@ def explain(
     complete = {name: value[known] for name, value in values.items()}
     order = draw.permutation(int(known.sum()), seed=seed, epoch=0, purpose="weights")
     weightings = {score: single_score(weighting, score) for score in SCORES} | dict(combined or {})
-    signed = {name: [_signed(values, known, w, modality) for modality in MODALITIES] for name, w in weightings.items()}
     return Weights(
         pairs=int(known.sum()),
         spreads={name: spread(value) for name, value in values.items()},
@@ -91,7 +87,7 @@ def explain(
             m: spearman(complete[f"diversity/{m}"].numpy(), complete[f"discrepancy/{m}"].numpy()) for m in MODALITIES
         }
         | {"both": spearman(*(torch.cat([complete[f"{score}/{m}"] for m in MODALITIES]).numpy() for score in SCORES))},
-        effective={name: effective(*signed[name], w, order, batch) for name, w in weightings.items()},
+        effective={name: effective(*_signed(table, known, w), w, order, batch) for name, w in weightings.items()},
     )
 
 
@@ -114,7 +110,7 @@ def mean_weights(
     known = ~torch.stack([values[f"{score}/{m}"] for score in read for m in MODALITIES]).isnan().any(dim=0)
     rows = torch.nonzero(known)[:, 0]
     image, text = (torch.full((len(known),), torch.nan, dtype=torch.float64) for _ in MODALITIES)
-    image[rows], text[rows] = (_signed(values, known, weighting, modality) for modality in MODALITIES)
+    image[rows], text[rows] = _signed(table, known, weighting)
     total, size = torch.zeros(len(known), dtype=torch.float64), min(batch, len(rows))
     for repeat in range(repeats):
         order = rows[torch.from_numpy(draw.permutation(len(rows), seed=seed, epoch=repeat, purpose="weights"))]
@@ -122,7 +118,7 @@ def mean_weights(
         for start in range(0, len(order), size or 1):
             chosen = torch.cat([order[start:], order])[:size]
             fresh = min(size, len(order) - start)
-            total[chosen[:fresh]] += _weights(image, text, weighting, chosen)[:fresh]
+            total[chosen[:fresh]] += weighting.weights(image[chosen], text[chosen])[:fresh]
     means = torch.full_like(total, torch.nan)
     means[rows] = total[rows] / repeats
     return means
@@ -144,9 +140,8 @@ def unevenness(
         )
     single = single_score(weighting, score)
     order = draw.permutation(int(known.sum()), seed=seed, epoch=0, purpose="weights")
-    image, text = (_signed(values, known, single, modality) for modality in MODALITIES)
     deviation = float(np.mean([spread(value).deviation for value in values.values()]))
-    return deviation, effective(image, text, single, order, batch)
+    return deviation, effective(*_signed(table, known, single), single, order, batch)
 
 
 def spread(values: Float[Tensor, "n"]) -> Spread:
@@ -174,7 +169,8 @@ def effective(
     size = min(batch, len(order))
     shares = []
     for start in range(0, len(order) - size + 1, size):
-        weights = _weights(image, text, weighting, torch.from_numpy(order[start : start + size]))
+        rows = torch.from_numpy(order[start : start + size])
+        weights = weighting.weights(image[rows], text[rows])
         shares.append(float(weights.sum() ** 2 / (size * weights.square().sum())))
     return float(np.mean(shares))
 
@@ -186,28 +182,18 @@ def single_score(weighting: Neighbourhood, score: str) -> Neighbourhood:
     )
 
 
-def _signed(
-    values: Mapping[str, Tensor], known: Bool[Tensor, "n"], weighting: Neighbourhood, modality: str
-) -> Float[Tensor, "k"]:
-    """(K) u of one modality for the pairs with all scores; statistics are of all pairs with the score."""
-    total = torch.zeros(int(known.sum()), dtype=torch.float64)
-    statistics = moments(values) if weighting.statistics != "none" else {}
-    for score, coefficient in (("diversity", weighting.diversity), ("discrepancy", weighting.discrepancy)):
-        if not coefficient:
-            continue
-        if statistics:
-            scope = modality if weighting.statistics == "each" else "both"
-            coefficient = coefficient * float(statistics[f"moments/{score}/{scope}"].double().prod())
-        total += weighting.sign * coefficient * values[f"{score}/{modality}"][known]
-    return total
+def _signed(table: Mapping[str, Tensor], known: Bool[Tensor, "n"], weighting: Neighbourhood) -> tuple[Tensor, Tensor]:
+    """(K) u of images and of texts for the pairs with all scores; statistics are of all pairs with the score."""
 
+    def of(modality: str) -> Tensor:
+        total = torch.zeros(int(known.sum()), dtype=torch.float64)
+        for score, coefficient in (("diversity", weighting.diversity), ("discrepancy", weighting.discrepancy)):
+            if not coefficient:
+                continue
+            if weighting.statistics != "none":
+                scope = modality if weighting.statistics == "each" else "both"
+                coefficient = coefficient * float(table[f"moments/{score}/{scope}"].double().prod())
+            total += weighting.sign * coefficient * table[f"{score}/{modality}"].double()[known]
+        return total
 
-def _weights(image: Tensor, text: Tensor, weighting: Neighbourhood, rows: Int[Tensor, "b"]) -> Float[Tensor, "b"]:
-    """The weights of the pairs of one batch."""
-    return joined(
-        image[rows],
-        text[rows],
-        total=WeightTotal.total_for(weighting, len(rows)),
-        combine=weighting.combine,
-        placement=weighting.placement,
-    )
+    return of("image"), of("text")

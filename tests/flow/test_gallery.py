@@ -13,7 +13,7 @@ import torch
 from command import call
 from scenes import random_items
 
-from reproduce.gallery.page import pulled_pairs
+from reproduce.gallery.page import neighbour_pairs
 from subtext.core import Embeddings
 from subtext.errors import DataError
 from subtext.models.similarity.cosine import Cosine
@@ -27,18 +27,18 @@ def test_pairs_that_a_run_pulled_together_stand_out() -> None:
     left, right = 4, int(graph.neighbours[4, 0])
     moved = texts.vectors.clone()
     moved[right] = moved[left]
-    found = pulled_pairs(graph, [(Cosine(), texts), (Cosine(), Embeddings(moved, texts.ids))], count=500)
+    found = neighbour_pairs(graph, [(Cosine(), texts), (Cosine(), Embeddings(moved, texts.ids))], count=500)
     assert len(np.unique(np.sort(np.stack([found.left, found.right]), axis=0), axis=1).T) == len(found.left)
     assert all(
         b in graph.neighbours[a] or a in graph.neighbours[b] for a, b in zip(found.left, found.right, strict=True)
     )
-    change = found.near[1] - found.near[0]
+    change = found.similarity[1] - found.similarity[0]
     best = int(np.argmax(change))
     others = [place for place in range(len(change)) if right not in (found.left[place], found.right[place])]
     assert {int(found.left[best]), int(found.right[best])} == {left, right} or change[best] > change[others].max()
-    few = pulled_pairs(graph, [(Cosine(), texts)] * 2, count=7, seed=1)
+    few = neighbour_pairs(graph, [(Cosine(), texts)] * 2, count=7, seed=1)
     assert len(few.left) == 7
-    assert few.near[0].tolist() == few.near[1].tolist()
+    assert few.similarity[0].tolist() == few.similarity[1].tolist()
 
 
 def test_pictures_of_texts_that_are_neighbours_are_pairs_too() -> None:
@@ -57,13 +57,13 @@ def test_pictures_of_texts_that_are_neighbours_are_pairs_too() -> None:
     moved = images.vectors.clone()
     moved[right] = moved[left]
     runs = [(Cosine(), images), (Cosine(), Embeddings(moved, images.ids))]
-    found = pulled_pairs(graph, runs, pictures=owners, count=500)
+    found = neighbour_pairs(graph, runs, images=owners, count=500)
     assert set(zip(found.left.tolist(), found.right.tolist(), strict=True)) == wanted
-    change = found.near[1] - found.near[0]
+    change = found.similarity[1] - found.similarity[0]
     still = (found.left != right) & (found.right != right)
     assert change[(found.left == left) & (found.right == right)] > change[still].max()
-    with pytest.raises(DataError, match="among these texts of different pictures"):
-        pulled_pairs(graph, runs, pictures=np.zeros(24, dtype=np.int64))
+    with pytest.raises(DataError, match="among these texts of different images"):
+        neighbour_pairs(graph, runs, images=np.zeros(24, dtype=np.int64))
 
 
 def test_a_pair_counts_by_random_pairs_of_its_own_run() -> None:
@@ -74,8 +74,8 @@ def test_a_pair_counts_by_random_pairs_of_its_own_run() -> None:
     zeros = torch.zeros(24, 1, 1, dtype=torch.float64)
     wide = Embeddings(torch.cat([one, zeros], dim=2), texts.ids)
     squeezed = Embeddings(torch.cat([0.6 * one, zeros + 0.8], dim=2), texts.ids)
-    found = pulled_pairs(near.graph(pairs, 3), [(Cosine(), wide), (Cosine(), squeezed)])
-    np.testing.assert_allclose(found.near[0], found.near[1], atol=1e-9)
+    found = neighbour_pairs(near.graph(pairs, 3), [(Cosine(), wide), (Cosine(), squeezed)])
+    np.testing.assert_allclose(found.similarity[0], found.similarity[1], atol=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -94,16 +94,16 @@ def test_the_page(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
     told = call(*words, "--graph", graph, "--word", "green", "--top", 3).output
     assert told.strip() == f"{page}: plain and ours on the split train"
     html = page.read_text()
-    for part in ("“green”", "Words to pictures", "Pictures to texts", "plain beside ours", "--columns:2"):
+    for part in ("“green”", "Words to images", "Images to texts", "plain beside ours", "--columns:2"):
         assert part in html
-    for what in ("texts", "pictures"):
-        assert html.count(f"has pulled closest: {what}") == 2
+    for what in ("texts", "images"):
+        assert html.count(f"has moved closest: {what}") == 2
     assert html.count("data:image/") >= 2 * 3 + 2 * 2 + 2 * 2 * 3 * 2
     assert "http" not in html.replace("http-equiv", "")
     again = tmp_path / "again.html"
     call(*words[:4], "--out", again, *words[6:])
     assert again.read_text() != html
-    assert "has pulled" not in again.read_text()
+    assert "has moved closest" not in again.read_text()
 
 
 def test_a_word_is_looked_for_in_every_text_of_a_picture(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_word_is_looked_for_in_every_text_of_a_picture(runs: tuple[Path, list[
     page = tmp_path / "page.html"
     words = ["gallery", "compare", first, second, "--out", page, "--split", "train", "-q", "--count", 1, "--top", 3]
     call(*words, "--word", "quadrat", "--word", "zebra")
-    by_word = page.read_text().partition("Pictures to texts")[0]
+    by_word = page.read_text().partition("Images to texts")[0]
     assert by_word.count('class="right"') == by_word.count('title">ein Quadrat, ') == 2 * 3
     assert by_word.count(" square</span>") == 2 * 3
 

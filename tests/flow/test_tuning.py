@@ -46,7 +46,7 @@ def told(file: Path) -> dict[str, Any]:
 
 def fewer(monkeypatch: pytest.MonkeyPatch, *ratios: tuple[float, float]) -> None:
     """A smaller grid, for what needs no nine trainings."""
-    monkeypatch.setattr("reproduce.weights.ratio_sweep.RATIOS", ratios)
+    monkeypatch.setattr("reproduce.weights.tune.RATIOS", ratios)
     monkeypatch.setattr("reproduce.tables.trainings.RATIOS", ratios)
 
 
@@ -59,7 +59,7 @@ def test_nine_ratios_are_trained_on_one_subset_and_the_best_is_named(made: Path,
     assert (found["chosen"]["beta"], found["chosen"]["gamma"]) == best and len(set(values)) > 1
     line = f"combined:graph={made / 'graph'},total=96,beta={best[0]:g},gamma={best[1]:g}"
     assert found["chosen"]["with"] == line and text.strip().endswith(f"--with {line}")
-    assert "after learning from 20 of 40 pictures (seed 0)" in text
+    assert "after training on 20 of 40 images (seed 0)" in text
     assert found["subset"]["pictures"] == 20 and 0 < found["subset"]["neighbours"]["in the subset"] < 6
     records = [load_record(Path(row["run"])) for row in found["ratios"]]
     assert len({record.data.fingerprint for record in records}) == 1
@@ -161,4 +161,4 @@ def test_trainings_that_are_all_equal_say_so(made: Path, tmp_path: Path, monkeyp
     """One epoch has uniform weights: each time the same."""
     fewer(monkeypatch, *RATIOS[:2])
     text = call(*words(made, tmp_path / "out", "--epochs", 1)).stdout
-    assert "all are equal: nothing is learnt from this" in text and "beta=1,gamma=1" in text
+    assert "all are equal: this says nothing" in text and "beta=1,gamma=1" in text

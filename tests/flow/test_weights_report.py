@@ -62,7 +62,7 @@ def test_effective_sizes_of_combined_weights_are_those_of_the_worked_example() -
         "val, absdiff": replace(val, combine="absdiff"),
         "stats": replace(val, diversity=1.0, discrepancy=1.0, statistics="pooled"),
     }
-    found = explain(made, Neighbourhood(20.0, batch=0), combined=combined, batch=5).effective
+    found = explain(made | moments(made), Neighbourhood(20.0, batch=0), combined=combined, batch=5).effective
     for name, weights in WEIGHTS.items():
         told = np.array(weights)
         assert found[name] == pytest.approx(told.sum() ** 2 / (5 * (told**2).sum()), rel=1e-6), name
@@ -78,7 +78,9 @@ def test_statistics_may_be_each_modalitys_own() -> None:
     forward = Comparison(torch.eye(5), Truth(torch.eye(5, dtype=torch.bool)), *[EMBEDDED] * 2)
     weights = way(Scene(forward, forward.flip()), Epoch(1, 0, table=made | moments(made)))
     wanted = float(weights.sum() ** 2 / (5 * weights.square().sum()))
-    assert explain(made, way, combined={"each": way}, batch=5).effective["each"] == pytest.approx(wanted, rel=1e-5)
+    assert explain(made | moments(made), way, combined={"each": way}, batch=5).effective["each"] == pytest.approx(
+        wanted, rel=1e-5
+    )
 
 
 EMBEDDED = Embeddings(torch.eye(5)[:, None], torch.arange(5))
@@ -223,8 +225,8 @@ def test_gain_refuses_a_baseline_that_finds_nothing(weighted: Path, monkeypatch:
     from reproduce.weights import gain_report as gaining
 
     def tied(*given: object, **rest: object) -> SimpleNamespace:
-        return SimpleNamespace(figures={"rsum": 0.0})
+        return SimpleNamespace(figures={"rsum": 0.0}, protocol={"data": ""})
 
-    monkeypatch.setattr(gaining, "evaluate", tied)
+    monkeypatch.setattr(gaining.st, "evaluate", tied)
     told = command.call("weights", "gain", f"{weighted / 'div-0'}={weighted / 'plain-0'}", "-q", code=1)
     assert "a gain in per cent needs a baseline above 0; " in told.output

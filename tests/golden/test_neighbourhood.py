@@ -15,7 +15,7 @@ from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import MMD, ViewDiversity
 from subtext.objectives.scene import Groups, compose
-from subtext.objectives.weighting import Neighbourhood, combined
+from subtext.objectives.weighting import Neighbourhood
 from subtext.ops.neighbour_scores import neighbour_scores, second_sums
 
 NEAR = torch.tensor([[1, 2], [0, 2], [1, 3], [4, 0], [3, 2]], dtype=torch.int32)
@@ -147,7 +147,7 @@ def test_how_far_from_uniform_weights_are(name):
             (("image", "both"), ("absdiff", "outer"), ("absdiff", "both")), wanted, strict=True
         ):
             weights = torch.stack(
-                [combined(*both, total=total, combine=combine, placement=placement) for both in logits]
+                [Neighbourhood(total, combine=combine, placement=placement, batch=0).weights(*both) for both in logits]
             )
             found = (weights.std(dim=1, correction=0) / weights.mean(dim=1)).mean().item()
             # Printed to two figures, or to one; .003 stands for what rounds to it.

@@ -16,23 +16,32 @@ if TYPE_CHECKING:
     import pandas
 
     from subtext.core import Embeddings
-    from subtext.data.dataset import Items
+    from subtext.data.dataset import Dataset, Items
 
 
 @dataclass(frozen=True, repr=False)
 class EmbeddedDataset(Printed):
     """The vectors of a data set.
 
-    images, texts                ids, groups and splits
+    dataset                      its images, texts and pairs
     image_vectors, text_vectors  their embeddings, (N, K, D)
     path                         their file; None if none was written
     """
 
-    images: Items
-    texts: Items
+    dataset: Dataset
     image_vectors: Embeddings
     text_vectors: Embeddings
     path: Path | None = None
+
+    @property
+    def images(self) -> Items:
+        """Ids, groups and splits of the images."""
+        return self.dataset.images
+
+    @property
+    def texts(self) -> Items:
+        """The same of the texts."""
+        return self.dataset.texts
 
     def _lines(self) -> list[str]:
         vectors = self.image_vectors
@@ -99,7 +108,7 @@ def embed(
         require_file(_checked(out))
     work = Work.of(run, split, **options)
     opened = open_work(work).by_mean("embed")
-    embedded = EmbeddedDataset(opened.pairs.images, opened.pairs.texts, *opened.embed(work))
+    embedded = EmbeddedDataset(opened.pairs, *opened.embed(work))
     return embedded if out is None else embedded.save(out)
 
 

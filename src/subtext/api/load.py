@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.models.checkpoint import DataSource, Record
     from subtext.models.model import Model
+    from subtext.training.setup import Setup
 
 CARD = "README.md"
 IN_MEMORY = "data set in memory"
@@ -48,6 +49,18 @@ class Run(Printed):
     def save_pretrained(self, folder: Path | str) -> None:
         """Write the run without its log and checkpoints; see `save_pretrained`."""
         save_pretrained(self.model, self.record, folder)
+
+    def setup(self) -> Setup:
+        """The objective, the plan and the hooks of methods that the run was trained with, built from its record again.
+
+        Raises RecipeError for an ensemble, which was not trained as one.
+        """
+        from subtext.data.build_context import BuildContext
+        from subtext.models.checkpoint import ASSETS
+        from subtext.recipes.build import build
+
+        record, context = self.record, BuildContext(assets=self.path / ASSETS, seed=self.record.seed)
+        return build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context)
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain data, with the run's folder."""

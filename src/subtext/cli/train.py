@@ -85,11 +85,10 @@ def train() -> None:
 def model_command(recipe: Recipe) -> Command:
     """The command of one model."""
 
-    def act(ctx: click.Context) -> None:
+    def act(ctx: click.Context, arguments: dict[str, Any]) -> None:
         if ctx.meta.get("recommended") and not ctx.params["quiet"] and is_first():
             click.echo(f"no model named; training the recommended one, {recipe.name}: {recipe.summary}", err=True)
-        with spelt_as_typed(ctx):
-            run = verb(recipe.name, **arguments(ctx))
+        run = verb(recipe.name, **arguments)
         if is_first():
             click.echo(str(run))
         if run.record.status == "stopped":
@@ -108,7 +107,7 @@ def model_command(recipe: Recipe) -> Command:
 
 def training_command(
     recipe: Recipe,
-    act: Callable[[click.Context], None],
+    act: Callable[[click.Context, dict[str, Any]], None],
     *,
     help: str,
     examples: Sequence[str],
@@ -118,8 +117,15 @@ def training_command(
 ) -> Command:
     """A command that trains a model: the options of `subtext.train` but for some, and more of its own.
 
+    act      gets the context, and the keyword arguments of `subtext.train`
     without  parameters of the verb that the command does not have        more  options of its own
     """
+
+    def act_on_arguments(ctx: click.Context) -> None:
+        other = {option.name for option in more}
+        with spelt_as_typed(ctx):
+            act(ctx, {name: value for name, value in arguments(ctx).items() if name not in other})
+
     planned = plan_options(recipe.plan)
     sections: dict[str, list[click.Parameter]] = {
         "Data": [],
@@ -140,7 +146,7 @@ def training_command(
                 old_flags[flag_of(f"no_{option.old_name}")] = flag_of(f"no_{option.name}")
     return Command(
         recipe.name,
-        act,
+        act_on_arguments,
         sections,
         help=help,
         examples=examples,

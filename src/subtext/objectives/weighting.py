@@ -266,10 +266,27 @@ class Neighbourhood(WeightTotal):
                 self._logits(modality, texts.ids, items, epoch).to(dtype)
                 for modality, items in (("image", images), ("text", texts))
             ]
-        total = super().total_for(pairs)
-        return pairs_to_queries(
-            combined(*logits, total=total, combine=self.combine, placement=self.placement), scene, self.of
-        )
+        return pairs_to_queries(self.weights(*logits), scene, self.of)
+
+    def weights(self, image: Float[Tensor, "b"], text: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
+        """Weights of the pairs of a batch from u of both modalities."""
+        total = super().total_for(len(image))
+        if self.combine in _ONE_SOFTMAX:
+            chosen = {"image": image, "text": text, "mean": (image + text) / 2}[self.combine]
+            return total * torch.softmax(chosen, dim=0)
+        if self.placement == "scores":
+            a, b = image, text
+        else:
+            inner = 1.0 if self.placement == "outer" else total
+            a, b = inner * torch.softmax(image, dim=0), inner * torch.softmax(text, dim=0)
+        joined = {
+            "absdiff": (a - b).abs(),
+            "difference": a - b,
+            "sum": a + b,
+            "product": a * b,
+            "maximum": torch.maximum(a, b),
+        }[self.combine]
+        return (1.0 if self.placement == "inner" else total) * torch.softmax(joined, dim=0)
 
     def total_for(self, pairs: int) -> float:
         """The sum of the weights over a batch of this many pairs."""
@@ -303,28 +320,6 @@ class Neighbourhood(WeightTotal):
             values = torch.where(values.isnan(), values.nanmean().nan_to_num(), values)
             logits = logits + self.sign * coefficient * values
         return logits.expand(len(rows))
-
-
-def combined(
-    image: Float[Tensor, "b"], text: Float[Tensor, "b"], *, total: float, combine: Combine, placement: Placement
-) -> Float[Tensor, "b"]:
-    """Weights of the pairs of a batch from u of both modalities."""
-    if combine in _ONE_SOFTMAX:
-        chosen = {"image": image, "text": text, "mean": (image + text) / 2}[combine]
-        return total * torch.softmax(chosen, dim=0)
-    if placement == "scores":
-        a, b = image, text
-    else:
-        inner = 1.0 if placement == "outer" else total
-        a, b = inner * torch.softmax(image, dim=0), inner * torch.softmax(text, dim=0)
-    joined = {
-        "absdiff": (a - b).abs(),
-        "difference": a - b,
-        "sum": a + b,
-        "product": a * b,
-        "maximum": torch.maximum(a, b),
-    }[combine]
-    return (1.0 if placement == "inner" else total) * torch.softmax(joined, dim=0)
 
 
 def _looked_up(table: Mapping[str, Tensor] | None, name: str, device: torch.device) -> Tensor:
