@@ -25,6 +25,8 @@ GENERATED = ROOT / "docs" / "generated"
 
 BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.api": ("options",),
+    "subtext.cli.command": ("error_messages", "verb_command"),
+    "subtext.cli.train": ("Models", "is_first", "training_command"),
     "subtext.curation.judged": ("kinds_of_pairs",),
     "subtext.data": ("atomic", "external_outputs", "noise"),
     "subtext.data.dataset": ("fingerprint",),
@@ -32,7 +34,7 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.data.image_files": ("thumbnail",),
     "subtext.data.words": ("tokenise",),
     "subtext.data.write": ("write_dataset",),
-    "subtext.evaluation": ("Protocol", "embed_pairs", "evaluate"),
+    "subtext.evaluation": ("embed_pairs",),
     "subtext.evaluation.intervals": ("holm", "paired"),
     "subtext.evaluation.metrics.agreement": ("spearman",),
     "subtext.evaluation.metrics.asp": ("among_first",),

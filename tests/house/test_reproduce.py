@@ -18,18 +18,6 @@ from walk import ROOT
 import subtext
 
 FILES = sorted((ROOT / "reproduce").rglob("*.py"))
-PENDING = {
-    "command.py",
-    "gallery/__init__.py",
-    "gallery/page.py",
-    "weights/__init__.py",
-    "weights/gain_report.py",
-    "weights/ratio_sweep.py",
-    "weights/scores_report.py",
-    "weights/statistics.py",
-    "weights/tune_command.py",
-}
-"""Files of `reproduce` that may still use other names; `test_files_use_public_names` fails for one that does not."""
 OPEN_MODULES = ("subtext.core", "subtext.errors")
 
 
@@ -82,14 +70,7 @@ def used(text: str) -> set[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_use_public_names(path: Path):
     inner = sorted(name for name in used(path.read_text()) if not is_public(name))
-    if str(path.relative_to(ROOT / "reproduce")) in PENDING:
-        assert inner, "this file uses public names alone: take it out of PENDING"
-    else:
-        assert not inner, "use a public name, or add one that other studies need to BUILDING_BLOCKS in docs/pages.py"
-
-
-def test_pending_files_exist():
-    assert {str(path.relative_to(ROOT / "reproduce")) for path in FILES} >= PENDING
+    assert not inner, "use a public name, or add one that other studies need to BUILDING_BLOCKS in docs/pages.py"
 
 
 def code_of(page: str) -> str:
