@@ -56,7 +56,7 @@ def audit(
     tolerance: Annotated[
         float, "Largest allowed change of a score, in standard deviations of all scores.", Range(0), _CHECKS
     ] = 1e-3,
-    seed: Annotated[int, "Seed of sample and shuffles.", _CHECKS] = 0,
+    seed: Annotated[int, "Seed of the sample and the shuffles.", _CHECKS] = 0,
     json: Annotated[
         str | Path | None, "Write the audit as JSON; - for standard output.", Metavar("FILE"), _OUTPUT
     ] = None,

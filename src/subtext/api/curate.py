@@ -95,7 +95,7 @@ def curate(
         str | Path | None, "Noise labels of `subtext data corrupt`, for measurements.", Metavar("FILE"),
         Section("Measure")
     ] = None,
-    split: Annotated[str, "Split to curate; all for the complete set.", Section("Data")] = "all",
+    split: Annotated[str, "Split to curate; all: the complete data set.", Section("Data")] = "all",
     **options: Unpack[ModelOptions],
 ) -> Curation:  # fmt: skip
     """Find mismatched pairs, duplicates, leaks between splits, and unusual images and texts.
@@ -106,8 +106,8 @@ def curate(
 
     Items of a probabilistic model are compared by their means; the table lists the uncertainty of each item.
 
-    Raises RequirementError for a model that only scores pairs, OutputError if the folder is not empty, and the errors
-    of loading the run and reading the data.
+    Raises RequirementError for a model that only scores pairs, and OutputError if the folder is not empty. Also raises
+    the errors of loading the run and reading the data.
     """
     import numpy as np
 
@@ -285,7 +285,7 @@ class NoiseDetection(Printed):
     """How well scores of pairs detect planted noise.
 
     run, labels  the paths
-    settings     how the noise was planted
+    settings     the settings of `corrupt`
     pairs        kind of noise ("" for clean pairs) -> number of pairs
     auc          score -> task -> {"auc": area under the ROC curve, "interval": its 95 % interval by image or None}
     """
@@ -444,7 +444,7 @@ def score(
         "Graph of neighbours. Default: built from the words of texts.",
         Section("Model"),
     ] = None,
-    split: Annotated[str, "Split to score; all for the complete set.", Section("Data")] = "all",
+    split: Annotated[str, "Split to score; all: the complete data set.", Section("Data")] = "all",
     out: Annotated[str | Path | None, "Write all pairs as JSON lines.", Metavar("FILE"), Section("Output")] = None,
     **options: Unpack[ModelOptions],
 ) -> PairScores:

@@ -87,7 +87,7 @@ class EmbeddedDataset(Printed):
 def embed(
     run: Run,
     *,
-    split: Annotated[str, "Split to embed; all for the complete set.", Section("Data")] = "all",
+    split: Annotated[str, "Split to embed; all: the complete data set.", Section("Data")] = "all",
     out: Annotated[str | Path | None, "A .npz or .parquet file to write.", Section("Output"), Metavar("FILE")] = None,
     **options: Unpack[DataOptions],
 ) -> EmbeddedDataset:
@@ -96,8 +96,8 @@ def embed(
     An npz file has the arrays image_ids, image_vectors, image_groups and image_splits, and the same arrays for texts.
     Vectors are (N, D) float32, or (N, K, D) for a model with K views. A Parquet file has one row per item: modality,
     id, group, split and vector. For a probabilistic model, vectors are means. The file then also has the uncertainty of
-    each item, that is, the root mean square of its standard deviations (image_uncertainty, text_uncertainty; in Parquet
-    the column uncertainty).
+    each item: image_uncertainty and text_uncertainty, or the column uncertainty. This is the root mean square of its
+    standard deviations.
 
     Raises RequirementError if the model only scores pairs, ArgumentError for an unknown suffix, and OutputError if the
     file cannot be written. The last two are raised before the work begins.

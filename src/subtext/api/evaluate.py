@@ -67,7 +67,7 @@ class SubjectOptions(opt.DataOptions, total=False):
     image_embeddings: Annotated[
         str | Path | None, "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE
     ]
-    text_embeddings: Annotated[str | Path | None, "Vectors of the texts; the same file is allowed.", _EXTERNAL, _FILE]
+    text_embeddings: Annotated[str | Path | None, "Vectors of the texts; can be the same file.", _EXTERNAL, _FILE]
     image_ids: Annotated[str | Path | None, "Names of images, one per line, if the file has none.", _EXTERNAL, _FILE]
     text_ids: Annotated[str | Path | None, "Names of texts, one per line, if the file has none.", _EXTERNAL, _FILE]
     similarity: Annotated[Literal["cosine", "dot"], "Similarity of embeddings.", _EXTERNAL]
@@ -629,8 +629,8 @@ def compare(
     """Test whether one system is better than another, from results of `subtext evaluate` on the same queries.
 
     Each JSON file needs a file of values per query next to it: evaluate with --json A.json --per-query A.npz. The
-    interval of a difference resamples images and runs. There are two p-values, corrected for the number of metrics:
-    over queries (for these trained models), and over runs (for the methods; needs several seeds per side).
+    interval of a difference resamples images and runs. There are two p-values, corrected for the number of metrics. One
+    is over queries (for these trained models). The other is over runs (for the methods; needs several seeds per side).
 
     first, second  a result or its file, or several results of one method with different seeds
 

@@ -34,7 +34,7 @@ _OUTPUT = Section("Output")
 
 @dataclass(frozen=True, repr=False)
 class NeighbourGraph(Printed):
-    """A graph that was built, and the folder that holds it."""
+    """A graph, and its folder."""
 
     graph: Graph
     path: Path

@@ -228,7 +228,7 @@ _DATA = Section("Data")
 Run = Annotated[str | Path, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
 IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", Section("Index"), Metavar("INDEX")]
 IndexRun = Annotated[str | Path | None, "New folder of the run of the index, if it was moved.", _RUN, Metavar("RUN")]
-Data = Annotated["str | Path | Dataset | None", "Data set: a file or folder. Default: the run's own.", _DATA]
+Data = Annotated["str | Path | Dataset | None", "Data set: a file or folder. Default: that of the run.", _DATA]
 Images = Annotated[str | Path | None, "Folder of relative image paths.", _DATA]
 Features = Annotated[
     str | Path | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _DATA
@@ -241,9 +241,7 @@ Device = Annotated[str, "cpu, cuda, cuda:1 or mps; auto: a GPU if there is one."
 BatchSize = Annotated[int, "Items per batch.", Range(1), _RUN]
 Workers = Annotated[int, "Threads that load data.", Range(0), _RUN]
 Quiet = Annotated[bool, "Show no progress.", Flag("--quiet", "-q"), _RUN]
-Bf16 = Annotated[
-    bool | None, "Score pairs in bfloat16 where the machine supports it. Default: as the model was trained.", _RUN
-]
+Bf16 = Annotated[bool | None, "Score pairs in bfloat16 if the machine supports it. Default: as in training.", _RUN]
 Seed = Annotated[int, "Seed of every random choice.", _RUN]
 Json = Annotated[str | Path | None, "Write the result as JSON; - for standard output.", Metavar("FILE")]
 

@@ -43,15 +43,15 @@ def check(
     ] = "raise",
     quiet: Quiet = False,
 ) -> CheckReport:
-    """Report what a data set contains, its defects, and whether it can be used for training and evaluation.
+    """Report the contents and problems of a data set, and whether it can be used for training and evaluation.
 
     The exit code is 1 if it cannot be used for either.
 
-    DATA is a JSON-lines, CSV or Parquet file, a folder with metadata.csv or metadata.jsonl, WebDataset tars, a
-    Karpathy JSON, a SCAN "precomp" folder, a folder with corpus, queries and qrels, or a release of COCO, Flickr30K,
-    CUB Captions, GoodNews, Conceptual Captions or Politics.
+    DATA is a file or a folder. Files: JSON lines, CSV, Parquet, WebDataset tar, Karpathy's JSON. Folders: metadata.csv
+    or metadata.jsonl with images; SCAN's precomputed features; corpus, queries and qrels. Also a release of COCO,
+    Flickr30K, CUB Captions, GoodNews, Conceptual Captions or Politics.
 
-    Returns a report; a data set that cannot be read gives a report with the reason.
+    Returns a report. If the data set cannot be read, the report contains the reason.
     """
     from subtext.curation.check import check_dataset
 
@@ -73,7 +73,7 @@ def check(
 
 @dataclass(frozen=True, repr=False)
 class PreparedDataset:
-    """A data set made from another.
+    """A data set derived from another data set.
 
     dataset  its images, texts and pairs
     path     its file; None if none was written
@@ -113,9 +113,9 @@ def prepare(
     out: Out = None,
     max_sentences: Annotated[int | None, "Keep the first N sentences of each text.", Range(1)] = None,
     longer_than: Annotated[int | None, "Keep only texts of more than N characters.", Range(1)] = None,
-    resplit: Annotated[bool, "Split 80-10-10 at random in place of DATA's splits."] = False,
+    resplit: Annotated[bool, "Replace the splits of DATA by a random 80-10-10 split."] = False,
 ) -> PreparedDataset:
-    """Shorten or filter the texts of a data set, or split it anew, and write it as a file of pairs.
+    """Shorten or filter the texts of a data set, or make new splits, and write a file of pairs.
 
     --longer-than applies to the full texts, before --max-sentences shortens them. Image paths do not change. So the new
     file needs --images with the old folder.

@@ -140,8 +140,8 @@ def ensemble(
     run: use it in evaluate, audit, search --rerank, score, curate and distil. It contains copies of all weights. The
     runs must be trained on the same pairs, with the same vocabulary, features and embed_dim.
 
-    Raises ArgumentError for fewer than two runs, CheckpointError if `out` is not empty or a run cannot be loaded, and
-    RecipeError for runs that cannot be combined.
+    Raises ArgumentError for fewer than two runs, and RecipeError for runs that cannot be combined. Raises
+    CheckpointError if `out` is not empty or a run cannot be loaded.
     """
     from subtext.models.checkpoint import require_new_folder
     from subtext.models.ensemble import ensemble as join

@@ -76,7 +76,7 @@ class Models(click.Group):
         "subtext train pvse --data captions.jsonl --out runs/pvse --views 4 --epochs 20",
         "subtext train vse --data captions.jsonl --out runs/vse --features features.npz",
     ),
-    help=f"{command_help(verb)}\n\nWithout MODEL the recommended one (*) is trained.",
+    help=f"{command_help(verb)}\n\nWithout MODEL, this trains the recommended model (*).",
 )
 def train() -> None:
     """The group; its help is the verb's."""

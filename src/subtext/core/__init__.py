@@ -271,7 +271,7 @@ class Comparison(_Tensors):
 
     scores      (Q C), larger is better
     truth       which candidates match
-    queries     the embeddings of the rows; None where only scores are available
+    queries     the embeddings of the rows; None if only scores are available
     candidates  the embeddings of the columns
     origin      (C) uint8 of Origin; None if every candidate belongs to a pair
     """

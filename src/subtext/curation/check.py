@@ -94,7 +94,7 @@ class CheckReport(Printed):
 
     @property
     def usable(self) -> bool:
-        """Whether it can be trained or evaluated on."""
+        """Whether `train` or `evaluate` accepts it."""
         return self.trainable or self.evaluable
 
     def to_json(self) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Dataset:
 
     images, texts  the items
     links          (L, 2) int64, image row and text row of every pair in the data
-    root           the folder that relative image paths start from
+    root           the folder of relative image paths
     judgements     graded truth, if the data set has some
     problems       the problems found while reading, in order; rows with fatal problems were left out
     features       precomputed image features, if the data set has features instead of images
@@ -194,9 +194,9 @@ class Dataset:
         return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
 
     def select(self, pairs: Sequence[int] | NDArray[Any] | slice) -> Dataset:
-        """Some pairs, by their rows, a mask or a slice, with their images and texts; `dataset[:100]` is the same.
+        """The pairs of some rows, a mask or a slice, with their images and texts; the same as `dataset[:100]`.
 
-        Raises IndexError for a row that is not there, ArgumentError for a name.
+        Raises IndexError for a missing row, ArgumentError for a name.
         """
         rows = pairs if isinstance(pairs, slice) else np.asarray(pairs).reshape(-1)
         if not isinstance(rows, slice) and rows.dtype.kind == "U":
@@ -211,7 +211,7 @@ class Dataset:
     __getitem__ = select
 
     def subset(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Dataset:
-        """The chosen images and texts, with the links and judgements between them."""
+        """The selected images and texts, with their links and judgements."""
         # Old row -> new row, -1 for a row that is left out.
         image_to, text_to = (np.full(len(items), -1, dtype=np.int64) for items in (self.images, self.texts))
         image_to[image_rows] = np.arange(len(image_rows))

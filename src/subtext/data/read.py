@@ -52,7 +52,7 @@ def read(
     data         a file or folder; rows, as mappings or a data frame, with the columns of a file of pairs, such as
                  {"image": "a.jpg", "captions": ["The ruling stands."], "split": "train"}; or a data set, whose images
                  are checked again
-    images       folder that relative image paths start from; by default the data set's own, or its `images`. Those of
+    images       folder of relative image paths; by default the folder of the data set, or `images` in it. Those of
                  rows start from the current folder
     split_seed   of the 80-10-10 split by group, for data without splits
     on_error     "raise" when a row cannot be used, or "skip" such rows

@@ -74,7 +74,7 @@ class Source:
     """The content of a data set, before it is assembled.
 
     rows        rows and problems, read lazily
-    root        the folder that relative image paths start from
+    root           the folder of relative image paths
     judgements  (text id, image id, score), if the data set has graded truth
     features    precomputed image features, if the data set has features instead of images
     """

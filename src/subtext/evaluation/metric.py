@@ -106,7 +106,7 @@ class Metric(Measure):
     """Comparison -> (Q) one value per query, NaN where it is undefined.
 
     name             name of the metric
-    percent          whether the mean is reported in per cent; else as it is
+    percent          whether the mean is reported in per cent
     lower_is_better  whether smaller values are better
     compared         whether `compare` tests it by default
     total            name of the sum of the means of both directions; "" for none
@@ -142,7 +142,7 @@ class Metric(Measure):
         return torch.from_numpy(self.of(*readings.take(self.reads)))
 
     def of(self, *readings: Any) -> NDArray[np.float64]:
-        """The same from readings that are already there."""
+        """The same, from prepared inputs."""
         return self(*readings).double().numpy()
 
     def chance(self, *readings: Any) -> NDArray[np.float64] | Fraction | float | None:

@@ -51,18 +51,18 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class Result(Saved):
-    """What an evaluation measured.
+    """The result of an evaluation.
 
     figures    name -> number: "image_to_text/recall@10", "text_to_image/median_rank", "rsum" ... Shares are in per
                cent, ranks count from 1. A figure that needs a larger gallery is missing, and a note says so
     intervals  name -> (low, high), 95 % by resampling images; for means, not for medians, and only for enough images
     chance     name -> expected value for a random order
     ceiling    name -> expected value for the best order, where that is below 100
-    protocol   how it was measured: gallery, truth, ties, folds, seed, versions, data
+    protocol   gallery, truth, ties, folds, seed, versions, data
     per_query  name -> (Q) values behind each mean, "<direction>/id" (Q) names of the queries, and
                "text_to_image/image" (Q) the name of each text's image, empty where it has none
-    notes      sentences that a reader of the figures should know
-    about      what was measured, as JSON can hold it (model, data, split); the caller sets it
+    notes      notes on the figures
+    about      model, data and split, as plain data; the caller sets it
     metrics    name of a metric -> whether it is in per cent, whether lower is better, whether `compare` tests it
     """
 
@@ -77,7 +77,7 @@ class Result(Saved):
     metrics: dict[str, dict[str, bool]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the per-query values: figures by name at the top level; a missing interval is null."""
+        """All fields except the per-query values; figures are at the top level, and a missing interval is null."""
         means = [name for name in self.figures if name in self.per_query or name.startswith("rsum")]
         return {
             **self.figures,
@@ -109,7 +109,7 @@ class Result(Saved):
         return f"Result({len(self.figures)} figures: {recall})"
 
     def save_queries(self, path: Path) -> None:
-        """Write the per-query values as npz, by their names here, atomically.
+        """Write the per-query values as npz, atomically.
 
         Raises OutputError when it cannot be written.
         """

@@ -30,8 +30,8 @@ class MtebEncoder:
     model  any model that embeds images and texts one by one, with one or several views per item
     name   its name in MTEB's results, as "organisation/model"
 
-    It fits tasks of the type Any2AnyRetrieval whose queries and documents are images or texts. An item that has both
-    is refused, because the model has no rule that combines the two vectors.
+    Use it for tasks of the type Any2AnyRetrieval whose queries and documents are images or texts. An item with both an
+    image and a text is refused, because the model cannot combine the two vectors.
 
     Raises RequirementError when the model only scores pairs.
     """
@@ -71,7 +71,7 @@ class MtebEncoder:
         return (vectors[:, 0] if vectors.shape[1] == 1 else vectors).numpy()
 
     def similarity(self, embeddings1: Vectors, embeddings2: Vectors) -> Float[Tensor, "q c"]:
-        """Scores of every item of the first with every item of the second, larger is better.
+        """Scores of all items of the first with all items of the second argument; larger is better.
 
         Either argument may be images or texts, because the similarity of an indexable model is symmetric.
         """

@@ -78,9 +78,9 @@ class Branch(nn.Module):
 
 
 class Model(nn.Module):
-    """Maps images and texts to one space and compares them there.
+    """Maps images and texts to one space and compares them in this space.
 
-    `embed_images`, `embed_texts` and `compare` are for use; `forward` is one training pass over a batch of pairs.
+    Use `embed_images`, `embed_texts` and `compare`; `forward` is for training.
     """
 
     def __init__(self, image: Branch, text: Branch, similarity: nn.Module) -> None:
@@ -98,15 +98,15 @@ class Model(nn.Module):
 
     @property
     def indexable(self) -> bool:
-        """Whether items can be embedded one by one and searched by nearest vectors."""
+        """Whether items have vectors that an index can search."""
         return bool(self.similarity.indexable)
 
     def indexed(self, purpose: str) -> Model:
-        """A model with the same weights whose items are searched by nearest vectors.
+        """A model with the same weights whose vectors an index can search.
 
         For closed-form distances (PCME++), vectors have two more numbers and the scores stay the same (`Distanced`).
-        For sampled items (PCME), vectors cannot give the scores, so this is `by_mean`. Raises RequirementError as
-        `require_indexable` does, and where scores rise with the distance.
+        For sampled items (PCME), vectors cannot give the scores, so this is `by_mean`. Raises the error of
+        `require_indexable`, and RequirementError if scores rise with the distance.
         """
         similarity = self.similarity
         if not isinstance(similarity, ClosedFormDistance):
@@ -125,8 +125,7 @@ class Model(nn.Module):
     def by_mean(self, purpose: str) -> Model:
         """The model itself; for a probabilistic model, one with means as vectors and their cosine as score.
 
-        For comparisons within one modality, and for plain vectors. Raises RequirementError as `require_indexable`
-        does.
+        Use it for comparisons within one modality, and for plain vectors. Raises the error of `require_indexable`.
         """
         gaussian = all(isinstance(branch.head, Gaussian) for branch in (self.image, self.text))
         if self.indexable or not gaussian:
@@ -158,7 +157,7 @@ class Model(nn.Module):
         return bool(parts) and all(part.bf16 for part in parts) and supported(self._device.type)
 
     def require_indexable(self, purpose: str) -> None:
-        """Raise RequirementError unless vectors alone decide the score."""
+        """Raise RequirementError unless the score depends on vectors only."""
         if not self.indexable:
             raise RequirementError(
                 f"{purpose} needs a model whose vectors decide the score; {type(self.similarity).__name__} only scores "
@@ -168,18 +167,18 @@ class Model(nn.Module):
     def embed_images(
         self, images: Sequence[Any] | NDArray[Any], *, batch_size: int = 64, root: Path | str = "."
     ) -> Embeddings:
-        """Embeddings of images; ids are positions.
+        """Embeddings of images; their ids are their positions.
 
         images  paths (against root), bytes or PIL images. For a model that reads features: of each image an array,
                 (G) or (P E); where it reads both parts {"pooled": (G), "grid": (P E)}; or its name in the file of
                 features that the run was opened with
 
-        Raises DataError when an image cannot be read, or features are of another shape than the model reads.
+        Raises DataError if an image cannot be read, or if features have a wrong shape.
         """
         return self.embed(self.image, _batches(self.image.input_spec, images, batch_size, Path(root)))
 
     def embed_texts(self, texts: Sequence[Any] | NDArray[Any], *, batch_size: int = 256) -> Embeddings:
-        """Embeddings of texts: strings, or features as `embed_images` takes them; ids are positions."""
+        """Embeddings of texts: strings, or features as in `embed_images`; their ids are their positions."""
         return self.embed(self.text, _batches(self.text.input_spec, texts, batch_size, Path()))
 
     def embed(self, branch: Branch, batches: Iterator[Batch]) -> Embeddings:
@@ -200,8 +199,8 @@ class Model(nn.Module):
     def compare(self, images: Embeddings, texts: Embeddings) -> Tensor:
         """(I T) scores of every image with every text, on the CPU and without gradient.
 
-        All pairs are scored in one block, so the other items may change a score slightly: by 1e-6 of the largest score,
-        or up to 1e-4 for IMRAM and a text of one word. For models that score pairs, `scoring.matrix` computes the
+        All pairs are scored in one block, so the other items may change a score by 1e-6 of the largest score. For IMRAM
+        and a text of one word, the change is up to 1e-4. For models that score pairs, `scoring.matrix` computes the
         scores of an evaluation, which depend on their pair only.
         """
         device = self._device

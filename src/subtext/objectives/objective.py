@@ -71,8 +71,7 @@ class Term:
     weighting   sample weights, applied before the reduction; None: all weights are 1
     mining      selects the input of the loss, such as sampled negatives; None: the full comparison
     unmined     the loss while mining has no bank and changes nothing; None: the same loss
-    from_epoch, until_epoch  the term counts in epochs from_epoch <= number < until_epoch (None: to the end): a run can
-                begin with one loss and continue with another
+    from_epoch, until_epoch  the term is used in epochs from_epoch <= number < until_epoch (None: to the end)
     """
 
     loss: Loss

@@ -33,10 +33,12 @@ _TOKENS = Requires("text", ("gru", "bag", "backbone"), needs="text=gru, bag or a
 class PixelOptions:
     """How images that are not precomputed features become pixels."""
 
-    image_size: Annotated[int, "pixels: height and width of the input; 0 for the backbone's own", Range(0), _PIXELS] = 0
+    image_size: Annotated[
+        int, "pixels: height and width of the input; 0 for the size of the backbone", Range(0), _PIXELS
+    ] = 0
     resize: Annotated[
         Literal["auto", "crop", "squash"],
-        "pixels: crop the centre, or squash the complete image; auto: the choice of the backbone's training",
+        "pixels: crop the centre, or squash the complete image; auto: as in the training of the backbone",
         _PIXELS,
     ] = "auto"
     flip: Annotated[float, "pixels: probability of a horizontal flip while training", _PIXELS] = 0.0
@@ -52,7 +54,8 @@ class InputOptions(PixelOptions):
 
     image: Annotated[
         str,
-        "image encoder: auto (features, else tiny), features, tiny, a backbone's name or folder, timm:NAME, "
+        "image encoder: auto (features, or tiny without features), features, tiny, a "
+        "backbone's name or folder, timm:NAME, "
         "detector:NAME",
     ] = "auto"
     image_weights: Annotated[Literal["pretrained", "random"], "initial weights of the backbone", _PIXELS] = "pretrained"
@@ -61,10 +64,11 @@ class InputOptions(PixelOptions):
     ] = "none"
     feature_dropout: Annotated[float, "dropout of the features", Range(0, 1), _FEATURES] = 0.0
     max_regions: Annotated[int, "detector: keep the N most confident boxes per image", Range(1), _DETECTOR] = 36
-    min_confidence: Annotated[float, "detector: hide boxes below this probability", Range(0, 1), _DETECTOR] = 0.0
+    min_confidence: Annotated[float, "detector: drop boxes below this probability", Range(0, 1), _DETECTOR] = 0.0
     text: Annotated[
         str,
-        "text encoder: auto (features, else the model's own), gru, bag (of words), features, or the name or folder of "
+        "text encoder: auto (features, or the model's default), gru, bag (of words), "
+        "features, or the name or folder of "
         "a BERT-like backbone",
     ] = "auto"
     text_weights: Annotated[Literal["pretrained", "random"], "initial weights of the text backbone", _BACKBONE] = (

@@ -82,7 +82,7 @@ class Index:
         """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
 
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
-        the feature file, an npy or npz file with the features of one image, or arrays as in `Model.embed_images`.
+        the feature file or an npy or npz file with its features. Arrays as in `Model.embed_images` are also possible.
 
         >>> index.search("a dog that waits", where=["year < 1950"], top=5)     # doctest: +SKIP
         Answer(5 images; best: 1936-041 (0.412))
@@ -179,7 +179,7 @@ class Index:
         """The best `top` items for each of (Q L D) vectors of the model.
 
         modality  modality of the vectors; by default that of `target`, for which there is no calibration
-        exact     compares every vector, also in an index so large that it has inverted lists
+        exact     compares every vector, even if the index has inverted lists
         """
         side, source = require_target(target, top), require_target(modality or target, top)
         if vectors.ndim != 3 or vectors.shape[2] != self.store.manifest.width:
@@ -199,7 +199,7 @@ class Index:
             ]
 
     def vectors_of(self, side: Side, name: str) -> NDArray[np.float32] | None:
-        """(K D) vectors of an item; None where there is no such item."""
+        """(K D) vectors of an item; None if there is no such item."""
         with self.store.reading() as view:
             key = view.keys_of(side, [name]).get(name)
             return None if key is None else view.vectors(side, np.array([key]))[0]

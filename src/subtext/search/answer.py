@@ -46,7 +46,7 @@ class Hit:
     probability  of a true match; None if the index is not calibrated for this kind of query
     why       reasons, strongest first, if `explain` was set
     uncertainty  root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
-              its score is then the cosine of means minus half of both sums of variances; else None
+              its score is then the cosine of the means minus half of both sums of variances. None for other models
     """
 
     id: str
@@ -65,11 +65,11 @@ class Hit:
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether the index holds a good match for the query.
+    """Whether the index contains a good match for the query.
 
-    percentile  share of answerable queries that look as weak as this one or weaker: 0.5 for a typical one, 0 for one
-                that is weaker than all
-    threshold   percentile below which nothing is said to match: the share of answerable queries refused wrongly
+    percentile  share of answerable queries that are as weak as this query or weaker: 0.5 for a typical query, 0 for a
+                query that is weaker than all
+    threshold   percentile below which there is no good match: the share of answerable queries with a wrong message
     """
 
     percentile: float
@@ -101,10 +101,10 @@ class Answer:
 
     unit      of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking
     target    "images" or "texts": what was searched
-    fit       None if the index is not calibrated for this kind of query
+    fit       whether there is a good match; None if the index is not calibrated for this kind of query
     left_out  hits below `min_probability`
     stale     share of items that changed since the calibration, if it is too large for reliable probabilities
-    words     the words of the query, each with whether the model knows it; None for a subword model or without text
+    words     (word, whether the model knows it) for each word of the query; None for a subword model or without text
     notes     notes on texts that are too long for the model
     request   the query as plain data, for the JSON
     """

@@ -28,14 +28,14 @@ class Query:
     like       ids of items of the index as positive examples. An id names an image first, then a text; ("texts", id)
                names a text
     not_like   ids of items as negative examples          not_text  words that the results should not match
-    image_weight     weight of the image beside the text, from 0 to 1; without an image, the weight of `like`
-    not_like_weight  weight of all negative parts, beside 1 for the positive ones
+    image_weight     weight of the image (without an image: of `like`), from 0 to 1; the text has the rest
+    not_like_weight  weight of all negative parts; the positive parts have weight 1
     top, target      number of results; "images" or "texts"
-    where      conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must hold
+    where      conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must be true
     lexical    also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009)
     hubness    correction of items that are similar to nearly every query: "csls" (Lample et al. 2018), or
                "softmax", the inverted softmax (Smith et al. 2017)
-    diversity  from 0 to 1: lowers near-duplicates of higher results (maximal marginal relevance)
+    diversity  from 0 to 1: ranks near-duplicates of better results lower (maximal marginal relevance)
     min_probability  leaves out results below this probability of being a true match; needs a calibrated index
     explain    adds to each result the captions, or images, that support it
     depth      number of candidates that `lexical`, `hubness` and `diversity` re-rank
@@ -97,7 +97,7 @@ class Query:
 
     @property
     def positive_text(self) -> str | None:
-        """The text, where there is one and its weight is above 0."""
+        """The text, if its weight is above 0."""
         return next((value for kind, value, weight in self.parts if kind == "text" and weight > 0), None)
 
     @property
@@ -112,7 +112,7 @@ class Query:
 
     @property
     def batchable(self) -> bool:
-        """Whether this is one text or one image, ranked by score: such queries share a batch."""
+        """Whether this is one text or one image, ranked by score, so that it can be part of a batch."""
         simple = self.by_score and self.min_probability is None and not self.explain
         return simple and len(self.parts) == 1 and self.parts[0][0] != "item"
 

@@ -143,7 +143,7 @@ class Plan:
     backbone_norms: Annotated[
         Literal["batch", "frozen"], "pretrained batch norms: statistics of the batch, or frozen", _NORMS, _LEARNING
     ] = "batch"
-    weight_average: Annotated[Literal["none", "ema", "swa"], "average of the weights to evaluate and save"] = "none"
+    weight_average: Annotated[Literal["none", "ema", "swa"], "average the weights for evaluation and saving"] = "none"
     ema_decay: Annotated[float, "decay of the average at each step", Range(0, 1), _EMA] = 0.999
     swa_start: Annotated[float, "share of the epochs before averaging starts", Range(0, 1), _SWA] = 0.6
     patience: Annotated[int, "stop after N epochs without improvement; 0 for never", Range(0)] = 0
@@ -156,10 +156,10 @@ class Plan:
         bool, "drop the last batch of an epoch if it is smaller", Requires("caption_sampling", ("all", "one"))
     ] = False
     positives: Annotated[
-        Literal["group", "pair"], "positives of an image: all of its texts in the batch, or its partner alone"
+        Literal["group", "pair"], "positives of an image: all of its texts in the batch, or only its partner"
     ] = "group"
     select: Annotated[
-        Literal["rsum", "loss", "last"], "epoch to keep: best by validation rsum or loss, or the last"
+        Literal["rsum", "loss", "last"], "epoch to save: the best by validation rsum or loss, or the last one"
     ] = "rsum"
     precision: Annotated[Literal["float32", "bf16", "fp16"], "arithmetic of the forward and backward pass"] = "float32"
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 NewRun = Annotated[str | Path, "Run whose model embeds.", Section("Index"), Metavar("RUN")]
-IndexSplit = Annotated[str, "Split of the data; all for the complete set.", Section("Data")]
+IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", Section("Data")]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", Section("Index")]
 
 

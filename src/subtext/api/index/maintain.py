@@ -428,7 +428,7 @@ def calibrate(
     skip_leak_check: Annotated[
         bool, "Do not check whether the pairs were used for training or model selection.", _HELD_OUT_PAIRS
     ] = False,
-    seed: Annotated[int, "Seed of the two halves and of random pairs.", _HELD_OUT_PAIRS] = 0,
+    seed: Annotated[int, "Seed of the halves and of random pairs.", _HELD_OUT_PAIRS] = 0,
     run: IndexRun = None,
     **options: Unpack[ModelOptions],
 ) -> CalibrationReport:

@@ -41,7 +41,7 @@ def ascl(
     bf16: Annotated[
         bool, "score pairs in bfloat16 if the machine supports it; training uses float32", _ATTENTION
     ] = False,
-    loss: Annotated[LossOption, "softmax (InfoNCE), ratio (as printed) or triplet (hardest negative)"] = "softmax",
+    loss: Annotated[LossOption, "softmax (InfoNCE), ratio (of the paper) or triplet (hardest negative)"] = "softmax",
     margin: Annotated[float, "margin, before the division by the temperature", Range(0), _TRIPLET] = 0.2,
     all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0), _TRIPLET] = 0,
 ) -> Setup:
