@@ -30,9 +30,8 @@ from subtext.search.confidence import (
     probabilities,
 )
 from subtext.search.stores.condition import parse
-from subtext.search.stores.folder import Folder
+from subtext.search.stores.folder import Folder, backup
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.maintenance import backup
 from subtext.search.stores.manifest import Calibration, Manifest, Way
 from subtext.search.stores.postgres.database import Database
 from subtext.search.stores.store import verify

@@ -14,9 +14,8 @@ import pytest
 import stored
 
 from subtext.errors import IndexError_
-from subtext.search.stores.folder import Folder, read_manifest
+from subtext.search.stores.folder import Folder, backup, read_manifest, restore
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.maintenance import backup, restore
 from subtext.search.stores.manifest import FORMAT
 from subtext.search.stores.store import verify
 from subtext.search.stores.traces import trace_name
@@ -170,7 +169,7 @@ def test_a_large_change_keeps_within_the_parameters_that_sqlite_takes(folder: Fo
     with folder.writing("delete") as writer:
         writer.put(Change("texts", deleted=["t7", "t50"], remember=True))
     with folder.writing("add") as writer:
-        assert writer.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 8500) >= 8500
+        assert writer.tables.connection.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 8500) >= 8500
         writer.put(Change("texts", entries, vectors))
     with folder.reading() as view:
         assert view.counts["texts"] == 9000 and view.records("deleted") == []

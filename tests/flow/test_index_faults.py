@@ -93,7 +93,7 @@ def test_a_compaction_that_is_killed_changes_no_answer(
         named = {
             name
             for table in ("segments", "lists")
-            for (name,) in writer.connection.execute(f"SELECT name FROM {table}")
+            for (name,) in writer.tables.connection.execute(f"SELECT name FROM {table}")
         }
     assert {place.name for place in again.store.iterdir() if place.is_dir()} == named, "nothing is left lying about"
     assert not list(path.glob(".writing-*")) and verify(path) == []

@@ -13,10 +13,10 @@ import stored
 from command import call
 
 from subtext.errors import IndexError_
-from subtext.search.stores import maintenance as shards_module
+from subtext.search.stores import shards as shards_module
 from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.maintenance import copy_shards, read_shards
+from subtext.search.stores.shards import copy_shards, read_shards
 from subtext.search.stores.store import open_store, verify
 
 DATA = Path(__file__).parents[1] / "data" / "index_in_shards.zip"

@@ -100,7 +100,7 @@ def holds_scores(path: Path) -> bool:
     Raises DataError when it is of no known format, or cannot be read.
     """
     if path.suffix == ".parquet" and path.is_file():
-        return "score" in _table(path, (), optional="score")
+        return "score" in read_table(path, (), optional="score")
     return "scores" in _arrays(path, ("scores", "image_vectors", "text_vectors", *_VECTORS))
 
 
@@ -160,8 +160,8 @@ def _ids(path: Path, name: str, file: Path | None, arrays: dict[str, NDArray[Any
     return ids_of_array(arrays[name], f"{path}: '{name}'") if name in arrays else ids_beside(path, name)
 
 
-def _table(path: Path, columns: Sequence[str], optional: str = "modality") -> dict[str, Any]:
-    """Columns of a Parquet file."""
+def read_table(path: Path, columns: Sequence[str], *, optional: str = "modality") -> dict[str, list[Any]]:
+    """Columns of a Parquet file, and the optional one where it is there. Raises DataError when one is missing."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -170,14 +170,15 @@ def _table(path: Path, columns: Sequence[str], optional: str = "modality") -> di
             names = file.schema_arrow.names
             if missing := [name for name in columns if name not in names]:
                 raise DataError(f"{path} needs the columns {', '.join(columns)}; {', '.join(missing)} is not there")
-            table: dict[str, Any] = file.read([name for name in names if name in (*columns, optional)]).to_pydict()
+            present = [name for name in names if name in (*columns, optional)]
+            table: dict[str, list[Any]] = file.read(present).to_pydict()
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} needs to be Parquet; reading it failed: {str(error).splitlines()[0]}") from error
     return table
 
 
 def _vectors(path: Path, modality: str) -> dict[str, NDArray[Any]]:
-    table = _table(path, ("id", "vector"))
+    table = read_table(path, ("id", "vector"))
     modalities = table.get("modality", [modality] * len(table["id"]))
     rows = [row for row, item_modality in enumerate(modalities) if item_modality == modality]
     try:
@@ -188,7 +189,7 @@ def _vectors(path: Path, modality: str) -> dict[str, NDArray[Any]]:
 
 
 def _scores(path: Path) -> dict[str, NDArray[Any]]:
-    table = _table(path, ("image_id", "text_id", "score"))
+    table = read_table(path, ("image_id", "text_id", "score"))
     (images, rows), (texts, columns) = (
         np.unique([str(name) for name in table[column]], return_inverse=True) for column in ("image_id", "text_id")
     )

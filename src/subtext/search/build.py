@@ -71,7 +71,7 @@ def require_model(store: Store, manifest: Manifest, model: Model) -> None:
 
 
 def new_manifest(
-    model: Model,
+    model: Model | None,
     *,
     views: Mapping[str, int],
     width: int,
@@ -80,14 +80,17 @@ def new_manifest(
     host: str = "",
     source: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """The manifest of an index that is to hold vectors of this model."""
+    """The manifest of an index that is to hold vectors of this model; None where no model is known."""
+    similarity = None if model is None else model.similarity
+    # Vectors of an unknown model are taken to be of the same one where they have the same width.
+    unknown = hashlib.blake2b(f"unknown {width}".encode(), digest_size=16).hexdigest()
     return Manifest(
-        fingerprint=model_fingerprint(model),
+        fingerprint=unknown if model is None else model_fingerprint(model),
         run=run,
         host=host,
         width=width,
-        scale=torch.as_tensor(getattr(model.similarity, "scale", 1.0), dtype=torch.float64).item(),
-        shift=torch.as_tensor(getattr(model.similarity, "shift", 0.0), dtype=torch.float64).item(),
+        scale=torch.as_tensor(getattr(similarity, "scale", 1.0), dtype=torch.float64).item(),
+        shift=torch.as_tensor(getattr(similarity, "shift", 0.0), dtype=torch.float64).item(),
         views=dict(views),
         root=str(root.resolve()),
         data=dict(source or {}),

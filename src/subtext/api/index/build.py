@@ -103,7 +103,7 @@ def build_index(
     complete = False
     try:
         with store.writing("build") as writer:
-            grown = _grow(writer, opened, work, {"verb": "build", "source": source})
+            grown = _grow(writer, opened, work, verb="build", source=source)
             writer.compact_large()
         complete = True
     finally:
@@ -141,7 +141,7 @@ def add_to_index(
     work = replace(work, run=_run(work, store.manifest), sources=sources, split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work)
-        grown = _grow(writer, opened, work, {"verb": name, "source": source, "again": restore_deleted})
+        grown = _grow(writer, opened, work, verb=name, source=source, again=restore_deleted)
     return _change(store, "add", grown)
 
 
@@ -228,7 +228,7 @@ def move_index(
             root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
             new = store.beside(replace(manifest, root=root, exact_up_to=exact_up_to))
         with new.writing("move") as writer:
-            _grow(writer, opened, step, {"verb": "add", "source": source, "only": only})
+            _grow(writer, opened, step, verb="add", source=source, only=only)
     if new is not None:
         with new.writing("move") as writer:
             prune(writer, only)  # What was deleted since an interrupted move began.
@@ -315,20 +315,41 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
             opened, source = open_source(step)
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-            total += _grow(writer, opened, step, {"verb": "update", "source": source, "exact": len(sources) == 1})
+            total += _grow(writer, opened, step, verb="update", source=source, exact=len(sources) == 1)
         if not keep_missing:
             total += prune(writer, keep)
     return _change(store, "update", total)
 
 
-def _grow(writer: Writer, opened: Opened, work: Work, options: Mapping[str, Any]) -> Grown:
+def _grow(
+    writer: Writer,
+    opened: Opened,
+    work: Work,
+    *,
+    verb: str,
+    source: Mapping[str, Any],
+    again: bool = False,
+    exact: bool = False,
+    only: Mapping[Side, set[str]] | None = None,
+) -> Grown:
     """Put the opened pairs into an index with a meter; the options are those of `grow`."""
     from subtext.search.build import grow
 
     model, pairs = opened.model, opened.pairs
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        run: dict[str, Any] = {"batch_size": work.batch_size, "workers": work.workers, "progress": progress}
-        return grow(writer, model=model, pairs=pairs, **options, **run)
+        return grow(
+            writer,
+            model,
+            pairs,
+            verb=verb,
+            source=source,
+            again=again,
+            exact=exact,
+            only=only,
+            batch_size=work.batch_size,
+            workers=work.workers,
+            progress=progress,
+        )
 
 
 def _change(store: Store, verb: str, grown: Grown | None, *, run: str = "") -> IndexChange:
@@ -500,50 +521,27 @@ def read_vectors(file: Path) -> VectorFile:
 
 def _parquet(file: Path) -> dict[str, Any]:
     """The columns of both modalities, called as in an .npz."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from subtext.data.external_outputs import read_table
 
-    try:
-        table = pq.read_table(file)
-    except (pa.ArrowException, OSError) as problem:
-        raise DataError(f"{file} needs to be a whole Parquet file; {problem}") from problem
-    if not {"modality", "id", "vector"} <= set(table.column_names):
-        raise DataError(f"{file} needs columns modality, id and vector; it has {', '.join(table.column_names)}")
+    table = read_table(file, ("modality", "id", "vector"), optional="group")
     columns: dict[str, Any] = {}
     for modality in ("image", "text"):
-        rows = table.filter(pa.compute.equal(table["modality"], modality))
-        for name in ("id", "vector", "group"):
-            if rows.num_rows and name in rows.column_names:
-                columns[f"{modality}_{name}s"] = rows[name].to_pylist()
+        rows = [row for row, item_modality in enumerate(table["modality"]) if item_modality == modality]
+        columns |= {f"{modality}_{name}s": [table[name][row] for row in rows] for name in table if rows}
     return columns
 
 
 def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file: Path) -> Manifest:
     """The manifest that an index of these vectors has."""
-    from datetime import UTC, datetime
-
     from subtext.models.similarity.probabilistic import ClosedFormDistance
     from subtext.search.build import new_manifest
     from subtext.search.stores.item import SIDES
-    from subtext.search.stores.manifest import Manifest
-    from subtext.version import __version__
 
     width = next(iter(content.vectors.values())).shape[2]
     views: dict[str, int] = {side: content.vectors[side].shape[1] if side in content.vectors else 1 for side in SIDES}
     root, source = Path() if pairs is None else pairs.root, {"file": str(file.resolve())}
     if run is None:
-        return Manifest(
-            # No model is known: vectors of the same width are taken to be of one.
-            fingerprint=hashlib.blake2b(f"unknown {width}".encode(), digest_size=16).hexdigest(),
-            run="",
-            host="",
-            width=width,
-            views=views,
-            root=str(root.resolve()),
-            data=source,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            version=__version__,
-        )
+        return new_manifest(None, views=views, width=width, root=root, source=source)
     opened = open_run(run)
     if isinstance(opened.model.similarity, ClosedFormDistance):
         raise RequirementError(

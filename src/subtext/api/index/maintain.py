@@ -272,7 +272,7 @@ def migrate_index(
     Nothing is embedded again: items, vectors, links, deletions, journal and calibration are copied. Run the command
     again to resume an interrupted copy.
     """
-    from subtext.search.stores.maintenance import copy_shards, read_shards
+    from subtext.search.stores.shards import copy_shards, read_shards
 
     store = copy_shards(read_shards(Path(shards).expanduser().resolve()), new)
     counts = store.counts
@@ -285,8 +285,7 @@ def backup_index(
     index: IndexArgument, out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("OUT")]
 ) -> IndexReport:
     """Copy an index into a new folder; others can search and change the index during the copy."""
-    from subtext.search.stores.folder import Folder
-    from subtext.search.stores.maintenance import backup
+    from subtext.search.stores.folder import Folder, backup
 
     _require_folder(index)
     copy = backup(Folder(index), Path(out))
@@ -299,7 +298,7 @@ def restore_index(
     backup: Annotated[str | Path, "Folder of a backup.", _INDEX, Metavar("BACKUP")], index: IndexArgument
 ) -> IndexReport:
     """Verify a backup, and restore it to a new index folder."""
-    from subtext.search.stores.maintenance import restore
+    from subtext.search.stores.folder import restore
 
     _require_folder(index)
     store = restore(Path(backup), Path(index))

@@ -16,7 +16,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shlex
 import shutil
 import socket
@@ -33,8 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
-from subtext.errors import IndexError_
-from subtext.search.stores import tables
+from subtext.errors import IndexError_, OutputError, counted
+from subtext.search import ann
 from subtext.search.stores.condition import Value, moment
 from subtext.search.stores.item import (
     SIDES,
@@ -49,54 +48,36 @@ from subtext.search.stores.item import (
     link_sum,
 )
 from subtext.search.stores.manifest import CALIBRATION, PLOT, Manifest
-from subtext.search.stores.segments import CENTROIDS, Block, Lists, Segment, SegmentTable, mapped, write_segment
-from subtext.search.stores.sql import Part, SqlView, SqlWriter, Tables
-from subtext.search.stores.store import Problem, Stats, Store, WriterBusy
+from subtext.search.stores.segments import (
+    CENTROIDS,
+    KEYS,
+    Block,
+    Lists,
+    LiveRows,
+    Segment,
+    SegmentTable,
+    checksums,
+    mapped,
+    write_segment,
+)
+from subtext.search.stores.sql import ROUND, Part, SqlView, SqlWriter
+from subtext.search.stores.store import Problem, Stats, Store, WriterBusy, verify
+from subtext.search.stores.tables import TABLES, SqliteTables, create, translated
 from subtext.search.stores.traces import remove_traces
 
 MANIFEST, LOCK = "manifest.json", "lock"
 SHARDS = "shards.json"
-"""Names the shards of an index that consists of several folders; see `maintenance`."""
+"""Names the shards of an index that consists of several folders; see `shards`."""
 PENDING = "pending.json"
 """The manifest of a store that is built beside the one in use, inside its folder."""
 DOCUMENTS = {CALIBRATION: "calibration.json", PLOT: "calibration.svg"}
 """Document -> its file in the store's folder."""
+QUERIES = 512
+"""Vectors of each side that the number of lists to search is measured with: 128 measured recall to a point only."""
 ATTEMPTS = 5
 """How often a reader tries again when a compaction has removed the segments that it was about to open."""
 MERGE_ROWS = 32_768
 """Small segments are merged up to this size: a change stays fast, and there are few segments to search."""
-LONG_LIST = 1000
-"""Values of a list from which on they are handed over as JSON: SQLite limits the number of parameters."""
-_LIST = re.compile(r"= ANY\(\?::\w+\[\]\)")
-
-
-class SqliteTables(Tables):
-    """The tables of an index, by one connection to SQLite."""
-
-    def __init__(self, connection: sqlite3.Connection, file: Path) -> None:
-        self.connection = connection
-        self.file = file
-
-    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`."""
-        # CROSS JOIN holds SQLite to the order of the tables: left to itself it has read all texts for each image.
-        statement, flat = statement.replace(" JOIN ", " CROSS JOIN "), list[Any]()
-        for value in values:
-            if not isinstance(value, list):
-                flat.append(value)
-            elif len(value) < LONG_LIST or isinstance(value[0], bytes):
-                statement = _LIST.sub(f"IN ({', '.join('?' * len(value))})", statement, count=1)
-                flat += value
-            else:
-                statement = _LIST.sub("IN (SELECT value FROM json_each(?))", statement, count=1)
-                flat.append(json.dumps(value, ensure_ascii=False))
-        with tables.translated(self.file):
-            return self.connection.execute(statement, flat).fetchall()
-
-    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement with the values of each row."""
-        with tables.translated(self.file):
-            self.connection.executemany(statement, rows)
 
 
 @dataclass(eq=False)
@@ -191,10 +172,9 @@ class FolderWriter(SqlWriter):
     store: Folder
     tables: SqliteTables
 
-    def __init__(self, store: Folder, connection: sqlite3.Connection) -> None:
+    def __init__(self, store: Folder, sqlite: SqliteTables) -> None:
         super().__init__(store, store.manifest)
-        self.connection = connection
-        self.tables = SqliteTables(connection, store.tables)
+        self.tables = sqlite
 
     def clean(self) -> None:
         """Remove what an interrupted writer left behind, and finish what it had acknowledged."""
@@ -241,19 +221,51 @@ class FolderWriter(SqlWriter):
         return applied
 
     def compact(self, *, seed: int = 0) -> list[str]:
-        """Write the live rows of each side as one segment, sorted by lists where there are many; see `maintenance`."""
-        from subtext.search.stores.maintenance import compact
+        """Write the live rows of each side as one segment, without what was deleted, and defragment the tables.
 
-        lines = compact(self, seed=seed)
-        for store in earlier_stores(self.store.path):
-            shutil.rmtree(store)
-            lines.append(f"removed {store.name}, of an earlier model")
+        The rows of a large side are sorted by lists. Stores of earlier models are removed.
+
+        seed  of the sample that the lists of a large side are trained on
+
+        Readers keep what they have open. Needs as much free space as the vectors take. Raises OutputError when that is
+        missing; then nothing has changed.
+        """
+        store = self.store.store
+        with self.store.reading() as view:
+            segments = view.sides
+        sides: list[Side] = []
+        for side in SIDES:
+            parts, large = segments[side].segments, segments[side].rows > segments[side].exact_up_to
+            by_lists = bool(parts) and all(segment.lists for segment in parts)
+            if len(parts) > 1 or len(segments[side].deleted) or by_lists != large:
+                sides.append(side)
+        new = {side: self._compacted(side, segments, seed) for side in sides}
+        with self.changing():
+            for side in sides:
+                for table in ("segments", "lists", "tombstones"):
+                    self.tables.run(f"DELETE FROM {table} WHERE side = ?", SIDES.index(side))
+                for table, row in new[side].items():
+                    self.tables.run(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", *row)
+            self.tables.run("INSERT INTO words (words) VALUES ('optimize')")
+        self.tables.run("VACUUM")
+        self.tables.empty_log()
+        old = [segment.folder for side in sides for segment in segments[side].segments]
+        former = [segments[side].lists for side in sides]
+        self.remove_folders([*old, *(store / lists.name for lists in former if lists is not None)])
+        deleted = counted(sum(len(segments[side].deleted) for side in sides), "deleted item")
+        lines = [f"{counted(len(old), 'segment')} became {len(sides)}, vectors of {deleted} removed"]
+        for _, number, probes, recalls, _ in [rows["lists"] for rows in new.values() if "lists" in rows]:
+            figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
+            lines.append(f"{SIDES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
+        for earlier in earlier_stores(self.store.path):
+            shutil.rmtree(earlier)
+            lines.append(f"removed {earlier.name}, of an earlier model")
         return lines
 
     @contextmanager
     def changing(self) -> Iterator[None]:
         """One change of the tables, made completely and flushed; acknowledged in the manifest after it."""
-        with tables.transaction(self.connection, self.tables.file, write=True):
+        with self.tables.transaction(write=True):
             yield
             self.add_to("generation", 1)
         self._acknowledge()
@@ -297,6 +309,39 @@ class FolderWriter(SqlWriter):
         sums = write_segment(self.store.store / name, blocks(), rows=count, width=width)
         return segment_row(name, side, count, sums), merged
 
+    def _compacted(self, side: Side, segments: Mapping[Side, SegmentTable], seed: int) -> dict[str, tuple[Any, ...]]:
+        """Write one side's segment, and its lists where it has so many rows; table -> its row of them."""
+        live, store, width = LiveRows(segments[side]), self.store.store, self.manifest.width
+        count = len(live.rows)
+        everything = np.arange(count)
+        if not count:
+            return {}
+        name = self.new_name(side)
+        if count <= segments[side].exact_up_to:
+            sums = write_segment(store / name, live.blocks(everything), rows=count, width=width)
+            return {"segments": segment_row(name, side, count, sums)}
+        lists, list_count = segments[side].lists, ann.list_count(count)
+        if lists is not None and len(lists.centroids) == list_count:
+            centroids = lists.centroids
+        else:
+            centroids = ann.train(live.sample(list_count * ann.PER_LIST, seed=seed), list_count, seed=seed)
+        assigned = np.concatenate([ann.assign(vectors, centroids) for vectors, _ in live.blocks(everything)])
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(assigned, minlength=list_count))]).astype(np.int64)
+        list_name = self.new_name(side, ".lists")
+        write_folder(store / list_name, lambda folder: np.save(folder / CENTROIDS, centroids, allow_pickle=False))
+        order = np.argsort(assigned, kind="stable")
+        sums = write_segment(store / name, live.blocks(order), rows=count, width=width, offsets=offsets)
+        segment = Segment.open(store / name, rows=count, width=width, lists=list_name)
+        samples = {query_side: LiveRows(segments[query_side]).sample(QUERIES, seed=seed) for query_side in SIDES}
+        queries = {query_side: vectors for query_side, vectors in samples.items() if len(vectors)}
+        probes, recalls = ann.probes_needed(list(queries.values()), segment.vectors, centroids, offsets)
+        list_sums = json.dumps(checksums(store / list_name))
+        figures = {f"recall_of_{of}": round(recall, 4) for of, recall in zip(queries, recalls, strict=True)}
+        return {
+            "segments": segment_row(name, side, count, sums, lists=list_name),
+            "lists": (list_name, SIDES.index(side), probes, json.dumps(figures), list_sums),
+        }
+
     def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[Entry], vectors: Any) -> None:
         number = SIDES.index(side)
         rows = [(k, number, entry.id, *self._columns(number, k, entry)) for k, entry in zip(keys, entries, strict=True)]
@@ -325,7 +370,7 @@ class FolderWriter(SqlWriter):
             "INSERT OR IGNORE INTO links SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM items WHERE side = 0 AND "
             "id = ?1) AND EXISTS (SELECT 1 FROM items WHERE side = 1 AND id = ?2)"
         )
-        new = [link for link in links if self.connection.execute(statement, link).rowcount]
+        new = [link for link in links if self.tables.connection.execute(statement, link).rowcount]
         self.add_to("links", sum(link_sum(image, text) for image, text in new))
 
     def _note_traces(self, side: Side, rows: Sequence[Row]) -> None:
@@ -346,8 +391,7 @@ class FolderWriter(SqlWriter):
         if names:
             remove_traces(self.store.path, names)
             self.tables.run("DELETE FROM traces")
-            with tables.translated(self.tables.file):
-                tables.empty_log(self.connection)
+            self.tables.empty_log()
 
 
 class Folder(Store):
@@ -403,7 +447,7 @@ class Folder(Store):
     @property
     def tables(self) -> Path:
         """The file of the tables."""
-        return self.store / tables.TABLES
+        return self.store / TABLES
 
     @property
     def moved(self) -> bool:
@@ -417,11 +461,11 @@ class Folder(Store):
         if current is not None:
             yield current
             return
-        if getattr(self._thread, "connection", None) is None:
-            self._thread.connection = tables.to_read(self.tables)
-        sqlite = SqliteTables(self._thread.connection, self.tables)
+        if getattr(self._thread, "sqlite", None) is None:
+            self._thread.sqlite = SqliteTables(self.tables)
+        sqlite: SqliteTables = self._thread.sqlite
         for attempt in range(ATTEMPTS):
-            with tables.transaction(sqlite.connection, self.tables):
+            with sqlite.transaction():
                 generation = sqlite.state("generation")
                 loaded_generation, segments, cache = self._state
                 try:
@@ -450,27 +494,22 @@ class Folder(Store):
             self.manifest = read_manifest(self.manifest_file.parent, name=self.manifest_file.name)
             if self.manifest.store != self.store.name:
                 raise IndexError_(f"{self.path} was moved to another model meanwhile; open it again")
-            with closing(tables.to_write(self.tables)) as connection:
-                writer = FolderWriter(self, connection)
+            with closing(SqliteTables(self.tables, write=True)) as sqlite:
+                writer = FolderWriter(self, sqlite)
                 try:
                     writer.clean()
                     yield writer
                 finally:
                     self.manifest = writer.manifest
-                    with tables.translated(self.tables):
-                        tables.empty_log(connection)
+                    sqlite.empty_log()
 
     def check(self) -> list[Problem]:
         """Damage of files and tables."""
-        from subtext.search.stores.maintenance import check
-
         return check(self.path)
 
     @classmethod
     def damage(cls, location: Path | str, problem: IndexError_) -> list[Problem]:
         """Damage of an index that cannot be opened."""
-        from subtext.search.stores.maintenance import check
-
         path = Path(location).expanduser()
         try:
             return check(path) or [Problem("index", str(problem))]
@@ -504,8 +543,8 @@ class Folder(Store):
                 )
             with self.reading() as view:
                 hashes = view.records("deleted")
-            with closing(tables.to_write(new.tables)) as target, tables.transaction(target, new.tables, write=True):
-                target.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", hashes)
+            with closing(SqliteTables(new.tables, write=True)) as target, target.transaction(write=True):
+                target.run_many("INSERT OR IGNORE INTO forgotten VALUES (?)", hashes)
             write_text(self.path / MANIFEST, new.manifest.to_json())
             new.manifest_file.unlink()
         return Folder(self.path)
@@ -516,10 +555,10 @@ class Folder(Store):
 
     def close(self) -> None:
         """Release this thread's connection."""
-        connection = getattr(self._thread, "connection", None)
-        if connection is not None:
-            connection.close()
-            self._thread.connection = None
+        sqlite = getattr(self._thread, "sqlite", None)
+        if sqlite is not None:
+            sqlite.close()
+            self._thread.sqlite = None
 
     def _segment_table(self, sqlite: SqliteTables, side: Side, before: SegmentTable | None) -> SegmentTable:
         """The segments of a side; those that were open `before` stay open."""
@@ -618,7 +657,7 @@ def segment_row(
 
 
 def _create_store(path: Path, manifest: Manifest) -> None:
-    write_folder(path / manifest.store, lambda folder: tables.create(folder / tables.TABLES))
+    write_folder(path / manifest.store, lambda folder: create(folder / TABLES))
 
 
 def _facet_rows(side: int, metadata: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -629,3 +668,166 @@ def _facet_rows(side: int, metadata: Iterable[tuple[Any, ...]]) -> list[tuple[An
 def _quoted(text: str) -> str:
     """A phrase as FTS5 reads it."""
     return '"' + text.replace('"', '""') + '"'
+
+
+def backup(folder: Folder, out: Path) -> Folder:
+    """Copy an index into a new folder, completely or not at all, while it is read and written; the copy is an index.
+
+    Every file is checked against its checksum on the way. Caches and logs stay behind. Raises IndexError_ when `out`
+    holds something or a file is damaged, OutputError when there is no space.
+    """
+    Folder.require_free(out)
+
+    def fill(target: Path) -> None:
+        store = target / folder.store.name
+        for attempt in range(ATTEMPTS):
+            store.mkdir()
+            try:
+                _copy(folder, store)
+                break
+            except FileNotFoundError:
+                # A compaction has removed a segment meanwhile; the next attempt reads its successor.
+                shutil.rmtree(store)
+                if attempt == ATTEMPTS - 1:
+                    raise
+        (target / MANIFEST).write_text(folder.manifest.to_json(), encoding="utf-8")
+
+    write_folder(out, fill)
+    return Folder(out)
+
+
+def _copy(folder: Folder, store: Path) -> None:
+    """Tables, segments and documents of one moment."""
+    with folder.reading() as view:
+        file = store / TABLES
+        with translated(file), closing(sqlite3.connect(file)) as target:
+            view.tables.connection.backup(target)
+        for table in ("segments", "lists"):
+            for name, expected in view.tables.run(f"SELECT name, checksums FROM {table}"):
+                (store / name).mkdir()
+                for part in json.loads(expected):
+                    shutil.copyfile(folder.store / name / part, store / name / part)
+                if checksums(store / name) != json.loads(expected):
+                    raise IndexError_(
+                        f"{folder.store / name} is damaged, and no copy of it is made; `subtext index verify` says "
+                        "what is wrong"
+                    )
+    for document in DOCUMENTS.values():
+        if (folder.store / document).is_file():
+            shutil.copyfile(folder.store / document, store / document)
+
+
+def restore(copy: Path, out: Path) -> Folder:
+    """An index from a backup, which is verified first; `out` is new or empty.
+
+    Raises IndexError_ when the backup is damaged, naming what is.
+    """
+    Folder.require_free(out)
+    problems = verify(copy)
+    if problems:
+        damage = "; ".join(f"{problem.where}: {problem.what}" for problem in problems[:3])
+        raise IndexError_(f"{copy} is damaged and cannot be restored; {damage}; take another backup")
+    return backup(Folder(copy), out)
+
+
+def check(path: Path) -> list[Problem]:
+    """Damage of an index folder: every byte of vectors against its checksum, and the tables; empty for an intact one.
+
+    Reads every byte of vectors once, while the index is read and written: it reads again where a compaction has removed
+    files meanwhile.
+    """
+    problems: list[Problem] = []
+    for _ in range(ATTEMPTS):
+        manifest = read_manifest(path)
+        problems = _check(path / manifest.store / TABLES, manifest)
+        if not problems or read_manifest(path).generation == manifest.generation:
+            break
+    return problems
+
+
+def _check(file: Path, manifest: Manifest) -> list[Problem]:
+    """Damage at one moment."""
+    problems: list[Problem] = []
+    try:
+        with closing(SqliteTables(file)) as sqlite, sqlite.transaction():
+            problems += _check_tables(sqlite, manifest)
+            problems += _check_files(sqlite, file.parent)
+            problems += _check_vectors(sqlite, manifest, file.parent)
+        problems += _check_words(file)
+    except (IndexError_, OutputError) as problem:
+        problems.append(Problem(TABLES, str(problem)))
+    except (ValueError, TypeError, KeyError) as problem:
+        # A damaged cell may hold anything.
+        problems.append(Problem(TABLES, f"holds a value that cannot be read: {problem}"))
+    return problems
+
+
+def _check_tables(sqlite: SqliteTables, manifest: Manifest) -> Iterator[Problem]:
+    """Acknowledged changes, SQLite's own check, and the sums of all facets and links that were put in."""
+    state: dict[str, int] = dict(sqlite.run("SELECT name, value FROM state"))
+    if state["generation"] < manifest.generation:
+        changes = counted(state["generation"], "change")
+        yield Problem(TABLES, f"has {changes}, of {manifest.generation} acknowledged: some were lost")
+    for (line,) in sqlite.run("PRAGMA integrity_check(20)"):
+        if line != "ok":
+            yield Problem(TABLES, str(line))
+    sums = {
+        "facets": sum(facet_sum(*row) for row in sqlite.run("SELECT side, name, value, key FROM facets")),
+        "links": sum(link_sum(image, text) for image, text in sqlite.run("SELECT image, text FROM links")),
+    }
+    for name, total in sums.items():
+        if total % ROUND != state.get(name):
+            yield Problem(TABLES, f"{name} changed or damaged")
+
+
+def _check_files(sqlite: SqliteTables, store: Path) -> Iterator[Problem]:
+    """Each file of each segment, and of the lists, against its checksum."""
+    statement = "SELECT name, checksums FROM segments UNION ALL SELECT name, checksums FROM lists"
+    for name, expected in sqlite.run(statement):
+        actual = checksums(store / name) if (store / name).is_dir() else {}
+        for file, digest in json.loads(expected).items():
+            if file not in actual:
+                yield Problem(f"{store.name}/{name}/{file}", "is missing")
+            elif actual[file] != digest:
+                yield Problem(f"{store.name}/{name}/{file}", "changed or damaged: its checksum is another")
+
+
+def _check_vectors(sqlite: SqliteTables, manifest: Manifest, store: Path) -> Iterator[Problem]:
+    """Whether each item has its rows of vectors, and each live row its item."""
+    for number, side in enumerate(SIDES):
+        segments = sqlite.run("SELECT name, row_count FROM segments WHERE side = ?", number)
+        try:
+            rows = [np.asarray(mapped(store / name / KEYS, np.dtype(np.int64), (count,))) for name, count in segments]
+        except IndexError_ as problem:
+            yield Problem(f"{store.name}", str(problem))
+            continue
+        deleted, keys = (
+            np.array([key for (key,) in sqlite.run(f"SELECT key FROM {table} WHERE side = ?", number)], dtype=np.int64)
+            for table in ("tombstones", "items")
+        )
+        stored, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *rows]), return_counts=True)
+        alive = ~np.isin(stored, deleted)
+        missing, extra = np.setdiff1d(keys, stored[alive]), np.setdiff1d(stored[alive], keys)
+        if len(missing):
+            yield Problem(f"{store.name}", f"{len(missing):,} {side} have no vectors")
+        if len(extra):
+            yield Problem(f"{store.name}", f"{len(extra):,} vectors of {side} belong to no item")
+        if (counts[alive] != manifest.views[side]).any():
+            yield Problem(f"{store.name}", f"some {side} have another number of vectors than {manifest.views[side]}")
+
+
+def _check_words(file: Path) -> Iterator[Problem]:
+    """The words that texts are searched by, against the texts, and their own structure by SQLite's check."""
+    statement = (
+        "SELECT count(*) FROM (SELECT key, text FROM items WHERE side = 1 AND text IS NOT NULL EXCEPT "
+        "SELECT rowid, text FROM words UNION ALL SELECT * FROM (SELECT rowid, text FROM words EXCEPT "
+        "SELECT key, text FROM items WHERE side = 1))"
+    )
+    writable = os.access(file.parent, os.W_OK)
+    with closing(SqliteTables(file, write=writable)) as sqlite:
+        ((differing,),) = sqlite.run(statement)
+        if differing:
+            yield Problem(TABLES, f"the words of {counted(differing, 'text')} differ from the texts")
+        elif writable:
+            # A statement that changes nothing, and yet needs the right to write.
+            sqlite.run("INSERT INTO words (words) VALUES ('integrity-check')")

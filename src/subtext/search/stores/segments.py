@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from subtext.data.atomic import write_folder
 from subtext.errors import IndexError_
+from subtext.ops import draw
 from subtext.search.ann import best_rows, likeliest, rows_in, scores_of_rows, settle
 from subtext.search.stores.item import Hits
 
@@ -302,3 +303,39 @@ class SegmentTable:
             for segment, dead in zip(self.segments, self.dead, strict=True)
         ]
         return np.unique(np.concatenate([np.zeros(0, np.int64), *keys]))
+
+
+class LiveRows:
+    """The rows of a side that belong to items in the index, in the order of the items."""
+
+    def __init__(self, table: SegmentTable) -> None:
+        self.segments = table.segments
+        alive = [
+            np.arange(len(segment), dtype=np.int64) if dead is None else np.flatnonzero(~dead)
+            for segment, dead in zip(table.segments, table.dead, strict=True)
+        ]
+        nothing = np.zeros(0, dtype=np.int64)
+        keys = np.concatenate([nothing, *(s.keys[rows] for s, rows in zip(table.segments, alive, strict=True))])
+        # In the order of the items: equal ones keep their order from one compaction to the next.
+        order = np.argsort(keys, kind="stable")
+        self.keys = keys[order]
+        self.rows: NDArray[np.int64] = np.concatenate([nothing, *alive])[order]
+        owners = [np.full(len(rows), number) for number, rows in enumerate(alive)]
+        self.owners: NDArray[np.int64] = np.concatenate([nothing, *owners])[order]
+
+    def blocks(self, order: NDArray[np.int64]) -> Iterator[Block]:
+        """Vectors and keys in that order, block by block."""
+        for start in range(0, len(order), BLOCK):
+            block = order[start : start + BLOCK]
+            owners = self.owners[block]
+            vectors = np.empty((len(block), self.segments[0].vectors.shape[1]), dtype=np.float32)
+            for number in np.unique(owners):
+                mine = owners == number
+                vectors[mine] = self.segments[number].vectors[self.rows[block[mine]]]
+            yield vectors, self.keys[block]
+
+    def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
+        """At most `count` vectors, sampled by the seed."""
+        chosen = draw.permutation(len(self.rows), seed=seed, epoch=0, purpose="compaction: sample")[:count]
+        vectors = [block for block, _ in self.blocks(np.sort(chosen))]
+        return np.concatenate(vectors) if vectors else np.zeros((0, 1), dtype=np.float32)

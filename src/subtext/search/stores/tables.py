@@ -6,14 +6,18 @@ they began, while a writer goes on (SQLite's write-ahead log).
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from subtext.errors import IndexError_, OutputError
+from subtext.search.stores.sql import Tables
 
 TABLES = "items.sqlite"
 
@@ -51,6 +55,81 @@ INSERT INTO state VALUES ('generation', 0), ('images', 0), ('texts', 0), ('facet
 PATIENCE, SHORT = 30, 1
 """Seconds to wait for another writer; and for readers to end, where a later change can do what they hold up."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+LONG_LIST = 1000
+"""Values of a list from which on they are handed over as JSON: SQLite limits the number of parameters."""
+_LIST = re.compile(r"= ANY\(\?::\w+\[\]\)")
+
+
+class SqliteTables(Tables):
+    """The tables of an index, by one connection to SQLite.
+
+    write  for the one writer; else nothing can be changed, and the folder may be one that cannot be written
+
+    Raises IndexError_ when there are no tables, or they are damaged.
+    """
+
+    def __init__(self, file: Path, *, write: bool = False) -> None:
+        if not file.is_file():
+            raise IndexError_(f"{file} needs to hold the items of the index; it is not there; restore a backup")
+        self.file = file
+        # Whoever may write the folder takes part in the write-ahead log; on a read-only disk nobody writes it.
+        closed = not write and not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
+        address = f"file:{quote(str(file.absolute()))}?{'mode=ro&immutable=1' if closed else 'mode=rw'}"
+        with translated(file):
+            self.connection = sqlite3.connect(
+                address, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=True
+            )
+            self.connection.create_function(
+                "fold", 1, lambda it: it.casefold() if isinstance(it, str) else it, deterministic=True
+            )
+            # What is deleted is overwritten, so that no reader of the raw file finds it.
+            for setting in ("synchronous = FULL", "secure_delete = ON") if write else ("query_only = ON",):
+                self.connection.execute(f"PRAGMA {setting}")
+
+    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`."""
+        # CROSS JOIN holds SQLite to the order of the tables: left to itself it has read all texts for each image.
+        statement, flat = statement.replace(" JOIN ", " CROSS JOIN "), list[Any]()
+        for value in values:
+            if not isinstance(value, list):
+                flat.append(value)
+            elif len(value) < LONG_LIST or isinstance(value[0], bytes):
+                statement = _LIST.sub(f"IN ({', '.join('?' * len(value))})", statement, count=1)
+                flat += value
+            else:
+                statement = _LIST.sub("IN (SELECT value FROM json_each(?))", statement, count=1)
+                flat.append(json.dumps(value, ensure_ascii=False))
+        with translated(self.file):
+            return self.connection.execute(statement, flat).fetchall()
+
+    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement with the values of each row."""
+        with translated(self.file):
+            self.connection.executemany(statement, rows)
+
+    @contextmanager
+    def transaction(self, *, write: bool = False) -> Iterator[None]:
+        """Inside the block all statements see one state; a change is made completely, or not at all on any error."""
+        with translated(self.file):
+            self.connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                yield
+                self.connection.execute("COMMIT")
+            finally:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+
+    def empty_log(self) -> None:
+        """Bring what SQLite's log holds into the tables, and cut it to nothing; not while a reader still needs it."""
+        self.run(f"PRAGMA busy_timeout = {1000 * SHORT}")
+        try:
+            self.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self.run(f"PRAGMA busy_timeout = {1000 * PATIENCE}")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
 
 
 def create(file: Path) -> None:
@@ -58,53 +137,6 @@ def create(file: Path) -> None:
     with translated(file), closing(sqlite3.connect(file, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(_SCHEMA)
-        empty_log(connection)
-
-
-def empty_log(connection: sqlite3.Connection) -> None:
-    """Bring what SQLite's log holds into the tables, and cut it to nothing; not while a reader still needs it."""
-    connection.execute(f"PRAGMA busy_timeout = {1000 * SHORT}")
-    try:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {1000 * PATIENCE}")
-
-
-def to_read(file: Path) -> sqlite3.Connection:
-    """A connection that cannot change anything; also of a folder that may not be written.
-
-    Raises IndexError_ when there are no tables, or they are damaged.
-    """
-    with translated(file):
-        # Whoever may write the folder takes part in the write-ahead log; on a read-only disk nobody writes it.
-        closed = not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
-        mode = "mode=ro&immutable=1" if closed else "mode=rw"
-        connection = _connect(file, mode)
-        connection.execute("PRAGMA query_only = ON")
-        return connection
-
-
-def to_write(file: Path) -> sqlite3.Connection:
-    """A connection for the one writer. Raises IndexError_ as `to_read`."""
-    with translated(file):
-        connection = _connect(file, "mode=rw")
-        connection.execute("PRAGMA synchronous = FULL")
-        # What is deleted is overwritten, so that no reader of the raw file finds it.
-        connection.execute("PRAGMA secure_delete = ON")
-        return connection
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection, file: Path, *, write: bool = False) -> Iterator[None]:
-    """Inside the block all statements see one state; a change is made completely, or not at all on any error."""
-    with translated(file):
-        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-        try:
-            yield
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
 
 
 @contextmanager
@@ -121,12 +153,3 @@ def translated(file: Path) -> Iterator[None]:
         raise IndexError_(f"{file} cannot be used: {problem}; `subtext index verify` says what is wrong") from problem
     except sqlite3.DatabaseError as problem:
         raise IndexError_(f"{file} is damaged: {problem}; restore a backup, or build again") from problem
-
-
-def _connect(file: Path, mode: str) -> sqlite3.Connection:
-    if not file.is_file():
-        raise IndexError_(f"{file} needs to hold the items of the index; it is not there; restore a backup")
-    address = f"file:{quote(str(file.absolute()))}?{mode}"
-    connection = sqlite3.connect(address, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=True)
-    connection.create_function("fold", 1, lambda it: it.casefold() if isinstance(it, str) else it, deterministic=True)
-    return connection
