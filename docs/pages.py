@@ -18,7 +18,7 @@ import generate
 from docstrings import to_rest
 
 import subtext
-from subtext.api.options import parameters
+from subtext.api.options import OPTIONS, parameters
 
 ROOT = Path(__file__).parent.parent
 GENERATED = ROOT / "docs" / "generated"
@@ -197,6 +197,8 @@ def rewrite_links(app: Any, name: str, source: list[str]) -> None:
 
 def process_docstring(app: Any, what: str, name: str, target: Any, options: Any, lines: list[str]) -> None:
     """The docstring in reStructuredText, and a table of the options that the signature describes."""
+    if OPTIONS in lines:
+        del lines[lines.index(OPTIONS) :]  # The same in plain text, for `help`.
     lines[:] = to_rest(lines)
     if what in ("function", "method") and callable(target):
         lines += described(target)
@@ -206,15 +208,8 @@ def described(target: Callable[..., Any]) -> list[str]:
     """The parameters whose annotation has a help text, as a field list."""
     lines = []
     for parameter in parameters(target):
-        about = parameter.help.rstrip(".")
-        if parameter.choices:
-            about += f". One of {', '.join(parameter.choices)}"
-        if parameter.range:
-            about += f". {str(parameter.range).capitalize()}"
-        if not parameter.required and parameter.default is not None:
-            about += f". Default: `{parameter.default!r}`"
-        text = " ".join(about.split()).replace("*", r"\*").replace("|", r"\|")
-        lines.append(f":param {parameter.name}: {text}.")
+        text = " ".join(str(parameter).split()).replace("*", r"\*").replace("|", r"\|")
+        lines.append(f":param {parameter.name}: {text}")
     return [*lines, ""] if lines else []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import made_data
 import pytest
 
 import subtext as st
+from subtext.errors import ArgumentError, RequirementError
 
 WITHOUT_TABLE = {"export", "embedded", "built", "verified", "compacted", "graph"}
 FRAMES = {"dataset", "result", "compared", "audit", "runs", "neighbours", "scores", "prepared", "embedded", "curation"}
@@ -85,3 +87,34 @@ def test_every_object_is_plain_data(shown: Mapping[str, Any]) -> None:
 def test_a_graph_is_its_folder(shown: Mapping[str, Any], tmp_path: Path) -> None:
     shutil.copytree(shown["graph"], tmp_path / "copy")
     assert shown["graph"].to_json()["fingerprint"] == shown["neighbours"].to_json()["fingerprint"]
+
+
+def test_help_describes_every_argument() -> None:
+    signature = str(inspect.signature(st.evaluate))
+    assert "data: str | pathlib.Path | Dataset | None = None" in signature and "Annotated" not in signature
+    text = inspect.getdoc(st.evaluate) or ""
+    for name in inspect.signature(st.evaluate).parameters:
+        assert f"\n{name} " in text.partition("Arguments:")[2], name
+    assert "One of pessimistic, optimistic, expected, stable. Default: 'pessimistic'." in text
+
+
+def test_natural_mistakes_are_answered(tmp_path: Path) -> None:
+    for call, said in (
+        (lambda: st.evaluate("run", splt="test"), "there is no argument called 'splt'; did you mean split"),
+        (lambda: st.embed(), "embed: missing a required argument: 'run'"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            call()
+    for call, said in (
+        (lambda: st.evaluate("run", bootstrap="many"), "bootstrap needs a whole number; it got 'many'"),
+        (lambda: st.evaluate("run", bootstrap=10.5), "bootstrap needs a whole number; it got 10.5"),
+        (lambda: st.evaluate("run", quiet="yes"), "quiet needs True or False; it got 'yes'"),
+        (lambda: st.evaluate("run", split=3), "split needs text; it got 3"),
+        (lambda: st.embed(5), "run needs text or a path; it got 5"),
+        (lambda: st.evaluate("run", c_way=(5, "20")), "c_way needs a whole number; it got '20'"),
+    ):
+        with pytest.raises(ArgumentError, match=said):
+            call()
+    # A value alone is a list of one.
+    with pytest.raises(RequirementError, match="it got 'cidr'"):
+        st.evaluate("run", relevance="cidr")

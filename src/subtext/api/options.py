@@ -11,10 +11,12 @@ The aliases below are the options that several verbs share. A verb that has all 
 from __future__ import annotations
 
 import inspect
+import os
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
+from numbers import Integral, Real
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
 
 _IN_MEMORY = {"Dataset": type("Dataset", (), {"__module__": "builtins"})}
 """Stands for the class in the evaluated annotations, so that options are read without numpy."""
+_ACCEPTED: dict[Any, type] = {bool: bool, int: Integral, float: Real, str: str, Path: os.PathLike}
+_TYPES = {bool: "True or False", Integral: "a whole number", Real: "a number", str: "text", os.PathLike: "a path"}
+"""Type of an annotation -> what is accepted for it -> its name in a message."""
+OPTIONS = "Arguments:"
+"""Begins the part of a docstring that `verb` writes."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -88,6 +95,7 @@ class Parameter:
     multiple  whether it is a tuple; commas: whether the command line separates its values by commas
     required  whether it has no default
     optional  whether it may be None
+    accepted  types of a value, or of each value of a tuple; None where it may be an object that is loaded already
     """
 
     name: str
@@ -106,13 +114,25 @@ class Parameter:
     short: str = ""
     section: str = ""
     shown: str | None = None
+    accepted: tuple[Any, ...] | None = None
+
+    def __str__(self) -> str:
+        """The help, with choices, range and default."""
+        text = self.help.rstrip(".")
+        text += f". One of {', '.join(self.choices)}" if self.choices else ""
+        text += f". {str(self.range).capitalize()}" if self.range else ""
+        text += "" if self.required or self.default in (None, (), False) else f". Default: {self.default!r}"
+        return f"{text}."
 
     def check(self, value: object) -> None:
-        """Raise ArgumentError for a value that is not among the choices, or out of range."""
+        """Raise ArgumentError for a value of another type, not among the choices, or out of range."""
         values = value if self.multiple and isinstance(value, tuple | list) else (value,)
         for item in values:
             if item is None:
                 continue
+            if self.accepted is not None and not isinstance(item, self.accepted):
+                names = " or ".join(_TYPES[kind] for kind in self.accepted)
+                raise ArgumentError(f"{self.name} needs {names}; it got {item!r}")
             if self.choices is not None and item not in self.choices:
                 raise ArgumentError(f"{self.name} needs one of {', '.join(self.choices)}; it got {item!r}")
             if self.range is not None and isinstance(item, int | float):
@@ -136,9 +156,12 @@ def parameters(verb: Callable[..., Any]) -> tuple[Parameter, ...]:
 
 
 def verb(function: Callable[P, T]) -> Callable[P, T]:
-    """Check the arguments of a public function against its annotations before it runs.
+    """Check the arguments of a public function against its annotations before it runs, and describe them.
 
-    Raises ArgumentError for a value that is not among the choices, or out of range; TypeError for an unknown name.
+    A value alone stands for a tuple of one. The docstring gets a line for each argument.
+
+    Raises ArgumentError for a value of another type, not among the choices, or out of range; TypeError for an unknown
+    name.
     """
     signature, hints = inspect.signature(function), dict(function.__annotations__)
     named: list[inspect.Parameter] = []
@@ -150,20 +173,36 @@ def verb(function: Callable[P, T]) -> Callable[P, T]:
             continue
         options = get_type_hints(get_args(unpacked)[0], localns=_IN_MEMORY, include_extras=True)
         hints |= options
-        for name, hint in sorted(options.items(), key=lambda option: option[0] != "data"):
-            default, kind = DEFAULTS.get(name), get_args(hint)[0]
-            shared.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+        for name in sorted(options, key=lambda option: option != "data"):
+            shared.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name)))
     signature = signature.replace(parameters=sorted([*shared, *named], key=lambda parameter: parameter.kind))
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-        values = signature.bind(*args, **kwargs).arguments
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            from subtext.recipes.catalogue import unknown
+
+            names = [name for name in kwargs if name not in signature.parameters]
+            advice = unknown("argument", names[0], signature.parameters) if names else str(error)
+            raise TypeError(f"{function.__name__}: {advice}") from None
         for parameter in parameters(checked):
-            if parameter.name in values:
-                parameter.check(values[parameter.name])
-        return function(*args, **kwargs)
+            if (value := bound.arguments.get(parameter.name)) is not None:
+                if parameter.multiple and isinstance(value, str | int | float | os.PathLike):
+                    value = bound.arguments[parameter.name] = (value,)
+                parameter.check(value)
+        return function(*bound.args, **bound.kwargs)
 
     checked.__signature__, checked.__annotations__ = signature, hints  # type: ignore[attr-defined]
+    described = parameters(checked)
+    # Without the help texts, which stand in the docstring, a signature can be read.
+    plain = {parameter.name: get_args(_hint(checked, parameter.name))[0] for parameter in described}
+    shown = [p.replace(annotation=plain.get(name, p.annotation)) for name, p in signature.parameters.items()]
+    checked.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    width = max((len(parameter.name) for parameter in described), default=0)
+    table = [f"    {parameter.name:{width}}  {parameter}" for parameter in described]
+    checked.__doc__ = "\n".join([(function.__doc__ or "").rstrip(), "", f"    {OPTIONS}", *table, "    "])
     return checked
 
 
@@ -185,9 +224,11 @@ def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
     plain = Path if Path in members else next(filter(_is_plain, members))
     multiple = get_origin(plain) is tuple
     if multiple:
-        inner = _members(get_args(plain)[0])
-        plain = Path if Path in inner else inner[0]
+        members = _members(get_args(plain)[0])
+        plain = Path if Path in members else members[0]
     choices = tuple(str(choice) for choice in get_args(plain)) if get_origin(plain) is Literal else None
+    # Literals are checked by their choices; a whole number is a number, too.
+    expected = tuple(_ACCEPTED.get(member) for member in members if member is not type(None))
 
     def mark(of: Callable[..., T]) -> T | None:
         return next((item for item in marks if isinstance(item, of)), None)  # type: ignore[arg-type]
@@ -200,7 +241,7 @@ def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
         help=text,
         default=None if required else parameter.default,
         required=required,
-        optional=type(None) in members,
+        optional=type(None) in _members(kind),
         positional=parameter.kind is not parameter.KEYWORD_ONLY,
         choices=choices,
         multiple=multiple,
@@ -211,6 +252,7 @@ def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
         short=flag.short,
         section=mark(Section) or "",
         shown=mark(Shown),
+        accepted=None if None in expected else tuple(dict.fromkeys(filter(None, expected))),
     )
 
 
