@@ -17,17 +17,17 @@ demo: $(VENV)/.demo
 	$(BIN)/subtext demo --out $(DEMO)
 
 # A process a core, each with one thread: two that share their threads only stand in each other's way. Shapes and types
-# are checked at every call of the package, which doubles the time; so the whole flows run with these checks in
-# `make test-slow` alone.
+# are checked at every call of the package, which doubles the time. So the contracts of all parts run with these checks
+# in `make test`, and everything else runs with them in `make test-slow` alone.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 test: $(VENV)/.dev
-	$(PYTEST) -m "not slow and not gpu" tests/contract tests/golden tests/identity
-	CHECK_SHAPES=0 $(PYTEST) -m "not slow and not gpu" tests/flow tests/house
+	$(PYTEST) -m "not slow and not gpu" tests/contract
+	CHECK_SHAPES=0 $(PYTEST) -m "not slow and not gpu" tests/golden tests/identity tests/flow tests/house
 
 test-slow: $(VENV)/.dev
-	$(PYTEST) -m "not gpu" tests/flow
-	$(BIN)/python -m pytest -m "slow and not gpu" tests/contract tests/golden tests/identity tests/house
+	$(PYTEST) -m "not gpu" tests/golden tests/identity tests/flow
+	$(BIN)/python -m pytest -m "slow and not gpu" tests/contract tests/house
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

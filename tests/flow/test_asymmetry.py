@@ -82,7 +82,13 @@ def test_hosts_that_compare_words_take_it(host: str, made: Path, tmp_path: Path)
     assert [(name, options["negatives"]) for name, options in methods] == [("asymmetry", "token_cutoff")]
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+LONG = {"w/o Pos", "w/o Neg", "w/o MF", "ratio"}
+"""Variants that are left to the slow tests."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in VARIANTS]
+)
 def test_every_variant_trains_and_is_evaluated(name: str, made: Path, tmp_path: Path) -> None:
     options, method = VARIANTS[name]
     out = tmp_path / "run"

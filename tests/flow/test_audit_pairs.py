@@ -48,7 +48,18 @@ HOSTS: dict[str, tuple[str, dict[str, object]]] = {
     "pcme_plus, wasserstein": ("pcme_plus", {"distance": "wasserstein"}),
 }
 ENSEMBLE = "sgraf"
-LONG = {"chan, mean", "imram, words ask", "imram, regions ask", "ascl, no attention", "ascl, mean fusion", ENSEMBLE}
+LONG = {
+    "scan, words ask, mean",
+    "scan, regions ask, lse",
+    "chan, mean",
+    "imram, words ask",
+    "imram, regions ask",
+    "ascl, no attention",
+    "ascl, mean fusion",
+    "ascl, no fusion, shared",
+    "pcme_plus, wasserstein",
+    ENSEMBLE,
+}
 """Further forms of a model, left to the slow tests."""
 
 

@@ -75,8 +75,8 @@ FIRST = (
 BEFORE = {"docs/care.md": FIRST, "docs/answers.md": FIRST}
 """Commands of other pages that a page builds on."""
 
-SHORT = {"docs/two_stages.md": "--epochs 1"}
-"""What is added to a page's trainings, so that they take seconds."""
+SHORT = " --epochs 1"
+"""What is added to a training that says no number of epochs, so that it takes seconds."""
 
 TEXTS = {"red": "the ruling stands", "blue": "waving hand", "green": "balance scale", "black": "justice"}
 """What is searched for, as one more text of a made picture."""
@@ -153,8 +153,8 @@ def test_what_a_document_says_runs_as_written(
         where = f"{document}:{block.line}"
         if block.language in RUN_AS_COMMANDS:
             for command in block.commands:
-                line = f"{command} {SHORT[document]}" if "subtext train" in command and document in SHORT else command
-                run_command(line, where)
+                short = command.startswith("subtext train ") and "--epochs" not in command and "--help" not in command
+                run_command(command.partition("  #")[0] + SHORT if short else command, where)
         elif block.language in RUN_AS_CODE:
             run_code(block, names)
         else:

@@ -1,10 +1,12 @@
-"""The examples run as scripts, each in a process of its own, and have the cells of a notebook."""
+"""The examples run as scripts and have the cells of a notebook."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from walk import ROOT
@@ -16,8 +18,18 @@ def test_there_are_five() -> None:
     assert len(EXAMPLES) == 5
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs(example) -> None:
+@pytest.mark.parametrize("example", [path for path in EXAMPLES if path.stem != "extend"], ids=lambda path: path.stem)
+def test_an_example_runs(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.syspath_prepend(str(example.parent))
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+def test_the_example_that_adds_parts_runs_in_a_process_of_its_own() -> None:
+    example = ROOT / "examples" / "extend.py"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     result = subprocess.run([sys.executable, example], capture_output=True, text=True, env=environment, timeout=600)
     assert result.returncode == 0, result.stderr
@@ -25,7 +37,7 @@ def test_an_example_runs(example) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_a_notebook_that_imports_the_public_api(example) -> None:
+def test_an_example_is_a_notebook_that_imports_the_public_api(example: Path) -> None:
     text = example.read_text(encoding="utf-8")
     cells = text.split("\n# %%")
     assert text.startswith("# %% [markdown]\n# # ") and len(cells) >= 4

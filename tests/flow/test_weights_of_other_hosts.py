@@ -30,15 +30,27 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("host", "method", "more"), CASES)
-def test_they_train(host: str, method: str, more: list[object], made: Path, tmp_path: Path) -> None:
+def losses(made: Path, run: Path, *words: object) -> list[float]:
+    """The loss of each epoch of a training."""
     data = ["--data", made / "pairs.jsonl", "--features", made / "features.npz"]
+    call("train", *words, *data, *WORDS, "--out", run)
+    lines = (json.loads(line) for line in (run / "log.jsonl").read_text().splitlines())
+    return [line["loss"] for line in lines if line["event"] == "epoch"]
+
+
+@pytest.fixture(scope="module")
+def plain(made: Path) -> dict[str, list[float]]:
+    """The losses of each host without a method."""
+    hosts = {host: more for host, _, more in CASES}
+    return {host: losses(made, made / host, host, *more) for host, more in hosts.items()}
+
+
+@pytest.mark.parametrize(("host", "method", "more"), CASES)
+def test_they_train(
+    host: str, method: str, more: list[object], made: Path, plain: dict[str, list[float]], tmp_path: Path
+) -> None:
     method = method.replace("{graph}", str(made / "graph"))
-    runs = {}
-    for name, with_ in (("with", ["--with", method]), ("plain", [])):
-        call("train", host, *data, *WORDS, *more, *with_, "--out", tmp_path / name)
-        lines = (json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines())
-        runs[name] = [line["loss"] for line in lines if line["event"] == "epoch"]
-    assert len(runs["with"]) == 2 and all(map(math.isfinite, runs["with"]))
+    weighted = losses(made, tmp_path / "run", host, *more, "--with", method)
+    assert len(weighted) == 2 and all(map(math.isfinite, weighted))
     # The second epoch's weights are those of the first one's embeddings.
-    assert runs["with"][1] != runs["plain"][1]
+    assert weighted[1] != plain[host][1]

@@ -24,7 +24,6 @@ from subtext.data.feature_file import FeatureFile
 from subtext.data.prepare import first_sentences
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError
-from subtext.models.encoders.language import SentenceEncoder
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.ops import draw
 from subtext.ops.sparse import Sparse
@@ -164,6 +163,8 @@ class Sentence:
 
     def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> Places:
         """The places of all texts."""
+        from subtext.models.encoders.language import SentenceEncoder  # transformers takes seconds to import
+
         encoder = SentenceEncoder(self.model, self.pooling, self.max_tokens, self.batch_size, self.device)
         return Places(unit(encoder(words_of(pairs.texts), progress)), np.ones(len(pairs.texts), dtype=bool))
 

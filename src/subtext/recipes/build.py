@@ -6,6 +6,7 @@ what was chosen and, once the model is built, with what it turned out to be.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -204,14 +205,16 @@ def chosen_facts(values: Mapping[str, object], context: BuildContext | None = No
 
 def built_facts(setup: Setup) -> dict[str, tuple[str, ...]]:
     """What a built model turned out to be: what encodes the two sides, and what of it is pretrained."""
-    # It imports transformers, which many a saved run opens without.
-    from subtext.models.encoders.dual import Tower
-
     image, text = setup.model.image, setup.model.text
     spec, encoder = text.input_spec, text.encoder
-    several = spec.grid is not None if isinstance(spec, FeatureInput) else not isinstance(encoder, Tower)
-    kinds = ((Bag, "bag"), (Recurrent, "gru"), (Precomputed, "features"), (Tower, "open_clip"))
+    # Only a model with towers has imported their module, and with it transformers, which takes seconds.
+    towers = sys.modules.get("subtext.models.encoders.dual")
+    is_tower = towers is not None and isinstance(encoder, towers.Tower)
+    several = spec.grid is not None if isinstance(spec, FeatureInput) else not is_tower
+    kinds = ((Bag, "bag"), (Recurrent, "gru"), (Precomputed, "features"))
     names = next(((name,) for kind, name in kinds if isinstance(encoder, kind)), ("a text backbone", "backbone"))
+    if is_tower:
+        names = ("open_clip",)
     pooled = "pooled" in getattr(text.head, "inputs", ())
     facts: dict[str, tuple[str, ...]] = {"text": (*names, *("parts",) * several, *("whole",) * pooled)}
     if isinstance(image.input_spec, FeatureInput):

@@ -22,7 +22,6 @@ from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError, ShapeError
 from subtext.evaluation.relevance import cider, classes, sentence, tfidf
 from subtext.evaluation.relevance.match import Match, positions_in_groups
-from subtext.models.encoders.language import SentenceEncoder
 
 NAMES = ("tfidf1", "ciderd", "cider", "class_tfidf1", "judged", "sentence:MODEL")
 _SENTENCE = "sentence:"
@@ -152,6 +151,8 @@ def graded(
         if name == classes.NAME:
             out[:] = classes.relevance_of(pairs, *words)
         elif encoder:
+            from subtext.models.encoders.language import SentenceEncoder  # transformers takes seconds to import
+
             sentence.relevance(*words, encoder=SentenceEncoder(encoder, device=device), count=len(out), out=out)
         elif name == tfidf.NAME:
             tfidf.products(*words, count=len(out)).all(out)
