@@ -114,7 +114,7 @@ def open_run(
     text_features: Path | str | None = None,
     device: str = "cpu",
 ) -> Run:
-    """A run's folder as a model and its record.
+    """The model and the record of a run.
 
     features, text_features  files that replace those of the record. A missing file of the record is an error only if
                              an item is looked up by name

@@ -178,15 +178,15 @@ class NeighbourReport(Printed):
 def show_neighbours(
     graph: Annotated[str | Path, "Folder of a graph.", _GRAPH, Metavar("GRAPH")],
     *,
-    data: Annotated[str | Path | Dataset | None, "The graph's data set, if it has moved.", _DATA] = None,
-    item: Annotated[str | None, "Id of a text; or of an image, for its first text.", _OUTPUT, Metavar("ID")] = None,
+    data: Annotated[str | Path | Dataset | None, "Data set of the graph, if it was moved.", _DATA] = None,
+    item: Annotated[str | None, "Id of a text, or of an image (its first text).", _OUTPUT, Metavar("ID")] = None,
     top: Annotated[int, "Neighbours to show.", Range(1), _OUTPUT] = 10,
-    html: Annotated[str | Path | None, "Page with the images.", _OUTPUT, Metavar("FILE")] = None,
+    html: Annotated[str | Path | None, "Write a page with the images.", _OUTPUT, Metavar("FILE")] = None,
 ) -> NeighbourReport:
     """Report the quality of a graph, and show the neighbours of an item.
 
-    The quality is the share of neighbours that other measures (cosine of TF-IDF, CIDEr-D) call related, compared with
-    random pairs. The data set must still be where it was, or be named by --data.
+    The quality is the share of neighbours that are related by other measures (cosine of TF-IDF, CIDEr-D), compared with
+    random pairs. If the data set was moved, name it with --data.
 
     Raises DataError when the graph or its data cannot be read or do not belong together, or no item has that id.
     """

@@ -26,8 +26,8 @@ def open_index(
     features  precomputed features of query images, for a model that needs them; by default those of the index,
               if they still exist
 
-    Raises IndexError_ where the index cannot be read, its run is gone, or another model made it; for `features`, what
-    `open_run` raises.
+    Raises IndexError_ if the index cannot be read, its run is missing, or another model made it. Also raises the errors
+    of `open_run` for `features`.
     """
     from subtext.data.features import FeatureFile
     from subtext.recipes.build import attach
@@ -111,8 +111,8 @@ def search(
     For a model with precomputed features, --image is the name of an image in its feature file. It may also be an .npy
     or .npz file with the features of one image.
 
-    In Python, `index` may also be an open index; use `run` and `features` in `open_index` then. Raises ArgumentError
-    for contradictory arguments, and the errors of `open_index` and `Index.search`.
+    Raises ArgumentError for contradictory arguments, and the errors of `open_index` and `Index.search`. In Python,
+    `index` may also be an open index; use `run` and `features` in `open_index` then.
     """
     from subtext.data.features import FeatureInput
     from subtext.data.text import cut_note

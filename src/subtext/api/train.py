@@ -119,8 +119,8 @@ def train(
     model    the name of a recipe: `subtext train --help` lists them
     with_    training methods, as in ["hal", "neighbourhoods:graph=graphs/d2v,form=angular"], or with their options as a
              mapping: [("neighbourhoods", {"form": "angular"})]
-    train_data, val_data  in Python: pairs in place of the splits of `data`, such as a part of them. The record names
-                          `data` all the same, so that other verbs find it
+    train_data, val_data  in Python: pairs to use instead of the splits of `data`. The record still contains `data`, so
+                          that other functions can read it
     options  of the model recipe (embed_dim, margin ...) and of the training plan (epochs, lr, batch_size ...):
              `subtext train MODEL --help` lists them
 

@@ -53,7 +53,7 @@ class CheckReport(Printed):
     splits             name -> its images, texts and pairs
     words              words per text: smallest, median and largest number
     languages          code -> texts, most frequent first; `guessed` when no column names the language
-    duplicate_texts    number of copies of texts, with examples
+    duplicate_texts    number of duplicate texts, with examples
     duplicate_images   number of images that are copies, byte by byte, with examples
     leaks              images or texts of a test or val split whose copy is in another split
     problems           problems of each row; a fatal problem makes the row unusable

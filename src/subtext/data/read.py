@@ -49,11 +49,11 @@ def read(
 ) -> Dataset:
     """Read a data set of any format that a reader recognises.
 
-    data         a file or folder; rows, as mappings or a data frame, with the columns of a file of pairs, such as
-                 {"image": "a.jpg", "captions": ["The ruling stands."], "split": "train"}; or a data set, whose images
+    data         a file or a folder. Or rows (mappings or a data frame) with the columns of a file of pairs, such as
+                 {"image": "a.jpg", "captions": ["The ruling stands."], "split": "train"}. Or a data set, whose images
                  are checked again
-    images       folder of relative image paths; by default the folder of the data set, or `images` in it. Those of
-                 rows start from the current folder
+    images       folder of relative image paths; by default the folder of the data set, or `images` in it; for rows, the
+                 current folder
     split_seed   of the 80-10-10 split by group, for data without splits
     on_error     "raise" when a row cannot be used, or "skip" such rows
     verify       decode every image once; `progress` gets the number of decoded images and their total

@@ -90,8 +90,8 @@ def serve(
     storage_dir: Annotated[
         str | Path | None, "Folder for the thumbnails, uploads and log of an INDEX in a database.", _FOLDER, _DATA
     ] = None,
-    host: Annotated[str, "Address to listen at.", _ADDRESS] = "127.0.0.1",
-    port: Annotated[int, "Port to listen at.", Range(1, 65535), _ADDRESS] = 8000,
+    host: Annotated[str, "Address to listen on.", _ADDRESS] = "127.0.0.1",
+    port: Annotated[int, "Port to listen on.", Range(1, 65535), _ADDRESS] = 8000,
     allowed_host: Annotated[
         tuple[str, ...],
         "Host name in allowed requests; repeatable. Default: names of this machine; with --host, any.",

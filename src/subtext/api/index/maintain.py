@@ -230,7 +230,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
 
 @verb
 def verify_index(index: IndexArgument) -> VerifyResult:
-    """Read every byte of an index, compare checksums, and list damaged files.
+    """Read every byte of an index, compare checksums, and list the damage.
 
     The exit code of the command is 1 if there is any damage.
     """
@@ -245,7 +245,7 @@ def verify_index(index: IndexArgument) -> VerifyResult:
 def upgrade_index(index: IndexArgument) -> IndexReport:
     """Upgrade the schema of a PostgreSQL index of an earlier version of Subtext.
 
-    The upgrade is one transaction, for which other clients wait. An index in a folder needs no upgrade.
+    The upgrade is one transaction; other clients wait until it is complete. An index in a folder needs no upgrade.
     """
     from subtext.search.stores.folder import Folder
     from subtext.search.stores.store import store_class
