@@ -128,9 +128,9 @@ def train(
     functions. After Ctrl-C, the training stops after the current step, with `record.status` "stopped". With `dry_run`,
     the model is not trained and nothing is written; `summary` describes the model.
 
-    Raises RecipeError for an option that is unknown or has no effect, DataError for data that cannot be used, and
-    TrainingError if a loss is not finite. Raises CheckpointError if the folder contains another training, or is not
-    empty without `resume`.
+    Raises RecipeError for an option that is unknown or has no effect, and DataError for data that cannot be used.
+    Raises TrainingError if a loss is not finite. Raises CheckpointError if the folder contains another training, or is
+    not empty without `resume`.
     """
     arguments = {name: value for name, value in locals().items() if name not in ("model", "options")}
     from subtext.training.fit import fit

@@ -82,7 +82,7 @@ class Index:
         """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
 
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
-        the feature file or an npy or npz file with its features. Arrays as in `Model.embed_images` are also possible.
+        the feature file, or an npy or npz file. Arrays as in `Model.embed_images` are also possible.
 
         >>> index.search("a dog that waits", where=["year < 1950"], top=5)     # doctest: +SKIP
         Answer(5 images; best: 1936-041 (0.412))
