@@ -73,6 +73,16 @@ def test_files_use_public_names(path: Path):
     assert not inner, "use a public name, or add one that other studies need to BUILDING_BLOCKS in docs/pages.py"
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_functions_are_called_not_commands(path: Path):
+    """Options of commands may change their names unnoticed; those of functions are checked by mypy."""
+    imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {alias.name for node in imports for alias in node.names} | {
+        getattr(node, "module", "") for node in imports
+    }
+    assert not modules & {"subprocess", "subtext.cli.main"}
+
+
 def code_of(page: str) -> str:
     """The Python blocks of a Markdown page; of an interactive session the lines that are typed."""
     blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)

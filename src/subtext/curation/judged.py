@@ -137,7 +137,12 @@ def judge(
 def kinds_of_pairs(
     pairs: Dataset, images: Embeddings, texts: Embeddings, *, graph: Graph | None, seed: int = 0
 ) -> tuple[dict[str, list[Any]], Kinds | None]:
-    """Columns of scores and kinds of the links, and the kinds; None where there are too few pairs to estimate them."""
+    """Name -> a value per link: cosine, alignment, probability of each kind, likeliest kind; and the estimated shares.
+
+    images, texts  embeddings (N K D) of the pairs        graph  of the texts; None to ignore neighbours
+
+    With too few pairs for an estimate, probabilities and shares are None.
+    """
     (cosine, alignment), candidates = align(pairs, images, texts, seed=seed)
     columns: dict[str, list[Any]] = {"cosine": cosine.tolist(), "alignment": alignment.tolist()}
     chance = chance_links(pairs, seed=seed)

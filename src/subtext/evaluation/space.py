@@ -143,11 +143,11 @@ def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Dat
 
 
 def space(images: Embeddings, texts: Embeddings, pairs: Dataset) -> dict[str, float]:
-    """How near partners are in the joint space, and how far apart everything else; what has no value is left out.
+    """Alignment of partners and uniformity of each modality in the joint space; undefined values are left out.
 
-    alignment           mean distance of a picture and a text that belong together
-    text/alignment      of two texts of one group (the texts of one picture): the mean over all such pairs
-    image/uniformity, text/uniformity   mean distance of different pictures, and of texts of different groups; with
+    alignment           mean distance of an image and a text that match
+    text/alignment      of two texts of one group (the texts of one image): the mean over all such pairs
+    image/uniformity, text/uniformity   mean distance of different images, and of texts of different groups; with
                         _variance and _potential (log mean exp(-2 d^2))
     image/uncertainty, text/uncertainty  of distributions: the mean over items of `Embeddings.uncertainty`, with
                         _deviation

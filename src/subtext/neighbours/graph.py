@@ -1,4 +1,4 @@
-"""The semantic graph: for every text the texts nearest to it, kept in a folder that says what it was made from."""
+"""The semantic graph: the nearest texts of every text, saved in a folder with its space and its settings."""
 
 from __future__ import annotations
 

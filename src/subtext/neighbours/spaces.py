@@ -1,4 +1,4 @@
-"""Spaces: a position for every text of a data set, learnt from some of them, in which near means alike.
+"""Spaces: vectors of the texts of a data set, fitted on some of them, in which similar texts are close.
 
 Features that another program computed (of the images, "Img NNs", or of the texts), sentence encoders of `transformers`,
 latent semantic analysis (Deerwester and others 1990), and Doc2Vec (Le and Mikolov 2014) as Thomas and Kovashka 2020

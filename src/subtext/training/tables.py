@@ -158,13 +158,13 @@ Views = Literal["max", "mean", "aligned"]
 
 @dataclass(frozen=True)
 class NeighbourScores:
-    """What the tables of a training are made from; the defaults are the paper's.
+    """How diversity and discrepancy of the training pairs are computed; the defaults are the paper's.
 
     graph       folder of a `Graph` of these texts, or of more of them
-    neighbours  the nearest so many of its lists; 0 for all
+    neighbours  nearest neighbours of each text that are used; 0 for all in the graph
     scoring     what is averaged
-    views       how items of several views are compared: by the pair that fits best, all pairs, or view by view
-    samples     for the best pair, neighbours of neighbours drawn a pair and epoch; 0 for all of them
+    views       comparison of items with several views: best pair of views, mean of all pairs, or view by view
+    samples     for the best pair: neighbours of neighbours that are sampled per pair and epoch; 0 for all of them
     bank        embeddings of the training's own steps, or of a pass without augmentation at each epoch's start
     first       the first epoch: no tables, or those of a pass before it
     current     also what the embeddings of now are multiplied by for their discrepancy, as Epoch.bank

@@ -1,4 +1,4 @@
-"""Graded: how much every image and every text have to do with each other, under one named reading.
+"""Graded relevance: a number for each image and each text, by one named definition.
 
 The relevance of a data set by its name ("tfidf1", "ciderd", "sentence:all-MiniLM-L6-v2", ...), and its matrix on disk.
 """

@@ -1,4 +1,4 @@
-"""Which pictures and texts belong together in an evaluation: by group, or by the judgements of the data set."""
+"""Which images and texts match in an evaluation: by group, or by the judgements of the data set."""
 
 from __future__ import annotations
 
