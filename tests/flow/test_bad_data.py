@@ -383,7 +383,7 @@ def test_check_counts_copies_and_leaks(tmp_path: Path) -> None:
     rows = [
         {"image": "a.png", "captions": ["a dog on grass", "a dog"], "split": "train", "language": "en"},
         {"image": "b.png", "captions": ["a dog on grass", "a dog"], "split": "val", "language": "en"},
-        {"image": "c.png", "captions": ["a cat"], "split": "val", "language": "de"},
+        {"image": "c.png", "captions": ["a cat"], "split": "val", "language": ["de"]},
     ]
     report = check(write(tmp_path, *rows))
     assert (report.images, report.texts, report.pairs, report.groups) == (3, 5, 5, 3)

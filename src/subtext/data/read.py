@@ -358,7 +358,7 @@ class _Assembly:
                 name = f"{row.where if image is None else self.images.entries[image].name}#{count}"
         if text is None:
             metadata: Mapping[str, Any] = row.metadata
-            for column in _TEXT_COLUMNS if len(row.texts) > 1 else ():
+            for column in _TEXT_COLUMNS:
                 values = metadata.get(column)
                 if isinstance(values, list) and len(values) == len(row.texts):
                     metadata = {**metadata, column: values[number]}
