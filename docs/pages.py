@@ -37,7 +37,6 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.evaluation": ("embed_pairs",),
     "subtext.evaluation.intervals": ("holm", "paired"),
     "subtext.evaluation.metrics.agreement": ("spearman",),
-    "subtext.evaluation.metrics.asp": ("among_first",),
     "subtext.evaluation.relevance": ("cider", "graded", "match", "tfidf"),
     "subtext.evaluation.scoring": ("matrix",),
     "subtext.evaluation.space": ("space",),

@@ -94,7 +94,7 @@ def texts_of_one_image(config: FigureConfig) -> Figure:
     name = pairs.images.ids[row]
     negatives = sum(not entry["own"] for entry in listed)
     summary = (
-        f"{negatives} of the {len(listed)} texts that are most relevant to {name} are those of other pictures; it has "
+        f"{negatives} of the {len(listed)} texts that are most relevant to {name} are those of other images; it has "
         f"{counted(len(positives), 'text')} of its own."
     )
     search = Search(name, cards, "", thumbnail_of(pairs, row))
@@ -119,7 +119,7 @@ def pairs_above_thresholds(config: FigureConfig) -> Figure:
         "threshold",
         "pairs",
         [
-            Curve("pairs of a picture and a text", counts.curve(counts.pairs)),
+            Curve("pairs of an image and a text", counts.curve(counts.pairs)),
             Curve("of these, pairs that belong together", counts.curve(counts.positives), reference=True),
         ],
         log_y=True,
@@ -127,7 +127,7 @@ def pairs_above_thresholds(config: FigureConfig) -> Figure:
     index, images = int(np.searchsorted(counts.thresholds, np.float32(mark))), max(counts.images, 1)
     summary = (
         f"{counts.pairs[index]:,} of {graded.values.size:,} pairs are above {mark:g}: "
-        f"{counts.pairs[index] / images:.2f} texts a picture, {counts.positives[index] / images:.2f} of them its own."
+        f"{counts.pairs[index] / images:.2f} texts per image, {counts.positives[index] / images:.2f} of them its own."
     )
     numbers = {
         "thresholds": [round(float(level), 6) for level in counts.thresholds],
@@ -180,4 +180,4 @@ def chosen_row(config: FigureConfig, items: Any, candidates: Sequence[int] | np.
 
 def lead(pairs: st.Dataset, split: str) -> str:
     """The size of the data and its split, in a sentence."""
-    return f"{counted(len(pairs.images), 'picture')} and {counted(len(pairs.texts), 'text')}, split {split}."
+    return f"{counted(len(pairs.images), 'image')} and {counted(len(pairs.texts), 'text')}, split {split}."

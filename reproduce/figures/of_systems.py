@@ -29,12 +29,10 @@ from reproduce.figures.systems import (
     thumbnail_of,
 )
 from subtext.core import DIRECTIONS, Comparison, Direction
-from subtext.evaluation.metrics.asp import among_first
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
-from subtext.ops.semantic_rank import KERNEL_CELLS, RankTies, ranks
 from subtext.report.page import Found, Search, Section
 from subtext.report.plots import Chart, Curve, charts
 
@@ -107,26 +105,6 @@ def top_list(scores: Float[Tensor, "i t"], graded: Graded, direction: Direction,
     return TopList(order.astype(np.int64), row[order], relevance[order])
 
 
-def asp_lines(
-    graded: Graded, direction: Direction, tops: Sequence[int], *, ties: RankTies = "ordinal"
-) -> tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]]:
-    """Mean ASP over the queries, for each N, of a random order (its expected value) and of the best order.
-
-    Cost   a sort of each row.
-    """
-    compiled = graded.values.size >= KERNEL_CELLS
-    both = [among_first(ranks(block, "min", kernel=compiled), tops, ties) for _, _, block in graded.blocks(direction)]
-    chance, best = (_mean(np.concatenate(values)) for values in zip(*both, strict=True))
-    return chance, best
-
-
-def _mean(values: Float[np.ndarray, "q k"]) -> Float[np.ndarray, "k"]:
-    """Mean of each column over the queries that have a value; NaN for a column without any."""
-    present = ~np.isnan(values)
-    counts, sums = present.sum(axis=0), np.where(present, values, 0).sum(axis=0)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-
-
 def two_lists(config: FigureConfig) -> Figure:
     """Figure 1c: the top results of two systems for a query with equal recall, and their relevance."""
     pairs, split = pairs_of(config)
@@ -169,31 +147,39 @@ def two_lists(config: FigureConfig) -> Figure:
 def asp_by_n(config: FigureConfig) -> Figure:
     """Figure 3: ASP over the N most relevant candidates, with chance and the best order."""
     pairs, split = pairs_of(config)
-    graded = relevance_of(config, pairs)
-    tops = {direction: tops_of(graded, direction, config.tops) for direction in DIRECTIONS}
+    tops = {
+        direction: tops_of(len(candidates), config.tops)
+        for direction, candidates in zip(DIRECTIONS, (pairs.texts, pairs.images), strict=True)
+    }
     requested = tuple(sorted({top for direction in DIRECTIONS for top in tops[direction][:-1]}))
-    results = {name: evaluate(config, path, pairs, asp_top=requested).figures for name, path in config.systems}
+    results = {name: evaluate(config, path, pairs, asp_top=requested) for name, path in config.systems}
     numbers: dict[str, Any] = {**about(config, pairs, split), "ties": config.asp_ties}
     systems: dict[str, dict[str, Any]] = {name: {"name": name, "path": str(path)} for name, path in config.systems}
     panels = []
     for direction in DIRECTIONS:
-        lines = [100 * line for line in asp_lines(graded, direction, tops[direction], ties=config.asp_ties)]
         # The last N is all candidates.
         figures = [*(f"{direction}/asp@{top}({config.relevance})" for top in tops[direction][:-1])]
         figures.append(f"{direction}/asp({config.relevance})")
-        curves = []
-        for name, values in results.items():
-            means = np.array([values.get(figure, np.nan) for figure in figures])
-            curves.append(Curve(name, list(zip(tops[direction], means.tolist(), strict=True))))
-            systems[name][direction] = plain(means)
-        curves += [
-            Curve(name, list(zip(tops[direction], line.tolist(), strict=True)), reference=True)
-            for name, line in zip(("best order", "chance"), (lines[1], lines[0]), strict=True)
+        for name, result in results.items():
+            systems[name][direction] = [result.figures.get(figure) for figure in figures]
+        reference = next(iter(results.values()))
+        chance = [reference.chance.get(figure) for figure in figures]
+        best = [
+            reference.ceiling.get(figure, None if level is None else 100.0)
+            for figure, level in zip(figures, chance, strict=True)
+        ]
+        lines = {name: (systems[name][direction], False) for name in systems}
+        lines |= {"best order": (best, True), "chance": (chance, True)}
+        curves = [
+            Curve(
+                name,
+                [(top, np.nan if level is None else level) for top, level in zip(tops[direction], levels, strict=True)],
+                reference=reference_line,
+            )
+            for name, (levels, reference_line) in lines.items()
         ]
         panels.append(Chart(spelt(direction), "N most relevant candidates", f"ASP({config.relevance}), %", curves))
-        numbers[direction] = {
-            "tops": list(tops[direction]), "chance": plain(lines[0]), "best_order": plain(lines[1])
-        }  # fmt: skip
+        numbers[direction] = {"tops": list(tops[direction]), "chance": chance, "best_order": best}
     largest = ", ".join(
         f"{name} {spelt(direction)} {systems[name][direction][-1]:.1f}" for name in systems for direction in DIRECTIONS
     )
@@ -206,19 +192,13 @@ def asp_by_n(config: FigureConfig) -> Figure:
     )
 
 
-def tops_of(graded: Graded, direction: Direction, requested: tuple[int, ...]) -> tuple[int, ...]:
+def tops_of(candidates: int, requested: tuple[int, ...]) -> tuple[int, ...]:
     """The N that are measured: the requested ones below the number of candidates; by default twentieths and a few.
 
     The last one is always all candidates.
     """
-    candidates = graded.shape[1 if direction == "image_to_text" else 0]
     steps = requested or (*SMALL_TOPS, *(candidates * twentieth // 20 for twentieth in range(1, 20)))
     return (*sorted({top for top in steps if 0 < top < candidates}), candidates)
-
-
-def plain(values: np.ndarray) -> list[float | None]:
-    """As JSON can hold them: a missing number is null."""
-    return [None if np.isnan(value) else float(value) for value in values]
 
 
 def spelt(direction: Direction) -> str:

@@ -32,8 +32,8 @@ def pairs_of(config: FigureConfig) -> tuple[st.Dataset, str]:
     """
     runs: list[Path | None] = [path for _, path in config.systems if is_run(path)]
     sources = dict.fromkeys(_source_of(config, run) for run in runs or [None])
-    (pairs, split), *others = [_read(config, *source) for source in sources]
-    if any(fingerprint(different) != fingerprint(pairs) for different, _ in others):
+    (pairs, split), *splits = [_read(config, *source) for source in sources]
+    if any(fingerprint(different) != fingerprint(pairs) for different, _ in splits):
         raise RequirementError(
             f"{config.name} compares on the same pairs; these runs remember different ones; name them (--data, --split)"
         )
@@ -116,7 +116,7 @@ def relevance_of(config: FigureConfig, pairs: st.Dataset) -> Graded:
 
 def facts_of(config: FigureConfig, pairs: st.Dataset, split: str) -> list[tuple[str, str]]:
     """How a figure was made, for its page."""
-    references = "" if config.references is None else f", of the first {config.references} texts of a picture"
+    references = "" if config.references is None else f", of the first {config.references} texts of an image"
     return [
         ("figure", f"{config.name}, after {config.kind.where}"),
         *[(name, str(path)) for name, path in config.systems],

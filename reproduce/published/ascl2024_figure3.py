@@ -1,4 +1,4 @@
-"""ICME 2024 (AsCL), Figure 3: RSUM by what texts are made; the paper draws bars and prints no numbers."""
+"""ICME 2024 (AsCL), Figure 3: RSUM by the generated texts; the paper draws bars and prints no numbers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _NAMES = {
     "short": "positives: short (Asymmetry III)",
     "mixed": "positives: both",
 }
-"""Mixture and both are one system, AsCL itself: each panel has it."""
+"""`mixture` and `mixed` are one system, AsCL itself, which is in both panels."""
 
 TABLE = PublishedTable(
-    title="COCO and Flickr30K: the sum of six recalls, by noise and by further right texts",
+    title="COCO and Flickr30K: the sum of six recalls, by noise and by added positives",
     paper=f"{systems.PAPER}, Figure 3",
     columns=tuple(Column(data, "rsum") for data in ("coco", "flickr30k")),
     rows=tuple(
@@ -24,7 +24,7 @@ TABLE = PublishedTable(
     plan=systems.PLAN,
     pixels=systems.PIXELS,
     notes=(
-        "The text says that short beats long, and that mixture beats every noise alone.",
+        "According to the text, short beats long, and mixture beats every single noise.",
         *systems.NOTES,
     ),
 )

@@ -1,4 +1,4 @@
-"""ICME 2024 (AsCL), Figure 4: how near partners are and how far apart all others, on COCO of 5,000 pictures."""
+"""ICME 2024 (AsCL), Figure 4: alignment and uniformity on COCO, of 5,000 images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from reproduce.tables.figure_names import SPACE
 from reproduce.tables.specification import Column, PublishedTable, Row
 
 TABLE = PublishedTable(
-    title="COCO: alignment (lower is nearer), and uniformity (higher is further apart)",
+    title="COCO: alignment (lower is closer) and uniformity (higher is more spread)",
     paper=f"{systems.PAPER}, Figure 4",
     columns=tuple(Column("coco", name) for name in SPACE),
     rows=(
@@ -17,10 +17,10 @@ TABLE = PublishedTable(
     plan=systems.PLAN,
     pixels=systems.PIXELS,
     notes=(
-        "The paper draws bars; its text (III-D) has four numbers alone, the mean distance of different texts and its "
-        "variance. That partners come nearer, and that pictures behave as texts do, it says without numbers.",
-        "Distances are of unit vectors: the mean of a picture's regions, and of a text's words, before they are fused. "
-        "The paper does not say which vectors it took; after fusion an item has another vector for every partner.",
+        "The paper draws bars; its text (III-D) has four numbers, the mean distance of different texts and its "
+        "variance. It states without numbers that pairs become closer and that images behave as texts do.",
+        "Distances are of unit vectors: the mean of an image's regions, and of a text's words, before fusion. The "
+        "paper does not state its vectors; after fusion an item has a different vector for every partner.",
         *systems.NOTES,
     ),
 )

@@ -12,7 +12,7 @@ COLUMNS = (
 )
 
 TABLE = PublishedTable(
-    title="COCO: recall of texts that ask for pictures, by how many words they have",
+    title="COCO: recall of text queries by their length in words",
     paper=f"{systems.PAPER}, Figure 5",
     columns=tuple(Column("coco", name) for name in COLUMNS),
     rows=tuple(
@@ -27,8 +27,8 @@ TABLE = PublishedTable(
     plan=systems.PLAN,
     pixels=systems.PIXELS,
     notes=(
-        "A thousand texts are drawn, the same for every row and seed, and ask for all pictures; how many of them have "
-        "so many words stands in the first columns. `subtext evaluate RUN --words` tells the same of all texts.",
+        "A thousand texts, the same for every row and seed, are the queries, and all images the candidates. The first "
+        "columns have the number of texts of each length. `subtext evaluate RUN --by-length` measures all texts.",
         *systems.NOTES,
     ),
 )

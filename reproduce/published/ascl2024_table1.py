@@ -1,4 +1,4 @@
-"""ICME 2024 (AsCL), Table I: recall on COCO, of 5,000 pictures, and on Flickr30K."""
+"""ICME 2024 (AsCL), Table I: recall on COCO, of 5,000 images, and on Flickr30K."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _row(key: str, name: str, system: System | None, percent: str) -> Row:
 
 
 TABLE = PublishedTable(
-    title="COCO and Flickr30K: partners found first",
+    title="COCO and Flickr30K: recall",
     paper=f"{systems.PAPER}, Table I",
     columns=(*ranked("coco", _RECALLS), *ranked("flickr30k", _RECALLS)),
     rows=(

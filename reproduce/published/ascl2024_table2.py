@@ -1,4 +1,4 @@
-"""ICME 2024 (AsCL), Table II: what each part of the method is worth, on COCO of 5,000 pictures and on Flickr30K."""
+"""ICME 2024 (AsCL), Table II: ablation of the method, on COCO (5,000 images) and on Flickr30K."""
 
 from __future__ import annotations
 

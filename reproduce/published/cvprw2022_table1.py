@@ -33,10 +33,11 @@ TABLE = PublishedTable(
     pixels=systems.PIXELS,
     sentences=systems.SENTENCES,
     notes=(
-        "K, λ, β and γ are the paper's own choices, which the rows of its other tables take as they stand.",
-        "Statistics are of the training pairs, both modalities together, embedded by a trained PVSE; which model the "
-        "paper took them from is not stated.",
-        "The last two rows were trained on a small part of the training set, which the paper does not size (--subset).",
+        "K, λ, β and γ are the paper's choices; the rows of its other tables use them.",
+        "Statistics are those of the training pairs, both modalities together, embedded by a trained PVSE; the paper "
+        "does not state its model.",
+        "The last two rows were trained on a small part of the training set, whose size the paper does not state "
+        "(--subset).",
         *systems.NOTES,
     ),
 )

@@ -1,4 +1,4 @@
-"""CVPRW 2022, Table 3: what of the sample weights matters, on Politics."""
+"""CVPRW 2022, Table 3: ablation of the sample weights, on Politics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TABLE = PublishedTable(
     pixels=systems.PIXELS,
     sentences=systems.SENTENCES,
     notes=(
-        "The paper prints DIVERSITY and DISCREPANCY side by side, and the rows that both share twice.",
+        "The paper prints DIVERSITY and DISCREPANCY side by side, and the rows that they share twice.",
         *systems.NOTES,
     ),
 )

@@ -1,4 +1,4 @@
-"""NeurIPS 2022 (DAA), Table 1: recall, PMRP and ASP on COCO, of 1,000 and of 5,000 pictures."""
+"""NeurIPS 2022 (DAA), Table 1: recall, PMRP and ASP on COCO, of 1,000 and of 5,000 images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from reproduce.tables.figure_names import ASP
 from reproduce.tables.specification import PublishedTable, ranked
 
 TABLE = PublishedTable(
-    title="COCO: plausible matches, partners found first, and the order of the whole list",
+    title="COCO: plausible matches, recall, and the order of the complete ranking",
     paper=f"{systems.PAPER}, Table 1",
     columns=(*ranked("coco", ("pmrp", "recall@1", ASP), "(1k)"), *ranked("coco", ("pmrp", "recall@1", ASP))),
     rows=systems.rows(

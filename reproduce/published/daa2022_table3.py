@@ -7,7 +7,7 @@ from reproduce.tables.figure_names import ASP
 from reproduce.tables.specification import PublishedTable, ranked
 
 TABLE = PublishedTable(
-    title="Flickr30K: partners found first, and the order of the whole list",
+    title="Flickr30K: recall, and the order of the complete ranking",
     paper=f"{systems.PAPER}, Table 3",
     columns=ranked("flickr30k", ("recall@1", ASP)),
     rows=systems.rows(

@@ -1,4 +1,4 @@
-"""NeurIPS 2022 (DAA), Table 4: Smooth-AP beside DAA on COCO, of 5,000 pictures."""
+"""NeurIPS 2022 (DAA), Table 4: Smooth-AP beside DAA on COCO, of 5,000 images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from reproduce.tables.figure_names import ASP
 from reproduce.tables.specification import PublishedTable, Row, ranked
 
 TABLE = PublishedTable(
-    title="COCO: learning partners first, and learning the order of the whole list",
+    title="COCO: losses on recall and on the order of the complete ranking",
     paper=f"{systems.PAPER}, Table 4",
     columns=ranked("coco", ("pmrp", "recall@1", ASP)),
     rows=(
@@ -23,5 +23,5 @@ TABLE = PublishedTable(
     ),
     plan=systems.PAIRWISE_PLAN,
     pixels=systems.PIXELS,
-    notes=("The weight of Smooth-AP is not stated; it is that of scores with DAA here.", *systems.NOTES),
+    notes=("The paper does not state the weight of Smooth-AP; here it is that of DAA on scores.", *systems.NOTES),
 )

@@ -3,53 +3,33 @@
 from __future__ import annotations
 
 from reproduce.systems import eccv2020 as systems
-from reproduce.tables.specification import PublishedTable, Row, both_ways
+from reproduce.tables.specification import PublishedTable, both_ways
 
 TABLE = PublishedTable(
     title="Choice among c, within-modality losses and their baselines",
     paper=f"{systems.PAPER}, Table 1",
     columns=both_ways(("politics", "goodnews", "conccap", "coco")),
     rows=(
-        Row(
-            "ang_np_sym",
-            "ANG+NP+SYM",
-            systems.ANGULAR,
-            (0.6270, 0.6216, 0.8704, 0.8728, 0.7687, 0.7695, 0.6976, 0.6964),
-        ),
-        Row(
+        systems.row("ang_np_sym", "ANG+NP+SYM", systems.ANGULAR, ".6270 .6216 .8704 .8728 .7687 .7695 .6976 .6964"),
+        systems.row(
             "ours_img_nns",
             "OURS (Img NNs)",
             systems.OURS_BY_PICTURES,
-            (0.6370, 0.6378, 0.8840, 0.8852, 0.7636, 0.7666, 0.6819, 0.6876),
-            baseline="ang_np_sym",
+            ".6370 .6378 .8840 .8852 .7636 .7666 .6819 .6876",
+            "ang_np_sym",
         ),
-        Row(
-            "ours",
-            "OURS",
-            systems.OURS,
-            (0.6467, 0.6492, 0.8849, 0.8865, 0.7760, 0.7835, 0.6900, 0.6885),
-            baseline="ang_np_sym",
+        systems.row("ours", "OURS", systems.OURS, ".6467 .6492 .8849 .8865 .7760 .7835 .6900 .6885", "ang_np_sym"),
+        systems.row("pvse", "PVSE", systems.PVSE, ".6246 .6199 .8724 .8709 .7746 .7809 .6878 .6892"),
+        systems.row(
+            "pvse_ours", "PVSE+Ours", systems.PVSE_OURS, ".6264 .6314 .8867 .8864 .7865 .7924 .6932 .6925", "pvse"
         ),
-        Row("pvse", "PVSE", systems.PVSE, (0.6246, 0.6199, 0.8724, 0.8709, 0.7746, 0.7809, 0.6878, 0.6892)),
-        Row(
-            "pvse_ours",
-            "PVSE+Ours",
-            systems.PVSE_OURS,
-            (0.6264, 0.6314, 0.8867, 0.8864, 0.7865, 0.7924, 0.6932, 0.6925),
-            baseline="pvse",
-        ),
-        Row(
-            "trip_np_sym",
-            "TRIP+NP+SYM",
-            systems.TRIPLET,
-            (0.4742, 0.4801, 0.7203, 0.7216, 0.5413, 0.5332, 0.4957, 0.4746),
-        ),
-        Row(
+        systems.row("trip_np_sym", "TRIP+NP+SYM", systems.TRIPLET, ".4742 .4801 .7203 .7216 .5413 .5332 .4957 .4746"),
+        systems.row(
             "ours_trip",
             "OURS (TRIP)",
             systems.OURS_TRIPLET,
-            (0.4940, 0.4877, 0.7390, 0.7378, 0.5386, 0.5394, 0.4790, 0.4611),
-            baseline="trip_np_sym",
+            ".4940 .4877 .7390 .7378 .5386 .5394 .4790 .4611",
+            "trip_np_sym",
         ),
     ),
     plan=systems.PLAN,

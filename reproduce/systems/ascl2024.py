@@ -21,10 +21,10 @@ PLAN: dict[str, object] = {
 }
 """Section III-A for COCO, 10 % read as a tenth."""
 RATE: dict[str, object] = {"lr": ByData({"flickr30k": 2e-4}, 5e-4)}
-"""On Flickr30K the paper has another rate."""
+"""The paper has another rate on Flickr30K."""
 
 FROZEN: dict[str, object] = {**RATE, "freeze_epochs": -1}
-"""Of the hosts whose pretrained encoders would learn; those of `ascl` do not."""
+"""The plan of models whose pretrained encoders would learn; those of `ascl` are frozen anyway."""
 
 PIXELS: dict[str, object] = {"image": "resnet-152", "image_size": 224, "resize": "squash", "flip": 0.5}
 
@@ -35,8 +35,8 @@ _SCORES: dict[str, object] = {
 _FUSED: dict[str, object] = {**_SCORES, "local_share": ByData({"coco": 0.8, "flickr30k": 0.6}, 0.8)}
 
 
-def _ascl(made: Mapping[str, object], options: Mapping[str, object] = _FUSED) -> System:
-    return System("ascl", options, (("asymmetry", made),), plan=RATE)
+def _ascl(asymmetry: Mapping[str, object], options: Mapping[str, object] = _FUSED) -> System:
+    return System("ascl", options, (("asymmetry", asymmetry),), plan=RATE)
 
 
 ASCL = _ascl({})
@@ -46,15 +46,9 @@ WITHOUT_BOTH = System("ascl", _FUSED, plan=RATE)
 WITHOUT_FUSION = _ascl({}, {**_SCORES, "attention": False})
 TRIPLET = _ascl({}, {**_FUSED, "loss": "triplet"})
 NOISES = {
-    name: _ascl({"negatives": kind, **more})
-    for name, kind, more in (
-        ("shuffle", "shuffle", {}),
-        ("shuffle_embedding", "shuffle", {"shuffle": "embedding"}),
-        ("dropout", "dropout", {}),
-        ("gaussian", "gaussian", {}),
-        ("cutoff", "cutoff", {}),
-        ("mixture", "mixture", {}),
-    )
+    "shuffle": _ascl({"negatives": "shuffle"}),
+    "shuffle_embedding": _ascl({"negatives": "shuffle", "shuffle": "embedding"}),
+    **{name: _ascl({"negatives": name}) for name in ("dropout", "gaussian", "cutoff", "mixture")},
 }
 """Figure 3b, and shuffling read literally."""
 POSITIVES = {name: _ascl({"positives": name}) for name in ("long", "short", "mixed")}
@@ -67,17 +61,17 @@ DSRAN = System("dsran", plan=FROZEN)
 
 NOTES = (
     "The paper's numbers are means of five trainings (`--seeds 5`), printed in per cent; here they are shares of 1.",
-    "No code of AsCL is public. On COCO its R@1 from pictures to texts stands 25 points above every other row, one "
-    "attention block on frozen features is credited with 55 points, and R@5 of the triplet variant exceeds the full "
-    "model's: these numbers are printed as they are, and are no target.",
-    "Left open by the paper and chosen here: 8 heads, gated fusion, the noises' rates, one wrong text a caption, "
-    "shuffling before the text is read, the logarithm of the printed ratios; same pictures in a batch do not count as "
-    "wrong. Pretrained encoders stay frozen: the stated rate would destroy BERT.",
-    "VSE++, SCAN, IMRAM and DSRAN were trained in their own ways in their papers; here all rows share AsCL's plan, "
-    "frozen encoders with it.",
+    "No code of AsCL is public. On COCO its R@1 from images to texts is 25 points above every other row, one attention "
+    "block on frozen features adds 55 points, and the triplet variant has a higher R@5 than the full model. These "
+    "numbers are shown as printed; they are no target.",
+    "The paper leaves open, and we chose: 8 heads, gated fusion, the rates of the noises, one wrong text per caption, "
+    "shuffling before the text is encoded, the logarithm of the printed ratios. Equal images in a batch are no "
+    "negatives. Pretrained encoders stay frozen, because the stated learning rate would destroy BERT.",
+    "The papers of VSE++, SCAN, IMRAM and DSRAN had plans of their own; here all rows have AsCL's plan with frozen "
+    "encoders.",
 )
 AS_PRINTED = (
     "TAGS-DC, UNITER+DG, SOHO, ViSTA, COTS, LightningDoT and LexLIP need pre-training on millions of pairs, and DIME "
-    "has no recipe here: their rows are as printed. Any of them can be judged from its scores or vectors: `subtext "
-    "evaluate --scores FILE --data DATA`."
+    "has no recipe here: their rows are as printed. `subtext evaluate --scores FILE --data DATA` measures any of them "
+    "from its scores or vectors."
 )

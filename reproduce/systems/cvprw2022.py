@@ -23,13 +23,13 @@ PLAN: dict[str, object] = {
     "captions": "one",
     "positives": "pair",
 }
-"""Section 3.5; patience and 60 epochs as a bound are ours."""
+"""Section 3.5; patience and the limit of 60 epochs are ours."""
 
-WHOLE: dict[str, object] = {"drop_last": True}
-"""Of rows whose method does not say so itself: all take the same steps."""
+FULL_BATCHES: dict[str, object] = {"drop_last": True}
+"""The plan of rows whose method does not set it, so that all rows take the same steps."""
 
 SENTENCES = {"politics": 2}
-"""Of an article of Politics (ECCV 2020, section 4.1); the other data sets have captions."""
+"""Sentences of an article of Politics (ECCV 2020, section 4.1); the other data sets have captions."""
 
 PIXELS: dict[str, object] = {"image": "resnet-50", "image_size": 224, "resize": "squash", "flip": 0.5}
 
@@ -38,13 +38,13 @@ TOTAL = ByData({"coco": 196.0, "goodnews": 160.0, "politics": 96.0, "conccap": 1
 BETA = ByData({"coco": 1.0, "goodnews": 4.0, "politics": 3.0, "conccap": 3.0}, Swept.BETA)
 GAMMA = ByData({"coco": 4.0, "goodnews": 1.0, "politics": 1.0, "conccap": 1.0}, Swept.GAMMA)
 
-_HOST: dict[str, object] = {"views": VIEWS, "word_width": 200, "negatives": "all"}
+_MODEL: dict[str, object] = {"views": VIEWS, "word_width": 200, "negatives": "all"}
 _GRAPH: dict[str, object] = {"graph": Shared.TEXT_GRAPH}
 _SCORED: dict[str, object] = {**_GRAPH, "total": TOTAL}
 
 
 def _with(name: str, options: Mapping[str, object], plan: Mapping[str, object] | None = None) -> System:
-    return System("pvse", _HOST, ((name, options),), plan or {})
+    return System("pvse", _MODEL, ((name, options),), plan or {})
 
 
 def diversity(options: Mapping[str, object]) -> System:
@@ -62,25 +62,24 @@ def combined(options: Mapping[str, object]) -> System:
     return _with("combined", {**_SCORED, **options})
 
 
-PVSE = System("pvse", _HOST, plan=WHOLE)
-THOMAS = _with("neighbourhoods", {**_GRAPH, "pool": Shared.NEIGHBOURS, "form": "triplet"}, WHOLE)
-HAL = _with("hal", {}, WHOLE)
-MITHUN = _with("mithun", {}, WHOLE)
+PVSE = System("pvse", _MODEL, plan=FULL_BATCHES)
+THOMAS = _with("neighbourhoods", {**_GRAPH, "pool": Shared.NEIGHBOURS, "form": "triplet"}, FULL_BATCHES)
+HAL = _with("hal", {}, FULL_BATCHES)
+MITHUN = _with("mithun", {}, FULL_BATCHES)
 AMRANI = _with("amrani", {"features": Shared.FEATURES, "text_features": Shared.TEXT_VECTORS, "total": TOTAL})
-DISTANCE = _with("distance", {}, WHOLE)
+DISTANCE = _with("distance", {}, FULL_BATCHES)
 UNIFORM = _with("uniform", {"total": TOTAL})
 RANDOM = _with("random", {"total": TOTAL})
 
 NOTES = (
-    "All rows are PVSE with K of Table 1 (K = 3 on a data set that is not the paper's) and a joint space of 1,024, a "
-    "GRU of 512 each way; every negative counts unless the row's method says otherwise.",
-    "How HAL, MITHUN and AMRANI were joined to PVSE is not stated: here each replaces or weights the ranking terms and "
-    "leaves the others.",
-    "AMRANI's densities, whose code was never published, are of the pictures' features and of the texts' places in the "
-    "space of the graph (Doc2Vec unless --space or --graph says otherwise); a text without a place stands at right "
-    "angles to every other.",
-    "A picture with several captions draws one of them in each epoch; a last batch that is smaller is left out, in "
-    "every row.",
-    "Politics is the first two sentences of each article, as `subtext data prepare` cuts them; whole articles are "
-    "refused.",
+    "All rows are PVSE with K of Table 1 (K = 3 on a data set that the paper does not have), a joint space of 1,024 "
+    "dimensions and a GRU of 512 in each direction. Every negative counts unless the row's method chooses some.",
+    "The paper does not state how HAL, MITHUN and AMRANI were combined with PVSE: here each replaces or weights the "
+    "ranking terms and leaves the other terms.",
+    "AMRANI's densities, whose code was never published, are those of the images' features and of the texts' vectors "
+    "in the space of the graph (Doc2Vec unless --space or --graph names another). A text without a vector is "
+    "orthogonal to every other text.",
+    "In each epoch one caption of every image is sampled. A smaller last batch is left out, in every row.",
+    "Of Politics the first two sentences of each article are read, as `subtext data prepare` cuts them; complete "
+    "articles are refused.",
 )

@@ -36,9 +36,9 @@ PLAN: dict[str, object] = {
     "schedule": "cosine",
     "captions": "all",
 }
-"""Section 5.2 and Figure 4 for the probabilistic model on COCO: 3 epochs of warming up and 27 more without the picture
-encoder's body, 40 of everything, whose body learns at a tenth of the rate. The paper does not say how long the phases
-are on CUB: PCME's 10 and 50 epochs, all at one rate, stand there."""
+"""Section 5.2 and Figure 4 for the probabilistic model on COCO: 3 epochs of warm-up and 27 more without the backbone of
+the image encoder, then 40 epochs of everything, the backbone at a tenth of the rate. The paper does not state the
+phases on CUB: PCME's 10 and 50 epochs at one rate are used there."""
 
 PIXELS: dict[str, object] = {"image": "resnet-152", "image_size": 224, "resize": "squash", "flip": 0.5}
 CUB_PIXELS: dict[str, object] = {**PIXELS, "image": "resnet-50"}
@@ -86,32 +86,32 @@ _ROWS: dict[str, tuple[str, System | None, str]] = {
     "sgraf": ("SGRAF", None, ""),
     "sgraf_daa": ("SGRAF+DAA", None, "sgraf"),
 }
-"""Key of a row -> its name, what is trained for it, and the row that it is tested against."""
+"""Key of a row -> its name, its system, and the key of its baseline."""
 _MEANS = {"sgraf": ("saf", "sgr"), "sgraf_daa": ("saf_daa", "sgr_daa")}
-"""Key of a row -> rows whose models it joins."""
+"""Key of a row -> keys of the rows whose models it averages."""
 
 
 def rows(printed: Mapping[str, tuple[float | None, ...]]) -> tuple[Row, ...]:
-    """The rows of a table: key -> the numbers that were printed."""
-    found = []
-    for key, numbers in printed.items():
-        name, system, baseline = _ROWS[key]
-        found.append(Row(key, name, system, numbers, baseline=baseline, mean_of=_MEANS.get(key, ())))
-    return tuple(found)
+    """The rows of a table, from the printed numbers by key."""
+    return tuple(
+        Row(key, name, system, numbers, baseline=baseline, mean_of=_MEANS.get(key, ()))
+        for key, numbers in printed.items()
+        for name, system, baseline in [_ROWS[key]]
+    )
 
 
 NOTES = (
-    "Figures are shares of 1, the paper's printed per cent. ASP is by the relevance tfidf1, the unigram cosine that "
-    "the released code computes and the paper calls CIDEr; a random order has 0.5.",
-    "DAA compares the ranks of a query's own row, as the paper's formula does, at temperature 0.01 and weight 1000 of "
-    "draws, 0.001 and 50 of scores that are sigmoids, as in its code; the code itself ranks along the wrong axis "
+    "Figures are shares of 1; the paper prints per cent. ASP is by the relevance tfidf1, the unigram cosine that the "
+    "released code computes and the paper calls CIDEr; a random order has 0.5.",
+    "DAA compares the ranks of a query's row, as in the paper's formula. Temperature and weight are 0.01 and 1000 for "
+    "samples, 0.001 and 50 for scores that are sigmoids, as in the released code. That code ranks along the wrong axis "
     "(variant=released).",
-    "PMRP needs the labels of the test pictures (a column 'labels'), and figures (1K) a test set of some thousands.",
-    "SAF and SGR have the plan of Section 5.2 for them, and all other rows that of the probabilistic model: VSE and "
-    "PVSE, which the paper took from others, were trained in their own ways there.",
-    "Otherwise than there: BERT starts to learn with the picture encoder's body, where the paper trains it from the "
-    "beginning; only the bodies learn at the tenth of the rate; one cosine spans all epochs, where the released code's "
-    "has a period of 30 and rises again; log deviations start at -3, where 0 was published; words are left out, and no "
-    "BERT-like mixture of masks as in the released code. With features of pictures there is no body to hold back.",
+    "PMRP needs the labels of the test images (a column 'labels'); figures (1K) need a test set of several thousand.",
+    "SAF and SGR have the plan of Section 5.2 for them, and all other rows that of the probabilistic model. The paper "
+    "copied the numbers of VSE and PVSE, which were trained with other plans.",
+    "Differences from the paper: BERT starts to learn with the backbone of the image encoder, not from the beginning. "
+    "Only the backbones learn at a tenth of the rate. One cosine spans all epochs; that of the released code has a "
+    "period of 30 and rises again. Log deviations start at -3, not at 0. Words are dropped, without the BERT-like "
+    "mixture of masks of the released code. Image features have no backbone to freeze.",
 )
-MEAN_OF_TWO = "SGRAF is the mean of the scores of two models, SAF and SGR, trained apart, seed by seed."
+MEAN_OF_TWO = "SGRAF is the mean of the scores of two models, SAF and SGR, trained separately for each seed."

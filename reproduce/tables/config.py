@@ -36,6 +36,12 @@ class DataPaths:
     split_seed: int | None = None
     on_error: Literal["raise", "skip"] | None = None
 
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The options of reading, with their defaults."""
+        on_error, split_seed = self.on_error or "raise", self.split_seed or 0
+        return {"images": self.images, "split_seed": split_seed, "on_error": on_error}
+
     def to_json(self) -> dict[str, Any]:
         """Plain data with absolute paths."""
         return {

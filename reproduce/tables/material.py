@@ -6,7 +6,7 @@ It also checks that texts are cut as the paper read them: of Politics only the f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,12 @@ SUBSET = "pictures of a subset"
 
 @dataclass(frozen=True)
 class TableData:
-    """A data set for training and evaluation: pairs to train on, pairs that select the epoch, and the scored split."""
+    """A data set for training and evaluation.
 
+    complete  all pairs        train  to train on        selection  selects the epoch        scored  is evaluated
+    """
+
+    complete: st.Dataset
     train: st.Dataset
     selection: st.Dataset
     scored: st.Dataset
@@ -45,6 +49,7 @@ class TableData:
         return {
             name: {"pictures": len(pairs.images), "texts": len(pairs.texts), "pairs": len(pairs.links)}
             for name, pairs in vars(self).items()
+            if name != "complete"
         }
 
 
@@ -55,14 +60,8 @@ def read(config: TableConfig, key: str) -> TableData:
     what reading raises.
     """
     paths = config.data[key]
-    pairs = st.read(
-        paths.data,
-        images=paths.images,
-        split_seed=paths.split_seed or 0,
-        on_error=paths.on_error or "raise",
-        verify=paths.features is None,
-        need_images=paths.features is None,
-    )
+    pixels = paths.features is None
+    pairs = st.read(paths.data, **paths.reading, verify=pixels, need_images=pixels)
     if pairs.problems:
         problems = counted(len(pairs.problems), "problem")
         say(f"note: {key} has {problems}; `subtext data check {paths.data}` lists them", quiet=config.quiet)
@@ -79,7 +78,7 @@ def read(config: TableConfig, key: str) -> TableData:
     for path, items in ((paths.features, scored.images), (paths.text_features, scored.texts)):
         if path is not None:
             FeatureFile.open(path.expanduser()).require(items.ids, items.values)
-    return TableData(train, selection, scored)
+    return TableData(pairs, train, selection, scored)
 
 
 def require(config: TableConfig, key: str, kind: Shared, data: TableData) -> None:
@@ -105,7 +104,7 @@ def graph_of_scored(config: TableConfig, key: str, pairs: st.Dataset, data: Tabl
     """
     path = config.scored_graph(key)
     if not path.exists():
-        space = FittedSpace(_space(config, key, Shared.TEXT_GRAPH, data), data.train)
+        space = FittedSpace(_space(config, key, Shared.TEXT_GRAPH, data), data)
         graph = config.existing_graph(key)
         options = GraphOptions(config.neighbours, candidate_split="all") if graph is None else graph.options
         source = {**config.data[key].to_json(), "split": config.split}
@@ -178,7 +177,7 @@ class FittedSpace:
     """A space that is fitted to the training texts and gives the vectors of other texts."""
 
     space: Space
-    train: st.Dataset
+    data: TableData
 
     @property
     def distance(self) -> Any:
@@ -191,27 +190,14 @@ class FittedSpace:
 
     def __call__(self, pairs: st.Dataset, learn: Bool[np.ndarray, "n"], progress: Any = None) -> Places:
         """Vectors of the texts of `pairs`; `learn` is not read."""
-        both, count = _joined(self.train, pairs), len(self.train.texts)
-        vectors = self.space(both, np.arange(len(both.texts)) < count, progress)
+        complete, train = self.data.complete, self.data.train
+        rows = []
+        for name in ("images", "texts"):
+            row_of = {item: row for row, item in enumerate(getattr(complete, name).ids)}
+            rows.append(np.array([row_of[item] for part in (train, pairs) for item in getattr(part, name).ids]))
+        count = len(train.texts)
+        vectors = self.space(complete.subset(*rows), np.arange(len(rows[1])) < count, progress)
         return Places(vectors.vectors[count:], vectors.known[count:])
-
-
-def _joined(first: st.Dataset, second: st.Dataset) -> st.Dataset:
-    """The texts of both, for a space that reads words or text features."""
-    items = {
-        name: replace(
-            getattr(first, name),
-            ids=[*getattr(first, name).ids, *getattr(second, name).ids],
-            values=[*getattr(first, name).values, *getattr(second, name).values],
-            groups=np.concatenate([getattr(first, name).groups, getattr(second, name).groups]),
-            splits=np.concatenate([getattr(first, name).splits, getattr(second, name).splits]),
-            metadata={},
-        )
-        for name in ("images", "texts")
-    }
-    shift = np.array([[len(first.images), len(first.texts)]], dtype=np.int64)
-    links = np.concatenate([first.links, second.links + shift])
-    return replace(first, **items, links=links, judgements=None)
 
 
 POLITICS = "politics"
@@ -253,13 +239,7 @@ def require_sentences(config: TableConfig, key: str, pairs: st.Dataset) -> None:
     count, paths = config.table.sentences.get(key), config.data[key]
     if count is None:
         return
-    cut = st.prepare(
-        paths.data,
-        images=paths.images,
-        split_seed=paths.split_seed or 0,
-        on_error=paths.on_error or "raise",
-        max_sentences=count,
-    ).dataset.texts
+    cut = st.prepare(paths.data, **paths.reading, max_sentences=count).dataset.texts
     shortened = dict(zip(cut.ids, cut.values, strict=True))
     texts = {name: text for name, text in zip(pairs.texts.ids, pairs.texts.values, strict=True) if text is not None}
     longer = sum(shortened[name] != str(text).strip() for name, text in texts.items())

@@ -71,15 +71,12 @@ class Bench:
         for kind in sorted(built_for(run.row), key=lambda kind: kind.name):
             require(config, self.key, kind, self.data)
         say(f"{label}: {run.row.name} on {config.data_set(self.key).name}, seed {run.seed}", quiet=config.quiet)
-        arguments: dict[str, Any] = {
-            **paths.to_json(),
-            "split_seed": paths.split_seed or 0,
-            "on_error": paths.on_error or "raise",
-            **run.options,
-            **run.plan,
-        }
+        options: dict[str, Any] = {**paths.reading, **run.options, **run.plan}
         trained = st.train(
             run.model,
+            data=paths.data,
+            features=paths.features,
+            text_features=paths.text_features,
             train_data=self.data.train,
             val_data=self.data.selection,
             val_split=config.selection_split,
@@ -92,7 +89,7 @@ class Bench:
             device=config.device,
             workers=config.workers,
             quiet=config.quiet,
-            **arguments,
+            **options,
         )
         if trained.record.status == "stopped":
             raise Stopped(f"stopped in {run.folder}; run the same command again to resume")

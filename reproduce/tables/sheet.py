@@ -49,7 +49,7 @@ class Against:
 
     @property
     def sure(self) -> bool:
-        """Whether the corrected p-value is below 0.05 and the interval leaves 0 out."""
+        """Whether the corrected p-value is below 0.05 and the interval excludes 0."""
         return self.corrected < SURE and (self.low > 0 or self.high < 0)
 
 
@@ -161,7 +161,7 @@ def as_json(sheet: Sheet) -> str:
 
 
 def number(value: float) -> str:
-    """A value as papers print it: four decimals, whole numbers as they are.
+    """A value as papers print it: four decimals, integers as they are.
 
     >>> number(0.62701), number(196.0)
     ('0.6270', '196')
@@ -305,7 +305,7 @@ def _corrected(lines: list[Line]) -> list[Line]:
 def _protocol(config: TableConfig, sizes: Sizes) -> list[str]:
     """How our numbers were made, in sentences."""
     selects = (
-        "a tenth of the training pictures, the same for every row,"
+        "a tenth of the training images, the same for every row,"
         if config.selection_split is None
         else f"the split '{config.selection_split}'"
     )
@@ -319,8 +319,8 @@ def _protocol(config: TableConfig, sizes: Sizes) -> list[str]:
     notes = [
         f"Ours: mean ± standard deviation over {counted(config.seeds, 'seed')}, scored on the split '{config.split}' "
         f"after training; {selects} selects the epoch; {tuning}.",
-        "Against a baseline: difference, 95 % interval by resampling pictures and seeds, and p by changing signs of "
-        "pictures, corrected for all tests of the table (Holm); * where p is below 0.05 and the interval leaves 0 out.",
+        "Against a baseline: difference, 95 % interval by resampling images and seeds, and p by changing the signs of "
+        "images, corrected for all tests of the table (Holm); * where p is below 0.05 and the interval excludes 0.",
     ]
     for key in config.data:
         notes.append(_size(config, key, sizes))
@@ -342,8 +342,8 @@ def _swept(config: TableConfig, results: Results) -> list[str]:
         small, runs = sweep_of(config, row, data)
         value = "loss" if runs[0].plan.get("select") == "loss" else "recall"
         notes.append(
-            f"{ratio}, the best of {len(RATIOS)} ratios by validation {value} after learning from at most "
-            f"{small.subset:,} training pictures, with seed 0; other rows have no such sweep."
+            f"{ratio}, the best of {len(RATIOS)} ratios by validation {value} after training on at most "
+            f"{small.subset:,} images, with seed 0; other rows have no such sweep."
         )
     return notes
 
@@ -363,13 +363,13 @@ def _ratios(config: TableConfig, results: Results) -> dict[tuple[str, str], tupl
 def _size(config: TableConfig, key: str, sizes: Sizes) -> str:
     data = config.data_set(key)
     parts = sizes.get(key)
-    counts = ", ".join(f"{part} {n['pictures']:,}" for part, n in parts.items()) if parts else "nothing trained on it"
+    counts = ", ".join(f"{part} {n['pictures']:,}" for part, n in parts.items()) if parts else "no row is trained on it"
     paper = f"; the paper had about {data.images:,}" if data.images else "; not a data set of the paper"
-    cut = "" if config.subset is None else f", at most {config.subset:,} of them learnt from"
+    cut = "" if config.subset is None else f", at most {config.subset:,} of them for training"
     chosen = any(FIGURES[column.figure].measure == "choice" for column in config.columns if column.data)
     choice = f"; choice among {data.c}" if chosen else ""
-    read = "; read as precomputed features, where the papers' ResNet-50 learns" if config.data[key].features else ""
-    return f"{data.name} (pictures): {counts}{cut}{paper}{choice}{read}."
+    read = "; precomputed features, where the papers train a ResNet-50" if config.data[key].features else ""
+    return f"{data.name} (images): {counts}{cut}{paper}{choice}{read}."
 
 
 def _graph(config: TableConfig, key: str) -> dict[str, Any]:
@@ -385,9 +385,9 @@ def _existing_graphs(config: TableConfig) -> list[str]:
     for key in config.data:
         if (graph := config.existing_graph(key)) is not None:
             notes.append(
-                f"{config.data_set(key).name}: neighbours of texts are those of a graph that was given "
-                f"({graph.neighbours} each, by {graph.settings.get('distance')} in {graph.space.get('name')}; "
-                f"{graph.fingerprint[:8]}), whatever --space, --neighbours and --min-count say."
+                f"{config.data_set(key).name}: neighbours of texts are those of an existing graph "
+                f"({graph.neighbours} per text, by {graph.settings.get('distance')} in {graph.space.get('name')}; "
+                f"{graph.fingerprint[:8]}); --space, --neighbours and --min-count do not apply."
             )
     return notes
 

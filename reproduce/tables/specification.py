@@ -229,6 +229,15 @@ def tables() -> dict[str, PublishedTable]:
     return {name: importlib.import_module(f"{package.__name__}.{name}").TABLE for name in names}
 
 
+def printed(numbers: str) -> tuple[float | None, ...]:
+    """Printed numbers, separated by spaces; "-" for an empty cell.
+
+    >>> printed(".6541 -")
+    (0.6541, None)
+    """
+    return tuple(None if number == "-" else float(number) for number in numbers.split())
+
+
 def both_ways(data: Sequence[str]) -> tuple[Column, ...]:
     """Columns of both directions for each data set."""
     return tuple(Column(key, direction) for key in data for direction in DIRECTIONS)

@@ -76,10 +76,10 @@ def training(config: TableConfig, row: Row, data: str, *, seed: int, factor: flo
     model_options = options_of(system.model)
     chosen, identities = [], []
     for name, shared in system.methods:
-        known = {key: option for option in methods()[name].options for key in (option.old_name, option.name) if key}
-        method = {known[key].name: value for key, value in _resolved(config, data, shared).items()}
+        named = {key: option for option in methods()[name].options for key in (option.old_name, option.name) if key}
+        method = {named[key].name: value for key, value in _resolved(config, data, shared).items()}
         # Shared files count by name alone, so the complete folder can be moved.
-        identities.append((name, _earlier({k: _name_of(config, data, v) for k, v in method.items()}, known)))
+        identities.append((name, _earlier({k: _name_of(config, data, v) for k, v in method.items()}, named)))
         chosen.append((name, {k: str(v.resolve()) if isinstance(v, Path) else v for k, v in method.items()}))
     # The learning rate is part of the run's name, so the trials of a row lie side by side.
     plan_but_rate = {name: value for name, value in plan.items() if name != "lr"}

@@ -151,7 +151,7 @@ def test_a_ratio_that_the_paper_does_not_have_is_swept(made: Path, tmp_path: Pat
     assert set(losses) == set(few) and min(few, key=lambda ratio: losses[ratio]) == tuple(chosen.values())
     assert (last["methods"][0][1]["beta"], last["methods"][0][1]["gamma"]) == tuple(chosen.values())
     note = next(note for note in found["notes"] if note.startswith("OURS-COMBINED-VAL on mine: β = "))
-    assert "the best of 3 ratios by validation loss" in note and "at most 12 training pictures" in note
+    assert "the best of 3 ratios by validation loss" in note and "training on at most 12 images" in note
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/*") if path.is_file()}
     call(*mine)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/*") if path.is_file()} == before

@@ -70,7 +70,7 @@ def test_a_row_is_trained_with_each_graph_that_is_given(made: Path, graphs: tupl
         assert told_of["fingerprint"].startswith(there.fingerprint) and told_of["given"] == str(graph.resolve())
         assert told_of["neighbours"] == there.width and told_of["space"] == dict(there.space)
         assert "space" not in found["protocol"] and "neighbours" not in found["protocol"]
-        assert any(f"({there.width} each, by cosine in lsa; " in note for note in found["notes"])
+        assert any(f"({there.width} per text, by cosine in lsa; " in note for note in found["notes"])
         (run,) = (Path(each) for each in found["runs"]["thomas/mine"])
         method = json.loads((tmp_path / run / "run.json").read_text())["methods"][0][1]
         assert method["pool_size"] == there.width and method["graph"] == str(graph.resolve())

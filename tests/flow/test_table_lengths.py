@@ -53,7 +53,7 @@ def test_recall_by_length_is_that_of_the_drawn_texts(monkeypatch: pytest.MonkeyP
     config = TableConfig(
         "ascl2024_figure5", tables()["ascl2024_figure5"], (), tmp_path, {"mine": DataPaths(file)}, quiet=True
     )
-    found = measures.measure("lengths", measures.Subject(file, "mine", config, TableData(pairs, pairs, pairs)))
+    found = measures.measure("lengths", measures.Subject(file, "mine", config, TableData(pairs, pairs, pairs, pairs)))
     drawn = draw.permutation(len(pairs.texts), seed=0, epoch=0, purpose="texts by length")[:DRAWN]
     ranks = (scores > scores.gather(0, torch.arange(PICTURES).repeat_interleave(EACH)[None])).sum(dim=0).numpy()
     seen = 0

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from reproduce.figures.of_dataset import count_above
-from reproduce.figures.of_systems import asp_lines, queries_of_equal_recall, top_list, top_results
+from reproduce.figures.of_systems import queries_of_equal_recall, top_list, top_results
 from subtext.core import DIRECTIONS, Comparison
 from subtext.errors import RequirementError
+from subtext.evaluation.metric import SemanticRanks
 from subtext.evaluation.metrics import asp as reference
 from subtext.evaluation.metrics.asp import ASP
 from subtext.evaluation.relevance.graded import Graded
@@ -70,9 +71,8 @@ def test_asp_over_n_is_that_of_a_plain_loop(ties: RankTies) -> None:
 def test_the_lines_are_means_over_all_orders(ties: str) -> None:
     """Of five candidates with ties, over all 120 orders, and over those that keep to the relevance."""
     values = np.array([[0.9, 0.4, 0.4, 0.1, 0.1]], dtype=np.float32)
-    graded = Graded("made", values)
     tops = (1, 2, 3, 4, 5)
-    chance, ceiling = asp_lines(graded, "image_to_text", tops, ties=ties)
+    chance, ceiling = (line[0] for line in reference.among_first(ranks(values, "min"), tops, ties))
     semantic = places(values[0], ties)
     for place, top in enumerate(tops):
         inside = np.flatnonzero(semantic <= top)
@@ -87,14 +87,14 @@ def test_the_lines_are_means_over_all_orders(ties: str) -> None:
         assert ceiling[place] == pytest.approx(np.mean(best))
 
 
-def test_over_all_candidates_the_lines_are_those_of_asp() -> None:
-    _, graded = made()
-    for direction in DIRECTIONS:
-        values = turned(graded.values, direction)
-        best = ranks(values, "min")
-        chance, ceiling = asp_lines(graded, direction, (values.shape[1],))
-        assert chance[0] == pytest.approx(reference.among_first(best, (best.shape[1],))[0].mean())
-        assert ceiling[0] == pytest.approx(reference.among_first(best, (best.shape[1],))[1].mean())
+def test_asp_has_the_lines_of_its_n() -> None:
+    scores, graded = made()
+    readings = SemanticRanks.of(scores, graded.values, "ordinal")
+    for top in (0, 3, TEXTS):
+        chance, ceiling = reference.among_first(ranks(graded.values, "min"), (top or TEXTS,))
+        np.testing.assert_array_equal(ASP(top=top).chance(readings), chance[:, 0])
+        np.testing.assert_array_equal(ASP(top=top).ceiling(readings), ceiling[:, 0])
+    assert ASP(top=3, within=False).chance(readings) is None
 
 
 def test_a_query_of_whom_no_n_are_meant_has_no_line() -> None:

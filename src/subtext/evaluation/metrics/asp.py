@@ -95,12 +95,17 @@ class ASP(Metric):
         return shares[:, 0]
 
     def chance(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"] | None:
-        """Of a random order; over all candidates alone."""
-        return None if self.top else among_first(ranks.best, (ranks.best.shape[1],), self.ties)[0][:, 0]
+        """Of a random order; None for ranks that are not within the top."""
+        return self._reference(ranks, 0)
 
     def ceiling(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"] | None:
-        """Of the best order; over all candidates alone."""
-        return None if self.top else among_first(ranks.best, (ranks.best.shape[1],), self.ties)[1][:, 0]
+        """Of the best order; None likewise."""
+        return self._reference(ranks, 1)
+
+    def _reference(self, ranks: SemanticRanks, line: int) -> Float[np.ndarray, "q"] | None:
+        if self.top and not self.within:
+            return None
+        return among_first(ranks.best, (self.top or ranks.best.shape[1],), self.ties)[line][:, 0]
 
 
 Numbers = NDArray[np.float64]
