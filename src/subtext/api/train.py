@@ -89,7 +89,7 @@ def train(
     split_seed: Annotated[int, "Seed of the 80-10-10 split of data without splits.", _DATA] = 0,
     on_error: Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", _DATA] = "raise",
     with_: Annotated[
-        tuple[str, ...] | list[Any],
+        tuple[str | Any, ...] | list[Any],
         "A training method; repeatable.",
         _RUN,
         Flag("--with"),
