@@ -162,6 +162,11 @@ def test_regions_that_are_not_the_same_are_refused(made: Path, tmp_path: Path) -
         ensemble([load(two), load(two)]).embed_texts(["a dog"])
 
 
+def test_an_ensemble_was_not_trained_as_one(made: Path) -> None:
+    with pytest.raises(RecipeError, match="there is no model called 'ensemble'"):
+        open_run(made / "sgraf").setup()
+
+
 def test_a_record_without_members_is_said(made: Path, tmp_path: Path) -> None:
     call("ensemble", made / "saf", made / "sgr", "--out", tmp_path / "run")
     path = tmp_path / "run" / "run.json"

@@ -58,6 +58,20 @@ def test_it_gives_the_figures_of_its_record(folder: Path) -> None:
     assert evaluate(run.model, pairs, workers=0).figures["rsum"] == pytest.approx(run.record.best["rsum"])
 
 
+def test_a_run_tells_how_it_was_trained(folder: Path) -> None:
+    run = open_run(folder / "run")
+    setup = run.setup()
+    assert vars(setup.plan) == {**vars(setup.plan), **run.record.plan} and setup.plan.epochs == 1
+    assert set(setup.objective.parts) >= {"image_to_text", "text_to_image"}
+    assert setup.model.state_dict().keys() == run.model.state_dict().keys()
+
+
+def test_embedded_items_come_with_their_data_set(folder: Path) -> None:
+    embedded = subtext.embed(folder / "run", split="val", quiet=True)
+    assert fingerprint(embedded.dataset) == fingerprint(read(folder / "pairs.jsonl", need_images=False).split("val"))
+    assert embedded.images is embedded.dataset.images and len(embedded.text_vectors) == len(embedded.texts)
+
+
 def test_pairs_in_memory_train_as_the_splits_do(folder: Path, tmp_path: Path) -> None:
     data, features = folder / "pairs.jsonl", folder / "features.npz"
     pairs = read(data, need_images=False)
