@@ -39,7 +39,10 @@ def __getattr__(name: str) -> object:
         warnings.warn("subtext.open_engine is now subtext.open_index", DeprecationWarning, stacklevel=2)
         name = "open_index"
     if name not in _MODULES:
-        raise AttributeError(f"module 'subtext' has no attribute '{name}'")
+        from difflib import get_close_matches
+
+        near = " or ".join(get_close_matches(name, _MODULES, n=2))
+        raise AttributeError(f"module 'subtext' has no attribute '{name}'{near and f'; did you mean {near}?'}")
     value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value

@@ -280,6 +280,22 @@ def test_rows_that_cannot_be_used_are_left_out_when_asked(data: Path) -> None:
     assert json.loads((data / "new" / "run.json").read_text())["data"]["on_error"] == "skip"
 
 
+def test_words_at_the_wrong_place_are_answered(data: Path) -> None:
+    code, output = call("train", data / "pairs.jsonl", "--out", data / "run")
+    assert code == 2 and f"a data set is named by --data {data / 'pairs.jsonl'}" in " ".join(output.split())
+    code, output = call("check", data / "pairs.jsonl")
+    assert code == 2 and "there is no command called 'check'; did you mean subtext data check?" in output
+    code, output = call("search", "library", "a", "red", "field")
+    assert code == 2 and "put words that belong together in quotes" in " ".join(output.split())
+
+
+def test_a_folder_that_holds_something_is_refused_before_the_data_is_read(data: Path) -> None:
+    (data / "full").mkdir()
+    (data / "full" / "file").touch()
+    code, output = call("train", "--data", data / "gone.jsonl", "--out", data / "full")
+    assert code == 1 and "full holds something; name another" in output and "gone" not in output
+
+
 def test_a_folder_that_holds_something_is_kept(trained: Path) -> None:
     output = train(trained, "dual", out="run", code=1)
     assert "holds something" in output and "--resume" in output

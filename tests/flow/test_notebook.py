@@ -89,6 +89,15 @@ def test_a_graph_is_its_folder(shown: Mapping[str, Any], tmp_path: Path) -> None
     assert shown["graph"].to_json()["fingerprint"] == shown["neighbours"].to_json()["fingerprint"]
 
 
+def test_a_model_and_an_index_are_one_line(shown: Mapping[str, Any]) -> None:
+    run = shown["run"]
+    assert repr(run.model).startswith("Model(image=") and "similarity=Cosine" in repr(run.model)
+    index = st.open_index(shown["built"].path)
+    assert "\n" not in repr(index) and "60 images" in repr(index)
+    with pytest.raises(ArgumentError, match=r"a query needs text; it got \['a dog', 'a cat'\]"):
+        index.search(["a dog", "a cat"])  # type: ignore[arg-type]
+
+
 def test_help_describes_every_argument() -> None:
     signature = str(inspect.signature(st.evaluate))
     assert "data: str | pathlib.Path | Dataset | None = None" in signature and "Annotated" not in signature
@@ -105,6 +114,8 @@ def test_natural_mistakes_are_answered(tmp_path: Path) -> None:
     ):
         with pytest.raises(TypeError, match=said):
             call()
+    with pytest.raises(AttributeError, match="has no attribute 'evaluat'; did you mean evaluate"):
+        st.evaluat  # noqa: B018
     for call, said in (
         (lambda: st.evaluate("run", bootstrap="many"), "bootstrap needs a whole number; it got 'many'"),
         (lambda: st.evaluate("run", bootstrap=10.5), "bootstrap needs a whole number; it got 10.5"),

@@ -513,3 +513,13 @@ def test_real_data_sets() -> None:
     assert sorted(features.rows(flickr.images.ids).tolist()) == list(range(7000))
     assert len(read(root / "tiny_coco", verify=True).links) == 500
     assert len(read(root / "cc12m_sample", verify=True).links) == 32
+
+
+def test_numbers_of_csv_can_be_compared(tmp_path: Path) -> None:
+    rows = ["a.jpg,1,1999,007,12.50,c. 1990", "b.jpg,2,-3,1e5,,nan"]
+    (tmp_path / "pairs.csv").write_text("filename,caption,year,code,price,note\n" + "\n".join(rows) + "\n")
+    dataset = read(tmp_path / "pairs.csv", need_images=False)
+    assert dataset.images.ids == ["a.jpg", "b.jpg"] and dataset.texts.values == ["1", "2"]
+    assert dataset.images.metadata == {
+        "year": [1999, -3], "code": ["007", "1e5"], "price": [12.5, None], "note": ["c. 1990", "nan"],
+    }  # fmt: skip

@@ -133,11 +133,14 @@ def train(
     not empty without `resume`.
     """
     arguments = {name: value for name, value in locals().items() if name not in ("model", "options")}
-    from subtext.training.fit import fit
+    from subtext.models.checkpoint import Record
+    from subtext.training.fit import begun, fit
     from subtext.training.setup import RunOptions
 
     job = job_of(model, arguments | options)
     run_options = RunOptions(**job.run)
+    if not (dry_run or resume):
+        begun(job.out, Record(model), resume=False)  # Before minutes of reading the data.
     pairs = read_training_data(job)
     setup = build_setup(job, pairs, seed=run_options.seed)
     record = initial_record(job, pairs, setup)

@@ -80,9 +80,12 @@ class Lazy(click.Group):
             )
             ctx.exit(2)
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from subtext.cli.verbs import VERBS
             from subtext.recipes.catalogue import unknown
 
-            raise click.UsageError(unknown("command", args[0], COMMANDS), ctx)
+            of_groups = " or ".join(f"subtext {full}" for full in VERBS if full.partition(" ")[2] == args[0])
+            advice = f"there is no command called '{args[0]}'; did you mean {of_groups}?"
+            raise click.UsageError(advice if of_groups else unknown("command", args[0], COMMANDS), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -106,7 +106,12 @@ class Command(click.Command):
             elif current and not flag.startswith("-"):
                 flag = self.renamed_values.get(current[-1], {}).get(flag, flag)
             current.append(f"{flag}{equals}{value}")
-        return super().parse_args(ctx, current)
+        try:
+            return super().parse_args(ctx, current)
+        except click.UsageError as error:
+            if not error.message.startswith("Got unexpected extra argument"):
+                raise
+            raise click.UsageError(f"{error.message}; put words that belong together in quotes", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Carry the command out; arguments that do not go together end as a usage error that names the options."""

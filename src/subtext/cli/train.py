@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -48,7 +50,8 @@ class Models(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The model that the first word names; an unknown one is answered with near names."""
         if args and args[0] not in models():
-            raise click.UsageError(unknown("model", args[0], models()), ctx)
+            advice = f"; a data set is named by --data {shlex.quote(args[0])}" if Path(args[0]).exists() else ""
+            raise click.UsageError(unknown("model", args[0], models()) + advice, ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

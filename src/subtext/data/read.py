@@ -19,7 +19,7 @@ from subtext.data.image_files import image_exists, open_image
 from subtext.data.readers import readers
 from subtext.data.readers.table import TABLES
 from subtext.data.rows import MERGED, Progress, Row, RowError, Source, draw_splits, rows_of
-from subtext.errors import ArgumentError, DataError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError, counted
 
 if TYPE_CHECKING:
     import pandas
@@ -133,7 +133,10 @@ def _open_source(path: Path, images: Path | None) -> Source:
     available = readers()
     reader = next((reader for reader in available if reader.recognises(path)), None)
     if reader is not None:
-        return reader.read(path, images)
+        source = reader.read(path, images)
+        if not isinstance(source, Source):
+            raise RequirementError(f"a reader's read needs to return a Source; {reader!r} returned {source!r:.60}")
+        return source
     if path.is_file():
         raise DataError(
             f"a data set needs a file with the suffix {', '.join(TABLES)} or .tar; it got {path.name}; or name a folder"
@@ -153,6 +156,8 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
         if isinstance(row, Problem):
             problems.append(row)
             continue
+        if not isinstance(row, Row):
+            raise RequirementError(f"a reader's rows need to be of the class Row, or a Problem; one is {row!r:.60}")
         try:
             assembly.add(row)
         except RowError as error:

@@ -20,7 +20,7 @@ from subtext.data.image_files import image_exists
 from subtext.errors import DataError, counted
 from subtext.ops import draw
 
-IMAGE = ("image", "file_name")
+IMAGE = ("image", "file_name", "filename")
 TEXT = ("captions", "caption", "text")
 TEXT_ID = ("text_ids", "text_id")
 MARK = b"\xef\xbb\xbf"
@@ -28,7 +28,7 @@ MARK = b"\xef\xbb\xbf"
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://|data:", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PYTHON_LIST = re.compile(r"\s*\[\s*'")
-_RESERVED = frozenset((*IMAGE, *TEXT, *TEXT_ID, "id", "split", "group"))
+RESERVED = frozenset((*IMAGE, *TEXT, *TEXT_ID, "id", "split", "group"))
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
 """Shares of groups, where a data set has no splits of its own."""
@@ -130,7 +130,7 @@ def rows_of(
 def _require_columns(columns: set[str], name: str) -> None:
     missing = []
     if not columns.intersection((*IMAGE, "id")):
-        missing.append("an image column ('image' or 'file_name'; 'id' for images known by features)")
+        missing.append("an image column ('image', 'file_name' or 'filename'; 'id' for images known by features)")
     if not columns.intersection((*TEXT, *TEXT_ID)):
         missing.append("a text column ('captions', 'caption' or 'text'; 'text_id' for texts known by features)")
     if missing:
@@ -146,7 +146,7 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
     image, path = image_of(columns, folder)
     image_id = name_of(columns, "id") or path
     if image is None and image_id is None:
-        raise RowError("has no image: 'image' (or 'file_name', or 'id' for features) is empty")
+        raise RowError("has no image: 'image' (or 'file_name', 'filename', or 'id' for features) is empty")
     values, text_ids = _texts(columns), _text_ids(columns)
     if text_ids is not None and values and len(text_ids) != len(values):
         raise RowError(f"needs one name per text; it got {len(text_ids)} names and {len(values)} texts")
@@ -159,7 +159,7 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
         else:
             subject = f"text {number + 1} of {len(values)}" if len(values) > 1 else "the text"
             problems.append(Problem(where, f"{subject} {reason}"))
-    metadata = {column: value for column, value in columns.items() if column not in _RESERVED and value is not None}
+    metadata = {column: value for column, value in columns.items() if column not in RESERVED and value is not None}
     for column, value in metadata.items():
         if not valid(column) or (isinstance(value, str) and not valid(value)):
             raise RowError("has a column that is not valid UTF-8; save the file as UTF-8")

@@ -140,7 +140,7 @@ def read_measured(path: Path) -> Measured:
 
 def _figures(path: Path) -> tuple[dict[str, float], dict[str, Any], dict[str, Any]]:
     """Figures, protocol, and everything else of a JSON file."""
-    advice = "name a file that `subtext evaluate --json FILE` wrote"
+    advice = "name a file that `subtext evaluate --json FILE` wrote; in Python a Result will do"
     if not path.is_file():
         raise DataError(
             f"compare needs files of figures; {path} is {'a folder' if path.is_dir() else 'not there'}; {advice}"

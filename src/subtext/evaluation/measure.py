@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from subtext.core import DIRECTIONS, Comparison, Direction, Embeddings, Truth
 from subtext.data.dataset import Dataset
-from subtext.errors import ShapeError
+from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import gallery as galleries
 from subtext.evaluation import scoring
 from subtext.evaluation.embedding import embed_pairs
@@ -189,7 +189,7 @@ class _Values:
 
     def add(self, readings: Readings) -> None:
         taken = readings.take(self.metric.reads)
-        self.values.append(np.asarray(self.metric.of(*taken), dtype=np.float64))
+        self.values.append(np.atleast_1d(np.asarray(self.metric.of(*taken), dtype=np.float64)))
         self.chance.append(self.metric.chance(*taken))
         self.ceiling.append(self.metric.ceiling(*taken))
 
@@ -369,6 +369,8 @@ def _fold(
         for name, column in columns.items():
             label = name.removeprefix(column.metric.name)
             values = np.concatenate(column.values)
+            if len(values) != (total := int(np.count_nonzero(counts.positives > 0))):
+                raise ShapeError(f"the metric '{name}' needs one value per query; {total} queries got {len(values)}")
             figures |= {f"{key}{label}": value for key, value in column.metric.figures(values).items()}
             for table, blocks in ((fold.chance, column.chance), (fold.ceiling, column.ceiling)):
                 if (line := column.mean_of(blocks)) is not None:
@@ -388,7 +390,13 @@ def _fold(
 
 def _add(columns: dict[str, _Values], metrics: Iterable[Metric], label: str, readings: Readings) -> None:
     for metric in metrics:
-        columns.setdefault(f"{metric.name}{label}", _Values(metric)).add(readings)
+        column = columns.setdefault(f"{metric.name}{label}", _Values(metric))
+        if type(column.metric) is not type(metric):
+            raise RequirementError(
+                f"a metric needs a name of its own; '{metric.name}' is that of {type(column.metric).__qualname__} and "
+                f"of {type(metric).__qualname__}; rename one"
+            )
+        column.add(readings)
 
 
 def _block_readings(

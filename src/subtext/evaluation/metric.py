@@ -316,14 +316,18 @@ _REGISTERED: list[type[Measure]] = []
 def register(metric: Kind) -> Kind:
     """Add a metric to every evaluation; usable as a decorator.
 
-    metric  a subclass of `Metric` with a `name` and a `__call__` from a Comparison (Q C) to values (Q)
+    metric  a subclass of `Metric` with a `name` and a `__call__` from a Comparison (Q C) to values (Q). It replaces one
+            that was registered from the same module under the same name, such as by a notebook cell that runs again
 
     Raises RequirementError for anything else.
     """
     if not (isinstance(metric, type) and issubclass(metric, Measure)):
         raise RequirementError(f"register needs a subclass of Metric or GalleryMetric; it got {metric!r}")
-    if metric not in _REGISTERED:
-        _REGISTERED.append(metric)
+    if issubclass(metric, Metric) and metric.name is Metric.name:
+        raise RequirementError(f"a metric needs a name; {metric.__qualname__} has none; write name = 'rank_gap' in it")
+    names = (metric.__module__, metric.__qualname__)
+    _REGISTERED[:] = [other for other in _REGISTERED if (other.__module__, other.__qualname__) != names]
+    _REGISTERED.append(metric)
     return metric
 
 

@@ -92,6 +92,12 @@ class Model(nn.Module):
             # A similarity without weights needs a buffer that says on which device the model is.
             similarity.register_buffer("place", torch.zeros(1, dtype=torch.int8, device=self._device), persistent=False)
 
+    def __repr__(self) -> str:
+        names = {side: type(getattr(self, side).encoder).__name__ for side in ("image", "text")}
+        size = sum(parameter.numel() for parameter in self.parameters())
+        encoders = ", ".join(f"{side}={name}" for side, name in names.items())
+        return f"Model({encoders}, similarity={type(self.similarity).__name__}, {size:,} parameters)"
+
     def forward(self, images: Tensors, texts: Tensors) -> tuple[Embeddings, Embeddings]:
         """The embeddings of both modalities of a batch, in one call for distributed training."""
         return self.image(images), self.text(texts)

@@ -91,6 +91,11 @@ class Term:
             return comparison.scores.new_zeros(())
         mined = comparison if self.mining is None else self.mining(scene, epoch)
         values = (self.unmined if self.unmined is not None and mined is comparison else self.loss)(mined)
+        if values.shape != comparison.scores.shape[:1] and values.shape != mined.scores.shape[:1]:
+            raise ShapeError(
+                f"the loss {type(self.loss).__name__} of '{self.on}' needs one value per query, "
+                f"{tuple(mined.scores.shape[:1])}; it returned {tuple(values.shape)}"
+            )
         if self.weighting is not None:
             sample_weight = self.weighting(scene, epoch).detach()
             if sample_weight.shape != values.shape:

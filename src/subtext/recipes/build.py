@@ -127,7 +127,10 @@ def _built(recipe: Recipe, arguments: dict[str, object], steps: Sequence[Step], 
         setup: Setup = replace(recipe.function(context, **arguments), opened=context.assets is not None)
         for method, options in steps:
             with _naming(method.name):
-                setup = method.function(setup, **options)
+                changed = method.function(setup, **options)
+            if not isinstance(changed, Setup):
+                raise RecipeError(f"the method '{method.name}' needs to return a Setup; it returned {changed!r:.60}")
+            setup = changed
         return setup
     except (RuntimeError, MemoryError, TypeError) as error:
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):

@@ -130,8 +130,11 @@ def register_method(function: Callable[..., Any]) -> Callable[..., Any]:
     function  Setup -> Setup. Its keyword-only parameters are the options: each has a default and a type
               Annotated[type, "help"]
 
-    Raises RecipeError for an option without help or default.
+    Raises RecipeError for an option without help or default, and for the name of a method of this package.
     """
+    known = methods().get(function.__name__)
+    if known is not None and known.function.__module__.startswith(f"{__package__}."):
+        raise RecipeError(f"a method needs a name of its own; '{function.__name__}' is one of this package; rename it")
     methods()[function.__name__] = _recipe(function, Plan(), {})
     return function
 
@@ -209,11 +212,11 @@ def _recipe(function: Callable[..., Any], plan: Plan, old_names: Mapping[str, st
     options: list[Option] = []
     groups: dict[str, type] = {}
     for argument, parameter in list(inspect.signature(function).parameters.items())[1:]:
-        if is_dataclass(hints[argument]):
+        if is_dataclass(hints.get(argument)):
             groups[argument] = hints[argument]
             options += _fields(hints[argument], parameter.default, argument, old_names)
         else:
-            options.append(_option(argument, hints[argument], parameter.default, "", old_names))
+            options.append(_option(argument, hints.get(argument), parameter.default, "", old_names))
     summary = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
     return Recipe(function.__name__, function, summary, options, plan, groups)
 
@@ -226,7 +229,9 @@ def _fields(kind: Any, value: object, group: str, old_names: Mapping[str, str]) 
 
 def _option(name: str, hint: Any, default: object, group: str, old_names: Mapping[str, str]) -> Option:
     if get_origin(hint) is not Annotated or default is inspect.Parameter.empty:
-        raise RecipeError(f"a recipe's option needs Annotated[type, 'help'] and a default; '{name}' has {hint}")
+        raise RecipeError(
+            f"a recipe's option needs Annotated[type, 'help'] and a default; '{name}' has {hint or 'no type'}"
+        )
     kind, text, *marks = get_args(hint)
     requires = tuple(mark for mark in marks if isinstance(mark, Requires))
     literal = get_origin(kind) is Literal

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
-from subtext.errors import DataError, RequirementError, SubtextError
+from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.models.heads.gaussian import Distanced
 from subtext.models.model import Model
 from subtext.search.answer import Answer, Fit, Hit, Reason
@@ -229,6 +229,8 @@ class Index:
 
     def embed_text(self, text: str) -> Embeddings:
         """The vectors of a text. Raises DataError for an empty text, RequirementError for a model without words."""
+        if not isinstance(text, str):
+            raise ArgumentError(f"a query needs text; it got {text!r:.60}; search for one text at a time")
         if not text.strip():
             raise DataError("a search needs words; the text is empty")
         self._require_text_input([text])

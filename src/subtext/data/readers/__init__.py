@@ -21,6 +21,7 @@ from pkgutil import iter_modules
 from typing import Any, Protocol, cast, runtime_checkable
 
 from subtext.data.rows import Source
+from subtext.errors import RequirementError
 
 GROUP = "subtext.readers"
 """The entry points by which other packages bring readers."""
@@ -45,10 +46,23 @@ class Reader(Protocol):
 def register(reader: Any) -> Any:
     """Add a reader for another format; usable as a decorator of a class without arguments.
 
-    reader  an object with LOOKS_FOR, PRIORITY, recognises(path) and read(path, images), as a `Reader` has
+    reader  an object with LOOKS_FOR, PRIORITY, recognises(path) and read(path, images), as a `Reader` has. It replaces
+            one of the same class or module, such as that of a notebook cell that runs again
+
+    Raises RequirementError for an object that lacks one of these.
     """
-    _registered.append(reader() if isinstance(reader, type) else reader)
+    instance = reader() if isinstance(reader, type) else reader
+    parts = ("LOOKS_FOR", "PRIORITY", "recognises", "read")
+    if missing := [name for name in parts if not hasattr(instance, name)]:
+        raise RequirementError(f"a reader needs {', '.join(parts)}; {reader!r} has no {', '.join(missing)}")
+    _registered[:] = [other for other in _registered if _name_of(other) != _name_of(instance)]
+    _registered.append(instance)
     return reader
+
+
+def _name_of(reader: Any) -> str:
+    named = reader if hasattr(reader, "__name__") else type(reader)
+    return f"{named.__module__}.{named.__qualname__}" if isinstance(named, type) else str(named.__name__)
 
 
 register_reader = register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from subtext.data.dataset import Problem
-from subtext.data.readers.table import records
+from subtext.data.readers.table import records, with_numbers
 from subtext.data.rows import Row, Source, rows_of, split_in_name
 
 PRIORITY = 90
@@ -36,7 +36,9 @@ def read(path: Path, images: Path | None) -> Source:
     for file in _metadata_files(path):
         folder = "" if file.parent == path else file.parent.relative_to(path).as_posix()
         prefix = f"{file.relative_to(path)} " if folder else ""
-        rows += rows_of(records(file, prefix), file.name, folder=folder, split=split_in_name(folder))
+        rows += rows_of(
+            with_numbers(records(file, prefix), file), file.name, folder=folder, split=split_in_name(folder)
+        )
     usable = [row for row in rows if isinstance(row, Row)]
     if all(row.split is None for row in usable):
         parents = [row.image.partition("/") if isinstance(row.image, str) else ("", "", "") for row in usable]

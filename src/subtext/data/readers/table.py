@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subtext.data.dataset import Problem
-from subtext.data.rows import MARK, Record, Source, described, rows_of, valid
+from subtext.data.rows import MARK, RESERVED, Record, Source, described, rows_of, valid
 from subtext.errors import DataError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ LOOKS_FOR = "one JSON-lines, CSV or Parquet file"
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 """Suffixes of the files that `records` reads."""
 
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?")
+"""What is a number in a cell; 007 is a name."""
 _MAX_FIELD_SIZE = 64 * 2**20
 
 
@@ -39,7 +42,7 @@ def read(path: Path, images: Path | None) -> Source:
     """One file; relative image paths start at `images`, or else at the file's folder."""
     file = _file(path)
     assert file is not None
-    return Source(rows_of(records(file), file.name), images if images is not None else file.parent)
+    return Source(rows_of(with_numbers(records(file), file), file.name), images if images is not None else file.parent)
 
 
 def records(path: Path, prefix: str = "") -> Iterator[Record]:
@@ -57,6 +60,18 @@ def records(path: Path, prefix: str = "") -> Iterator[Record]:
             yield from _json(path, prefix)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def with_numbers(rows: Iterator[Record], path: Path) -> Iterator[Record]:
+    """The rows of a file of pairs; in CSV, cells of further columns that are numbers become numbers, as in JSON."""
+    for where, row in rows:
+        if path.suffix.lower() in (".csv", ".tsv") and not isinstance(row, Problem):
+            row = {name: cell if name in RESERVED else _number(cell) for name, cell in row.items()}
+        yield where, row
+
+
+def _number(cell: str | None) -> str | float | None:
+    return json.loads(cell) if cell is not None and _NUMBER.fullmatch(cell) else cell
 
 
 def _json(path: Path, prefix: str) -> Iterator[Record]:
