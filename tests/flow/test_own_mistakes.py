@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from subtext.recipes import catalogue
 
 
 @pytest.fixture(autouse=True)
-def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(metric, "_REGISTERED", [])
     monkeypatch.setattr(readers, "_registered", [])
-    known = dict(catalogue.methods())
-    monkeypatch.setattr(catalogue, "methods", lambda: known)
+    before = set(catalogue.methods())
+    yield
+    for name in catalogue.methods().keys() - before:
+        del catalogue.methods()[name]
 
 
 def measure() -> Any:
