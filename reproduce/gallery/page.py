@@ -131,12 +131,12 @@ class Side:
 class NeighbourPairs:
     """Sampled pairs of neighbours.
 
-    left, right  (M) rows of texts, or of images
+    first, second  (M) rows of texts, or of images
     similarity   of each run (M): the cosine, in standard deviations above random pairs of the same run
     """
 
-    left: NDArray[np.int64]
-    right: NDArray[np.int64]
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
     similarity: tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
@@ -156,20 +156,20 @@ def neighbour_pairs(
     Raises DataError when the graph has no neighbours among its texts, or these have no images.
     """
     rows, ranks = np.nonzero(np.asarray(graph.neighbours) >= 0)
-    left, right = rows.astype(np.int64), np.asarray(graph.neighbours)[rows, ranks].astype(np.int64)
+    first, second = rows.astype(np.int64), np.asarray(graph.neighbours)[rows, ranks].astype(np.int64)
     if images is not None:
-        left, right = images[left], images[right]
-        valid = (left >= 0) & (right >= 0) & (left != right)
-        left, right = left[valid], right[valid]
-    if not len(left):
-        what = "texts" if images is None else "texts of different images"
+        first, second = images[first], images[second]
+        valid = (first >= 0) & (second >= 0) & (first != second)
+        first, second = first[valid], second[valid]
+    if not len(first):
+        kind = "texts" if images is None else "texts of different images"
         raise DataError(
-            f"this graph has no neighbours among these {what}; build one of them (--split, --candidate-split)"
+            f"this graph has no neighbours among these {kind}; build one of them (--split, --candidate-split)"
         )
     # Two items that are neighbours of each other are one pair.
-    unique = np.unique(np.stack([np.minimum(left, right), np.maximum(left, right)], axis=1), axis=0)
+    unique = np.unique(np.stack([np.minimum(first, second), np.maximum(first, second)], axis=1), axis=0)
     order = draw.permutation(len(unique), seed=seed, epoch=0, purpose="gallery neighbours")[:count]
-    left, right = unique[order].T
+    first, second = unique[order].T
     items = len(runs[0][1])
     keys = np.arange(min(count, 4 * items), dtype=np.int64)
     ends = draw.integers(keys, items, seed=seed, epoch=0, purpose="gallery random pairs", count=2)
@@ -177,21 +177,21 @@ def neighbour_pairs(
     values = []
     for similarity, embeddings in runs:
         random = _cosines(similarity, embeddings, ends[:, 0], ends[:, 1])
-        values.append((_cosines(similarity, embeddings, left, right) - random.mean()) / (random.std() or 1.0))
-    return NeighbourPairs(left, right, (values[0], values[1]))
+        values.append((_cosines(similarity, embeddings, first, second) - random.mean()) / (random.std() or 1.0))
+    return NeighbourPairs(first, second, (values[0], values[1]))
 
 
 def _cosines(
-    similarity: nn.Module, items: Embeddings, left: NDArray[np.int64], right: NDArray[np.int64]
+    similarity: nn.Module, items: Embeddings, first: NDArray[np.int64], second: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """(M) cosine of each item with its own partner."""
     cosine = getattr(similarity, "cosine", similarity)
     values = []
     with torch.inference_mode():
-        for start in range(0, len(left), _AT_A_TIME):
+        for start in range(0, len(first), _AT_A_TIME):
             rows = slice(start, start + _AT_A_TIME)
-            first, second = (items[torch.from_numpy(side[rows])] for side in (left, right))
-            values.append(cosine(first, second).diagonal().double())
+            sides = (items[torch.from_numpy(side[rows])] for side in (first, second))
+            values.append(cosine(*sides).diagonal().double())
     return torch.cat(values).numpy()
 
 
@@ -269,7 +269,7 @@ def _moved(graph: Graph, sides: Sequence[Side], *, count: int, seed: int, top: i
 
 
 def _closest(
-    what: Literal["texts", "images"],
+    modality: Literal["texts", "images"],
     pairs: NeighbourPairs,
     sides: Sequence[Side],
     ids: Sequence[str],
@@ -278,21 +278,22 @@ def _closest(
 ) -> list[page.Section]:
     """For each run the pairs that are more similar in it than in the other."""
     change = pairs.similarity[1] - pairs.similarity[0]
-    kind = "neighbours" if what == "texts" else "images whose texts are neighbours"
+    kind = "neighbours" if modality == "texts" else "images whose texts are neighbours"
     sections = []
     for number, side in enumerate(sides):
         searches = []
         for pair in np.argsort(change if number == 0 else -change, kind="stable")[:top].tolist():
-            rows = int(pairs.left[pair]), int(pairs.right[pair])
+            rows = int(pairs.first[pair]), int(pairs.second[pair])
             values = zip(sides, pairs.similarity, strict=True)
             note = ", ".join(f"{run.name} {similarity[pair]:+.1f}" for run, similarity in values)
             cards = [card(row, float(pairs.similarity[number][pair])) for row in rows]
             searches.append(page.Search(ids[rows[0]], cards, note))
         sections.append(
             page.Section(
-                f"Neighbours that {side.name} has moved closest: {what}",
-                f"Of {len(change):,} pairs of {kind} in the graph, those whose {what} are more similar in {side.name} "
-                "than in the other run: the cosine, in standard deviations above random pairs of the same run.",
+                f"Neighbours that {side.name} has moved closest: {modality}",
+                f"Of {len(change):,} pairs of {kind} in the graph, those whose {modality} are more similar in "
+                f"{side.name} than in the other run: the cosine, in standard deviations above random pairs of the same "
+                "run.",
                 searches,
                 2,
             )

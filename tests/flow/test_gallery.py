@@ -28,16 +28,16 @@ def test_pairs_that_a_run_pulled_together_stand_out() -> None:
     moved = texts.vectors.clone()
     moved[right] = moved[left]
     found = neighbour_pairs(graph, [(Cosine(), texts), (Cosine(), Embeddings(moved, texts.ids))], count=500)
-    assert len(np.unique(np.sort(np.stack([found.left, found.right]), axis=0), axis=1).T) == len(found.left)
+    assert len(np.unique(np.sort(np.stack([found.first, found.second]), axis=0), axis=1).T) == len(found.first)
     assert all(
-        b in graph.neighbours[a] or a in graph.neighbours[b] for a, b in zip(found.left, found.right, strict=True)
+        b in graph.neighbours[a] or a in graph.neighbours[b] for a, b in zip(found.first, found.second, strict=True)
     )
     change = found.similarity[1] - found.similarity[0]
     best = int(np.argmax(change))
-    others = [place for place in range(len(change)) if right not in (found.left[place], found.right[place])]
-    assert {int(found.left[best]), int(found.right[best])} == {left, right} or change[best] > change[others].max()
+    others = [place for place in range(len(change)) if right not in (found.first[place], found.second[place])]
+    assert {int(found.first[best]), int(found.second[best])} == {left, right} or change[best] > change[others].max()
     few = neighbour_pairs(graph, [(Cosine(), texts)] * 2, count=7, seed=1)
-    assert len(few.left) == 7
+    assert len(few.first) == 7
     assert few.similarity[0].tolist() == few.similarity[1].tolist()
 
 
@@ -58,10 +58,10 @@ def test_pictures_of_texts_that_are_neighbours_are_pairs_too() -> None:
     moved[right] = moved[left]
     runs = [(Cosine(), images), (Cosine(), Embeddings(moved, images.ids))]
     found = neighbour_pairs(graph, runs, images=owners, count=500)
-    assert set(zip(found.left.tolist(), found.right.tolist(), strict=True)) == wanted
+    assert set(zip(found.first.tolist(), found.second.tolist(), strict=True)) == wanted
     change = found.similarity[1] - found.similarity[0]
-    still = (found.left != right) & (found.right != right)
-    assert change[(found.left == left) & (found.right == right)] > change[still].max()
+    still = (found.first != right) & (found.second != right)
+    assert change[(found.first == left) & (found.second == right)] > change[still].max()
     with pytest.raises(DataError, match="among these texts of different images"):
         neighbour_pairs(graph, runs, images=np.zeros(24, dtype=np.int64))
 
