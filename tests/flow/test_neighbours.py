@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import made_data
@@ -25,7 +25,18 @@ from subtext.evaluation.relevance.cider import products
 from subtext.neighbours import graph as graphs
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.graph import Graph, pictures_of_texts
-from subtext.neighbours.spaces import Array, Doc2Vec, Features, Lsa, Sentence, cosines, doc2vec_words, tfidf
+from subtext.neighbours.spaces import (
+    Distance,
+    Doc2Vec,
+    Features,
+    Lsa,
+    Places,
+    Progress,
+    Sentence,
+    cosines,
+    doc2vec_words,
+    tfidf,
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +56,20 @@ def pairs_of(texts: list[str | None], *, pictures: list[int] | None = None, spli
     images = Items([f"p{row}" for row in range(count)], [None] * count, np.arange(count), np.array(["train"] * count))
     links = np.array([[picture, text] for text, picture in enumerate(own)], dtype=np.int64)
     return Dataset(images, Items(names, list(texts), groups, split), links, Path())
+
+
+@dataclass(frozen=True)
+class Array:
+    """A space of given vectors, a row a text."""
+
+    vectors: np.ndarray
+    distance: Distance = "l2"
+
+    def settings(self) -> dict[str, str]:
+        return {"name": "array"}
+
+    def __call__(self, pairs: Dataset, learn: np.ndarray, progress: Progress | None = None) -> Places:
+        return Places(self.vectors.astype(np.float32), np.ones(len(self.vectors), dtype=bool))
 
 
 def line(places: list[float], **more) -> tuple[Dataset, Array]:

@@ -18,7 +18,7 @@ from subtext.search.stores.condition import Condition, parse
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Calibration
-from subtext.search.stores.postgres.connection import LAYOUT, Address, to_write
+from subtext.search.stores.postgres.connection import LAYOUT, Address, connect_index
 from subtext.search.stores.postgres.database import Database
 from subtext.search.stores.postgres.vectors import COMPLETE
 from subtext.search.stores.postgres.words import words
@@ -379,7 +379,7 @@ def test_a_change_that_is_cut_off_is_not_there(place: Database) -> None:
         with writer.changing():
             writer.connection.execute("DELETE FROM items WHERE side = 0")
             number = writer.connection.info.backend_pid
-            with to_write(place.address) as other:
+            with connect_index(place.address, write=True) as other:
                 other.execute("SELECT pg_terminate_backend(%s)", (number,))
             writer.connection.execute("SELECT count(*) FROM items")
     assert place.counts == {"images": 50, "texts": 60} and place.problems() == []

@@ -9,9 +9,9 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 
 from subtext.errors import ShapeError
-from subtext.ops.reorder import fuse_ranks, inverted_softmax, local_scaling, spread_out
 from subtext.ops.roc import reliability
 from subtext.search.confidence import PENALTY, fit_isotonic, fit_logistic
+from subtext.search.query import fuse_ranks, inverted_softmax, local_scaling, spread_out
 
 
 def plain_rising(values: np.ndarray, seen: np.ndarray, weights: np.ndarray) -> dict[float, float]:

@@ -281,10 +281,6 @@ def _gru(words: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, widt
     return torch.gru(words, start, weights, True, 1, 0.0, False, False, False)[0]
 
 
-def _gru_shape(words: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, width: int) -> Tensor:
-    return words.new_empty(words.shape[0], words.shape[1], width)
-
-
 # A custom operator, because PyTorch's exporter unrolls its GRU into as many steps as the example has words.
 _OPERATOR = torch.library.custom_op(
     "subtext::gru",
@@ -292,7 +288,7 @@ _OPERATOR = torch.library.custom_op(
     mutates_args=(),
     schema="(Tensor words, Tensor weight_ih, Tensor weight_hh, Tensor bias, int width) -> Tensor",
 )
-_OPERATOR.register_fake(_gru_shape)
+_OPERATOR.register_fake(lambda words, weight_ih, weight_hh, bias, width: words.new_empty(*words.shape[:2], width))
 
 
 def _translations() -> dict[Any, Callable[..., Any]]:

@@ -111,8 +111,8 @@ class Model(nn.Module):
         """A model with the same weights whose vectors an index can search.
 
         For closed-form distances (PCME++), vectors have two more numbers and the scores stay the same (`Distanced`).
-        For sampled items (PCME), vectors cannot give the scores, so this is `by_mean`. Raises the error of
-        `require_indexable`, and RequirementError if scores rise with the distance.
+        For sampled items (PCME), vectors cannot give the scores, so this is `by_mean`. Raises RequirementError as
+        `by_mean`, and if scores rise with the distance.
         """
         similarity = self.similarity
         if not isinstance(similarity, ClosedFormDistance):
@@ -131,12 +131,16 @@ class Model(nn.Module):
     def by_mean(self, purpose: str) -> Model:
         """The model itself; for a probabilistic model, one with means as vectors and their cosine as score.
 
-        Use it for comparisons within one modality, and for plain vectors. Raises the error of `require_indexable`.
+        Use it for comparisons within one modality, and for plain vectors. Raises RequirementError if the score depends
+        on more than vectors.
         """
-        gaussian = all(isinstance(branch.head, Gaussian) for branch in (self.image, self.text))
-        if self.indexable or not gaussian:
-            self.require_indexable(purpose)
+        if self.indexable:
             return self
+        if not all(isinstance(branch.head, Gaussian) for branch in (self.image, self.text)):
+            raise RequirementError(
+                f"{purpose} needs a model whose vectors decide the score; {type(self.similarity).__name__} only scores "
+                "pairs; use two stages: index a dual encoder, and re-order what it finds with this model"
+            )
         return Model(self.image.by_mean(), self.text.by_mean(), Cosine()).train(self.training)
 
     def score_in_bf16(self, bf16: bool = True) -> bool:
@@ -161,14 +165,6 @@ class Model(nn.Module):
         """Whether pairs are scored in bfloat16: if it was requested and the machine supports it."""
         parts = self._multiplying()
         return bool(parts) and all(part.bf16 for part in parts) and supported(self._device.type)
-
-    def require_indexable(self, purpose: str) -> None:
-        """Raise RequirementError unless the score depends on vectors only."""
-        if not self.indexable:
-            raise RequirementError(
-                f"{purpose} needs a model whose vectors decide the score; {type(self.similarity).__name__} only scores "
-                "pairs; use two stages: index a dual encoder, and re-order what it finds with this model"
-            )
 
     def embed_images(
         self, images: Sequence[Any] | NDArray[Any], *, batch_size: int = 64, root: Path | str = "."

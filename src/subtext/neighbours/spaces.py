@@ -121,28 +121,6 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Array:
-    """An array of any embedding, a row a text of the data set in its order.
-
-    vectors   (N D)     name  what it is called in the graph     distance  how it is compared
-    """
-
-    vectors: Float[np.ndarray, "n d"]
-    name: str = "array"
-    distance: Distance = "l2"
-
-    def settings(self) -> Mapping[str, Any]:
-        """Its name: the array itself is not known to the graph."""
-        return {"name": self.name}
-
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> Places:
-        """The array, once its rows are counted. Raises DataError when they are not as many as the texts."""
-        if len(self.vectors) != len(pairs.texts):
-            raise DataError(f"an array needs a row a text, {len(pairs.texts):,}; it got {len(self.vectors):,}")
-        return Places(self.vectors.astype(np.float32), np.ones(len(self.vectors), dtype=bool))
-
-
-@dataclass(frozen=True)
 class Sentence:
     """The vectors of a `SentenceEncoder`, whose fields these are, as unit rows. Gives cosine distances.
 

@@ -558,7 +558,7 @@ def _sweep(
     pairs: Pairs, lists: Lists, *, candidate_count: int, count: int, progress: Callable[[int], None] | None
 ) -> None:
     """Offer every pair of a row that may be a neighbour with itself and those behind it to the lists of both, once."""
-    total, threads = len(lists.keys), torch.get_num_threads()
+    total, threads, kernel = len(lists.keys), torch.get_num_threads(), _compiled()["sift"]
     # Bands of rows: each as high as all before it, until they are ROWS high.
     growing = [SAMPLE * 2**step for step in range(16) if SAMPLE * 2**step < min(ROWS, candidate_count)]
     bands = [0, *growing, *range(ROWS, candidate_count, ROWS), candidate_count]
@@ -571,7 +571,21 @@ def _sweep(
             behind = [cut for start, stop in ends for cut in pairwise([*range(start, stop, COLUMNS), stop])]
             for left, right in [(top, bottom), *behind]:
                 lists.state[CAPACITY, top:bottom] = _guess(min(right, candidate_count), candidate_count, count)
-                _offer(pool, threads, pairs, lists, (top, bottom, left, right), (left < candidate_count, left != top))
+                # Whether rows of the block take, and whether columns do; with both, they are different ones.
+                takers = (left < candidate_count, left != top)
+                infinite = np.full(0 if all(takers) else total, np.inf, dtype=np.float32)
+                limits = tuple(lists.limits if takes else infinite for takes in takers)
+                offer = functools.partial(kernel, pairs, limits, lists)
+                tops = np.linspace(top, bottom, threads + 1).astype(np.int64).tolist()
+                lefts = np.linspace(left, right, threads + 1).astype(np.int64).tolist()
+                for step in range(threads):
+                    # In one step no two threads share a row or a column, so that each list has one writer.
+                    sides = [(number + step) % threads for number in range(threads)]
+                    edges = [
+                        (tops[number], tops[number + 1], lefts[side], lefts[side + 1], *map(int, takers))
+                        for number, side in enumerate(sides)
+                    ]
+                    list(pool.map(offer, edges))
             if progress is not None:
                 done = bottom / max(candidate_count, 1)
                 progress(int(total * done * (2 - done)))
@@ -586,31 +600,3 @@ def _guess(compared: int, candidate_count: int, count: int) -> int:
     """
     expected = count * compared / max(candidate_count, 1)
     return min(count, int(expected + 5 * expected**0.5 + 2))
-
-
-def _offer(
-    pool: ThreadPoolExecutor,
-    threads: int,
-    pairs: Pairs,
-    lists: Lists,
-    block: tuple[int, int, int, int],
-    takers: tuple[bool, bool],
-) -> None:
-    """Offer the pairs of a block, with its first and last row and column, to the lists of its rows and its columns.
-
-    takers  whether rows take, and whether columns do; with both, they must be different ones
-    """
-    kernel = _compiled()["sift"]
-    infinite = np.full(0 if all(takers) else len(lists.limits), np.inf, dtype=np.float32)
-    limits = tuple(lists.limits if takes else infinite for takes in takers)
-    tops = np.linspace(block[0], block[1], threads + 1).astype(np.int64).tolist()
-    lefts = np.linspace(block[2], block[3], threads + 1).astype(np.int64).tolist()
-
-    def part(number: int, step: int) -> None:
-        side = (number + step) % threads
-        edges = (tops[number], tops[number + 1], lefts[side], lefts[side + 1], *map(int, takers))
-        kernel(pairs, limits, lists, edges)
-
-    for step in range(threads):
-        # In one step no two threads share a row or a column, so that each list has one writer.
-        list(pool.map(part, range(threads), [step] * threads))

@@ -104,7 +104,23 @@ def build(
                 raise RecipeError(f"{features} needs {needs}; leave {features} out, or change that")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=context.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
-        setup = _built(recipe, arguments, steps, context)
+        try:
+            setup: Setup = replace(recipe.function(context, **arguments), opened=context.assets is not None)
+            for method, options in steps:
+                with _naming(method.name):
+                    changed = method.function(setup, **options)
+                if not isinstance(changed, Setup):
+                    raise RecipeError(
+                        f"the method '{method.name}' needs to return a Setup; it returned {changed!r:.60}"
+                    )
+                setup = changed
+        except (RuntimeError, MemoryError, TypeError) as error:
+            if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
+                raise
+            raise RecipeError(
+                f"'{model}' needs more memory for its weights than there is; torch says: "
+                f"{str(error).splitlines()[0]:.120}; choose smaller dimensions"
+            ) from error
     changes = {o.name: values[o.name] for o in planned if {o.name, o.old_name} & set(plan or {})}
     if new:
         facts = chosen_facts(values, context) | built_facts(setup)
@@ -119,26 +135,6 @@ def build(
             "shorten them"
         )
     return setup
-
-
-def _built(recipe: Recipe, arguments: dict[str, object], steps: Sequence[Step], context: BuildContext) -> Setup:
-    """Call the recipe and its methods. Raises RecipeError where memory does not suffice for the weights."""
-    try:
-        setup: Setup = replace(recipe.function(context, **arguments), opened=context.assets is not None)
-        for method, options in steps:
-            with _naming(method.name):
-                changed = method.function(setup, **options)
-            if not isinstance(changed, Setup):
-                raise RecipeError(f"the method '{method.name}' needs to return a Setup; it returned {changed!r:.60}")
-            setup = changed
-        return setup
-    except (RuntimeError, MemoryError, TypeError) as error:
-        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
-            raise
-        raise RecipeError(
-            f"'{recipe.name}' needs more memory for its weights than there is; torch says: "
-            f"{str(error).splitlines()[0]:.120}; choose smaller dimensions"
-        ) from error
 
 
 @contextmanager

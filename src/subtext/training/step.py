@@ -305,7 +305,12 @@ class Stepper:
             return self._compare(parts, reading, epoch, share)
         with torch.no_grad():
             chunked = {label: self._chunks(*items, epoch, f"{name} {label}") for label, items in inputs.items()}
-            parts = {label: _leaf(Embeddings.cat([chunk for _, chunk in chunks])) for label, chunks in chunked.items()}
+            batches = {label: Embeddings.cat([chunk for _, chunk in chunks]) for label, chunks in chunked.items()}
+            # The same items without their graph; what is a number of them takes a gradient.
+            parts = {
+                label: _changed(batch, lambda value: value.detach().requires_grad_(), Tensor.is_floating_point)
+                for label, batch in batches.items()
+            }
         result = self._compare(parts, reading, epoch, share)
         for label, items in inputs.items():
             for rows, chunk in self._chunks(*items, epoch, f"{name} {label}"):
@@ -365,11 +370,6 @@ class Stepper:
             torch.cuda.manual_seed(number)
         elif self._processes.device.type == "mps":
             torch.mps.manual_seed(number)
-
-
-def _leaf(items: Embeddings) -> Embeddings:
-    """The same items without their graph; what is a number of them takes a gradient."""
-    return _changed(items, lambda value: value.detach().requires_grad_(), Tensor.is_floating_point)
 
 
 def _send_back(chunk: Embeddings, batch: Embeddings, rows: slice) -> None:

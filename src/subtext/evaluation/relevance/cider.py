@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,12 +60,20 @@ def products(
     mine = query_vectors.take(texts.references)
     lengths = mine.starts[1:] - mine.starts[:-1]
     share = _SCALE / LONGEST / np.repeat(sizes[texts.groups], lengths)
+    by_length: tuple[NDArray[Any], ...] = ()
+    if clipped:
+        # What a meeting of a reference and a candidate of each two lengths counts.
+        words = np.maximum(words - 1, 0)
+        lengths_of_references, reference_kinds = np.unique(words[texts.references], return_inverse=True)
+        lengths_of_candidates, candidate_kinds = np.unique(words[texts.candidates], return_inverse=True)
+        decay = np.exp(-((lengths_of_references[:, None] - lengths_of_candidates[None, :]) ** 2) / (2 * _SIGMA**2))
+        by_length = reference_kinds.astype(np.int64), candidate_kinds.astype(np.int64), decay.astype(np.float32)
     return Terms(
         Sparse(mine.starts, mine.columns, (mine.values * share).astype(np.float32), mine.width),
         texts.groups,
         answers.take(texts.candidates),
         texts.count,
-        *(_by_length(texts, np.maximum(words - 1, 0)) if clipped else ()),
+        *by_length,
     )
 
 
@@ -123,13 +131,3 @@ def _rows(weighed: Sequence[_Weighed], count: int, *, clipped: bool) -> tuple[Sp
         Sparse.of_entries(rows, features, query_values, count=count, width=width),
         Sparse.of_entries(rows, features, answers, count=count, width=width),
     )
-
-
-def _by_length(
-    texts: Corpus, lengths: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Kinds of references and of candidates, and what a meeting of each two kinds counts."""
-    length_ids, mine = np.unique(lengths[texts.references], return_inverse=True)
-    answers, theirs = np.unique(lengths[texts.candidates], return_inverse=True)
-    decay = np.exp(-((length_ids[:, None] - answers[None, :]) ** 2) / (2 * _SIGMA**2))
-    return mine.astype(np.int64), theirs.astype(np.int64), decay.astype(np.float32)

@@ -49,19 +49,13 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
         if len(remaining) < len(lines):
             removed += len(lines) - len(remaining)
             write_text(log, "".join(remaining), errors="surrogateescape")
-    return removed + _remove_rows(index / ADDED / ROWS, gone)
-
-
-def _remove_rows(file: Path, gone: Mapping[str, Sequence[str]]) -> int:
-    """Remove the rows of images that are gone from a data set of added ones, and texts from the others."""
-    if not file.is_file():
-        return 0
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    # Images that are gone leave the data set of added ones, and texts the rows of the others.
+    rows = index / ADDED / ROWS
+    lines = rows.read_text(encoding="utf-8").splitlines(keepends=True) if rows.is_file() else []
     remaining = [line for line in (_without(line, gone) for line in lines) if line]
-    if remaining == lines:
-        return 0
-    write_text(file, "".join(remaining), errors="surrogateescape")
-    return len(lines) - len(remaining)
+    if remaining != lines:
+        write_text(rows, "".join(remaining), errors="surrogateescape")
+    return removed + len(lines) - len(remaining)
 
 
 def _without(line: str, gone: Mapping[str, Sequence[str]]) -> str:

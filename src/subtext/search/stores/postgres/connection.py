@@ -184,26 +184,21 @@ def set_up(connection: Connection, address: Address) -> None:
     register_vector(connection)
 
 
-def to_read(address: Address) -> Connection:
-    """A connection whose transactions see one state and change nothing."""
-    connection = connect(address)
-    connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    connection.read_only = True
-    with ExitStack() as on_failure, translated(address):
-        on_failure.callback(connection.close)
-        set_up(connection, address)
-        on_failure.pop_all()
-    return connection
+def connect_index(address: Address, *, write: bool = False) -> Connection:
+    """A connection whose transactions see one state and change nothing.
 
-
-def to_write(address: Address) -> Connection:
-    """A connection whose changes are on the server's disk when they are acknowledged."""
+    write  changes are possible; they are on the server's disk when they are acknowledged
+    """
     connection = connect(address)
     with ExitStack() as on_failure, translated(address):
         on_failure.callback(connection.close)
+        if not write:
+            connection.isolation_level = IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
         set_up(connection, address)
-        connection.execute("SELECT set_config('synchronous_commit', 'on', false)")
-        connection.execute("SELECT set_config('lock_timeout', %s, false)", (PATIENCE,))
+        if write:
+            connection.execute("SELECT set_config('synchronous_commit', 'on', false)")
+            connection.execute("SELECT set_config('lock_timeout', %s, false)", (PATIENCE,))
         on_failure.pop_all()
     return connection
 
@@ -285,7 +280,7 @@ class Pool:
             try:
                 connection = self._idle.pop()
             except IndexError:
-                return to_read(self.address)
+                return connect_index(self.address)
             try:
                 connection.execute("SELECT 1")
             except psycopg.OperationalError:

@@ -39,10 +39,10 @@ from subtext.search.stores.postgres.connection import (
     PostgresTables,
     can_hold,
     connect,
+    connect_index,
     make_tables,
     require_layout,
     set_up,
-    to_write,
     translated,
     upgrade_layout,
 )
@@ -323,7 +323,7 @@ class Database(Store):
     def upgrade(cls, location: str | Address) -> tuple[int, int]:
         """Upgrade an index to this layout; the layout before and the one now. See `upgrade_layout`."""
         address = _parsed(location)
-        with closing(to_write(address)) as connection:
+        with closing(connect_index(address, write=True)) as connection:
             return upgrade_layout(connection, address)
 
     @contextmanager
@@ -353,7 +353,7 @@ class Database(Store):
 
         Raises OutputError where this user may not write.
         """
-        with closing(to_write(self.address)) as connection:
+        with closing(connect_index(self.address, write=True)) as connection:
             with translated(self.address):
                 connection.execute("SELECT set_config('application_name', %s, false)", (f"subtext index {verb}",))
             writer = DatabaseWriter(self, connection, self._manifest(connection))
@@ -386,7 +386,7 @@ class Database(Store):
     def remove(self) -> None:
         """Remove the index."""
         self.close()
-        with translated(self.address), closing(to_write(self.address)) as connection:
+        with translated(self.address), closing(connect_index(self.address, write=True)) as connection:
             connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(self.address.name)))
 
     def beside(self, manifest: Manifest) -> Database:
@@ -404,7 +404,11 @@ class Database(Store):
         assert isinstance(new, Database)
         new.close()
         names = {"old": sql.Identifier(self.address.name), "new": sql.Identifier(new.address.name)}
-        with translated(self.address), closing(to_write(self.address)) as connection, connection.transaction():
+        with (
+            translated(self.address),
+            closing(connect_index(self.address, write=True)) as connection,
+            connection.transaction(),
+        ):
             # Every reader and writer begins with this table: behind the lock nobody is reading or writing.
             connection.execute(sql.SQL("LOCK TABLE {old}.state IN ACCESS EXCLUSIVE MODE").format(**names))
             if PostgresTables(connection).state("generation") != generation:
