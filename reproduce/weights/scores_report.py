@@ -21,7 +21,7 @@ from subtext.neighbours.graph import pictures_of_texts
 from subtext.objectives.weighting import Neighbourhood
 from subtext.report.page import Found, Page, Search, render
 from subtext.report.page import Section as PageSection
-from subtext.report.plots import Histogram, histograms
+from subtext.report.plots import OURS, set_titles, side_by_side, svg
 from subtext.report.text_table import Cell, table
 from subtext.training.tables import NeighbourScores
 
@@ -137,6 +137,31 @@ def score_tables(scores: NeighbourScores, embedded: st.EmbeddedDataset) -> Mappi
     memory.begin(epoch=1, seed=0, embed=lambda items=None: vectors)
     assert memory.table is not None
     return memory.table
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts in bins of equal width from low to high, with a title and a remark."""
+
+    title: str
+    remark: str
+    low: float
+    high: float
+    counts: Sequence[int]
+
+
+def histograms(panels: Sequence[Histogram]) -> str:
+    """The panels from left to right, each scaled to its highest bar, as one SVG document."""
+    figure, axes = side_by_side(len(panels), 2.8, 2.2)
+    for panel, ax in zip(panels, axes, strict=True):
+        width = (panel.high - panel.low) / len(panel.counts) or 1.0
+        lefts = [panel.low + width * number for number in range(len(panel.counts))]
+        ax.bar(lefts, panel.counts, width=0.9 * width, align="edge", color=OURS)
+        ax.set_yticks([])
+        ax.spines[["left", "right", "top"]].set_visible(False)
+        ax.set_xticks([panel.low, panel.high], [f"{panel.low:.3f}", f"{panel.high:.3f}"])
+        set_titles(ax, panel.title, panel.remark)
+    return svg(figure, "; ".join(panel.title for panel in panels))
 
 
 def _panels(weights: Weights) -> list[Histogram]:

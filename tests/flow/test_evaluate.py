@@ -175,7 +175,7 @@ def test_scores_alone_and_unequal_groups() -> None:
     assert result.protocol["queries"] == {"image_to_text": 3, "text_to_image": 5}
     assert result.figures["image_to_text/recall@1"] == pytest.approx(100 / 3)
     assert result.figures["text_to_image/tie_share"] == pytest.approx(40)
-    with pytest.raises(ShapeError, match=r"\(4, 6\) as the groups are; it got \(6, 4\)"):
+    with pytest.raises(ShapeError, match=r"\(4, 6\) as the data is; it got \(6, 4\)"):
         evaluate_scores(scores.T.contiguous(), image_groups, text_groups)
     with pytest.raises(ShapeError, match="embedding for each of 40 images"):
         pairs, _, _ = made()

@@ -11,7 +11,7 @@ import small
 import torch
 
 from subtext.core import Embeddings
-from subtext.curation.noise_detection import baseline_scores, density_scores, graph_scores
+from subtext.curation.kinds import baseline_scores, density_scores, graph_scores
 from subtext.data.dataset import Dataset
 from subtext.models.model import Model
 from subtext.models.similarity.cosine import Cosine

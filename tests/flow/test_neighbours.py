@@ -22,6 +22,7 @@ from subtext.errors import DataError, OutputError, RequirementError
 from subtext.evaluation.graph_quality import CIDERD, TFIDF, graph_quality
 from subtext.evaluation.metrics.preservation import Preservation
 from subtext.evaluation.relevance.cider import products
+from subtext.models.encoders.language import SentenceEncoder
 from subtext.neighbours import graph as graphs
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.graph import Graph, pictures_of_texts
@@ -228,8 +229,8 @@ def test_a_sentence_encoder_from_a_folder(tmp_path):
     folder = tiny_models.bert(tmp_path / "bert")
     texts = ["a dog runs", "two red boats in water", "a man rides", "dog on the beach"]
     told: list[int] = []
-    places = Sentence(str(folder), batch_size=3)(pairs_of(texts), np.ones(4, dtype=bool), told.append)
-    one = Sentence(str(folder), batch_size=1)(pairs_of(texts[1:2]), np.ones(1, dtype=bool))
+    places = Sentence(SentenceEncoder(str(folder), batch_size=3))(pairs_of(texts), np.ones(4, dtype=bool), told.append)
+    one = Sentence(SentenceEncoder(str(folder), batch_size=1))(pairs_of(texts[1:2]), np.ones(1, dtype=bool))
     np.testing.assert_allclose(places.vectors[1], one.vectors[0], atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(places.vectors, axis=1), 1, atol=1e-5)
     assert told == [3, 4]

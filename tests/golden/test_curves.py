@@ -8,8 +8,9 @@ from xml.etree import ElementTree
 import pytest
 from curve_points import NAMES, curve_points
 
+from reproduce.weights.scores_report import Histogram, histograms
 from subtext.report.page import Page, Section, render
-from subtext.report.plots import Chart, Curve, Histogram, Reliability, charts, histograms, reliability_diagrams
+from subtext.report.plots import Chart, Curve, Reliability, charts, reliability_diagrams
 
 
 def labels(text: str) -> set[str | None]:

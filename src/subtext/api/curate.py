@@ -347,7 +347,7 @@ def detect_noise(
     for name, value in (("beta", beta), ("gamma", gamma)):
         if value is not None and graph is None:
             raise ArgumentError(f"{name} needs graph: it weights scores of neighbours")
-    from subtext.curation import noise_detection as detection
+    from subtext.curation.kinds import baseline_scores, density_scores, detection_areas, graph_scores, noise_kinds
     from subtext.data.noise import read_labels
 
     noise = read_labels(Path(labels).expanduser())
@@ -357,17 +357,15 @@ def detect_noise(
     opened = replace(opened, pairs=opened.pairs.split(split))
     pairs = opened.pairs
     kinds = noise.of(pairs)[pairs.links[:, 1]]
-    counts = {kind: int((kinds == kind).sum()) for kind in ("", *detection.noise_kinds(kinds))}
+    counts = {kind: int((kinds == kind).sum()) for kind in ("", *noise_kinds(kinds))}
     if not counts[""]:
         raise DataError("noise detection needs clean pairs beside the noise; all are corrupted; use a lower rate")
     vectors = opened.embed(work)
-    scores = detection.baseline_scores(opened.model, pairs, *vectors, seed=0) | detection.density_scores(
-        pairs, *vectors
-    )
+    scores = baseline_scores(opened.model, pairs, *vectors, seed=0) | density_scores(pairs, *vectors)
     if graph is not None:
         weights = (3.0 if beta is None else beta, 1.0 if gamma is None else gamma)
-        scores |= detection.graph_scores(Path(graph).expanduser(), *weights, pairs, *vectors)
-    areas = detection.detection_areas(scores, kinds, pairs.links[:, 0], 1000)
+        scores |= graph_scores(Path(graph).expanduser(), *weights, pairs, *vectors)
+    areas = detection_areas(scores, kinds, pairs.links[:, 0], 1000)
     return NoiseDetection(str(run), str(labels), dict(noise.settings), counts, areas)
 
 

@@ -113,13 +113,7 @@ def evaluate_matrix(
 
     Raises ShapeError when scores and items differ in number.
     """
-    shape = (len(pairs.images), len(pairs.texts))
-    if tuple(scores.shape) != shape:
-        raise ShapeError(
-            f"scores must be (images, texts) = {shape} as the data is; it got {tuple(scores.shape)}"
-            + ("; transpose them" if tuple(scores.shape) == shape[::-1] else "")
-        )
-    return measured(Matrix(scores), galleries.of_pairs(pairs), protocol or Protocol(), extra or ExtraMetrics())
+    return _of_matrix(scores, galleries.of_pairs(pairs), protocol, extra)
 
 
 def evaluate_scores(
@@ -132,13 +126,19 @@ def evaluate_scores(
 
     Raises ShapeError when groups and scores differ in number.
     """
-    if tuple(scores.shape) != (len(image_groups), len(text_groups)):
+    return _of_matrix(scores, galleries.of_groups(image_groups, text_groups), protocol, None)
+
+
+def _of_matrix(
+    scores: Float[Tensor, "i t"], gallery: Gallery, protocol: Protocol | None, extra: ExtraMetrics | None
+) -> Result:
+    shape = (len(gallery.image_ids), len(gallery.text_ids))
+    if tuple(scores.shape) != shape:
         raise ShapeError(
-            f"scores must be (images, texts) = {(len(image_groups), len(text_groups))} as the groups are; "
-            f"it got {tuple(scores.shape)}"
+            f"scores must be (images, texts) = {shape} as the data is; it got {tuple(scores.shape)}"
+            + ("; transpose them" if tuple(scores.shape) == shape[::-1] else "")
         )
-    gallery = galleries.of_groups(image_groups, text_groups)
-    return measured(Matrix(scores), gallery, protocol or Protocol(), ExtraMetrics())
+    return measured(Matrix(scores), gallery, protocol or Protocol(), extra or ExtraMetrics())
 
 
 def chance_figures(pairs: Dataset) -> dict[str, float]:

@@ -186,7 +186,9 @@ def open_space(
     if name == "lsa" and not value:
         return Lsa(width=dim, seed=seed)
     if name == "sentence" and value:
-        return Sentence(value, device=device)
+        from subtext.models.encoders.language import SentenceEncoder  # transformers takes seconds to import
+
+        return Sentence(SentenceEncoder(value, device=device))
     if name in ("features", "text-features") and value:
         return Features(FeatureFile.open(Path(value).expanduser()), of="images" if name == "features" else "texts")
     raise RequirementError(

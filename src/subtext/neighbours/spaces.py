@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from subtext.errors import DataError, RequirementError
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.ops import draw
 from subtext.ops.sparse import Sparse
+
+if TYPE_CHECKING:
+    from subtext.models.encoders.language import SentenceEncoder
 
 Distance = Literal["l2", "cosine"]
 Progress = Callable[[int], None]
@@ -122,29 +125,22 @@ class Features:
 
 @dataclass(frozen=True)
 class Sentence:
-    """The vectors of a `SentenceEncoder`, whose fields these are, as unit rows. Gives cosine distances.
+    """The vectors of a sentence encoder as unit rows. Gives cosine distances.
 
     Raises RequirementError when the model or its tokeniser cannot be had.
     """
 
-    model: str
-    pooling: Literal["mean", "cls"] = "mean"
-    max_tokens: int = 128
-    batch_size: int = 64
-    device: str = "cpu"
+    encoder: SentenceEncoder
 
     distance: ClassVar[Distance] = "cosine"
 
     def settings(self) -> Mapping[str, Any]:
         """Everything that the places depend on."""
-        return {"name": "sentence"} | {k: v for k, v in asdict(self).items() if k not in ("batch_size", "device")}
+        return {"name": "sentence"} | {name: getattr(self.encoder, name) for name in ("model", "pooling", "max_tokens")}
 
     def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> Places:
         """The places of all texts."""
-        from subtext.models.encoders.language import SentenceEncoder  # transformers takes seconds to import
-
-        encoder = SentenceEncoder(self.model, self.pooling, self.max_tokens, self.batch_size, self.device)
-        return Places(unit(encoder(words_of(pairs.texts), progress)), np.ones(len(pairs.texts), dtype=bool))
+        return Places(unit(self.encoder(words_of(pairs.texts), progress)), np.ones(len(pairs.texts), dtype=bool))
 
 
 def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> Sparse:

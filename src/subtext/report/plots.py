@@ -1,4 +1,4 @@
-"""Drawings by matplotlib as SVG: charts of lines, histograms and reliability diagrams, panels side by side.
+"""Drawings by matplotlib as SVG: charts of lines and reliability diagrams, panels side by side.
 
 The same input gives the same text, text stays text, and no date is written.
 """
@@ -52,17 +52,6 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Histogram:
-    """Counts in bins of equal width from low to high, with a title and a remark."""
-
-    title: str
-    remark: str
-    low: float
-    high: float
-    counts: Sequence[int]
-
-
-@dataclass(frozen=True)
 class Reliability:
     """One reliability diagram: the mean probability of each bin, the share that came true, and the counts."""
 
@@ -76,7 +65,7 @@ class Reliability:
 def charts(panels: Sequence[Chart]) -> str:
     """The panels from left to right as one SVG document, each with its own axes and a legend below."""
     lines = max(len(chart.curves) for chart in panels)
-    figure, axes = _panels(len(panels), 4.2, 3.3 + 0.22 * lines)
+    figure, axes = side_by_side(len(panels), 4.2, 3.3 + 0.22 * lines)
     for chart, ax in zip(panels, axes, strict=True):
         ax.set_title(chart.title, loc="left", fontweight="bold", parse_math=False)
         ax.set_xlabel(chart.x_label, color=SOFT, parse_math=False)
@@ -112,23 +101,9 @@ def charts(panels: Sequence[Chart]) -> str:
     return svg(figure, "; ".join(chart.title for chart in panels))
 
 
-def histograms(panels: Sequence[Histogram]) -> str:
-    """The panels from left to right, each scaled to its highest bar, as one SVG document."""
-    figure, axes = _panels(len(panels), 2.8, 2.2)
-    for panel, ax in zip(panels, axes, strict=True):
-        width = (panel.high - panel.low) / len(panel.counts) or 1.0
-        lefts = [panel.low + width * number for number in range(len(panel.counts))]
-        ax.bar(lefts, panel.counts, width=0.9 * width, align="edge", color=OURS)
-        ax.set_yticks([])
-        ax.spines[["left", "right", "top"]].set_visible(False)
-        ax.set_xticks([panel.low, panel.high], [f"{panel.low:.3f}", f"{panel.high:.3f}"])
-        _titles(ax, panel.title, panel.remark)
-    return svg(figure, "; ".join(panel.title for panel in panels))
-
-
 def reliability_diagrams(panels: Sequence[Reliability]) -> str:
     """The panels from left to right as one SVG document; a dot's area is the number of predictions in its bin."""
-    figure, axes = _panels(len(panels), 3.2, 3.4)
+    figure, axes = side_by_side(len(panels), 3.2, 3.4)
     for panel, ax in zip(panels, axes, strict=True):
         most = max([*panel.counts, 1])
         ax.plot([0, 1], [0, 1], linestyle=":", color=SOFT, linewidth=1)
@@ -137,7 +112,7 @@ def reliability_diagrams(panels: Sequence[Reliability]) -> str:
         ax.set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 1], yticks=[0, 1], aspect="equal")
         ax.set_xlabel("predicted probability", color=SOFT)
         ax.set_ylabel("share that came true", color=SOFT)
-        _titles(ax, panel.title, panel.remark)
+        set_titles(ax, panel.title, panel.remark)
     return svg(figure, "; ".join(panel.title for panel in panels))
 
 
@@ -154,14 +129,16 @@ def svg(figure: Figure, label: str) -> str:
     return f'<svg role="img" aria-label="{escape(label)}"{text[text.index("<svg") + 4 :]}'
 
 
-def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+def side_by_side(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of so many panels from left to right, each so many inches wide and high, and their axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * count, height), layout="constrained")
     return figure, list(figure.subplots(1, count, squeeze=False)[0])
 
 
-def _titles(ax: Axes, title: str, remark: str) -> None:
+def set_titles(ax: Axes, title: str, remark: str) -> None:
+    """Put a title over a panel, and a remark below the title."""
     ax.set_title(f"{title}\n", loc="left", fontweight="bold", fontsize=9, parse_math=False)
     ax.text(0, 1.03, remark, transform=ax.transAxes, color=SOFT, fontsize=8, parse_math=False)
 

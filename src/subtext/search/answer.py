@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
-from subtext.report.text_table import Cell, table
+from subtext.report.text_table import Cell, shortened, table
 
 if TYPE_CHECKING:
     import pandas
@@ -201,7 +201,7 @@ class Answer:
             if hit.why:
                 lines.append(f"why {rank}:")
             for reason in hit.why:
-                lines.append(f"  {reason.score:.3f} {reason.of} {_short(reason.text or reason.id)}")
+                lines.append(f"  {reason.score:.3f} {reason.of} {shortened(reason.text or reason.id, WIDTH)}")
         return "\n".join(lines)
 
     __str__ = text
@@ -212,7 +212,7 @@ class Answer:
         for rank, hit in enumerate(self.hits, start=1):
             image = hit.path if self.target == "images" else ", ".join(hit.metadata.get("images", [])[:3])
             chance = "-" if hit.probability is None else f"{hit.probability:.2f}"
-            caption = _short(" | ".join(hit.captions) or "-")
+            caption = shortened(" | ".join(hit.captions) or "-", WIDTH)
             rows.append([str(rank), f"{hit.score:.3f}", *([chance] if calibrated else []), caption, image or hit.id])
         texts = "texts" if self.target == "images" else "text"
         return table(["", self.unit, *(["probability"] if calibrated else []), texts, "image"], rows)
@@ -226,14 +226,10 @@ class Answer:
             source = None if hit.path is None else thumbnail(hit.path)
             image = "" if source is None else f'<img src="{escape(source)}" alt="{escape(hit.id)}">'
             score = f"{hit.score:.3f}" if hit.probability is None else f"{100 * hit.probability:.0f} %"
-            caption = escape(_short(" | ".join(hit.captions[:2]) or hit.id))
+            caption = escape(shortened(" | ".join(hit.captions[:2]) or hit.id, WIDTH))
             cards.append(
                 '<figure style="display:inline-block;width:170px;margin:4px;vertical-align:top">'
                 f'{image}<figcaption style="font-size:85%"><b>{score}</b> {caption}</figcaption></figure>'
             )
         notes = [*self.warnings, *([self.fit.sentence] if self.fit is not None and self.fit.nothing else [])]
         return "".join(f"<p>{escape(note)}</p>" for note in notes) + "".join(cards)
-
-
-def _short(words: str) -> str:
-    return words if len(words) <= WIDTH else words[: WIDTH - 1] + "…"

@@ -185,13 +185,17 @@ def fit(
                 save_assets(out, setup.model)
         processes.wait()
         if snapshot is not None:
-            put_weights(setup.model, snapshot)
+            # Before its frozen encoders are run: their pretrained weights may be new.
+            try:
+                setup.model.load_state_dict(snapshot.tensors["weights"])
+            except (RuntimeError, KeyError) as problem:
+                raise _of_another_model(snapshot, problem) from problem
         setup.model.to(processes.device)
         processes.same_start(setup.model)
         working, cache_notes = working_model(
             setup, (train, val), run.cache or out / CACHE, run=run, processes=processes
         )
-        training = _Fit(setup, working, train, val, out, run, processes, extras, memories)
+        training = Training(setup, working, train, val, out, run, processes, extras, memories)
         relevance_notes = () if training.related is None else training.related.notes
         notes = list(dict.fromkeys([*notes, *relevance_notes, *cache_notes]))
         return training.go(snapshot, record=record, report=report, notes=notes)
@@ -560,7 +564,7 @@ class State:
         )
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Become what a checkpoint holds, but for the model, which `put_weights` gives its weights before.
+        """Become what a checkpoint holds, but for the model, which has its weights already.
 
         Raises CheckpointError when it is of another training.
         """
@@ -580,21 +584,32 @@ class State:
         self.step = snapshot.step
 
 
-def put_weights(model: nn.Module, snapshot: Snapshot) -> None:
-    """Give a model the weights of a checkpoint, before its frozen encoders are run: their pretrained ones may be new.
-
-    Raises CheckpointError when it is of another model.
-    """
-    try:
-        model.load_state_dict(snapshot.tensors["weights"])
-    except (RuntimeError, KeyError) as problem:
-        raise _of_another_model(snapshot, problem) from problem
-
-
 def _of_another_model(snapshot: Snapshot, problem: Exception) -> CheckpointError:
     return CheckpointError(
         f"the checkpoint of step {snapshot.step} needs to be of this model; {problem}; train in a new folder"
     )
+
+
+@contextmanager
+def listening() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set inside the block; only the main thread hears them."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def request(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        if number == signal.SIGINT:
+            # The next Ctrl-C has its usual meaning.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 class Training:
@@ -615,8 +630,8 @@ class Training:
         out: Path,
         options: RunOptions,
         processes: Processes,
-        extras: Sequence[ExtraReader] = (),
-        memories: Memories | None = None,
+        extras: Sequence[ExtraReader],
+        memories: Memories,
     ) -> None:
         self.setup, self.plan, self.working = setup, setup.plan, working
         self.train, self.val, self.out = train, val, out
@@ -808,32 +823,6 @@ class Training:
         losses = [self.stepper.loss(reading.to(self.processes.device), epoch) for reading in readings]
         self.working.train(was_training)
         return float(torch.stack(losses).double().mean())
-
-
-@contextmanager
-def listening() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set inside the block; only the main thread hears them."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def request(number: int, frame: FrameType | None) -> None:
-        stop.set()
-        if number == signal.SIGINT:
-            # The next Ctrl-C has its usual meaning.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-
-
-class _Fit(Training):
-    """A training carried out in its folder."""
 
     def go(
         self, snapshot: Snapshot | None, *, record: Record, report: Callable[[Report], None] | None, notes: list[str]
