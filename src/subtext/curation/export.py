@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import io
 import json
 import tarfile
@@ -22,7 +20,7 @@ from subtext.curation.judged import Judged
 from subtext.data import atomic, write
 from subtext.data.image_files import read_bytes, thumbnail
 from subtext.errors import DataError
-from subtext.report.page import STYLE
+from subtext.report.page import document
 
 TAR = ".tar"
 NUMBERS = (
@@ -133,8 +131,6 @@ def page(
     links  the pairs on the page, in this order
     lines  the results, listed above the pairs
     """
-    digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     names = [name for name in NUMBERS if any(value is not None for value in judgement.columns.get(name, ()))]
     thumbnails: dict[int, str | None] = {}
     cards = []
@@ -147,13 +143,9 @@ def page(
     options = "".join(f'<option value="{name.replace("_", "")}">{escape(_label(name))}</option>' for name in names)
     kinds = "".join(f'<option value="{name}">{name}</option>' for name in ("all", "literal", "loose", "mismatched"))
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
-    return "\n".join(
+    return document(
+        title,
         [
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
-            '<meta name="color-scheme" content="light dark">',
-            f"<title>{escape(title)}</title><style>{STYLE}{_STYLE}</style></head><body>",
             f"<header><h1>{escape(title)}</h1><p>{escape(lead)}</p><ul>{items}</ul></header><main>",
             '<div class="tools">',
             f'<label>Sort by<select id="by">{options}</select></label>',
@@ -163,8 +155,9 @@ def page(
             '<label>Words<input id="words" type="search"></label>',
             '<span id="count" class="small" role="status"></span></div>',
             f'<ol class="pairs" id="pairs">{"".join(cards)}</ol></main>',
-            f"<script>{_SCRIPT}</script></body></html>\n",
-        ]
+        ],
+        style=_STYLE,
+        script=_SCRIPT,
     )
 
 

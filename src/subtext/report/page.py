@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -97,18 +99,28 @@ def render(page: Page) -> str:
         "</main>",
         f"<footer><p>{escape(page.credit)}</p></footer>" if page.credit else "",
     ]
+    return document(page.title, [part for part in body if part], language=page.language)
+
+
+def document(title: str, body: Sequence[str], *, style: str = "", script: str = "", language: str = "en") -> str:
+    """A complete HTML document, which may load nothing, and run nothing but its own script.
+
+    style  added to that of all pages
+    """
+    policy, ran = "default-src 'none'; img-src data:; style-src 'unsafe-inline'", ""
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        policy, ran = f"{policy}; script-src 'sha256-{digest}'", f"<script>{script}</script>"
     return "\n".join(
         [
             "<!doctype html>",
-            f'<html lang="{escape(page.language)}"><head><meta charset="utf-8">',
+            f'<html lang="{escape(language)}"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
-            "style-src 'unsafe-inline'\">",
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="color-scheme" content="light dark">',
-            f"<title>{escape(page.title)}</title><style>{STYLE}</style></head><body>",
-            *filter(None, body),
-            "</body></html>",
-            "",
+            f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head><body>",
+            *body,
+            f"{ran}</body></html>\n",
         ]
     )
 

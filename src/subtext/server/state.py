@@ -73,10 +73,9 @@ class Cache(Generic[T]):
 
 def state_of(index: Index) -> Hashable:
     """Differs whenever answers may: by the model, the store, its changes, and its calibration."""
-    store = index.store
-    with store.reading() as view:
-        manifest = store.manifest
-        return manifest.fingerprint, manifest.store, view.generation, store.calibration_mark()
+    with index.store.reading() as view:
+        manifest = index.store.manifest
+        return manifest.fingerprint, manifest.store, view.generation, view.calibration_mark()
 
 
 class Batcher:

@@ -208,12 +208,18 @@ def compact_index(
 def index_info(index: IndexArgument) -> IndexInfo:
     """Show the contents of an index: items, vectors, size, fields, model, and interrupted jobs."""
     from subtext.search.stores.item import SIDES
+    from subtext.search.stores.manifest import STALE
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
     with store.reading() as view:
         stats, counts, jobs = view.stats(), view.counts, view.jobs()
         fields = {str(side): view.fields(side) for side in SIDES}
+        calibrated, calibration = "", view.calibration()
+        if calibration is not None:
+            images, changed = counted(calibration.data["pictures"], "image"), view.changed_since(calibration)
+            calibrated = f"{calibration.created}, by {images} of split {calibration.data['split']}"
+            calibrated += f"; stale: {100 * changed:.0f} % were added or deleted since" if changed > STALE else ""
     return IndexInfo(
         path=str(store.path),
         manifest=json.loads(store.manifest.to_json()),
@@ -223,7 +229,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
         facts=stats.facts,
         jobs=tuple(asdict(job) for job in jobs),
         advice=tuple(advice(store)),
-        calibrated=calibration_note(store),
+        calibrated=calibrated,
         vectors=vector_shape(store.manifest),
     )
 
@@ -332,20 +338,6 @@ def advice(store: Store) -> list[str]:
             reasons.append(f"vectors of an earlier model are still there ({', '.join(facts['earlier_stores'])})")
     command = f"`subtext index compact {shlex.quote(str(store.path))}`"
     return [f"{command} is worth while: {'; '.join(reasons)}"] if reasons else []
-
-
-def calibration_note(store: Store) -> str:
-    """By what an index was calibrated, and whether that still holds; "" where it was not."""
-    from subtext.search.stores.manifest import STALE
-
-    calibration = store.calibration()
-    if calibration is None:
-        return ""
-    with store.reading() as view:
-        changed = view.changed_since(calibration)
-    images = counted(calibration.data["pictures"], "image")
-    note = f"{calibration.created}, by {images} of split {calibration.data['split']}"
-    return f"{note}; stale: {100 * changed:.0f} % were added or deleted since" if changed > STALE else note
 
 
 def vector_shape(manifest: Manifest) -> str:

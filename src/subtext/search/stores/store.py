@@ -449,11 +449,6 @@ class Store(ABC):
         with self.reading() as view:
             return view.calibration()
 
-    def calibration_mark(self) -> float:
-        """Changes when the index is calibrated again; 0 where it is not calibrated."""
-        with self.reading() as view:
-            return view.calibration_mark()
-
     def keep_calibration(self, calibration: Calibration, plot: str) -> str:
         """Keep a calibration and its plot, an SVG document; says where the plot is."""
         with self.writing("calibrate") as writer:
