@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
-from typing import Any, Literal, NamedTuple, no_type_check
+from typing import Any, NamedTuple, no_type_check
 
 import numpy as np
 import torch
@@ -52,14 +52,14 @@ class Rounded(NamedTuple):
 
     panels  (N/16 K 16 2) int16: of 16 rows two neighbouring numbers at a time, as a tile reads them
     terms   (4 N) float32, of a row: its scale; its norm; what its rounding can take from a score with a row of norm 1,
-            with room for the rounding of sums in float32; and what it adds to each of its scores (L2: -|u|^2 / 2)
+            with room for the rounding of sums in float32; and what it adds to each of its scores, -|u|^2 / 2
     """
 
     panels: NDArray[np.int16]
     terms: NDArray[np.float32]
 
 
-def rounded(vectors: Float[np.ndarray, "n d"], *, metric: Literal["l2", "inner"]) -> Rounded:
+def rounded(vectors: Float[np.ndarray, "n d"]) -> Rounded:
     """Round each row, none longer than LONGEST; integers are as large as a sum of D products in 32 bits allows."""
     total, width = vectors.shape
     pairs = max(1, -(-width // 2))
@@ -78,8 +78,7 @@ def rounded(vectors: Float[np.ndarray, "n d"], *, metric: Literal["l2", "inner"]
         residual = np.sqrt(((chunk - integers * scale[:, None].astype(np.float64)) ** 2).sum(axis=1))
         # |r_u||v| + (|u| + |r_u|)|r_v| is at most |u||v| times the sum of e + e^2 of both, with e = |r| / |u|.
         slack = residual * (1 + residual / np.where(norm > 0, norm, 1.0)) + rounding * norm
-        offset = (2 * rounding - 0.5) * norm**2 if metric == "l2" else np.zeros_like(norm)
-        offset += TINY * (norm > 0)
+        offset = (2 * rounding - 0.5) * norm**2 + TINY * (norm > 0)
         block = slice(start, start + len(chunk))
         terms[:, block] = scale, norm * (1 + 1e-6), slack * (1 + 1e-6), offset
         by_panel = integers.reshape(-1, WIDE, pairs, 2).transpose(0, 2, 1, 3)
@@ -278,12 +277,10 @@ class Pairs(NamedTuple):
     """What pairs of N rows are scored by.
 
     vectors         (N D) float32
-    squared         scores are minus half of squared distances, not inner products
     panels, terms   the rows as `rounded` gives them
     """
 
     vectors: NDArray[np.float32]
-    squared: bool
     panels: NDArray[np.int16]
     terms: NDArray[np.float32]
 
@@ -313,17 +310,13 @@ def _cut(keys: Any, length: int, count: int) -> None:
 
 
 @no_type_check
-def _score(vectors: Any, row: int, column: int, squared: bool) -> float:
-    """The score of two rows: the same from both sides, and in L2 nought for equal rows."""
+def _score(vectors: Any, row: int, column: int) -> float:
+    """The score of two rows: the same from both sides, and nought for equal rows."""
     total = np.float32(0)
-    if squared:
-        for d in range(vectors.shape[1]):
-            difference = vectors[row, d] - vectors[column, d]
-            total += difference * difference
-        return np.float32(-0.5) * total
     for d in range(vectors.shape[1]):
-        total += vectors[row, d] * vectors[column, d]
-    return total
+        difference = vectors[row, d] - vectors[column, d]
+        total += difference * difference
+    return np.float32(-0.5) * total
 
 
 @no_type_check
@@ -332,13 +325,13 @@ def _sift(
 ) -> None:
     """Offer the pairs of a block to the lists of its rows and of its columns.
 
-    pairs   (N D) vectors; whether scores are squared distances; their panels and terms as in `Rounded`
+    pairs   (N D) vectors; their panels and terms as in `Rounded`
     limits  two lines of N limits, of rows and of columns: those of the lists, or infinite for a side that takes nothing
     block   the first and the last row and column; whether rows and whether columns take
 
     One function, because a call that hands over eight arrays costs more than an offer: half of the whole time.
     """
-    vectors, squared, panels, terms = pairs
+    vectors, panels, terms = pairs
     keys, state, _, limit_bits, groups = lists
     lengths, bar, name, capacities = state[FILLED], state[BAR], state[NAME], state[CAPACITY]
     top, bottom, left, right, rows_take, columns_take = block
@@ -365,7 +358,7 @@ def _sift(
                     if not allowed:
                         continue
                     # Nought has one sign: -0 would order below 0.
-                    value = np.float32(score(vectors, across, down, squared) + np.float32(0))
+                    value = np.float32(score(vectors, across, down) + np.float32(0))
                     bits = np.int64(value.view(np.int32))
                     high = bits if bits >= 0 else bits ^ _LOW
                     for side in range(2):
@@ -409,7 +402,7 @@ def _finish(cut: Any, lists: Any, rows: Any, bits: Any, part: tuple[int, int]) -
 def _score_first(score: Any, pairs: Any, row: int, scores: Any) -> None:
     """The scores of a row with the first rows, as many as there is room for."""
     for column in range(len(scores)):
-        scores[column] = score(pairs[0], row, column, pairs[1]) + np.float32(0)
+        scores[column] = score(pairs[0], row, column) + np.float32(0)
 
 
 @functools.cache
@@ -426,7 +419,6 @@ def _compiled() -> dict[str, Callable[..., None]]:
     }
 
 
-Metric = Literal["l2", "inner"]
 ROWS, COLUMNS = 1024, 8192
 """A block of pairs. Between blocks threads change sides and progress is reported."""
 SMALL = 4096
@@ -440,8 +432,7 @@ class NearestRows:
     """The nearest rows of each of N rows, nearest first.
 
     rows    (N E) int32; -1 behind the last of a list that is shorter than E; equal scores by row
-    scores  (N E) float32, larger is nearer: the inner product, or minus half of the squared distance; minus infinity
-            where there is no row
+    scores  (N E) float32, larger is nearer: minus half of the squared distance; minus infinity where there is no row
     """
 
     rows: Int[np.ndarray, "n e"]
@@ -452,14 +443,13 @@ def nearest_rows(
     vectors: Float[np.ndarray, "n d"],
     *,
     count: int,
-    metric: Metric = "l2",
     candidates: Bool[np.ndarray, "n"] | None = None,
     groups: Int[np.ndarray, "g n"] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> NearestRows:
     """For every row the `count` other rows nearest to it, all compared.
 
-        s_ij = <v_i, v_j>  ("inner")    or    -|v_i - v_j|^2 / 2  ("l2")
+        s_ij = -|v_i - v_j|^2 / 2
 
     vectors     (N D) finite; float32 is what is computed in
     count       E, 1 or more
@@ -490,7 +480,7 @@ def nearest_rows(
     groups = row_numbers if groups is None else np.concatenate([row_numbers, groups.astype(np.int64)])
     allowed = np.ones(total, dtype=bool) if candidates is None else candidates
     if total <= SMALL:
-        result = _sorted(vectors, metric, groups, allowed, count)
+        result = _sorted(vectors, groups, allowed, count)
         if progress is not None:
             progress(total)
         return result
@@ -499,7 +489,7 @@ def nearest_rows(
     order = shuffled[np.argsort(~allowed[shuffled], kind="stable")]
     candidate_count = int(allowed.sum())
     ordered = np.ascontiguousarray(vectors[order], dtype=np.float32)
-    pairs = Pairs(ordered, metric == "l2", *rounded(ordered, metric=metric))
+    pairs = Pairs(ordered, *rounded(ordered))
     limits = np.full(-(-total // WIDE) * WIDE, np.inf, dtype=np.float32)
     limits[:total] = -np.inf
     state = np.zeros((4, total), dtype=np.int64)
@@ -526,7 +516,7 @@ def nearest_rows(
 
 
 def _sorted(
-    vectors: NDArray[np.float32], metric: Metric, groups: NDArray[np.int64], allowed: NDArray[np.bool_], count: int
+    vectors: NDArray[np.float32], groups: NDArray[np.int64], allowed: NDArray[np.bool_], count: int
 ) -> NearestRows:
     """The same by sorting all scores of a row."""
     total = len(allowed)
@@ -534,8 +524,8 @@ def _sorted(
     best = np.full((total, count), -np.inf, dtype=np.float32)
     candidates = np.flatnonzero(allowed)
     # Seen from one of them, distant rows lose nothing to cancellation, and whole numbers stay whole.
-    points = vectors.astype(np.float64) - vectors[0] if metric == "l2" else np.ascontiguousarray(vectors, np.float32)
-    halves = -0.5 * np.einsum("nd,nd->n", points, points) if metric == "l2" else np.zeros(total, dtype=np.float32)
+    points = vectors.astype(np.float64) - vectors[0]
+    halves = -0.5 * np.einsum("nd,nd->n", points, points)
     for start in range(0, total, 512):
         scores = points[start : start + 512] @ points[candidates].T + halves[start : start + 512, None]
         scores += halves[candidates]
@@ -544,11 +534,10 @@ def _sorted(
         order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
         best_scores = np.take_along_axis(scores, order, axis=1)
         block = slice(start, start + len(best_scores)), slice(0, best_scores.shape[1])
-        if metric == "l2":
-            for line, neighbours in enumerate(candidates[order]):
-                # Once more from differences: equal rows have a distance of nought.
-                squares = ((points[neighbours] - points[start + line]) ** 2).sum(axis=1)
-                best_scores[line] = np.where(best_scores[line] > -np.inf, -0.5 * squares, -np.inf)
+        for line, neighbours in enumerate(candidates[order]):
+            # Once more from differences: equal rows have a distance of nought.
+            squares = ((points[neighbours] - points[start + line]) ** 2).sum(axis=1)
+            best_scores[line] = np.where(best_scores[line] > -np.inf, -0.5 * squares, -np.inf)
         best[block] = best_scores
         rows[block] = np.where(best_scores > -np.inf, candidates[order], -1)
     return NearestRows(rows, best)
