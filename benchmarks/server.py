@@ -66,13 +66,13 @@ class Asked:
 
 def made(place: Path) -> Path:
     """An index of random vectors, by a run that was never trained."""
-    from subtext.data.build_context import BuildContext
     from subtext.models.checkpoint import Record, save_run
     from subtext.recipes.build import build
     from subtext.search import model_fingerprint
     from subtext.search.stores.folder import Folder
     from subtext.search.stores.item import Change, Entry
     from subtext.search.stores.manifest import Manifest
+    from subtext.training.setup import BuildContext
 
     names = [f"word{number}" for number in range(WORDS)]
     options: dict[str, object] = {"image": "tiny", "image_size": 32, "width": WIDTH, "min_count": 1, "text": "bag"}

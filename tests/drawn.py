@@ -33,10 +33,10 @@ def write(folder: Path) -> Path:
 
 def run(data: Path, out: Path, *, seed: int = 0, host: str = "dual", **options: object) -> Path:
     """Write a run of random weights over that data; gives its folder."""
-    from subtext.data.build_context import BuildContext
     from subtext.data.read import read
     from subtext.models.checkpoint import DataSource, Record, save_run
     from subtext.recipes.build import build
+    from subtext.training.setup import BuildContext
 
     train = read(data).split("train")
     arguments = {**OPTIONS, **options}

@@ -15,11 +15,12 @@ import tiny_models
 import torch
 from torch import nn
 
-from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.feature_file import FeatureShape
 from subtext.errors import SubtextError
 from subtext.recipes import catalogue
 from subtext.recipes.build import build
 from subtext.recipes.catalogue import Option
+from subtext.training.setup import BuildContext
 
 TEXTS = ("a dog runs on the beach", "two red boats in the water", "a man rides a horse", "a man runs", "boats")
 SMALL: dict[str, object] = {"embed_dim": 8, "word_dim": 6, "image_size": 32, "gru_dim": 8, "similarity_dim": 6}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.feature_file import FeatureShape
 from subtext.errors import RecipeError
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Term
 from subtext.recipes.build import build
+from subtext.training.setup import BuildContext
 
 TEXTS = ("a red dog", "a blue cat")
 CONTEXT = BuildContext(image_features=FeatureShape(pooled=8), texts=TEXTS)

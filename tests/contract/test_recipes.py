@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from subtext.core import Epoch
-from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureFile
 from subtext.data.inputs import Batch, Draw
 from subtext.errors import RecipeError, RequirementError
@@ -29,7 +29,7 @@ from subtext.recipes.build import build, recorded_options
 from subtext.recipes.catalogue import plan_options
 from subtext.training.optimiser import stage
 from subtext.training.plan import Plan
-from subtext.training.setup import Setup
+from subtext.training.setup import BuildContext, Setup
 
 TEXTS = (
     "a dog runs on the beach",

@@ -13,12 +13,13 @@ import pytest
 from reproduce.tables.config import DataPaths, TableConfig
 from reproduce.tables.specification import UNSWEPT, PublishedTable, Row, Shared, System, tables
 from reproduce.tables.trainings import training, with_ratio
-from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.feature_file import FeatureShape
 from subtext.models import renamed_options
 from subtext.recipes import catalogue
 from subtext.recipes.build import build, used_options
 from subtext.recipes.catalogue import plan_options
 from subtext.training.plan import Plan
+from subtext.training.setup import BuildContext
 
 SMALL = {"embed_dim": "16", "word_dim": "8", "text": "gru"}
 NAMES = sorted(tables())

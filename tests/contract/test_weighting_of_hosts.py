@@ -7,7 +7,7 @@ import pytest
 import tiny_models
 
 from subtext.core import DIRECTIONS
-from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.feature_file import FeatureShape
 from subtext.errors import RecipeError
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.margin import Margin
@@ -16,7 +16,7 @@ from subtext.objectives.objective import Term
 from subtext.objectives.weighting import Rank
 from subtext.recipes.build import build
 from subtext.recipes.catalogue import models
-from subtext.training.setup import Setup
+from subtext.training.setup import BuildContext, Setup
 
 SMALL: dict[str, object] = {"embed_dim": 16, "word_dim": 8}
 HOSTS: dict[str, dict[str, object]] = {

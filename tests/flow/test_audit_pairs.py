@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from subtext.core import DIRECTIONS, Direction, Embeddings
-from subtext.data.build_context import BuildContext, FeatureShape
 from subtext.data.dataset import Dataset, Items
+from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Draw
 from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, scoring
@@ -21,6 +21,7 @@ from subtext.evaluation.audit import CHECKS, Sample, caption_positions, finite, 
 from subtext.models.ensemble import ensemble
 from subtext.models.model import Model
 from subtext.recipes.build import build
+from subtext.training.setup import BuildContext
 from subtext.training.step import Reader
 
 WIDTH, PICTURES, EACH = 10, 67, 2

@@ -17,11 +17,11 @@ from transformers import AutoModel, AutoTokenizer
 
 import subtext
 from subtext.api.load import load, open_run, save_pretrained
-from subtext.data.build_context import BuildContext
 from subtext.errors import CheckpointError
 from subtext.export.onnx import Exportable
 from subtext.models.checkpoint import Record, load_record, save_run
 from subtext.recipes.build import build
+from subtext.training.setup import BuildContext
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
-from subtext.data.build_context import BuildContext
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import BACKBONES, adapt, layers, open_body, preprocessing_of
 from subtext.models.encoders.dual import Dual, OpenClip
@@ -24,6 +23,7 @@ from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.vision import TimmVision, Vision
 from subtext.models.encoders.words import Bag, Recurrent
 from subtext.recipes.build import build
+from subtext.training.setup import BuildContext
 
 
 def texts(lengths: tuple[int, ...], *, padding: int = 0) -> dict[str, Tensor]:

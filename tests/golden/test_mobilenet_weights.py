@@ -14,7 +14,6 @@ from torch import Tensor
 
 from benchmarks.mobilenet_weights import BLOCKS, convert, write
 from subtext.data.batches import item_batch
-from subtext.data.build_context import BuildContext
 from subtext.data.dataset import Items
 from subtext.models.encoders.vision import Vision
 from subtext.models.feature_cache import cached_branch, write_cache
@@ -22,6 +21,7 @@ from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Branch
 from subtext.recipes.encoders import image_side
 from subtext.recipes.options import InputOptions
+from subtext.training.setup import BuildContext
 
 STRIDED = (2, 4, 6, 12)
 Arrays = dict[str, NDArray[np.float32]]

@@ -14,7 +14,6 @@ from scenes import doubles, items, random_items
 from torch import nn
 
 from subtext.core import DIRECTIONS, Embeddings, Epoch, Origin, Scene
-from subtext.data.build_context import BuildContext
 from subtext.data.dataset import Items
 from subtext.data.inputs import Draw, Tensors
 from subtext.errors import DataError, RecipeError, RequirementError
@@ -30,6 +29,7 @@ from subtext.recipes.methods.uniform import uniform
 from subtext.training.neighbours import RANDOM, SIDES, Neighbours, SampledNeighbours, Sampler, Strangers
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
+from subtext.training.setup import BuildContext
 from subtext.training.step import Reader, Reading, Stepper
 
 PAIRS = small.pairs()

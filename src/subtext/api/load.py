@@ -55,9 +55,9 @@ class Run(Printed):
 
         Raises RecipeError for an ensemble, which was not trained as one.
         """
-        from subtext.data.build_context import BuildContext
         from subtext.models.checkpoint import ASSETS
         from subtext.recipes.build import build
+        from subtext.training.setup import BuildContext
 
         record, context = self.record, BuildContext(assets=self.path / ASSETS, seed=self.record.seed)
         return build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context)
@@ -316,9 +316,9 @@ def open_work(work: Work) -> Opened:
 
     Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
     """
-    from subtext.data.build_context import BuildContext
     from subtext.data.text import cut_note
     from subtext.recipes.build import attach, build
+    from subtext.training.setup import BuildContext
 
     device, sources = choose_device(work.device), work.sources
     if work.run is None:

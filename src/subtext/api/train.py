@@ -220,9 +220,9 @@ def read_training_data(job: Job) -> TrainingData:
 
 def build_setup(job: Job, data: TrainingData, *, seed: int) -> Setup:
     """The model with its methods, built for this data and reading its features."""
-    from subtext.data.build_context import BuildContext
     from subtext.data.features import FeatureInput
     from subtext.recipes.build import attach, build
+    from subtext.training.setup import BuildContext
 
     image_file, text_file, images, texts = data.image_features, data.text_features, data.train.images, data.train.texts
     context = BuildContext(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -25,12 +25,27 @@ from subtext.data.arrays import (
     scan_names,
     scan_splits,
 )
-from subtext.data.build_context import FeatureShape
 from subtext.data.regions import Regions, lengths_digest, of_counts, open_boxes, open_folder, open_h5
 from subtext.errors import DataError, counted
 
 BLOCK_BYTES = 32 * 2**20
 """Bytes of a feature file that are held in memory at once."""
+
+
+@dataclass(frozen=True)
+class FeatureShape:
+    """Widths of precomputed features.
+
+    pooled  G, one vector an item; None where the file has none
+    grid    E, one vector a cell or region; None where the file has none
+    mean, std  "pooled" or "grid" -> (width) float32 over the training split; empty when a saved run is opened, whose
+               tensors bring them
+    """
+
+    pooled: int | None = None
+    grid: int | None = None
+    mean: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    std: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

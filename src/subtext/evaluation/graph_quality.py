@@ -34,10 +34,6 @@ class Judge:
     values: Values
 
 
-def _tfidf(texts: Items, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
-    return cosines(tfidf(words_of(texts), np.ones(len(texts), dtype=bool)), left, right)
-
-
 def _ciderd(texts: Items, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
     words = words_of(texts)
     scored = products(words, np.arange(len(words), dtype=np.int64), words)
@@ -51,7 +47,7 @@ def _ciderd(texts: Items, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"
     return values
 
 
-TFIDF = Judge("tfidf", 0.3, _tfidf)
+TFIDF = Judge("tfidf", 0.3, lambda texts, *pairs: cosines(tfidf(words_of(texts), np.ones(len(texts), bool)), *pairs))
 """The cosine of unigram TF-IDF vectors, in [0, 1]. Li and others 2022 use 0.3 for COCO."""
 CIDERD = Judge("ciderd", 1.0, _ciderd)
 """CIDEr-D of the right text against the left one as its only reference, in [0, 10]; all texts count how rare words are.

@@ -48,13 +48,15 @@ _CHUNK = 4096
 
 
 class Rounded(NamedTuple):
-    """N rows as integers; N is filled up with rows of noughts to a multiple of WIDE.
+    """N rows, and the same as integers; there N is filled up with rows of noughts to a multiple of WIDE.
 
+    vectors  (N D) float32
     panels  (N/16 K 16 2) int16: of 16 rows two neighbouring numbers at a time, as a tile reads them
     terms   (4 N) float32, of a row: its scale; its norm; what its rounding can take from a score with a row of norm 1,
             with room for the rounding of sums in float32; and what it adds to each of its scores, -|u|^2 / 2
     """
 
+    vectors: NDArray[np.float32]
     panels: NDArray[np.int16]
     terms: NDArray[np.float32]
 
@@ -83,7 +85,7 @@ def rounded(vectors: Float[np.ndarray, "n d"]) -> Rounded:
         terms[:, block] = scale, norm * (1 + 1e-6), slack * (1 + 1e-6), offset
         by_panel = integers.reshape(-1, WIDE, pairs, 2).transpose(0, 2, 1, 3)
         panels[start // WIDE : start // WIDE + len(by_panel)] = by_panel
-    return Rounded(panels, terms)
+    return Rounded(vectors, panels, terms)
 
 
 @functools.cache
@@ -273,18 +275,6 @@ class Lists(NamedTuple):
     groups: NDArray[np.int64]
 
 
-class Pairs(NamedTuple):
-    """What pairs of N rows are scored by.
-
-    vectors         (N D) float32
-    panels, terms   the rows as `rounded` gives them
-    """
-
-    vectors: NDArray[np.float32]
-    panels: NDArray[np.int16]
-    terms: NDArray[np.float32]
-
-
 @no_type_check
 def _cut(keys: Any, length: int, count: int) -> None:
     """Put the `count` largest of the first `length` keys in front, the smallest of these last (Hoare's selection)."""
@@ -325,7 +315,7 @@ def _sift(
 ) -> None:
     """Offer the pairs of a block to the lists of its rows and of its columns.
 
-    pairs   (N D) vectors; their panels and terms as in `Rounded`
+    pairs   the rows, as `Rounded`
     limits  two lines of N limits, of rows and of columns: those of the lists, or infinite for a side that takes nothing
     block   the first and the last row and column; whether rows and whether columns take
 
@@ -489,7 +479,7 @@ def nearest_rows(
     order = shuffled[np.argsort(~allowed[shuffled], kind="stable")]
     candidate_count = int(allowed.sum())
     ordered = np.ascontiguousarray(vectors[order], dtype=np.float32)
-    pairs = Pairs(ordered, *rounded(ordered))
+    pairs = rounded(ordered)
     limits = np.full(-(-total // WIDE) * WIDE, np.inf, dtype=np.float32)
     limits[:total] = -np.inf
     state = np.zeros((4, total), dtype=np.int64)
@@ -544,7 +534,7 @@ def _sorted(
 
 
 def _sweep(
-    pairs: Pairs, lists: Lists, *, candidate_count: int, count: int, progress: Callable[[int], None] | None
+    pairs: Rounded, lists: Lists, *, candidate_count: int, count: int, progress: Callable[[int], None] | None
 ) -> None:
     """Offer every pair of a row that may be a neighbour with itself and those behind it to the lists of both, once."""
     total, threads, kernel = len(lists.keys), torch.get_num_threads(), _compiled()["sift"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.errors import CheckpointError, DataError, RecipeError, RequirementError, SubtextError
 from subtext.models.checkpoint import ASSETS, Record, library_versions, load_run
@@ -28,7 +28,7 @@ from subtext.recipes import catalogue
 from subtext.recipes.catalogue import Option, Recipe, plan_options, read_options, unknown
 from subtext.training.optimiser import body_layers, body_norms
 from subtext.training.plan import Facts, Plan
-from subtext.training.setup import Setup
+from subtext.training.setup import BuildContext, Setup
 from subtext.version import __version__
 
 Methods = Sequence[tuple[str, Mapping[str, object]]]

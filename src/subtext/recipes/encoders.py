@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from subtext.data.build_context import BuildContext, FeatureShape
+from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Input
 from subtext.data.pixels import PixelInput
@@ -16,6 +16,7 @@ from subtext.errors import RequirementError
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Bag, Recurrent
 from subtext.recipes.options import InputOptions, PixelOptions, RegionInputOptions
+from subtext.training.setup import BuildContext
 
 if TYPE_CHECKING:
     from subtext.models.encoders.backbone import Preprocessing, Weights

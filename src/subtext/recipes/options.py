@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from subtext.training.plan import IsPath, Range, Requires
 
 if TYPE_CHECKING:
-    from subtext.data.build_context import BuildContext as BuildContext
+    from subtext.training.setup import BuildContext as BuildContext
     from subtext.training.setup import Setup as Setup
 else:
     # Recipes annotate with these types, and the catalogue reads recipes without torch.

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from torch import nn
 
 from subtext.core import DIRECTIONS, Direction
-from subtext.data.build_context import BuildContext
 from subtext.errors import RecipeError
 from subtext.models.encoders.words import Recurrent
 from subtext.models.heads.gaussian import Gaussian
@@ -30,7 +29,7 @@ from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, Region
 from subtext.training.neighbours import SampledNeighbours
 from subtext.training.plan import Plan
 from subtext.training.rewriting import Rewriting
-from subtext.training.setup import Setup
+from subtext.training.setup import BuildContext, Setup
 from subtext.training.tables import NeighbourScores
 
 BATCH = 128

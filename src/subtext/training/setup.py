@@ -1,4 +1,4 @@
-"""Setup, which a recipe returns and a method changes; the options of a run, its reports, and its result."""
+"""What a recipe builds from; Setup, which it returns and a method changes; the options, reports and result of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from subtext.errors import TrainingError
+from subtext.data.feature_file import FeatureShape
+from subtext.errors import RequirementError, TrainingError
 from subtext.models.checkpoint import Record
 from subtext.models.model import Model
 from subtext.objectives.objective import Objective
@@ -15,6 +16,38 @@ from subtext.training.batch_relevance import Mixing, RelevanceSource
 from subtext.training.memory import MemorySource
 from subtext.training.plan import Phase, Plan, Range, ranges
 from subtext.training.step import ExtraSource
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """What a recipe builds from.
+
+    image_features, text_features  shapes of precomputed features; None where the modality is read from pixels or words
+    texts    texts of the training split (empty when a saved run is opened): vocabularies are built from these alone
+    assets   folder of a saved run with "image" and "text" inside (vocabulary, tokeniser, backbone configuration); None
+             for a new run
+    seed     what the initial weights of a new run are drawn from
+    member   of a saved ensemble: which member's assets, a folder inside that of each modality; empty for a run's own
+    """
+
+    image_features: FeatureShape | None = None
+    text_features: FeatureShape | None = None
+    texts: tuple[str, ...] = ()
+    assets: Path | None = None
+    seed: int = 0
+    member: str = ""
+
+    def asset(self, modality: str) -> Path | None:
+        """The saved folder of one modality, None for a new run.
+
+        Raises RequirementError when the run has none.
+        """
+        if self.assets is None:
+            return None
+        folder = self.assets / modality / self.member
+        if not folder.is_dir():
+            raise RequirementError(f"the recipe needs the {modality} assets of the run; {folder} is not there")
+        return folder
 
 
 @dataclass(frozen=True)
