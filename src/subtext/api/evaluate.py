@@ -197,6 +197,8 @@ def evaluate(
             "rerank needs a model whose candidates it re-orders; it goes neither with another program's output nor "
             "with graph=GRAPH, alignment_uniformity and pair_alignment_uniformity, which measure one model"
         )
+    if not re.fullmatch(r"[1-9]\d*|[1-9]\d*k(\+[1-9]\d*k)*", str(folds)):
+        raise ArgumentError(f"folds needs a number of folds, or sizes in thousands: 5, 1k, 1k+5k; it got {folds}")
     for name in relevance:
         check(name)
     truths = []
@@ -213,7 +215,7 @@ def evaluate(
 
     def settings_for(pairs: Dataset) -> tuple[Protocol, ExtraMetrics]:
         from subtext.data.text import word_counts
-        from subtext.evaluation import ExtraMetrics
+        from subtext.evaluation import ExtraMetrics, Protocol
         from subtext.evaluation.relevance import plausible
         from subtext.evaluation.relevance.graded import graded
         from subtext.evaluation.relevance.judgements import read_ratings
@@ -238,8 +240,17 @@ def evaluate(
             gain=tuple(gain),
             ndcg=tuple(ndcg),
         )
-        measures = {"ties": ties, "c_way": tuple(c_way), "bootstrap": bootstrap, "seed": seed}
-        return _protocol(str(folds), len(pairs.images), measures), extra
+        protocol = Protocol(ties=ties, c_way=tuple(c_way), bootstrap=bootstrap, seed=seed)
+        sizes = [int(size.removesuffix("k")) * 1000 for size in str(folds).split("+") if size.endswith("k")]
+        if not sizes:
+            return replace(protocol, folds=int(folds)), extra
+        if wrong := [size for size in sizes if len(pairs.images) % size]:
+            raise RequirementError(
+                f"folds of {wrong[0]:,} images need a multiple of as many; there are {len(pairs.images):,}; give a "
+                "number of folds"
+            )
+        first, *more_folds = sorted({len(pairs.images) // size for size in sizes})
+        return replace(protocol, folds=first, also_folds=tuple(more_folds)), extra
 
     if rerank is not None:
         features = None if rerank_features is None else Path(rerank_features)
@@ -538,26 +549,6 @@ def _about_run(path: Path, record: Record, model: Model) -> dict[str, Any]:
         "fingerprint": model_fingerprint(model),
         **({"scores_in_bf16": True} if model.scores_in_bf16 else {}),
     }
-
-
-def _protocol(folds: str, images: int, settings: dict[str, Any]) -> Protocol:
-    """The protocol, with folds of so many thousand images counted out.
-
-    Raises ArgumentError for folds that cannot be read, RequirementError where there are not so many images.
-    """
-    from subtext.evaluation import Protocol
-
-    if not re.fullmatch(r"[1-9]\d*|[1-9]\d*k(\+[1-9]\d*k)*", folds):
-        raise ArgumentError(f"folds needs a number of folds, or sizes in thousands: 5, 1k, 1k+5k; it got {folds}")
-    sizes = [int(size.removesuffix("k")) * 1000 for size in folds.split("+") if size.endswith("k")]
-    if not sizes:
-        return Protocol(**settings, folds=int(folds))
-    if wrong := [size for size in sizes if images % size]:
-        raise RequirementError(
-            f"folds of {wrong[0]:,} images need a multiple of as many; there are {images:,}; give a number of folds"
-        )
-    first, *more_folds = sorted({images // size for size in sizes})
-    return Protocol(**settings, folds=first, also_folds=tuple(more_folds))
 
 
 def _match(name: str, path: Path, pairs: Dataset) -> Match:
