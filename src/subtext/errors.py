@@ -15,6 +15,10 @@ The command line prints a SubtextError as one sentence and exits with 1, or with
 is a bug and keeps its traceback.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 
 class SubtextError(Exception):
     """The root of every error that Subtext raises on purpose.
@@ -68,3 +72,13 @@ def counted(number: int, noun: str) -> str:
     ('1 image', '2,000 images')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], count: int = 3, *, separator: str = ", ", conjunction: str = " and") -> str:
+    """The first `count` names, and how many more there are, for messages.
+
+    >>> listed(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f"{conjunction} {len(names) - count:,} more" if len(names) > count else ""
+    return separator.join(names[:count]) + more

@@ -53,11 +53,6 @@ def place(server: Server) -> Iterator[Database]:
     found.close()
 
 
-def _mark(store: Store) -> float:
-    with store.reading() as view:
-        return view.calibration_mark()
-
-
 def answers(store: Store, queries: np.ndarray, *, side: str = "images", top: int = 7) -> list[list[tuple[str, float]]]:
     with store.reading() as view:
         found = view.nearest(side, queries, top=top)
@@ -422,7 +417,7 @@ def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> Non
     assert Database.upgrade(address) == (1, LAYOUT) and Database.upgrade(address) == (LAYOUT, LAYOUT)
     store = Database(address)
     assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(40))) and store.problems() == []
-    assert store.calibration() is None and _mark(store) == 0
+    assert store.calibration() is None and store.calibration_mark() == 0
     with store.writing("add") as writer:
         writer.connection.execute("UPDATE layout SET version = 99")
     for attempt in (lambda: Database(address), lambda: Database.upgrade(address)):
@@ -477,10 +472,10 @@ def test_a_calibration_is_kept(place: Database) -> None:
     assert place.calibration() is None
     found = Calibration({}, {"xs": [0.0], "ys": [0.5]}, {"pictures": 3}, {"images": 40}, {"images": 40})
     assert "table kept" in place.keep_calibration(found, "<svg/>")
-    before = _mark(place)
+    before = place.calibration_mark()
     assert place.calibration() == found and before > 0
     place.keep_calibration(found, "<svg/>")
-    assert _mark(place) > before
+    assert place.calibration_mark() > before
     with place.writing("add") as writer:
         writer.connection.execute("UPDATE kept SET value = replace(value, '0.5', '0.6') WHERE name = 'calibration'")
     assert [each.where for each in place.problems()] == ["calibration"]

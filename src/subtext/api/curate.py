@@ -347,7 +347,7 @@ def detect_noise(
     for name, value in (("beta", beta), ("gamma", gamma)):
         if value is not None and graph is None:
             raise ArgumentError(f"{name} needs graph: it weights scores of neighbours")
-    from subtext.curation.kinds import baseline_scores, density_scores, detection_areas, graph_scores, noise_kinds
+    from subtext.curation.kinds import baseline_scores, density_scores, detection_areas, graph_scores
     from subtext.data.noise import read_labels
 
     noise = read_labels(Path(labels).expanduser())
@@ -357,7 +357,7 @@ def detect_noise(
     opened = replace(opened, pairs=opened.pairs.split(split))
     pairs = opened.pairs
     kinds = noise.of(pairs)[pairs.links[:, 1]]
-    counts = {kind: int((kinds == kind).sum()) for kind in ("", *noise_kinds(kinds))}
+    counts = {kind: int((kinds == kind).sum()) for kind in sorted({"", *map(str, kinds)})}
     if not counts[""]:
         raise DataError("noise detection needs clean pairs beside the noise; all are corrupted; use a lower rate")
     vectors = opened.embed(work)

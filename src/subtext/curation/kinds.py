@@ -332,16 +332,12 @@ def graph_scores(
     return columns | {name: sum(shares[score] * means[score] for score in shares) for name, shares in weights.items()}
 
 
-def noise_kinds(kinds: NDArray[Any]) -> list[str]:
-    """The kinds of noise among the pairs, sorted."""
-    return sorted(set(map(str, kinds)) - {""})
-
-
 def detection_areas(
     scores: dict[str, NDArray[np.float64]], kinds: NDArray[Any], clusters: NDArray[np.int64], samples: int
 ) -> dict[str, dict[str, Any]]:
     """Score -> what it separates -> the area under the ROC curve and its interval."""
-    tasks = {f"{kind} from literal": (kinds == kind, (kinds == kind) | (kinds == "")) for kind in noise_kinds(kinds)}
+    noise = sorted(set(map(str, kinds)) - {""})
+    tasks = {f"{kind} from literal": (kinds == kind, (kinds == kind) | (kinds == "")) for kind in noise}
     if len(tasks) == 2:
         tasks["mismatch from neighbour"] = (kinds == "mismatch", kinds != "")
     rows: dict[str, dict[str, Any]] = {}

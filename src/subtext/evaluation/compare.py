@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from subtext.core import DIRECTIONS
 from subtext.data.dataset import frame
-from subtext.errors import DataError, RequirementError, counted
+from subtext.errors import DataError, RequirementError, counted, listed
 from subtext.evaluation.intervals import holm, paired
 from subtext.evaluation.results import Result, finite_json
 from subtext.ops import draw
@@ -328,7 +328,7 @@ def compare(
         if unequal := differences(runs[0], run):
             raise RequirementError(
                 f"compare needs figures that were measured alike; {runs[0].path} and {run.path} differ in "
-                f"{'; '.join(unequal[:5])}{f' and {len(unequal) - 5} more' if len(unequal) > 5 else ''}; evaluate both "
+                f"{listed(unequal, 5, separator='; ')}; evaluate both "
                 "with the same options on the same data"
             )
     for side in (first, second):

@@ -94,10 +94,8 @@ def graph_quality(graph: Graph, texts: Items, judge: Judge, *, pairs: int = 10_0
     exists = random >= 0
     if not exists.any():
         raise DataError("judging a graph needs texts that are no neighbours of each other; use fewer neighbours")
-    near_values, random_values = (
-        judge.values(texts, left, right),
-        judge.values(texts, left[exists], random[exists]),
-    )
+    near_values = judge.values(texts, left, right)
+    random_values = judge.values(texts, left[exists], random[exists])
     return Quality(
         judge=judge.name,
         related=judge.related,

@@ -25,7 +25,7 @@ from subtext.data.image_files import difference_hash, open_image, read_bytes
 from subtext.data.prepare import near_copies
 from subtext.data.text import MARKS, Vocabulary, WordInput
 from subtext.data.words import tokenise
-from subtext.errors import DataError, RequirementError, counted
+from subtext.errors import DataError, RequirementError, counted, listed
 from subtext.evaluation.results import Check, Outcome
 
 BITS = 8
@@ -129,22 +129,20 @@ def vocabulary(
         with contextlib.suppress(DataError):
             lacking = sorted({*Vocabulary.build(train, min_count=min_count).tokens[len(MARKS) :]} - {*own})
 
-    def some(words: Sequence[str]) -> str:
-        more = f" and {len(words) - _SHOWN:,} more" if len(words) > _SHOWN else ""
-        return ", ".join(words[:_SHOWN]) + more
-
     figures = {"words": len(own), "foreign": foreign, "rare": rare, "lacking": lacking}
     sentences = []
     if foreign:
         in_vocabulary = {word for text in audited for word in tokenise(text)}.intersection(foreign)
         sentences.append(
             f"{len(foreign):,} of {counted(len(own), 'word')} are in no training text, {len(in_vocabulary):,} of them "
-            f"in the audited split ({some(foreign)})"
+            f"in the audited split ({listed(foreign, _SHOWN)})"
         )
     if rare:
-        sentences.append(f"{counted(len(rare), 'word')} seen less than {min_count} times in training ({some(rare)})")
+        sentences.append(
+            f"{counted(len(rare), 'word')} seen less than {min_count} times in training ({listed(rare, _SHOWN)})"
+        )
     if lacking:
-        sentences.append(f"{counted(len(lacking), 'word')} of the training texts lacking ({some(lacking)})")
+        sentences.append(f"{counted(len(lacking), 'word')} of the training texts lacking ({listed(lacking, _SHOWN)})")
     if sentences:
         return Check("vocabulary", did, "fail", "; ".join(sentences), figures)
     return Check("vocabulary", did, "pass", f"{counted(len(own), 'word')}, all of the training texts alone", figures)

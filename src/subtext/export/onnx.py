@@ -275,20 +275,19 @@ def _onnx_gates(rows: Tensor) -> Tensor:
     return torch.cat([update, reset, new])
 
 
-def _gru(words: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, width: int) -> Tensor:
+# A custom operator, because PyTorch's exporter unrolls its GRU into as many steps as the example has words.
+@torch.library.custom_op(
+    "subtext::gru",
+    mutates_args=(),
+    schema="(Tensor words, Tensor weight_ih, Tensor weight_hh, Tensor bias, int width) -> Tensor",
+)
+def _operator(words: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias: Tensor, width: int) -> Tensor:
     weights = [_onnx_gates(rows) for rows in (weight_ih, weight_hh, *bias.chunk(2))]
     start = words.new_zeros(1, words.shape[1], width)
     return torch.gru(words, start, weights, True, 1, 0.0, False, False, False)[0]
 
 
-# A custom operator, because PyTorch's exporter unrolls its GRU into as many steps as the example has words.
-_OPERATOR = torch.library.custom_op(
-    "subtext::gru",
-    _gru,
-    mutates_args=(),
-    schema="(Tensor words, Tensor weight_ih, Tensor weight_hh, Tensor bias, int width) -> Tensor",
-)
-_OPERATOR.register_fake(lambda words, weight_ih, weight_hh, bias, width: words.new_empty(*words.shape[:2], width))
+_operator.register_fake(lambda words, weight_ih, weight_hh, bias, width: words.new_empty(*words.shape[:2], width))
 
 
 def _translations() -> dict[Any, Callable[..., Any]]:

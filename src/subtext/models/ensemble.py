@@ -37,7 +37,25 @@ def ensemble(models: Sequence[Model]) -> Model:
     Raises RecipeError for fewer than two models, for models that read other inputs than the first (another vocabulary
     or longest text, other features, other pixels), and for items that are distributions.
     """
-    _require(models)
+    if len(models) < 2:
+        raise RecipeError(f"an ensemble needs two models or more; it got {len(models)}; name another")
+    for side in ("image", "text"):
+        first, *following = (getattr(model, side) for model in models)
+        for number, branch in enumerate(following, start=2):
+            spec, other = first.input_spec, branch.input_spec
+            if isinstance(spec, FeatureInput) and isinstance(other, FeatureInput) and None in (spec.file, other.file):
+                spec, other = replace(spec, file=None), replace(other, file=None)
+            if type(spec) is not type(other) or spec.fingerprint != other.fingerprint:
+                raise RecipeError(
+                    f"an ensemble needs models that read alike; model {number} reads {side}s otherwise than the first "
+                    "(another vocabulary, longest text, feature file or image size); train them on the same data "
+                    "with the same options of reading"
+                )
+        if any(isinstance(branch.head, Gaussian) for branch in (first, *following)):
+            raise RecipeError(
+                "an ensemble needs items that are vectors or parts; those of a probabilistic model are distributions; "
+                "average its scores outside (evaluate --scores)"
+            )
     images, texts = [model.image for model in models], [model.text for model in models]
     similarities = [model.similarity for model in models]
     cosines = [similarity for similarity in similarities if isinstance(similarity, Cosine)]
@@ -151,28 +169,6 @@ def _apart(items: Embeddings, count: int) -> list[Embeddings]:
         replace(items, vectors=chunk, parts=None if parts is None else parts[member].contiguous())
         for member, chunk in enumerate(vectors)
     ]
-
-
-def _require(models: Sequence[Model]) -> None:
-    if len(models) < 2:
-        raise RecipeError(f"an ensemble needs two models or more; it got {len(models)}; name another")
-    for side in ("image", "text"):
-        first, *following = (getattr(model, side) for model in models)
-        for number, branch in enumerate(following, start=2):
-            spec, other = first.input_spec, branch.input_spec
-            if isinstance(spec, FeatureInput) and isinstance(other, FeatureInput) and None in (spec.file, other.file):
-                spec, other = replace(spec, file=None), replace(other, file=None)
-            if type(spec) is not type(other) or spec.fingerprint != other.fingerprint:
-                raise RecipeError(
-                    f"an ensemble needs models that read alike; model {number} reads {side}s otherwise than the first "
-                    "(another vocabulary, longest text, feature file or image size); train them on the same data "
-                    "with the same options of reading"
-                )
-        if any(isinstance(branch.head, Gaussian) for branch in (first, *following)):
-            raise RecipeError(
-                "an ensemble needs items that are vectors or parts; those of a probabilistic model are distributions; "
-                "average its scores outside (evaluate --scores)"
-            )
 
 
 def _require_alike(subject: str, values: Sequence[Tensor | None]) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -335,12 +335,29 @@ def sampled_discrepancy(
     """
     step = max(1, _CELLS // (samples * bank.shape[1] * bank.shape[2]))
     lists = NeighbourLists(neighbours)
-    arrays = tuple(values.cpu().numpy() for values in (lists.counts, lists.rows, lists.starts))
+    counts, rows, starts = (values.cpu().numpy() for values in (lists.counts, lists.rows, lists.starts))
     items = torch.arange(len(neighbours), device=bank.device) if items is None else items
     blocks = []
     for start in range(0, len(items), step):
         chunk = items[start : start + step]
-        chosen = _sampled(neighbours[chunk].cpu().numpy(), arrays, keys[chunk.cpu().numpy()], samples, seed, epoch)
+        block = neighbours[chunk].cpu().numpy()
+        listed = np.maximum(block, 0)
+        weights = np.where(block >= 0, counts[listed], 0)
+        ends = weights.cumsum(axis=1)
+        total = ends[:, -1]
+        positions = _positions(keys[chunk.cpu().numpy()], total, samples, seed=seed, epoch=epoch)
+        none = positions < 0
+        positions = np.maximum(positions, 0)
+        # One search for all rows: each row's ends are moved above those of the row before.
+        shift = np.concatenate([[0], total.cumsum()[:-1]])[:, None]
+        columns = np.searchsorted((ends + shift).ravel(), (positions + shift).ravel(), side="right")
+        columns = columns.reshape(positions.shape) - np.arange(len(block))[:, None] * block.shape[1]
+        columns = columns.clip(0, block.shape[1] - 1)
+        first = np.take_along_axis(listed, columns, axis=1)
+        inner = positions - np.take_along_axis(ends - weights, columns, axis=1)
+        sampled = rows[np.minimum(starts[first] + inner, len(rows) - 1)] if len(rows) else first
+        # (D, samples) rows of neighbours of neighbours; -1 behind the last.
+        chosen = np.where(none, -1, sampled).astype(np.int64)
         # Short lists fill the first columns alone.
         longest = np.flatnonzero((chosen >= 0).any(axis=0)).max(initial=0) + 1
         rows_of_samples = torch.from_numpy(chosen[:, :longest]).to(bank.device)
@@ -380,34 +397,6 @@ def pooled_scores(
         return Scores(diversity, torch.full_like(diversity, torch.nan))
     discrepancy = sampled_discrepancy(bank, neighbours, keys, samples=samples, seed=seed, epoch=epoch, items=items)
     return Scores(diversity, discrepancy)
-
-
-def _sampled(
-    neighbours: NDArray[np.int32],
-    lists: tuple[NDArray[Any], ...],
-    keys: NDArray[np.int64],
-    samples: int,
-    seed: int,
-    epoch: int,
-) -> NDArray[np.int64]:
-    """(Q, samples) rows of neighbours of neighbours; -1 behind the last. `lists` are counts, rows and starts."""
-    counts, rows, starts = lists
-    listed = np.maximum(neighbours, 0)
-    weights = np.where(neighbours >= 0, counts[listed], 0)
-    ends = weights.cumsum(axis=1)
-    total = ends[:, -1]
-    positions = _positions(keys, total, samples, seed=seed, epoch=epoch)
-    none = positions < 0
-    positions = np.maximum(positions, 0)
-    # One search for all rows: each row's ends are moved above those of the row before.
-    shift = np.concatenate([[0], total.cumsum()[:-1]])[:, None]
-    columns = np.searchsorted((ends + shift).ravel(), (positions + shift).ravel(), side="right")
-    columns = columns.reshape(positions.shape) - np.arange(len(neighbours))[:, None] * neighbours.shape[1]
-    columns = columns.clip(0, neighbours.shape[1] - 1)
-    first = np.take_along_axis(listed, columns, axis=1)
-    inner = positions - np.take_along_axis(ends - weights, columns, axis=1)
-    sampled = rows[np.minimum(starts[first] + inner, len(rows) - 1)] if len(rows) else first
-    return np.where(none, -1, sampled).astype(np.int64)
 
 
 def _positions(

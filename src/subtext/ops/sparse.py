@@ -137,7 +137,7 @@ class CandidateLists:
         Raises ShapeError when the two lists differ in length.
         """
         if len(rows) != len(candidates):
-            raise ShapeError(f"Cells.of_pairs needs one candidate per row; it got {len(rows)} and {len(candidates)}")
+            raise ShapeError(f"candidate lists need one candidate per row; it got {len(rows)} and {len(candidates)}")
         width = candidates.max(initial=0) + 1
         rows, candidates = np.divmod(np.unique(rows * width + candidates), width)
         query_rows = np.arange(queries)

@@ -103,7 +103,11 @@ class Index:
         with self.store.reading() as view:
             confidence = Confidence(view)
             raw = [self._part(view, *part) for part in query.parts]
-            means = [self._by_mean(part) for part in raw]
+            heads = [self._distanced.get(part.modality) for part in raw]
+            means = [
+                part if head is None else replace(part, vectors=head.means_alone(part.vectors[None])[0])
+                for part, head in zip(raw, heads, strict=True)
+            ]
             # A distribution is compared by its mean with items of its own side.
             parts = [mean if mean.modality == side else part for mean, part in zip(means, raw, strict=True)]
             combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
@@ -276,10 +280,6 @@ class Index:
             if key is not None:
                 return Part(weight, view.vectors(side, np.array([key]))[0], side, key)
         raise RequirementError(f"an example needs the id of an item of the index; there is no '{name}'; give another")
-
-    def _by_mean(self, part: Part) -> Part:
-        head = self._distanced.get(part.modality)
-        return part if head is None else replace(part, vectors=head.means_alone(part.vectors[None])[0])
 
     def _answer(
         self,

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
+from subtext.errors import listed
 from subtext.report.text_table import Cell, shortened, table
 
 if TYPE_CHECKING:
@@ -149,8 +150,7 @@ class Answer:
     def warnings(self) -> list[str]:
         """Reasons why the hits may be unreliable."""
         unknown = self.unknown_words
-        suffix = f" and {len(unknown) - WORDS_SHOWN:,} more" if len(unknown) > WORDS_SHOWN else ""
-        names = ", ".join(f"'{word[:WIDTH]}'" for word in unknown[:WORDS_SHOWN]) + suffix
+        names = listed([f"'{word[:WIDTH]}'" for word in unknown], WORDS_SHOWN)
         warnings = []
         if self.meaningless:
             cause = f": {names}" if unknown else "; it has no words"

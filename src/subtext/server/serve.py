@@ -183,7 +183,17 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
     from subtext.report.progress import say
     from subtext.search.stores.store import store_class
 
-    _require_free(settings)
+    # Before a model is loaded for nothing.
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as problem:
+            raise RequirementError(
+                f"a server needs an address of its own; {settings.host}:{settings.port} cannot be had: "
+                f"{problem.strerror or problem}; name another (--port)"
+            ) from problem
     options: dict[str, object] = {
         "host": settings.host,
         "port": settings.port,
@@ -226,17 +236,3 @@ def _token(file: str | Path | None, name: str) -> str:
     if len(token) < TOKEN_LETTERS:
         raise ArgumentError(f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}")
     return token
-
-
-def _require_free(settings: Settings) -> None:
-    """Raise RequirementError where the address is taken, before a model is loaded for nothing."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as problem:
-            raise RequirementError(
-                f"a server needs an address of its own; {settings.host}:{settings.port} cannot be had: "
-                f"{problem.strerror or problem}; name another (--port)"
-            ) from problem

@@ -50,7 +50,7 @@ from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.inputs import Draw
 from subtext.data.text import cut_note
-from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError, TrainingError, counted
+from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError, TrainingError, counted, listed
 from subtext.evaluation import Protocol, embed_pairs, evaluate
 from subtext.models.checkpoint import (
     ASSETS,
@@ -96,8 +96,6 @@ from subtext.version import __version__
 LOG, BOARD, CACHE, CARD, EPOCHS, NOT_FINITE = "log.jsonl", "tensorboard", "cache", "README.md", "epochs", "nan.json"
 FOLDER, STATE, MANIFEST = "checkpoints", "state.json", "manifest.json"
 _PREFIX, _ENDED = "step-", "-epoch"
-SHOWN_PAIRS, SHOWN_MODULES, SHOWN_DIFFERENCES = 10, 3, 5
-"""How many names a message has room for."""
 REPORT_EVERY = 0.25
 """Seconds between two reports of progress."""
 CHECK_EVERY = 25
@@ -227,16 +225,10 @@ def begun(
     if differences := earlier.differences(record, defaults_before):
         raise CheckpointError(
             f"--resume needs the training that {out} began; this one differs in "
-            f"{_first(differences, SHOWN_DIFFERENCES, ', and')} (there -> here); give the same options, or train in a "
-            "new folder"
+            f"{listed(differences, 5, conjunction=', and')} (there -> here); give the same options, or train in a new "
+            "folder"
         )
     return earlier
-
-
-def _first(names: Sequence[str], count: int, conjunction: str = " and") -> str:
-    """The first names, and how many more there are."""
-    more = f"{conjunction} {len(names) - count} more" if len(names) > count else ""
-    return ", ".join(names[:count]) + more
 
 
 def tidy(out: Path) -> None:
@@ -297,13 +289,13 @@ def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[st
     if norms and plan.grad_cache_chunk:
         raise TrainingError(
             "gradient caching (--grad-cache-chunk) needs items that do not depend on each other; this model normalises "
-            f"over the batch while training (in {_first(norms, SHOWN_MODULES)}); leave these norms out (vse_infinity: "
+            f"over the batch while training (in {listed(norms)}); leave these norms out (vse_infinity: "
             "--no-mlp), freeze their statistics (--backbone-norms frozen) or the encoder (--freeze-epochs -1), or "
             "train without --grad-cache-chunk"
         )
     if norms and processes.count > 1:
         notes.append(
-            f"batch norms ({_first(norms, SHOWN_MODULES)}) see the share of the batch that each of the "
+            f"batch norms ({listed(norms)}) see the share of the batch that each of the "
             f"{processes.count} processes has: the weights will not be those that one process would give"
         )
     return notes
@@ -731,16 +723,16 @@ class Training:
         images, texts = self.train.images.ids, self.train.texts.ids
         pairs = [{"image": images[image], "text": texts[text]} for image, text in rows.tolist()]
         facts = {"epoch": self.state.epoch + 1, "batch": batch + 1, "pairs": pairs}
-        listed = ""
+        names_file = ""
         if self.processes.first:
             # The loss is the error to raise, also where the disk takes no list.
             with suppress(OutputError):
                 write_text(self.out / NOT_FINITE, json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
-                listed = f" (all of them: {self.out / NOT_FINITE})"
-        shown = _first([f"{pair['image']} / {pair['text']}" for pair in pairs], SHOWN_PAIRS)
+                names_file = f" (all of them: {self.out / NOT_FINITE})"
+        shown = listed([f"{pair['image']} / {pair['text']}" for pair in pairs], 10)
         raise TrainingError(
             f"training needs finite losses and gradients; batch {batch + 1} of epoch {self.state.epoch + 1} gave one "
-            f"that is not, and nothing was saved after it; lower --lr, or look at its pairs{listed}: {shown}"
+            f"that is not, and nothing was saved after it; lower --lr, or look at its pairs{names_file}: {shown}"
         )
 
     def mean_loss(self) -> float:

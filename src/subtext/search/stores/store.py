@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import IndexError_, RequirementError, counted
+from subtext.errors import IndexError_, RequirementError, counted, listed
 from subtext.ops import draw
 from subtext.search.stores.condition import ID, TEXT, Condition
 from subtext.search.stores.item import (
@@ -51,8 +51,6 @@ SAMPLE = "index: some items"
 """The purpose that the keys of a sample are drawn for."""
 ROWS = 2000
 """Rows that `verify` reads at a time."""
-SHOWN = 3
-"""Items that a problem names before it counts the others."""
 
 
 class WriterBusy(IndexError_):
@@ -449,6 +447,11 @@ class Store(ABC):
         with self.reading() as view:
             return view.calibration()
 
+    def calibration_mark(self) -> float:
+        """Changes when the index is calibrated again; 0 where it is not calibrated."""
+        with self.reading() as view:
+            return view.calibration_mark()
+
     def keep_calibration(self, calibration: Calibration, plot: str) -> str:
         """Keep a calibration and its plot, an SVG document; says where the plot is."""
         with self.writing("calibrate") as writer:
@@ -493,11 +496,6 @@ class Store(ABC):
 
     def close(self) -> None:  # noqa: B027  (most stores hold nothing open)
         """Release connections that nobody uses at this moment."""
-
-
-def listed(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")
 
 
 def is_address(index: Path | str) -> bool:

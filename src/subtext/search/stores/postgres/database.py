@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from subtext.errors import IndexError_, RequirementError, counted
+from subtext.errors import IndexError_, RequirementError, counted, listed
 from subtext.search.stores.condition import Value, moment
 from subtext.search.stores.item import SIDES, Applied, Change, Entry, Side, facets
 from subtext.search.stores.manifest import Manifest
@@ -49,7 +49,7 @@ from subtext.search.stores.postgres.connection import (
 from subtext.search.stores.postgres.vectors import FORMER_GRAPH, GRAPH, GraphVectors, build_graphs
 from subtext.search.stores.postgres.words import as_vector, phrase_query, search_words, words
 from subtext.search.stores.sql import Part, SqlView, SqlWriter
-from subtext.search.stores.store import Problem, Stats, Store, listed
+from subtext.search.stores.store import Problem, Stats, Store
 
 EXACT_UP_TO = 20_000
 """Vectors of a side that are all compared by default: beyond them a search of the graph is faster."""
