@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from subtext.data.external_outputs import Output
     from subtext.evaluation import ExtraMetrics, Protocol, Result
     from subtext.evaluation.relevance.match import Match
-    from subtext.evaluation.scoring import Source
     from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.neighbours.graph import Graph
@@ -363,17 +362,6 @@ class ExternalOutput:
     images: Embeddings | None
     texts: Embeddings | None
     about: dict[str, Any]
-
-    @property
-    def source(self) -> Source:
-        """The scores, as an evaluation reads them."""
-        from subtext.evaluation.scoring import Embedded, Matrix
-        from subtext.models.similarity.cosine import Cosine
-
-        if self.scores is not None:
-            return Matrix(self.scores)
-        assert self.images is not None and self.texts is not None
-        return Embedded(Cosine(), self.images, self.texts)
 
     def evaluate(self, pairs: Dataset, protocol: Protocol, extra: ExtraMetrics | None = None) -> Result:
         """The figures of the scores, or of the vectors."""
