@@ -145,7 +145,13 @@ def curate(
         "what was left out. The probabilities are one model's, from a comparison with random pairs and with texts of "
         "neighbours: look at the pairs before you delete any."
     )
-    title, rows = f"Pairs of {Path(report['data']).name}", _first(judgement, why, page_pairs)
+    # The likeliest mismatches, else the least aligned; half of the page is for pairs that are left out.
+    wrong = [value if value is not None else 0.0 for value in judgement.columns["mismatched"]]
+    order = sorted(range(len(judgement)), key=lambda link: (-wrong[link], judgement.columns["alignment"][link], link))
+    half = order[: page_pairs // 2]
+    also = [link for link in order if why[link] and link not in set(half)][: page_pairs - len(half)]
+    remaining = [link for link in order if link not in {*half, *also}]
+    rows, title = [*half, *also, *remaining][:page_pairs], f"Pairs of {Path(report['data']).name}"
     html = page(judgement, why, rows, title=title, lead=lead, lines=_lines(report))
     write_text(folder / "index.html", html, errors="surrogateescape")
     return Curation(report, judgement.columns, why, folder, exports)
@@ -265,16 +271,6 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
                 f"{counts['calibration_error']:.3f}; {counts['called_rightly']:,} of {counts['called']:,} called so are"
             )
     return lines
-
-
-def _first(judgement: Judged, why: Sequence[Sequence[str]], shown: int) -> list[int]:
-    """The pairs for the page: the likeliest mismatches, else the least aligned."""
-    wrong = [value if value is not None else 0.0 for value in judgement.columns["mismatched"]]
-    order = sorted(range(len(judgement)), key=lambda link: (-wrong[link], judgement.columns["alignment"][link], link))
-    half = order[: shown // 2]
-    also = [link for link in order if why[link] and link not in set(half)][: shown - len(half)]
-    remaining = [link for link in order if link not in {*half, *also}]
-    return [*half, *also, *remaining][:shown]
 
 
 _NOISE = Section("Noise")

@@ -64,7 +64,14 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
     The order of the items, links, deletions, the journal and the calibration are those of the shards. Raises
     IndexError_ for a shard that another model embedded, and for a location that holds anything else.
     """
-    new = _target(source, out)
+    if store_class(out).exists(str(out)):
+        new = open_store(out)
+        with new.reading() as view:
+            begun = [job.source for job in view.jobs() if job.verb == MIGRATE and job.finished is None]
+        if begun != [{"shards": str(source.path)}]:
+            raise IndexError_(f"{new.path} is an index already; name a new one")
+    else:
+        new = create_store(out, replace(source.manifest, generation=0))
     with ExitStack() as stack:
         views: list[View] = []
         for name in source.folders:
@@ -99,18 +106,6 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
                 last[side] = int(view.keys(side)[count - 1]) if count else 0
         plot = (source.path / DOCUMENTS[PLOT]).read_text(encoding="utf-8")
         new.keep_calibration(replace(old, last=last), plot)
-    return new
-
-
-def _target(source: Shards, out: Path | str) -> Store:
-    """A new index, or one that an interrupted copy of the same shards has begun."""
-    if not store_class(out).exists(str(out)):
-        return create_store(out, replace(source.manifest, generation=0))
-    new = open_store(out)
-    with new.reading() as view:
-        begun = [job.source for job in view.jobs() if job.verb == MIGRATE and job.finished is None]
-    if begun != [{"shards": str(source.path)}]:
-        raise IndexError_(f"{new.path} is an index already; name a new one")
     return new
 
 
