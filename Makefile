@@ -9,7 +9,8 @@ VENV ?= .venv
 DEMO ?= demo
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Python compiles a module when it is first imported: most modules of torch and transformers never are.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 
 .PHONY: demo test test-slow check format bench docs dist clean
 
@@ -82,13 +83,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.torch: $(BIN)/python
-	$(PIP) install --quiet $(TORCH)
+	$(INSTALL) $(TORCH)
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml constraints.txt
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[demo]"
+	$(INSTALL) --constraint constraints.txt --editable ".[demo]"
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.torch pyproject.toml constraints.txt
-	$(PIP) install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(INSTALL) --constraint constraints.txt --editable ".[dev]"
 	touch $@

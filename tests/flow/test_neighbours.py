@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 import tiny_models
 import torch
 from click.testing import CliRunner
+from walk import ROOT
 
 from subtext.cli import main
 from subtext.core import Comparison, Truth
@@ -38,6 +42,7 @@ from subtext.neighbours.spaces import (
     doc2vec_words,
     tfidf,
 )
+from subtext.ops import draw
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +210,37 @@ def test_tfidf_cosines_are_those_of_dense_rows():
     np.testing.assert_allclose(cosines(rows, left, right), (dense[left] * dense[right]).sum(axis=1), atol=1e-6)
     np.testing.assert_allclose(rows.transposed().times(torch.eye(4)).numpy(), dense.T)
     np.testing.assert_allclose(np.linalg.norm(dense, axis=1), 1, atol=1e-6)
+
+
+def test_doc2vec_places_texts_the_same_in_every_process(made, tmp_path):
+    code = f"""
+import numpy as np
+from subtext.data.read import read
+from subtext.neighbours.spaces import Doc2Vec
+data = read({str(made[0])!r}, need_images=False)
+places = Doc2Vec(width=8, min_count=2, epochs=3)(data, np.ones(len(data.texts), dtype=bool))
+np.save({str(tmp_path / "places.npy")!r}, places.vectors)
+"""
+    # Python's hash of a text is another with another seed, unless this process happens to have the same.
+    environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    places = Doc2Vec(width=8, min_count=2, epochs=3)(made[2], np.ones(len(made[2].texts), dtype=bool))
+    assert np.array_equal(np.load(tmp_path / "places.npy", allow_pickle=False), places.vectors)
+
+
+def test_doc2vec_infers_as_gensim_does_from_the_same_start(made, monkeypatch):
+    space = Doc2Vec(width=8, min_count=2, epochs=3, output="ns")
+    model = space._trained([doc2vec_words(text) for text in made[2].texts.values])
+    words = tuple(model.wv.index_to_key[:3])
+
+    def start(size, seed_string):
+        drawn = draw.uniform(np.array([draw.key(seed_string)]), seed=0, epoch=0, purpose="doc2vec", count=size)
+        return ((drawn[0] - 0.5) / size).astype(np.float32)
+
+    monkeypatch.setattr("gensim.models.doc2vec.pseudorandom_weak_vector", start)
+    ours = space._inferred(model, words)
+    model.random.seed(0)
+    np.testing.assert_allclose(ours, model.infer_vector(list(words)), rtol=1e-5)
 
 
 def test_doc2vec_is_reproducible_and_places_a_text_by_its_words_alone(made):

@@ -333,13 +333,29 @@ class Doc2Vec:
             words = tuple(word for word in document if word in model.wv.key_to_index)
             if words:
                 if words not in placed:
-                    # Inference draws from this generator: set anew, a text's place is a function of its words.
-                    model.random.seed(self.seed)
-                    placed[words] = model.infer_vector(list(words))
+                    placed[words] = self._inferred(model, words)
                 vectors[row], has_vector[row] = placed[words], True
             if progress is not None:
                 progress(row + 1)
         return Places(vectors, has_vector)
+
+    def _inferred(self, model: Any, words: tuple[str, ...]) -> NDArray[np.float32]:
+        """(D) the place of a text, by steps on its own vector alone.
+
+        It is gensim's `infer_vector` but for the start, which gensim draws by Python's `hash`: another in each process.
+        """
+        from gensim.models.doc2vec import train_document_dm
+
+        key = np.array([draw.key(" ".join(words))])
+        start = draw.uniform(key, seed=self.seed, epoch=0, purpose="doc2vec", count=self.width)
+        vector = ((start - 0.5) / self.width).astype(np.float32)
+        fixed = {"learn_words": False, "learn_hidden": False, "doctags_lockf": np.ones(1, dtype=np.float32)}
+        # Steps draw from this generator: set anew, a text's place is a function of its words.
+        model.random.seed(self.seed)
+        for rate in np.linspace(model.alpha, model.min_alpha, model.epochs):
+            train_document_dm(model, list(words), [0], rate, doctag_vectors=vector, **fixed)
+        place: NDArray[np.float32] = vector[0]
+        return place
 
     def _trained(self, documents: list[list[str]]) -> Any:
         from gensim.models.doc2vec import Doc2Vec as Model
