@@ -19,8 +19,7 @@ from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Calibration
 from subtext.search.stores.postgres.connection import LAYOUT, Address, connect_index
-from subtext.search.stores.postgres.database import Database
-from subtext.search.stores.postgres.vectors import COMPLETE
+from subtext.search.stores.postgres.database import COMPLETE, Database
 from subtext.search.stores.postgres.words import words
 from subtext.search.stores.store import Store, StoreGone, is_address, open_store
 from subtext.search.stores.store import verify as verify_folder

@@ -221,7 +221,7 @@ def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
     kind, text, *marks = get_args(hint)
     members = _members(kind)
     # A verb also takes loaded objects in Python; the command line has the path or the plain value.
-    plain = Path if Path in members else next(filter(_is_plain, members))
+    plain = Path if Path in members else next(m for m in members if m in _ACCEPTED or get_origin(m) in (tuple, Literal))
     multiple = get_origin(plain) is tuple
     if multiple:
         members = _members(get_args(plain)[0])
@@ -258,10 +258,6 @@ def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
 
 def _members(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def _is_plain(kind: Any) -> bool:
-    return kind in (bool, int, float, str, Path) or get_origin(kind) in (tuple, Literal)
 
 
 _RUN = Section("Run")

@@ -62,7 +62,9 @@ def read(
 
     Raises DataError if no reader recognises the data, no pair remains, or a row cannot be used and on_error is "raise".
     """
-    folder = None if images is None else _image_folder(images)
+    folder = None if images is None else Path(images).expanduser()
+    if folder is not None and not folder.is_dir():
+        raise DataError(f"the image folder needs to exist; {folder} {'is a file' if folder.exists() else 'does not'}")
     path = Path(data).expanduser() if isinstance(data, str | Path) else "the data set"
     if isinstance(data, Dataset):
         if split_seed or merge_split:
@@ -101,13 +103,6 @@ def read(
             problems,
         )
     return replace(dataset, problems=tuple(problems))
-
-
-def _image_folder(images: str | Path) -> Path:
-    folder = Path(images).expanduser()
-    if not folder.is_dir():
-        raise DataError(f"the image folder needs to exist; {folder} {'is a file' if folder.exists() else 'does not'}")
-    return folder
 
 
 def _source_of_rows(rows: Any, images: Path | None) -> Source:

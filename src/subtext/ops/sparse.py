@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import embedding_bag
 
 from subtext.errors import ShapeError
-
-SLAB = 128
-"""Columns of a dense matrix multiplied at a time: their rows stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +55,6 @@ class Sparse:
         """The same entries, column after column."""
         rows = np.repeat(np.arange(len(self), dtype=np.int64), np.diff(self.starts))
         return Sparse.of_entries(self.columns, rows, self.values, count=self.width, width=len(self))
-
-    def times(self, dense: Float[Tensor, "v d"]) -> Float[Tensor, "n d"]:
-        """The product with a dense matrix."""
-        columns, starts = torch.from_numpy(self.columns), torch.from_numpy(self.starts[:-1])
-        values = torch.from_numpy(self.values)
-        slabs = [
-            embedding_bag(columns, slab.contiguous(), starts, mode="sum", per_sample_weights=values)
-            for slab in dense.split(SLAB, dim=1)
-        ]
-        return torch.cat(slabs, dim=1)
 
 
 def concatenated_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
