@@ -16,9 +16,9 @@ import torch
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.data.read import read as read_dataset
 from subtext.errors import DataError, RequirementError, ShapeError
-from subtext.evaluation.relevance import cider, classes, plausible, sentence, tfidf
+from subtext.evaluation.relevance import cider, classes, plausible, tfidf
 from subtext.evaluation.relevance import graded as relevances
-from subtext.evaluation.relevance.graded import Graded, graded
+from subtext.evaluation.relevance.graded import Graded, graded, sentence_relevance
 from subtext.evaluation.relevance.judgements import read_cxc, read_eccv, read_ratings
 from subtext.evaluation.relevance.match import of_groups
 from subtext.models.encoders.language import SentenceEncoder
@@ -350,6 +350,6 @@ def test_any_sentence_encoder_by_its_folder(tmp_path):
 
 def test_a_sentence_needs_a_direction():
     with pytest.raises(DataError, match="'a bird'"):
-        sentence.relevance(
+        sentence_relevance(
             TEXTS, range(6), TEXTS, encoder=lambda texts: np.array([[float(text != "a bird")] for text in texts])
         )

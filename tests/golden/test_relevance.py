@@ -13,7 +13,8 @@ import pytest
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from subtext.evaluation.relevance import cider, classes, sentence, tfidf
+from subtext.evaluation.relevance import cider, classes, tfidf
+from subtext.evaluation.relevance.graded import sentence_relevance
 from subtext.evaluation.relevance.grams import long_words, treebank_words
 
 CORPUS = [
@@ -158,7 +159,7 @@ def test_classes_by_a_plain_loop():
 
 def test_sentences_are_means_of_cosines():
     vectors = {text: np.random.default_rng(place).standard_normal(5) for place, text in enumerate(CORPUS)}
-    found = sentence.relevance(
+    found = sentence_relevance(
         CORPUS, GROUPS, CORPUS, encoder=lambda texts: np.stack([vectors[text] for text in texts]).astype(np.float32)
     )
     unit = np.stack([vectors[text] / np.linalg.norm(vectors[text]) for text in CORPUS])

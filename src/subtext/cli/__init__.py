@@ -6,6 +6,7 @@ Results go to standard output, progress and remarks to standard error.
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from typing import Any
 
 import click
@@ -33,6 +34,9 @@ COMMANDS = {
 }
 """Command name -> its line in `subtext --help`."""
 
+GROUP = "subtext.commands"
+"""Entry points of other packages: a command's name -> a function; its `Annotated` parameters are the options."""
+
 MOVED = {
     "figure": "reproduce.figures",
     "gallery": "reproduce.gallery",
@@ -56,12 +60,16 @@ class Lazy(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order in which a new user needs them."""
-        return list(COMMANDS)
+        return [*COMMANDS, *(point.name for point in entry_points(group=GROUP) if point.name not in COMMANDS)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name, None when there is none."""
         if cmd_name not in COMMANDS:
-            return None
+            from subtext.cli.command import verb_command
+
+            points = entry_points(group=GROUP, name=cmd_name)
+            example = f"subtext {cmd_name} --help"
+            return next((verb_command(point.load(), name=cmd_name, examples=[example]) for point in points), None)
         if cmd_name == "train":
             from subtext.cli.train import train
 
@@ -79,19 +87,22 @@ class Lazy(click.Group):
                 f"subtext {args[0]} is now python -m {MOVED[args[0]]}, run from a copy of the repository", err=True
             )
             ctx.exit(2)
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
             from subtext.cli.verbs import VERBS
             from subtext.recipes.catalogue import unknown
 
             of_groups = " or ".join(f"subtext {full}" for full in VERBS if full.partition(" ")[2] == args[0])
             advice = f"there is no command called '{args[0]}'; did you mean {of_groups}?"
-            raise click.UsageError(advice if of_groups else unknown("command", args[0], COMMANDS), ctx)
+            raise click.UsageError(advice if of_groups else unknown("command", args[0], self.list_commands(ctx)), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, from the table above: no module is imported for it."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+        if others := [(point.name, point.value) for point in entry_points(group=GROUP) if point.name not in COMMANDS]:
+            with formatter.section("Commands of other packages"):
+                formatter.write_dl(others)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error of Subtext becomes one sentence and exit code 1."""

@@ -369,8 +369,10 @@ def _fold(
         for name, column in columns.items():
             label = name.removeprefix(column.metric.name)
             values = np.concatenate(column.values)
-            if len(values) != (total := int(np.count_nonzero(counts.positives > 0))):
-                raise ShapeError(f"the metric '{name}' needs one value per query; {total} queries got {len(values)}")
+            if len(values) != len(queries):
+                raise ShapeError(
+                    f"the metric '{name}' needs one value per query; {len(queries)} queries got {len(values)}"
+                )
             figures |= {f"{key}{label}": value for key, value in column.metric.figures(values).items()}
             for table, blocks in ((fold.chance, column.chance), (fold.ceiling, column.ceiling)):
                 if (line := column.mean_of(blocks)) is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,13 +20,16 @@ from subtext.core import Direction, Truth
 from subtext.data.atomic import write_file
 from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError, ShapeError
-from subtext.evaluation.relevance import cider, classes, sentence, tfidf
+from subtext.evaluation.relevance import cider, classes, tfidf
+from subtext.evaluation.relevance.grams import corpus
 from subtext.evaluation.relevance.match import Match, positions_in_groups
 
 NAMES = ("tfidf1", "ciderd", "cider", "class_tfidf1", "judged", "sentence:MODEL")
 _SENTENCE = "sentence:"
 BLOCK_BYTES = 2**26
 """About as much of a matrix is read at a time."""
+SENTENCE_GROUPS = 512
+"""Groups whose mean vectors are multiplied at a time."""
 _FORM = 1
 """Raised when the same texts and settings come to give other numbers."""
 
@@ -153,7 +156,7 @@ def graded(
         elif encoder:
             from subtext.models.encoders.language import SentenceEncoder  # transformers takes seconds to import
 
-            sentence.relevance(*words, encoder=SentenceEncoder(encoder, device=device), count=len(out), out=out)
+            sentence_relevance(*words, encoder=SentenceEncoder(encoder, device=device), count=len(out), out=out)
         elif name == tfidf.NAME:
             tfidf.products(*words, count=len(out)).all(out)
         else:
@@ -218,3 +221,42 @@ def _digest(parts: Iterable[str] | NDArray[np.int64]) -> str:
         hasher.update((len(content) if isinstance(part, str) else len(part)).to_bytes(8, "little"))
         hasher.update(content)
     return hasher.hexdigest()
+
+
+def sentence_relevance(
+    references: Sequence[str],
+    groups: Sequence[int] | NDArray[np.int64],
+    candidates: Sequence[str],
+    *,
+    encoder: Callable[[Sequence[str]], Float[np.ndarray, "n d"]],
+    count: int | None = None,
+    out: Float[np.ndarray, "g c"] | None = None,
+) -> Float[np.ndarray, "g c"]:
+    """Mean over the references of a group of their cosine with a candidate, (G C) in [-1, 1].
+
+    encoder  reads each different text once, such as a `SentenceEncoder`; vectors of any length but nought
+    The other arguments are those of `tfidf.products`, and of its `all`. A group without references is a row of 0.
+
+    Raises DataError when texts and groups do not agree, or the encoder gives a vector without a direction.
+    """
+    texts = corpus(references, groups, candidates, count)
+    vectors = np.asarray(encoder(texts.texts), dtype=np.float32)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not (np.isfinite(lengths) & (lengths > 0)).all():
+        broken = texts.texts[int(np.argmin(np.isfinite(lengths) & (lengths > 0)))]
+        raise DataError(f"a cosine needs vectors with a direction; the encoder gave none for {broken[:80]!r}")
+    vectors = vectors / lengths
+    sizes = texts.sizes
+    means = np.zeros((texts.count, vectors.shape[1]), dtype=np.float32)
+    np.add.at(means, texts.groups, vectors[texts.references])
+    means /= np.maximum(sizes, 1)[:, None]
+    shape = (texts.count, len(texts.candidates))
+    values = np.empty(shape, dtype=np.float32) if out is None else out
+    if values.shape != shape:
+        raise ShapeError(f"sentence relevance needs out of (groups, candidates) = {shape}; it got {values.shape}")
+    answers = torch.from_numpy(np.ascontiguousarray(vectors[texts.candidates].T))
+    for start in range(0, texts.count, SENTENCE_GROUPS):
+        values[start : start + SENTENCE_GROUPS] = (
+            torch.from_numpy(means[start : start + SENTENCE_GROUPS]) @ answers
+        ).numpy()
+    return values
