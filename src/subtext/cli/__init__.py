@@ -93,7 +93,9 @@ class Lazy(click.Group):
 
             of_groups = " or ".join(f"subtext {full}" for full in VERBS if full.partition(" ")[2] == args[0])
             advice = f"there is no command called '{args[0]}'; did you mean {of_groups}?"
-            raise click.UsageError(advice if of_groups else unknown("command", args[0], self.list_commands(ctx)), ctx)
+            raise click.UsageError(
+                advice if of_groups else unknown("command", args[0], dict.fromkeys(self.list_commands(ctx))), ctx
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
