@@ -45,7 +45,7 @@ def test_a_metric_needs_one_value_per_query(value: torch.Tensor) -> None:
         def __call__(self, comparison: Comparison) -> torch.Tensor:
             return value
 
-    with pytest.raises(ShapeError, match=r"the metric 'constant' needs one value per query; \d+ queries got \d"):
+    with pytest.raises(ShapeError, match=r"the metric 'constant' needs \d+ values, one per query; it got \d"):
         measure()
 
 

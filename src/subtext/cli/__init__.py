@@ -87,15 +87,14 @@ class Lazy(click.Group):
                 f"subtext {args[0]} is now python -m {MOVED[args[0]]}, run from a copy of the repository", err=True
             )
             ctx.exit(2)
-        if args and args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
+        commands = dict.fromkeys(self.list_commands(ctx))
+        if args and args[0] not in commands and not args[0].startswith("-"):
             from subtext.cli.verbs import VERBS
             from subtext.recipes.catalogue import unknown
 
             of_groups = " or ".join(f"subtext {full}" for full in VERBS if full.partition(" ")[2] == args[0])
             advice = f"there is no command called '{args[0]}'; did you mean {of_groups}?"
-            raise click.UsageError(
-                advice if of_groups else unknown("command", args[0], dict.fromkeys(self.list_commands(ctx))), ctx
-            )
+            raise click.UsageError(advice if of_groups else unknown("command", args[0], commands), ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -371,7 +371,7 @@ def _fold(
             values = np.concatenate(column.values)
             if len(values) != len(queries):
                 raise ShapeError(
-                    f"the metric '{name}' needs one value per query; {len(queries)} queries got {len(values)}"
+                    f"the metric '{name}' needs {len(queries)} values, one per query; it got {len(values)}"
                 )
             figures |= {f"{key}{label}": value for key, value in column.metric.figures(values).items()}
             for table, blocks in ((fold.chance, column.chance), (fold.ceiling, column.ceiling)):
