@@ -26,8 +26,7 @@ from safetensors.torch import load_file
 import subtext as st
 from reproduce.studies.common import HEAD, data_folder, line, measure, neighbours, options, selection
 from reproduce.studies.flickr8k import with_grid
-from reproduce.studies.nonliteral import HELD_OUT, RATES
-from reproduce.studies.nonliteral import ROWS as ALL
+from reproduce.studies.nonliteral import HELD_OUT, RATES, ROWS as ALL
 from subtext.data import noise
 from subtext.evaluation.metrics.agreement import spearman
 

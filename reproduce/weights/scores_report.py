@@ -19,8 +19,7 @@ from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.objectives.weighting import Neighbourhood
-from subtext.report.page import Found, Page, Search, render
-from subtext.report.page import Section as PageSection
+from subtext.report.page import Found, Page, Search, Section as PageSection, render
 from subtext.report.plots import OURS, set_titles, side_by_side, svg
 from subtext.report.text_table import Cell, table
 from subtext.training.tables import NeighbourScores

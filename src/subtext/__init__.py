@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from subtext.version import __version__
+from subtext.version import __version__ as __version__
 
 _STUB = (Path(__file__).parent / "__init__.pyi").read_text(encoding="utf-8")
 _MODULES = {

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from subtext.curation.check import CheckReport
-from subtext.curation.check import check_dataset as check
+from subtext.curation.check import CheckReport, check_dataset as check
 from subtext.data.dataset import summarise
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Batch

@@ -14,8 +14,7 @@ from subtext.api.search import open_index
 from subtext.cli import main
 from subtext.curation.check import check_dataset as check
 from subtext.data.image_files import thumbnail
-from subtext.demo import emoji as emoji_data
-from subtext.demo import flow
+from subtext.demo import emoji as emoji_data, flow
 from subtext.demo.emoji import LANGUAGES, base_of, emoji, split, write_emoji
 from subtext.demo.flow import QUERIES, demo, described
 from subtext.errors import RequirementError

@@ -17,9 +17,16 @@ from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.data.inputs import Batch, Draw
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluation import Protocol, embed_pairs, evaluate, evaluate_embeddings, evaluate_scores, measure
-from subtext.evaluation import gallery as galleries
-from subtext.evaluation import scoring as sources
+from subtext.evaluation import (
+    Protocol,
+    embed_pairs,
+    evaluate,
+    evaluate_embeddings,
+    evaluate_scores,
+    gallery as galleries,
+    measure,
+    scoring as sources,
+)
 from subtext.evaluation.intervals import intervals
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine

@@ -14,9 +14,14 @@ import torch
 from subtext.core import Comparison, Embeddings
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.errors import DataError, RequirementError, ShapeError
-from subtext.evaluation import ExtraMetrics, Protocol, evaluate_embeddings, evaluate_matrix
-from subtext.evaluation import scoring as sources
-from subtext.evaluation import space as spaces
+from subtext.evaluation import (
+    ExtraMetrics,
+    Protocol,
+    evaluate_embeddings,
+    evaluate_matrix,
+    scoring as sources,
+    space as spaces,
+)
 from subtext.evaluation.metrics.asp import ASP
 from subtext.evaluation.metrics.average_precision import AveragePrecision
 from subtext.evaluation.metrics.ndcg import NDCG

@@ -16,8 +16,7 @@ import torch
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.data.read import read as read_dataset
 from subtext.errors import DataError, RequirementError, ShapeError
-from subtext.evaluation.relevance import cider, classes, plausible, tfidf
-from subtext.evaluation.relevance import graded as relevances
+from subtext.evaluation.relevance import cider, classes, graded as relevances, plausible, tfidf
 from subtext.evaluation.relevance.graded import Graded, graded, sentence_relevance
 from subtext.evaluation.relevance.judgements import read_cxc, read_eccv, read_ratings
 from subtext.evaluation.relevance.match import of_groups

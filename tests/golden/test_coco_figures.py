@@ -13,8 +13,7 @@ from reproduce.figures.of_dataset import count_above
 from subtext.data.dataset import Dataset
 from subtext.data.read import read
 from subtext.evaluation import ExtraMetrics, Protocol, Result, evaluate_matrix
-from subtext.evaluation.relevance import match as matching
-from subtext.evaluation.relevance import plausible
+from subtext.evaluation.relevance import match as matching, plausible
 from subtext.evaluation.relevance.graded import graded
 
 DATA = os.environ.get("SUBTEXT_DATA")

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from subtext.errors import ShapeError
-from subtext.ops import neighbour_scores as ops
-from subtext.ops import neighbour_scores as pooled_ops
+from subtext.ops import neighbour_scores as ops, neighbour_scores as pooled_ops
 from subtext.ops.neighbour_scores import (
     Scoring,
     exact_scores,

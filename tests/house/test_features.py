@@ -8,8 +8,7 @@ from collections import Counter
 from functools import cache
 
 import click
-from list_features import CLI as CLI_PLACES
-from list_features import METHODS, ROOT, figures, imported, listed, mentioned, thing, walk
+from list_features import CLI as CLI_PLACES, METHODS, ROOT, figures, imported, listed, mentioned, thing, walk
 
 from subtext.errors import RecipeError
 

@@ -111,8 +111,7 @@ def curate(
     """
     import numpy as np
 
-    from subtext.curation.export import export as export_pairs
-    from subtext.curation.export import page, write_rows
+    from subtext.curation.export import export as export_pairs, page, write_rows
     from subtext.curation.judged import judge, left_out
     from subtext.data.atomic import write_text
     from subtext.data.noise import read_labels

@@ -618,8 +618,7 @@ def compare(
     """
     from subtext.data.atomic import require_file
     from subtext.evaluation import Result
-    from subtext.evaluation.compare import compare as compare_runs
-    from subtext.evaluation.compare import measured_of, read_measured
+    from subtext.evaluation.compare import compare as compare_runs, measured_of, read_measured
 
     if json is not None:
         require_file(Path(json))

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from subtext.core import DIRECTIONS, Comparison, Direction, Embeddings, Truth
 from subtext.data.dataset import Dataset
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluation import gallery as galleries
-from subtext.evaluation import scoring
+from subtext.evaluation import gallery as galleries, scoring
 from subtext.evaluation.embedding import embed_pairs
 from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import intervals

@@ -28,8 +28,7 @@ from subtext.export.hub import Samples, difference, public_record
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.words import Recurrent
 from subtext.models.heads.gaussian import Gaussian
-from subtext.models.heads.gpo import Gpo, PlaceWeights
-from subtext.models.heads.gpo import _sinusoids as sinusoids
+from subtext.models.heads.gpo import Gpo, PlaceWeights, _sinusoids as sinusoids
 from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
 from subtext.ops.numerics import masked_softmax, unit

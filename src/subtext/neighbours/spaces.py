@@ -318,8 +318,7 @@ class Doc2Vec:
         return place
 
     def _trained(self, documents: list[list[str]]) -> Any:
-        from gensim.models.doc2vec import Doc2Vec as Model
-        from gensim.models.doc2vec import TaggedDocument
+        from gensim.models.doc2vec import Doc2Vec as Model, TaggedDocument
 
         hierarchical = self.output == "hs"
         model = Model(

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from subtext.training.plan import IsPath, Range, Requires
 
 if TYPE_CHECKING:
-    from subtext.training.setup import BuildContext as BuildContext
-    from subtext.training.setup import Setup as Setup
+    from subtext.training.setup import BuildContext as BuildContext, Setup as Setup
 else:
     # Recipes annotate with these types, and the catalogue reads recipes without torch.
     BuildContext = Setup = object

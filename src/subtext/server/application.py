@@ -17,8 +17,7 @@ from typing import Annotated, Any, no_type_check
 
 import anyio.to_thread
 import numpy as np
-from fastapi import APIRouter, Body, Depends, FastAPI, Request
-from fastapi import Query as QueryParameters
+from fastapi import APIRouter, Body, Depends, FastAPI, Query as QueryParameters, Request
 from fastapi.responses import PlainTextResponse, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from numpy.typing import NDArray

@@ -58,6 +58,7 @@ from subtext.models.checkpoint import (
     TABLES,
     WEIGHTS,
     Record,
+    fingerprint as weights_fingerprint,
     library_versions,
     load_record,
     load_run,
@@ -68,7 +69,6 @@ from subtext.models.checkpoint import (
     save_run,
     write_tensors,
 )
-from subtext.models.checkpoint import fingerprint as weights_fingerprint
 from subtext.models.feature_cache import cached_branch, refusal, write_cache
 from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card

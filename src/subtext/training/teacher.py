@@ -25,8 +25,7 @@ from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation import embed_pairs, two_stages
-from subtext.models.checkpoint import fingerprint as of_weights
-from subtext.models.checkpoint import load_record
+from subtext.models.checkpoint import fingerprint as of_weights, load_record
 from subtext.models.model import Model
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.ops import draw

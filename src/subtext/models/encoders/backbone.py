@@ -21,11 +21,11 @@ from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
     HFValidationError,
+    HTTPError as NoAnswer,  # type: ignore[attr-defined]  # Not in its __all__.
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     StrictDataclassError,
 )
-from huggingface_hub.errors import HTTPError as NoAnswer  # type: ignore[attr-defined]  # Not in its __all__.
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # Not in its __all__.
 from safetensors import SafetensorError
 from torch import nn
