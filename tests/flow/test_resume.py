@@ -58,7 +58,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_ends_the_same(tmp_path: Path, undisturbed: Path, workers: int) -> None:
     told = _program(tmp_path / "killed", kills=6, workers=workers, seed=workers)
     assert told["killed"] >= 3

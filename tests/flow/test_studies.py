@@ -291,6 +291,7 @@ def test_curated_of_an_archive(study: Study, out: Path) -> None:
     assert study("curated", *words) == text
 
 
+@pytest.mark.slow
 def test_nonliteral_planted_and_how_spread_goes_with_gain(
     study: Study, out: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,11 +314,13 @@ def test_nonliteral_planted_and_how_spread_goes_with_gain(
     assert (out / "spread" / "flickr8k-diversity-0.json").is_file()
 
 
+@pytest.mark.slow
 def test_pixels(study: Study, out: Path) -> None:
     text = study("pixels", "--out", out / "pixels", "--seeds", 0, "--rows", "tiny_coco")
     assert "tiny_coco, seed 0: text_to_image/recall@10" in text and len(rows_of(text, "tiny_coco")) == 1
 
 
+@pytest.mark.slow
 def test_ranking(study: Study, out: Path) -> None:
     words = ["--out", out / "ranking", "--seeds", 0, "--rows", "dual + smooth_ap"]
     text = study("ranking", *words)
@@ -326,6 +329,7 @@ def test_ranking(study: Study, out: Path) -> None:
     assert study("ranking", *words) == text
 
 
+@pytest.mark.slow
 def test_regions(study: Study, out: Path, data: Path) -> None:
     words = ["--out", out / "regions", "--grid", data / "grid.npz", "--epochs", 1, "--rows", "sgraf", "ascl"]
     text = study("regions", *words)
@@ -334,6 +338,7 @@ def test_regions(study: Study, out: Path, data: Path) -> None:
     assert study("regions", *words) == text
 
 
+@pytest.mark.slow
 def test_teaching(study: Study, out: Path, data: Path) -> None:
     words = ["--out", out / "teaching", "--grid", data / "grid.npz", "--epochs", 1, "--student-epochs", 2, "--mined", 4]
     text = study("teaching", *words)
@@ -341,6 +346,7 @@ def test_teaching(study: Study, out: Path, data: Path) -> None:
     assert study("teaching", *words) == text
 
 
+@pytest.mark.slow
 def test_weighting_cost(study: Study, out: Path, data: Path) -> None:
     words = ["--out", out / "cost", "--grid", data / "grid.npz", "--rows", "diversity", "--epochs", 4]
     share = rows_of(study("weighting_cost", *words), "diversity")[0][1]

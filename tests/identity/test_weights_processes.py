@@ -15,6 +15,7 @@ from subtext.training.processes import Processes, part
 PROGRAM = Path(__file__).parents[1] / "weights_in_processes.py"
 
 
+@pytest.mark.slow
 def test_two_processes_remember_and_learn_what_one_does(tmp_path_factory: pytest.TempPathFactory) -> None:
     one, two = (started(PROGRAM, tmp_path_factory.mktemp(f"weights{count}"), count) for count in (1, 2))
     first, second = (read_tensors(two / f"memory{rank}.safetensors") for rank in (0, 1))
