@@ -29,6 +29,14 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Flushing to the disk is left out: it guards against a loss of power, and the tests only kill processes."""
+    plain, os.fsync = os.fsync, lambda descriptor: None
+    yield
+    os.fsync = plain
+
+
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """The same numbers for what a module draws while it is imported: torch's own seed is another in every process."""
     if isinstance(collector, pytest.Module):
