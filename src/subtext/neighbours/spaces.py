@@ -201,7 +201,7 @@ class Lsa:
         rows = tfidf(words_of(pairs.texts), learn)
         learnt = rows[np.flatnonzero(learn)]
         width = min(self.width, *learnt.shape)
-        directions = randomized_svd(learnt, width, n_oversamples=16, n_iter=5, random_state=self.seed)[2]
+        directions = randomized_svd(learnt, width, n_oversamples=16, n_iter=5, random_state=self.seed % 2**32)[2]
         vectors = np.ascontiguousarray(rows @ directions.T)
         if progress is not None:
             progress(len(vectors))

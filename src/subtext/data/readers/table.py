@@ -22,7 +22,7 @@ LOOKS_FOR = "one JSON-lines, CSV or Parquet file"
 TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 """Suffixes of the files that `records` reads."""
 
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?")
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?", re.ASCII)
 """What is a number in a cell; 007 is a name."""
 _MAX_FIELD_SIZE = 64 * 2**20
 
@@ -66,7 +66,7 @@ def with_numbers(rows: Iterator[Record], path: Path) -> Iterator[Record]:
     """The rows of a file of pairs; in CSV, cells of further columns that are numbers become numbers, as in JSON."""
     for where, row in rows:
         if path.suffix.lower() in (".csv", ".tsv") and not isinstance(row, Problem):
-            row = {name: cell if name in RESERVED else _number(cell) for name, cell in row.items()}
+            row = {name: cell if name in RESERVED or name == "labels" else _number(cell) for name, cell in row.items()}
         yield where, row
 
 

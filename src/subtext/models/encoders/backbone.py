@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import (
+from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is not in its __all__.
     EntryNotFoundError,
     GatedRepoError,
     HFValidationError,
-    HTTPError as NoAnswer,  # type: ignore[attr-defined]  # Not in its __all__.
+    HTTPError as NoAnswer,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     StrictDataclassError,
