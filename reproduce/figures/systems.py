@@ -15,7 +15,7 @@ from subtext.core import Embeddings
 from subtext.data import external_outputs
 from subtext.data.dataset import fingerprint
 from subtext.data.image_files import thumbnail
-from subtext.errors import ArgumentError, RequirementError
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.relevance.graded import Graded, graded
 from subtext.evaluation.scoring import matrix
@@ -64,7 +64,7 @@ def evaluate(config: FigureConfig, path: Path, pairs: st.Dataset, **measures: An
     """The figures of a run, or of a file of scores or vectors."""
     subject: dict[str, Any] = {"run": path}
     if not is_run(path):
-        scores = external_outputs.holds_scores(path)
+        scores = holds_scores(path)
         subject = {"scores": path} if scores else {"image_embeddings": path, "text_embeddings": path}
     return st.evaluate(
         **subject,
@@ -82,6 +82,15 @@ def evaluate(config: FigureConfig, path: Path, pairs: st.Dataset, **measures: An
     )
 
 
+def holds_scores(path: Path) -> bool:
+    """Whether a file has scores of pairs, which can be read, rather than vectors of items; an npy has scores."""
+    try:
+        external_outputs.read_scores(path)
+    except DataError:
+        return False
+    return True
+
+
 def scores_of(config: FigureConfig, name: str, path: Path, pairs: st.Dataset) -> Tensor:
     """(I T) scores of all images and texts by a run, or from a file of scores or vectors."""
     if is_run(path):
@@ -91,7 +100,7 @@ def scores_of(config: FigureConfig, name: str, path: Path, pairs: st.Dataset) ->
         options.pop("quiet", None)
         with meter(f"embedding, {name}", len(pairs.images) + len(pairs.texts), quiet=config.quiet) as progress:
             return matrix(model.similarity, *embed_pairs(model, pairs, **options, progress=progress))
-    if external_outputs.holds_scores(path):
+    if holds_scores(path):
         output = external_outputs.read_scores(path)
         rows, columns = output.rows(pairs.images), output.rows(pairs.texts, axis=1)
         return torch.from_numpy(np.asarray(output.values[np.ix_(rows, columns)]))

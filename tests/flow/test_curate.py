@@ -31,7 +31,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.noise import NeighbourLists, plant
 from subtext.data.read import read
 from subtext.errors import DataError
-from subtext.evaluation.overlap import looks_of
+from subtext.evaluation.overlap import alike, looks_of
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.spaces import Lsa
 from subtext.ops.roc import auc, reliability
@@ -202,6 +202,9 @@ def test_copies_and_leaks(place: Path):
     of = dict(zip(pairs.images.ids, numbers.tolist(), strict=True))
     assert of["one"] == of["two"] >= 0 and of["red"] == of["again"] == of["dots"] >= 0
     assert sum(number >= 0 for number in numbers) == 5, "other pictures of one colour are no copies"
+    looks = looks_of(pairs.images, pairs.root, 0, None, 0)
+    both_ways = [pair for pair in alike(looks, list(looks)) if pair[0] < pair[1]]
+    assert list(alike(looks, looks)) == both_ways != []
     texts, how = text_copies(pairs)
     same = [row for row, value in enumerate(pairs.texts.values) if "behind the old mill" in str(value)]
     assert texts[same[0]] == texts[same[1]] >= 0 and (texts >= 0).sum() == 2 and "words" in how

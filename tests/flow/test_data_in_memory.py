@@ -42,6 +42,14 @@ def test_rows_and_data_frames_are_read(photos: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(DataError, match="row 4: has no split, and other rows have one"):
         st.read(frame, images=photos)
     assert len(st.read(frame, images=photos, on_error="skip")) == 6
+    # Lists of a Parquet file are arrays in a frame; empty cells are of many kinds.
+    odd = pandas.DataFrame({
+        "image": ["0.png", "1.png"], "captions": [np.array(["image 0", "words of 0"]), np.array(["image 1"])],
+        "year": pandas.array([1990, None], "Int64"), "on": [pandas.NaT, pandas.Timestamp("1991-02-03")],
+    })  # fmt: skip
+    of_arrays = st.read(odd, images=photos)
+    assert of_arrays.texts.values == ["image 0", "words of 0", "image 1"]
+    assert of_arrays.images.metadata["year"] == [1990, None] and of_arrays.images.metadata["on"][0] is None
     monkeypatch.chdir(photos)
     assert fingerprint(st.read(ROWS)) == fingerprint(from_file)
     with pytest.raises(DataError, match="image 'gone"):
@@ -65,6 +73,14 @@ def test_pairs_are_selected(photos: Path) -> None:
         dataset[8]
     with pytest.raises(ArgumentError, match=r"dataset\.split\('train'\)"):
         dataset["train"]  # type: ignore[index]
+
+
+def test_numpy_numbers_are_numbers(trained: tuple[st.Run, st.Dataset, Path]) -> None:
+    run, dataset, _ = trained
+    with pytest.raises(ArgumentError, match="batch_size needs 1 or more; it got 0"):
+        st.embed(run, data=dataset, batch_size=np.int64(0))
+    result = st.evaluate(run, data=dataset, split="test", c_way=np.int64(2), bootstrap=0, quiet=True)
+    assert any("2_way" in name for name in result.figures)
 
 
 def test_a_data_set_is_checked_again(photos: Path) -> None:
@@ -138,6 +154,11 @@ def test_indexes_are_made_of_data_in_memory(trained: tuple[st.Run, st.Dataset, P
     with pytest.raises(RequirementError, match="an add needs a data set"):
         st.add_to_index(index, quiet=True)
     assert st.update_index(index, data=dataset[:40], quiet=True).counts["texts"] == 40
+    file = made_data.write_rows(tmp_path / "pairs.jsonl", [{"id": "photo002.jpg", "captions": ["words"]}])
+    st.add_to_index(index, data=file, quiet=True)
+    with pytest.raises(RequirementError, match="cannot read data in memory again; set keep_missing"):
+        st.update_index(index, data=dataset[:40], quiet=True)
+    assert st.update_index(index, data=dataset[:40], keep_missing=True, quiet=True).deleted == 0
     other = st.train("vse", data=dataset, features=trained[2], out=tmp_path / "other", seed=1, epochs=1, **SMALL)
     assert st.move_index(index, run=other, data=dataset, quiet=True).counts == {"images": 20, "texts": 40}
 

@@ -55,6 +55,12 @@ def test_the_help_shows_it(installed: None) -> None:
     assert "did you mean colours" in run.invoke(main, ["colors"]).output
 
 
+def test_a_command_that_cannot_be_loaded_is_one_sentence(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys.modules[__name__], "colours")
+    broken = CliRunner().invoke(main, ["colours"])
+    assert broken.exit_code == 1 and f"Error: colours of {__name__}:colours cannot be loaded" in broken.output
+
+
 def test_without_the_package_there_is_no_such_command() -> None:
     absent = CliRunner().invoke(main, ["colours"])
     assert absent.exit_code == 2 and "colours" in absent.output

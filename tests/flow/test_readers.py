@@ -22,6 +22,7 @@ from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.features import FeatureFile
 from subtext.data.image_files import open_image
 from subtext.data.read import read
+from subtext.data.write import write_dataset, write_rows
 from subtext.errors import DataError
 
 
@@ -523,3 +524,18 @@ def test_numbers_of_csv_can_be_compared(tmp_path: Path) -> None:
     assert dataset.images.metadata == {
         "year": [1999, -3], "code": ["007", "1e5"], "price": [12.5, None], "note": ["c. 1990", "nan"],
     }  # fmt: skip
+
+
+def test_a_csv_column_of_numbers_and_words_is_of_texts(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("image,filename,caption,size\na.jpg,A 1.tif,one,12\nb.jpg,B 2.tif,two,n/a\n")
+    dataset = read(tmp_path / "pairs.csv", need_images=False)
+    assert dataset.images.metadata == {"filename": ["A 1.tif", "B 2.tif"], "size": ["12", "n/a"]}
+    write_dataset(dataset, tmp_path / "pairs.parquet")
+    assert read(tmp_path / "pairs.parquet", need_images=False).images.metadata == dataset.images.metadata
+
+
+def test_parquet_cannot_hold_a_column_of_two_types(tmp_path: Path) -> None:
+    rows = [{"image": "a.jpg", "caption": "one", "size": 12}, {"image": "b.jpg", "caption": "two", "size": "n/a"}]
+    write_rows(rows, tmp_path / "pairs.jsonl")
+    with pytest.raises(DataError, match="Parquet needs values of one type in a column"):
+        write_rows(rows, tmp_path / "pairs.parquet")

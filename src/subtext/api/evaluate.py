@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from subtext.api import options as opt
 from subtext.api.load import (
     Opened,
-    Run,
     Sources,
     Work,
     choose_device,
@@ -22,7 +21,7 @@ from subtext.api.load import (
     remembered,
     require_features,
 )
-from subtext.api.options import Commas, Metavar, Range, Section, Shown, verb
+from subtext.api.options import AnyPath, Commas, Metavar, Range, Section, Shown, verb
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter, say
 
@@ -48,7 +47,7 @@ _STAGES, _PROTOCOL, _RELEVANCE = Section("Two stages"), Section("Protocol"), Sec
 _TRUTH, _SPACE, _OUTPUT = Section("Truth"), Section("Space and subsets"), Section("Output")
 _EXTERNAL, _FILE = Section("Any model's output"), Metavar("FILE")
 
-OptionalRun = Annotated[str | Path | None, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
+OptionalRun = Annotated[AnyPath | None, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
 
 
 class SubjectOptions(opt.DataOptions, total=False):
@@ -79,7 +78,10 @@ def evaluate(
     run: OptionalRun = None,
     *,
     rerank: Annotated[
-        str | Path | None, "A second model, which re-ranks the top candidates of the first.", _STAGES, Metavar("RUN")
+        AnyPath | None,
+        "A second model, which re-ranks the top candidates of the first.",
+        _STAGES,
+        Metavar("RUN"),
     ] = None,
     candidates: Annotated[
         tuple[int, ...] | None,
@@ -113,7 +115,7 @@ def evaluate(
         _PROTOCOL,
     ] = (),
     graph: Annotated[
-        str | Path | None,
+        AnyPath | None,
         "Also measure how many neighbours in this graph (subtext neighbours) are neighbours in the joint space.",
         _PROTOCOL,
         Metavar("GRAPH"),
@@ -286,9 +288,7 @@ class Files:
     similarity: Literal["cosine", "dot"] = "cosine"
 
 
-def work_and_files(
-    command: str, run: str | Path | Run | None, **options: Unpack[SubjectOptions]
-) -> tuple[Work, Files | None]:
+def work_and_files(command: str, run: AnyPath | None, **options: Unpack[SubjectOptions]) -> tuple[Work, Files | None]:
     """The work that a public function was called for, and the files to measure; None for a run or a pretrained model.
 
     Raises ArgumentError unless exactly one of a run, a pretrained model and files is given, with what it needs.

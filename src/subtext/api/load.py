@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
-from subtext.api.options import DEFAULTS, DataOptions
+from subtext.api.options import DEFAULTS, AnyPath, DataOptions
 from subtext.errors import ArgumentError, RequirementError, counted
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Printed, duration, table
@@ -95,7 +95,7 @@ class Run(Printed):
         return f"Run({str(self.path)!r}, recipe={recipe}, {progress}{rsum})"
 
 
-def load(run: Path | str | Run, *, device: str = "cpu") -> Model:
+def load(run: AnyPath, *, device: str = "cpu") -> Model:
     """The model of a run, for `embed_images`, `embed_texts` and `compare`.
 
     Raises CheckpointError if the folder is not a run, is damaged or is incomplete.
@@ -108,7 +108,7 @@ from_pretrained = load
 
 
 def open_run(
-    path: Path | str | Run,
+    path: AnyPath,
     *,
     features: Path | str | None = None,
     text_features: Path | str | None = None,
@@ -271,7 +271,7 @@ class Work:
 
     @staticmethod
     def of(
-        run: Path | str | Run | None,
+        run: AnyPath | None,
         split: str | None,
         *,
         model: str | None = None,

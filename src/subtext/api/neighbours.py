@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import Sources, choose_device
-from subtext.api.options import Device, Images, Metavar, OnError, Quiet, Range, Section, SplitSeed, verb
+from subtext.api.options import AnyPath, Device, Images, Metavar, OnError, Quiet, Range, Section, SplitSeed, verb
 from subtext.errors import ArgumentError, DataError
 from subtext.report.progress import meter
 from subtext.report.text_table import Cell, Printed, shortened, table
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _WIDTH = 72
 """Longest text in a cell of the table."""
-
 
 _GRAPH = Section("Graph")
 _SPACE = Section("Space")
@@ -176,9 +175,10 @@ class NeighbourReport(Printed):
 
 @verb
 def show_neighbours(
-    graph: Annotated[str | Path, "Folder of a graph.", _GRAPH, Metavar("GRAPH")],
+    graph: Annotated[AnyPath, "Folder of a graph.", _GRAPH, Metavar("GRAPH")],
     *,
     data: Annotated[str | Path | Dataset | None, "Data set of the graph, if it was moved.", _DATA] = None,
+    images: Images = None,
     item: Annotated[str | None, "Id of a text, or of an image (its first text).", _OUTPUT, Metavar("ID")] = None,
     top: Annotated[int, "Neighbours to show.", Range(1), _OUTPUT] = 10,
     html: Annotated[str | Path | None, "Write a page with the images.", _OUTPUT, Metavar("FILE")] = None,
@@ -197,7 +197,7 @@ def show_neighbours(
 
     path = Path(graph).expanduser()
     loaded = Graph.load(path)
-    sources = Sources.of(data).over(Sources.from_json(loaded.source))
+    sources = Sources.of(data, images).over(Sources.from_json(loaded.source))
     if sources.data is None:
         raise DataError(f"{path} does not name its data set: it was in memory; pass it, or its file (--data DATA)")
     pairs = sources.read().split(str(loaded.source.get("split", "all")))

@@ -38,7 +38,13 @@ from subtext.errors import ArgumentError
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
 
-_IN_MEMORY = {"Dataset": type("Dataset", (), {"__module__": "builtins"})}
+
+class _Named(type):
+    def __instancecheck__(cls, value: object) -> bool:
+        return type(value).__name__ == cls.__name__
+
+
+_IN_MEMORY = {"Dataset": _Named("Dataset", (), {"__module__": "builtins"})}
 """Stands for the class in the evaluated annotations, so that options are read without numpy."""
 _ACCEPTED: dict[Any, type] = {bool: bool, int: Integral, float: Real, str: str, Path: os.PathLike}
 _TYPES = {bool: "True or False", Integral: "a whole number", Real: "a number", str: "text", os.PathLike: "a path"}
@@ -189,8 +195,11 @@ def verb(function: Callable[P, T]) -> Callable[P, T]:
             raise TypeError(f"{function.__name__}: {advice}") from None
         for parameter in parameters(checked):
             if (value := bound.arguments.get(parameter.name)) is not None:
-                if parameter.multiple and isinstance(value, str | int | float | os.PathLike):
-                    value = bound.arguments[parameter.name] = (value,)
+                if parameter.multiple and isinstance(value, str | Real | os.PathLike):
+                    value = (value,)
+                # A number of numpy becomes one of Python, which JSON can hold.
+                value = tuple(map(_plain, value)) if isinstance(value, tuple) else _plain(value)
+                bound.arguments[parameter.name] = value
                 parameter.check(value)
         return function(*bound.args, **bound.kwargs)
 
@@ -204,6 +213,10 @@ def verb(function: Callable[P, T]) -> Callable[P, T]:
     table = [f"    {parameter.name:{width}}  {parameter}" for parameter in described]
     checked.__doc__ = "\n".join([(function.__doc__ or "").rstrip(), "", f"    {OPTIONS}", *table, "    "])
     return checked
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Real) and hasattr(value, "item") else value
 
 
 def _hint(verb: Callable[..., Any], name: str) -> Any:
@@ -257,15 +270,21 @@ def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    members = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    return tuple(Path if member == os.PathLike[str] else member for member in members)
 
 
 _RUN = Section("Run")
 _DATA = Section("Data")
 
-Run = Annotated[str | Path, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
+AnyPath = str | os.PathLike[str]
+"""A path, or a result that has a folder, such as a Run."""
+
+Run = Annotated[AnyPath, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
 IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", Section("Index"), Metavar("INDEX")]
-IndexRun = Annotated[str | Path | None, "New folder of the run of the index, if it was moved.", _RUN, Metavar("RUN")]
+IndexRun = Annotated[
+    str | os.PathLike[str] | None, "New folder of the run of the index, if it was moved.", _RUN, Metavar("RUN")
+]
 Data = Annotated["str | Path | Dataset | None", "Data set: a file or folder. Default: that of the run.", _DATA]
 Images = Annotated[str | Path | None, "Folder of relative image paths.", _DATA]
 Features = Annotated[

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.load import Run, open_run, save_pretrained
-from subtext.api.options import Metavar, Section, verb
+from subtext.api.options import AnyPath, Metavar, Section, verb
 from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
 from subtext.report.text_table import Printed, duration, size, table
 
@@ -128,9 +128,7 @@ def _entry(run: Path) -> dict[str, Any]:
 
 @verb
 def ensemble(
-    runs: Annotated[
-        tuple[str | Path, ...] | Sequence[str | Path], "Runs to join.", Section("Runs"), Metavar("RUN RUN ...")
-    ],
+    runs: Annotated[tuple[AnyPath, ...] | Sequence[AnyPath], "Runs to join.", Section("Runs"), Metavar("RUN RUN ...")],
     *,
     out: Annotated[str | Path, "Folder of the ensemble; new, or empty.", Section("Output"), Metavar("RUN")],
 ) -> Run:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import choose_device, choose_precision, load, open_run
-from subtext.api.options import Bf16, Device, Metavar, Range, Section, verb
+from subtext.api.options import AnyPath, Bf16, Device, Metavar, Range, Section, verb
 from subtext.errors import ArgumentError, IndexError_, RequirementError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def open_index(
-    index: Path | str, *, run: Path | str | None = None, features: Path | str | None = None, device: str = "cpu"
+    index: Path | str, *, run: AnyPath | None = None, features: Path | str | None = None, device: str = "cpu"
 ) -> Index:
     """A search index with the model of the run that it names.
 
@@ -86,7 +86,7 @@ def search(
     ] = None,
     diversity: Annotated[float, "Rank near-duplicates lower: from 0 (no change) to 1.", Range(0, 1), _RANKING] = 0.0,
     rerank: Annotated[
-        str | Path | None, "Run of a second model that re-ranks the results.", Metavar("RUN"), _TWO_STAGES
+        AnyPath | None, "Run of a second model that re-ranks the results.", Metavar("RUN"), _TWO_STAGES
     ] = None,
     candidates: Annotated[
         int | None, "Number of results to re-rank. Default: 100.", Range(1), Metavar("N"), _TWO_STAGES
@@ -95,7 +95,7 @@ def search(
         str | Path | None, "Precomputed features for --rerank.", Metavar("FILE"), _TWO_STAGES
     ] = None,
     bf16: Bf16 = None,
-    run: Annotated[str | Path | None, "New folder of the run, if it was moved.", Metavar("RUN"), Section("Run")] = None,
+    run: Annotated[AnyPath | None, "New folder of the run, if it was moved.", Metavar("RUN"), Section("Run")] = None,
     device: Device = "auto",
 ) -> Answer:
     """Search an index with text, an image, items of the index, or a combination.

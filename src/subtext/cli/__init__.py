@@ -67,9 +67,13 @@ class Lazy(click.Group):
         if cmd_name not in COMMANDS:
             from subtext.cli.command import verb_command
 
-            points = entry_points(group=GROUP, name=cmd_name)
             example = f"subtext {cmd_name} --help"
-            return next((verb_command(point.load(), name=cmd_name, examples=[example]) for point in points), None)
+            for point in entry_points(group=GROUP, name=cmd_name):
+                try:
+                    return verb_command(point.load(), name=cmd_name, examples=[example])
+                except (ImportError, AttributeError, SyntaxError) as error:
+                    raise click.ClickException(f"{cmd_name} of {point.value} cannot be loaded: {error}") from error
+            return None
         if cmd_name == "train":
             from subtext.cli.train import train
 
@@ -87,13 +91,13 @@ class Lazy(click.Group):
                 f"subtext {args[0]} is now python -m {MOVED[args[0]]}, run from a copy of the repository", err=True
             )
             ctx.exit(2)
-        commands = dict.fromkeys(self.list_commands(ctx))
-        if args and args[0] not in commands and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and not self.get_command(ctx, args[0]):
             from subtext.cli.verbs import VERBS
             from subtext.recipes.catalogue import unknown
 
             of_groups = " or ".join(f"subtext {full}" for full in VERBS if full.partition(" ")[2] == args[0])
             advice = f"there is no command called '{args[0]}'; did you mean {of_groups}?"
+            commands = dict.fromkeys(self.list_commands(ctx))
             raise click.UsageError(advice if of_groups else unknown("command", args[0], commands), ctx)
         return super().resolve_command(ctx, args)
 

@@ -256,7 +256,8 @@ def click_parameter(parameter: Parameter) -> click.Parameter:
     if parameter.choices is not None:
         kind = click.Choice(list(parameter.choices))
     elif parameter.type is Path:
-        kind = _index_location if parameter.metavar == "INDEX" else PATH
+        # An address in a database stays as it was typed.
+        kind = (lambda name: name if "://" in name else Path(name)) if parameter.metavar == "INDEX" else PATH
     elif parameter.range is not None:
         low, high = parameter.range.least, parameter.range.most
         if parameter.type is int:
@@ -332,11 +333,6 @@ def error_messages(ctx: click.Context) -> Iterator[None]:
 def example(*lines: str) -> str:
     """An epilogue that keeps its lines as they are."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def _index_location(name: str) -> Path | str:
-    """The path of an index's folder, or the address of one in a database as it was typed."""
-    return name if "://" in name else Path(name)
 
 
 def as_typed(message: str, names: Collection[str]) -> str:

@@ -183,7 +183,7 @@ def image_copies(looks: list[Look | None]) -> NDArray[np.int64]:
     """
     first: dict[bytes, int] = {}
     edges = [(first.setdefault(look.digest, row), row) for row, look in enumerate(looks) if look is not None]
-    return _numbered(len(looks), [*edges, *((row, copy) for row, copy in alike(looks, looks) if row < copy)])
+    return _numbered(len(looks), [*edges, *alike(looks, looks)])
 
 
 def text_copies(pairs: Dataset) -> tuple[NDArray[np.int64], str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from subtext.errors import ArgumentError, DataError, RequirementError, counted
 from subtext.ops import draw
@@ -193,7 +193,7 @@ class Dataset:
         names, counts = np.unique(self.images.splits, return_counts=True)
         return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
 
-    def select(self, pairs: Sequence[int] | NDArray[Any] | slice) -> Dataset:
+    def select(self, pairs: ArrayLike | slice) -> Dataset:
         """The pairs of some rows, a mask or a slice, with their images and texts; the same as `dataset[:100]`.
 
         Raises IndexError for a missing row, ArgumentError for a name.

@@ -94,16 +94,6 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
     return Output(values, tuple(_ids(path, name, file, arrays) for name, file in files.items()), path)
 
 
-def holds_scores(path: Path) -> bool:
-    """Whether a file has scores of pairs rather than vectors of items; an npy has scores.
-
-    Raises DataError when it is of no known format, or cannot be read.
-    """
-    if path.suffix == ".parquet" and path.is_file():
-        return "score" in read_table(path, (), optional="score")
-    return "scores" in _arrays(path, ("scores", "image_vectors", "text_vectors", *_VECTORS))
-
-
 def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Output:
     """Vectors of the images or of the texts.
 

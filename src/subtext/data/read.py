@@ -106,16 +106,17 @@ def read(
 
 
 def _source_of_rows(rows: Any, images: Path | None) -> Source:
-    """Rows in memory: mappings, or a data frame, whose empty cells are left out."""
+    """Rows in memory: mappings, or a data frame, whose empty cells are left out and whose arrays become lists."""
     if hasattr(rows, "to_dict"):
-        rows = ({str(name): cell for name, cell in row.items() if cell == cell} for row in rows.to_dict("records"))
+        rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
     records = [(f"row {number}", row) for number, row in enumerate(rows if isinstance(rows, Iterable) else [rows], 1)]
     if wrong := [row for _, row in records if not isinstance(row, Mapping)]:
         raise ArgumentError(
             "a data set needs a path, or rows such as {'image': 'a.jpg', 'caption': 'The ruling stands.'}; it got "
             f"{wrong[0]!r:.60}"
         )
-    return Source(rows_of(records, "the list of rows"), images or Path())
+    plain = ((at, {str(n): c.tolist() if hasattr(c, "tolist") else c for n, c in row.items()}) for at, row in records)
+    return Source(rows_of(plain, "the list of rows"), images or Path())
 
 
 def _open_source(path: Path, images: Path | None) -> Source:

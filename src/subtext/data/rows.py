@@ -159,7 +159,8 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
         else:
             subject = f"text {number + 1} of {len(values)}" if len(values) > 1 else "the text"
             problems.append(Problem(where, f"{subject} {reason}"))
-    metadata = {column: value for column, value in columns.items() if column not in RESERVED and value is not None}
+    reserved = RESERVED if _first_filled(columns, IMAGE) == "filename" else RESERVED - {"filename"}
+    metadata = {column: value for column, value in columns.items() if column not in reserved and value is not None}
     for column, value in metadata.items():
         if not valid(column) or (isinstance(value, str) and not valid(value)):
             raise RowError("has a column that is not valid UTF-8; save the file as UTF-8")

@@ -53,7 +53,10 @@ def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
         # Arrow takes the columns of the first row for those of all rows.
         names = dict.fromkeys(name for row in rows for name in row)
-        table = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
+        try:
+            table = pyarrow.Table.from_pylist([{name: row.get(name) for name in names} for row in rows])
+        except pyarrow.ArrowException as error:
+            raise DataError(f"Parquet needs values of one type in a column; {error}; write JSON lines") from error
         atomic.write_file(path, lambda file: pyarrow.parquet.write_table(table, file))
     else:
         lines = (json.dumps(row, ensure_ascii=False, default=_refuse) for row in rows)

@@ -318,7 +318,6 @@ CHECKS: dict[str, tuple[str, Callable[[Sample], list[Rescored]]]] = {
 }
 """Name -> what is done, and how the scores are made again."""
 
-
 _SHUFFLES = 100
 """Shuffled matrices that say how far recall strays from chance."""
 _FAR = 5.0

@@ -42,13 +42,9 @@ def embed_pairs(
     image_rows, text_rows = rows or (None, None)
     reading, root = (batch_size, workers), pairs.root
     images = embed_items(model, model.image, pairs.images, root, rows=image_rows, reading=reading, progress=progress)
-    progress = None if progress is None else _after(len(images), progress)
-    texts = embed_items(model, model.text, pairs.texts, root, rows=text_rows, reading=reading, progress=progress)
+    both = None if progress is None else (lambda done: progress(len(images) + done))
+    texts = embed_items(model, model.text, pairs.texts, root, rows=text_rows, reading=reading, progress=both)
     return images, texts
-
-
-def _after(count: int, progress: Callable[[int], None]) -> Callable[[int], None]:
-    return lambda done: progress(count + done)
 
 
 def embed_items(

@@ -89,16 +89,17 @@ def _look(value: str | bytes | None, root: Path) -> Look | None:
 
 
 def alike(mine: list[Look | None], theirs: list[Look | None]) -> Iterator[tuple[int, int]]:
-    """Rows of each two pictures that are alike to the eye: hashes that nearly agree, confirmed by greys."""
+    """Rows of each two images with nearly the same hash and greys; in one list, given twice, the lower row first."""
     looks = [
         [(row, look.bits, look.greys) for row, look in enumerate(side) if look is not None and look.greys is not None]
         for side in (mine, theirs)
     ]
     bits = [np.array([bits for _, bits, _ in side], dtype=np.uint64) for side in looks]
     for start in range(0, len(looks[0]), _BLOCK):
-        apart = np.bitwise_count(bits[0][start : start + _BLOCK, None] ^ bits[1][None])
-        for position, train_position in zip(*np.nonzero(apart <= BITS), strict=True):
-            (row, _, greys), (train_row, _, train_greys) = looks[0][start + position], looks[1][train_position]
+        first = start if mine is theirs else 0
+        near = np.bitwise_count(bits[0][start : start + _BLOCK, None] ^ bits[1][None, first:]) <= BITS
+        for position, other in zip(*np.nonzero(np.triu(near, 1) if mine is theirs else near), strict=True):
+            (row, _, greys), (train_row, _, train_greys) = looks[0][start + position], looks[1][first + other]
             if float(greys @ train_greys) >= ALIKE:
                 yield row, train_row
 
@@ -170,7 +171,9 @@ def images(audited: Dataset, train: Dataset, *, workers: int = 2, progress: Prog
     rows_of = {look.digest: row for row, look in enumerate(theirs) if look is not None}
     equal = {row: rows_of[look.digest] for row, look in enumerate(mine) if look is not None and look.digest in rows_of}
     # Of several that are alike, the first.
-    similar = dict(reversed(list(alike(mine, theirs))))
+    similar: dict[int, int] = {}
+    for row, train_row in alike(mine, theirs):
+        similar.setdefault(row, train_row)
     check = _check("image", did, (audited.images, train.images), {**similar, **equal}, IMAGES_ALLOWED)
     kinds = (
         f" ({len(equal):,} to the byte, {len(similar.keys() - equal.keys()):,} by what is seen)"

@@ -23,7 +23,6 @@ EDITED: Mapping[str, str] = {
 Share = float | Mapping[str, float]
 """In (0, 1]: share of the batch's queries in this process; one number, or one per direction, by its name."""
 
-
 Loss = Callable[[Comparison], Tensor]
 """Comparison -> (Q) values, one per query, not reduced, differentiable."""
 Regulariser = Callable[[Scene], Tensor]

@@ -90,12 +90,15 @@ def render(page: Page) -> str:
 
     Every text is escaped; the document's own policy forbids it to load anything.
     """
+    facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in page.facts)
+    commands = escape("\n".join(page.commands))
+    code = f"<p>Ask further in a terminal:</p><pre><code>{commands}</code></pre>" if commands else ""
     body = [
         f"<header><h1>{escape(page.title)}</h1><p>{escape(page.lead)}</p></header>",
         "<main>",
         _figures(page),
         *[_section(section) for section in page.sections],
-        _facts(page),
+        f"<section><h2>How it was made</h2><dl>{facts}</dl>{code}</section>",
         "</main>",
         f"<footer><p>{escape(page.credit)}</p></footer>" if page.credit else "",
     ]
@@ -179,13 +182,6 @@ def _card(rank: int, hit: Found) -> str:
         f'<li{mark}>{picture}<span class="score">{rank}. {hit.score:.2f}</span>{tick}'
         f'<span class="title">{escape(hit.title)}</span>{notes}</li>'
     )
-
-
-def _facts(page: Page) -> str:
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in page.facts)
-    commands = escape("\n".join(page.commands))
-    code = f"<p>Ask further in a terminal:</p><pre><code>{commands}</code></pre>" if commands else ""
-    return f"<section><h2>How it was made</h2><dl>{rows}</dl>{code}</section>"
 
 
 def _share(value: float) -> float:

@@ -20,7 +20,6 @@ from subtext.evaluation.embedding import Rows
 KIND = "memory"
 """Checkpoints hold memory0.safetensors, memory1.safetensors, and so on."""
 
-
 Embed = Callable[..., tuple[Embeddings, Embeddings]]
 """Embeddings of training images and texts as the model is now, in eval mode: of `Rows`, in their order, or of all."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from subtext.api.index.maintain import IndexReport, advice, items_counted, vector_shape
 from subtext.api.load import Opened, Sources, Work, open_run, open_work, remembered
-from subtext.api.options import DataOptions, IndexArgument, IndexRun, Metavar, Range, Section, verb
+from subtext.api.options import AnyPath, DataOptions, IndexArgument, IndexRun, Metavar, Range, Section, verb
 from subtext.errors import DataError, IndexError_, RequirementError, counted
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Printed, size
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from subtext.search.stores.store import Store, Writer
 
 
-NewRun = Annotated[str | Path, "Run whose model embeds.", Section("Index"), Metavar("RUN")]
+NewRun = Annotated[AnyPath, "Run whose model embeds.", Section("Index"), Metavar("RUN")]
 IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", Section("Data")]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", Section("Index")]
 
@@ -445,7 +445,7 @@ def import_index(
     ] = None,
     images: Annotated[str | Path | None, "Folder of relative image paths.", Section("Items")] = None,
     run: Annotated[
-        str | Path | None,
+        AnyPath | None,
         "Run whose model computed the vectors. Without it, searches with words are not possible.",
         Section("Model"),
         Metavar("RUN"),

@@ -26,7 +26,6 @@ MANY = 32
 DEAD = 0.2
 """Share of rows of deleted items beyond which it is."""
 
-
 _ITEMS = Section("Items")
 _INDEX = Section("Index")
 _HELD_OUT_PAIRS = Section("Held-out pairs")

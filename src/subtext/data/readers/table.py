@@ -63,15 +63,16 @@ def records(path: Path, prefix: str = "") -> Iterator[Record]:
 
 
 def with_numbers(rows: Iterator[Record], path: Path) -> Iterator[Record]:
-    """The rows of a file of pairs; in CSV, cells of further columns that are numbers become numbers, as in JSON."""
+    """The rows of a file of pairs; in CSV, further columns whose cells are all numbers become numbers, as in JSON."""
+    texts = {*RESERVED, "labels"}
+    tables = path.suffix.lower() in (".csv", ".tsv")
+    for _, row in records(path) if tables else ():
+        if not isinstance(row, Problem):
+            texts |= {name for name, cell in row.items() if cell is not None and not _NUMBER.fullmatch(cell)}
     for where, row in rows:
-        if path.suffix.lower() in (".csv", ".tsv") and not isinstance(row, Problem):
-            row = {name: cell if name in RESERVED or name == "labels" else _number(cell) for name, cell in row.items()}
+        if tables and not isinstance(row, Problem):
+            row = {name: cell if cell is None or name in texts else json.loads(cell) for name, cell in row.items()}
         yield where, row
-
-
-def _number(cell: str | None) -> str | float | None:
-    return json.loads(cell) if cell is not None and _NUMBER.fullmatch(cell) else cell
 
 
 def _json(path: Path, prefix: str) -> Iterator[Record]:

@@ -102,7 +102,6 @@ BACKBONES: dict[str, Backbone] = {
     ),
 }
 
-
 NAMES = (
     *(backbone.hub for backbone in BACKBONES.values() if backbone.hub is not None),
     "bert-base-uncased",
