@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import types
 from collections.abc import Callable
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
-from subtext.errors import RequirementError
+from subtext.data.text import SubwordInput
+from subtext.errors import CheckpointError, RequirementError
 from subtext.models.encoders.backbone import BACKBONES, adapt, layers, open_body, preprocessing_of
 from subtext.models.encoders.dual import Dual, OpenClip
-from subtext.models.encoders.language import Language
+from subtext.models.encoders.language import Language, tokeniser
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.vision import TimmVision, Vision
 from subtext.models.encoders.words import Bag, Recurrent
@@ -314,6 +316,54 @@ class TestLanguage:
         assert Language.open(folder, weights="random").parts_width == 16
         with pytest.raises(RequirementError, match="weights=random"):
             Language.open(folder)
+
+
+class TestCodeOfAModel:
+    """A folder whose configuration names Python files of its own (auto_map), and a person who says "y" to anything."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        tiny_models.bert(tmp_path)
+        monkeypatch.setattr("builtins.input", lambda *_: "y")
+        code = (
+            f"open({str(tmp_path / 'ran')!r}, 'w').close()\n"
+            "from transformers import BertConfig, BertModel, PreTrainedTokenizerFast\n"
+            "class Own(BertConfig):\n    model_type = 'own'\n"
+            "class Body(BertModel):\n    config_class = Own\n"
+            "class Words(PreTrainedTokenizerFast):\n    pass\n"
+        )
+        (tmp_path / "own.py").write_text(code)
+        for name, changes in (
+            ("config.json", {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Body"}}),
+            ("tokenizer_config.json", {"tokenizer_class": "Words", "auto_map": {"AutoTokenizer": ["own.Words", None]}}),
+        ):
+            (tmp_path / name).write_text(json.dumps(json.loads((tmp_path / name).read_text()) | changes))
+        return tmp_path
+
+    @pytest.mark.parametrize(
+        "opened",
+        [
+            lambda folder: Language.open(str(folder)),
+            lambda folder: Language.open(str(folder), weights="random"),
+            lambda folder: Language.open("bert-base-uncased", assets=folder),
+            lambda folder: tokeniser(str(folder)),
+            lambda folder: Vision.open(str(folder), assets=folder),
+        ],
+        ids=["pretrained", "random", "of a run", "tokeniser", "image of a run"],
+    )
+    def test_is_refused_and_never_run(self, folder: Path, opened: Callable[[Path], object]) -> None:
+        with pytest.raises(RequirementError, match=r"brings code of its own \(auto_map\), which is never run"):
+            opened(folder)
+        assert not (folder / "ran").exists()
+
+    def test_of_a_runs_tokeniser_is_refused_and_never_run(self, folder: Path) -> None:
+        run = folder / "run"
+        SubwordInput(tokeniser(str(tiny_models.bert(folder / "plain")))).save(run)
+        for name in ("own.py", "tokenizer_config.json"):
+            shutil.copy(folder / name, run / "tokeniser")
+        with pytest.raises(CheckpointError, match="which is never run"):
+            SubwordInput.load(run)
+        assert not (folder / "ran").exists()
 
 
 class TestAdapters:

@@ -81,6 +81,24 @@ def test_no_pickle():
     assert not found
 
 
+def test_no_model_brings_its_own_code():
+    """transformers asks on the terminal, and runs the code on "y", wherever a call does not forbid it."""
+    opens = {"from_pretrained", "from_config"}
+    calls = [(path, node) for path, node in every(ast.Call) if getattr(node.func, "attr", "") in opens]
+    assert len(calls) > 5
+    forbids = [
+        node.func
+        for _, node in calls
+        if {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}.get("trust_remote_code") == "False"
+    ]
+    found = [at(path, node) for path, node in every(ast.Attribute) if node.attr in opens and node not in forbids]
+    assert not found
+    imported = [
+        alias.name for _, node in every(ast.ImportFrom) if node.module == "transformers" for alias in node.names
+    ]
+    assert "pipeline" not in imported and "AutoModel" in imported
+
+
 def test_no_catch_all_names():
     assert not [str(path) for path in FILES if path.stem in CATCH_ALL_FILES]
     assert not [at(path, node) for path, node in every(ast.ClassDef) if node.name.endswith(CATCH_ALL_CLASSES)]

@@ -220,10 +220,13 @@ class SubwordInput:
 
         settings = read_settings(folder / _SUBWORDS, ("max_tokens", "token_mask", "padding"))
         try:
-            tokeniser = AutoTokenizer.from_pretrained(folder / _TOKENISER, local_files_only=True)
+            tokeniser = AutoTokenizer.from_pretrained(
+                folder / _TOKENISER, local_files_only=True, trust_remote_code=False
+            )
         except (OSError, ValueError, KeyError) as error:
+            own = "it brings code of its own (auto_map), which is never run" * ("trust_remote_code" in str(error))
             raise CheckpointError(
-                f"{folder / _TOKENISER} needs a tokeniser that transformers reads; {error}"
+                f"{folder / _TOKENISER} needs a tokeniser that transformers reads; {own or error}"
             ) from error
         return SubwordInput(tokeniser, **settings)
 

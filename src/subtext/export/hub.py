@@ -141,7 +141,7 @@ def write_dual_encoder(model: Model, record: Record, folder: Path) -> None:
     from transformers import AutoModel
 
     image, text = _merged(model.image.encoder), _merged(model.text.encoder)
-    dual: Any = AutoModel.from_config(copy.deepcopy(image.config))
+    dual: Any = AutoModel.from_config(copy.deepcopy(image.config), trust_remote_code=False)
     dual.vision_model.load_state_dict(image.body.state_dict())
     dual.text_model.load_state_dict(text.body.state_dict())
     for name, half in (("visual_projection", image), ("text_projection", text)):
@@ -166,7 +166,7 @@ def open_dual_encoder(folder: Path) -> Callable[[str, Tensors], Tensor]:
     """What `transformers` opens, as a function of a side and a batch to unit vectors (N 1 D)."""
     from transformers import AutoModel
 
-    dual: Any = AutoModel.from_pretrained(folder, use_safetensors=True).eval()
+    dual: Any = AutoModel.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()
     image, text = getattr(dual, "visual_projection", None), getattr(dual, "text_projection", None)
     halves = {
         "image": Half(dual.vision_model, image, dual.config, input_name="pixels").eval(),

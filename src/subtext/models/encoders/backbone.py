@@ -154,6 +154,11 @@ def read_model(name: str, read: Callable[[str, bool], Model], *, files: Sequence
         with _silence():
             return read(source, local)
     except _BROKEN as error:
+        if "trust_remote_code" in str(error):
+            raise RequirementError(
+                f"{option}={name} needs a model that transformers has itself; it brings code of its own (auto_map), "
+                "which is never run; give another"
+            ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         random = "text_weights" if option == "text" else "weights"
         advice = f"; give another, or {random}=random" if local and "model.safetensors" in files else ""
@@ -324,7 +329,7 @@ def open_body(
     Raises RequirementError when the weights or the configuration cannot be had.
     """
     if assets is not None:
-        return task.from_config(_config(str(assets), option))
+        return task.from_config(_config(str(assets), option), trust_remote_code=False)
     backbone = BACKBONES.get(name)
     if not has_weights(name, weights):
         config = (
@@ -332,11 +337,13 @@ def open_body(
         )
         if image_size is not None and isinstance(getattr(config, "image_size", None), int):
             config.image_size = image_size
-        return task.from_config(config)
+        return task.from_config(config, trust_remote_code=False)
     # Safetensors only: a pickle can run code.
     return read_model(
         name,
-        lambda source, local: task.from_pretrained(source, use_safetensors=True, local_files_only=local),
+        lambda source, local: task.from_pretrained(
+            source, use_safetensors=True, local_files_only=local, trust_remote_code=False
+        ),
         files=["config.json", "model.safetensors"],
         option=option,
     )
@@ -416,7 +423,7 @@ def layers(body: nn.Module) -> list[list[nn.Parameter]]:
 def _config(name: str, option: str) -> PretrainedConfig:
     return read_model(
         name,
-        lambda source, local: AutoConfig.from_pretrained(source, local_files_only=local),
+        lambda source, local: AutoConfig.from_pretrained(source, local_files_only=local, trust_remote_code=False),
         files=["config.json"],
         option=option,
     )

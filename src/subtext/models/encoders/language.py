@@ -123,7 +123,7 @@ def tokeniser(name: str, *, option: str = "text") -> Any:
     """
     result = read_model(
         name,
-        lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local),
+        lambda source, local: AutoTokenizer.from_pretrained(source, local_files_only=local, trust_remote_code=False),
         files=["tokenizer.json"],
         option=option,
     )
