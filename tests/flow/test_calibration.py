@@ -26,6 +26,7 @@ from subtext.search.confidence import (
     Evidence,
     HeldOutPairs,
     fit_calibration,
+    fit_pair_curve,
     observe,
     probabilities,
 )
@@ -105,6 +106,40 @@ def test_probabilities_come_true_on_pairs_that_nothing_was_fitted_on(folder: Fol
     likely = np.concatenate([probabilities(each.scores, each.level(way.temperature), way) for each in told.evidence])
     assert abs(likely.mean() - np.concatenate(told.correct).mean()) < 0.02
     assert found.pairs["calibration_error"] < 0.08
+
+
+def test_figures_are_of_the_half_that_nothing_was_fitted_on(folder: Folder, found: Calibration) -> None:
+    held = made(5000, 400)
+    for side in ("images", "texts"):
+        way = found.ways[side]
+        with folder.reading() as view:
+            asked = observe(view, held, side, seed=1)
+        briers = []
+        for half in (asked.fitted, ~asked.fitted):
+            rows = np.flatnonzero(half)
+            likely = [
+                probabilities(each.scores, each.level(way.temperature), way)
+                for each in (asked.evidence[row] for row in rows)
+            ]
+            truth = np.concatenate([asked.correct[row] for row in rows])
+            briers.append(np.mean((np.concatenate(likely) - truth) ** 2))
+        assert way.measured["brier"] == pytest.approx(briers[1]) != pytest.approx(briers[0])
+        assert way.measured["questions"] == (~asked.fitted).sum() != asked.fitted.sum()
+
+
+def test_a_pairs_probability_is_measured_on_the_half_that_it_was_not_fitted_on(folder: Folder) -> None:
+    held = made(5000, 400)
+    with folder.reading() as view:
+        # By image: every image is a query for texts.
+        fitted = observe(view, held, "texts", seed=1).fitted
+    assert len(fitted) == len(held.pairs.images)
+    good = fit_pair_curve(held, seed=1)
+    vectors = held.texts.vectors.clone()
+    spoilt = torch.from_numpy(~fitted.repeat(2))
+    vectors[spoilt] = vectors[spoilt].roll(101, dims=0)
+    bad = fit_pair_curve(replace(held, texts=Embeddings(vectors, held.texts.ids)), seed=1)
+    assert (bad["xs"], bad["ys"]) == (good["xs"], good["ys"]), "fitted on the other half"
+    assert good["brier"] < 0.15 and bad["brier"] > 0.3 and bad["pairs"] == spoilt.sum()
 
 
 def test_what_is_asked_is_what_a_plain_loop_finds(folder: Folder) -> None:

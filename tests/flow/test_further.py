@@ -91,6 +91,22 @@ def test_every_figure_is_the_mean_of_its_metric() -> None:
     assert told["protocol"]["further"]["relevances"] == ["made"] and "asp(made)" in "".join(told["ceiling"])
 
 
+def test_the_best_order_is_that_of_all_folds() -> None:
+    pairs, scores, graded = made()
+    # Ties in the second fold alone: the best order reaches less there.
+    values = graded.values.copy()
+    values[PICTURES // 2 :] = np.round(2 * values[PICTURES // 2 :])
+    name, found = "image_to_text/asp(made)", []
+    for images in (np.arange(PICTURES // 2), np.arange(PICTURES // 2, PICTURES)):
+        texts = np.flatnonzero(np.isin(pairs.texts.groups, pairs.images.groups[images]))
+        asked = ExtraMetrics(relevances=(Graded("made", values[np.ix_(images, texts)]),))
+        part = evaluate_matrix(scores[images][:, texts], pairs.subset(images, texts), protocol=QUIET, extra=asked)
+        found.append(part.ceiling[name])
+    asked = ExtraMetrics(relevances=(Graded("made", values),))
+    folded = evaluate_matrix(scores, pairs, protocol=replace(QUIET, folds=2), extra=asked)
+    assert abs(found[0] - found[1]) > 1 and folded.ceiling[name] == pytest.approx(np.mean(found))
+
+
 def test_perfect_scores_reach_what_the_best_order_is_expected_to() -> None:
     pairs, _, graded = made()
     g = np.random.default_rng(1)

@@ -17,6 +17,7 @@ from subtext.api.load import Sources, load
 from subtext.api.search import open_index
 from subtext.errors import DataError
 from subtext.search import build as index_build
+from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.store import verify
 
@@ -284,6 +285,32 @@ def test_vectors_of_nobody_knows_what_are_imported(place: Path, runs: Path) -> N
     assert "an .npz or a .parquet" in call("index", "import", place / "x", place / "v.pkl", code=1).stderr
     data = ["--data", place / "data"]
     assert "3 of 3 images are not in it" in call("index", "import", place / "x", place / "v.npz", *data, code=1).stderr
+
+
+def test_imported_items_without_a_field_are_unequal_to_any_value(place: Path) -> None:
+    names = ["a", "b", "c"]
+    np.savez(place / "v.npz", image_ids=np.array(names), image_vectors=np.eye(3, 4, dtype=np.float32))
+    folder = place / "fields"
+    folder.mkdir()
+    about: list[dict[str, object]] = [{"place": "Paris", "year": 1990}, {"place": "Wien", "year": 1991}, {}]
+    rows = [
+        {"id": name, "image": f"{name}.png", "caption": name, **more} for name, more in zip(names, about, strict=True)
+    ]
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for number, name in enumerate(names):
+        Image.new("RGB", (8, 8), (50 * number, 0, 0)).save(folder / f"{name}.png")
+    call("index", "import", place / "plain", place / "v.npz", "--data", folder / "data.jsonl")
+    with Folder(place / "plain").reading() as view:
+
+        def found(condition: str) -> list[str]:
+            return [item.id for item in view.items("images", view.matching("images", [parse(condition)]))]
+
+        assert found("place != Paris") == ["b", "c"] and found("year != 1990") == ["b", "c"]
+        assert (
+            found("place = Paris") == ["a"] and found("place != None") == names and found("place in null, None") == []
+        )
+        (last,) = view.items("images", view.matching("images", [parse("id = c")]))
+    assert last.metadata.keys() == {"split"}
 
 
 def test_a_backup_is_restored(place: Path) -> None:

@@ -250,6 +250,20 @@ def test_the_discrepancy_of_now():
         now(SCENE, EPOCH)
 
 
+def test_the_discrepancy_of_now_carries_no_gradient():
+    bank = {
+        f"discrepancy/{m}": Embeddings(second_sums(values, NEAR)[:, None], torch.arange(5))
+        for m, values in (("image", IMAGES), ("text", TEXTS))
+    }
+    learning = compose(
+        Cosine(), items(IMAGES.clone().requires_grad_()), items(TEXTS.clone().requires_grad_()), torch.arange(5)
+    )
+    assert learning.image_to_text.scores.requires_grad
+    for modality in ("image", "text", "absdiff"):
+        now = Neighbourhood(total=20.0, diversity=0.0, discrepancy=1.0, current=True, combine=modality)
+        assert not now(learning, replace(EPOCH, bank=bank)).requires_grad
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
