@@ -33,7 +33,7 @@ from subtext.errors import DataError, RequirementError
 from subtext.search.build import Grown, grow
 from subtext.search.stores.folder import Folder, writer_lock
 from subtext.search.stores.store import Store, Writer, WriterBusy
-from subtext.search.stores.traces import ADDED, CACHE, ROWS, trace_name
+from subtext.search.stores.traces import ADDED, CACHE, ROWS, require_own, trace_name
 from subtext.server.security import Refusal
 
 if TYPE_CHECKING:
@@ -173,8 +173,11 @@ class Upload:
 
 
 def storage_of(store: Store, storage_dir: Path | None) -> Path | None:
-    """The folder for an index's thumbnails, log and uploads: its own, or `storage_dir` where it is no folder."""
-    return store.path if isinstance(store, Folder) else storage_dir
+    """The folder for an index's thumbnails, log and uploads: its own, or `storage_dir` where it is no folder.
+
+    Raises IndexError_ where one of them is a symbolic link inside an index.
+    """
+    return require_own(store.path) if isinstance(store, Folder) else storage_dir
 
 
 def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | None = None) -> Grown:

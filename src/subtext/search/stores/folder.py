@@ -54,7 +54,7 @@ from subtext.search.stores.item import (
     facets,
     link_sum,
 )
-from subtext.search.stores.manifest import CALIBRATION, PLOT, Manifest
+from subtext.search.stores.manifest import CALIBRATION, PLOT, STORE_NAME, Manifest, inside
 from subtext.search.stores.segments import (
     CENTROIDS,
     KEYS,
@@ -69,7 +69,7 @@ from subtext.search.stores.segments import (
 )
 from subtext.search.stores.sql import ROUND, Part, SqlView, SqlWriter, Tables
 from subtext.search.stores.store import Problem, Stats, Store, WriterBusy, verify
-from subtext.search.stores.traces import remove_traces
+from subtext.search.stores.traces import remove_traces, require_own
 
 TABLES = "items.sqlite"
 
@@ -124,6 +124,8 @@ class SqliteTables(Tables):
         if not file.is_file():
             raise IndexError_(f"{file} needs to hold the items of the index; it is not there; restore a backup")
         self.file = file
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            inside(file.parent, file.name + suffix)
         # Whoever may write the folder takes part in the write-ahead log; on a read-only disk nobody writes it.
         closed = not write and not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
         address = f"file:{quote(str(file.absolute()))}?{'mode=ro&immutable=1' if closed else 'mode=rw'}"
@@ -277,6 +279,7 @@ class FolderView(SqlView):
         files = {name: self.folder.store / file for name, file in DOCUMENTS.items()}
         if kind == "documents":
             return [(name, file.stat().st_mtime_ns) for name, file in files.items() if file.is_file()]
+        inside(self.folder.store, DOCUMENTS[kind])
         try:
             return [(files[kind].read_text(encoding="utf-8"),)] if files[kind].is_file() else []
         except UnicodeDecodeError as problem:
@@ -550,7 +553,12 @@ class Folder(Store):
         self.path = Path(path).expanduser()
         self.manifest_file = self.path / MANIFEST if pending is None else self.path / pending / PENDING
         self.manifest = read_manifest(self.manifest_file.parent, name=self.manifest_file.name)
-        self.store = self.path / self.manifest.store
+        self.store = inside(self.path, self.manifest.store)
+        if pending not in (None, self.manifest.store):
+            raise IndexError_(
+                f"{self.manifest_file} needs to name its own folder; it names {self.manifest.store}; remove {pending}, "
+                "and move the index again"
+            )
         self._thread = threading.local()
         self._state: tuple[int, dict[Side, SegmentTable], dict[str, Any]] = (-1, {}, {})
         with self.reading():
@@ -632,6 +640,7 @@ class Folder(Store):
     @contextmanager
     def writing(self, verb: str) -> Iterator[FolderWriter]:
         """The one writer. Raises WriterBusy while another one writes, OutputError when the folder is read-only."""
+        require_own(self.path)
         with writer_lock(self.path, verb):
             self.manifest = read_manifest(self.manifest_file.parent, name=self.manifest_file.name)
             if self.manifest.store != self.store.name:
@@ -665,11 +674,10 @@ class Folder(Store):
 
     def beside(self, manifest: Manifest) -> Folder:
         """A store for the vectors of another model inside the same folder; one that was begun for it is resumed."""
-        for file in sorted(self.path.glob(f"store-*/{PENDING}")):
-            if read_manifest(file.parent, name=PENDING).fingerprint == manifest.fingerprint:
-                return Folder(self.path, pending=file.parent.name)
-        numbers = [int(store.name.partition("-")[2]) for store in self.path.glob("store-*")]
-        manifest = replace(manifest, store=f"store-{max(numbers) + 1}", generation=0)
+        for store in stores(self.path):
+            if (store / PENDING).is_file() and read_manifest(store, name=PENDING).fingerprint == manifest.fingerprint:
+                return Folder(self.path, pending=store.name)
+        manifest = replace(manifest, store=f"store-{max(map(_number, stores(self.path))) + 1}", generation=0)
         _create_store(self.path, manifest)
         write_text(self.path / manifest.store / PENDING, manifest.to_json())
         return Folder(self.path, pending=manifest.store)
@@ -710,12 +718,12 @@ class Folder(Store):
         statement = "SELECT name, row_count, lists FROM segments WHERE side = ? ORDER BY number"
         for name, rows, list_name in sqlite.run(statement, number):
             segment = loaded.get(name)
-            segments.append(segment or Segment.open(self.store / name, rows=rows, width=width, lists=list_name))
+            segments.append(segment or Segment.open(inside(self.store, name), rows=rows, width=width, lists=list_name))
         lists = None
         for name, probes in sqlite.run("SELECT name, probes FROM lists WHERE side = ?", number):
             lists = before.lists if before is not None else None
             if lists is None or lists.name != name:
-                if not (self.store / name).is_dir():
+                if not inside(self.store, name).is_dir():
                     raise FileNotFoundError(f"{self.store / name} is gone")
                 centroids = mapped(self.store / name / CENTROIDS, np.dtype(np.float32), (None, width))
                 lists = Lists(name, np.asarray(centroids), probes)
@@ -749,7 +757,17 @@ def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
 def earlier_stores(path: Path) -> list[Path]:
     """Stores of earlier models, without one that is being built beside the store in use."""
     used = read_manifest(path).store
-    return [store for store in sorted(path.glob("store-*")) if store.name != used and not (store / PENDING).is_file()]
+    return [store for store in stores(path) if store.name != used and not (store / PENDING).is_file()]
+
+
+def stores(path: Path) -> list[Path]:
+    """The folders of all stores of an index, the first one first. Raises IndexError_ where one is a symbolic link."""
+    names = (store.name for store in path.iterdir() if STORE_NAME.fullmatch(store.name))
+    return sorted((inside(path, name) for name in names), key=_number)
+
+
+def _number(store: Path) -> int:
+    return int(store.name.partition("-")[2])
 
 
 @contextmanager
@@ -762,7 +780,7 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
 
     Raises WriterBusy when somebody writes there already, OutputError when the folder may not be written.
     """
-    file = path / LOCK
+    file = inside(path, LOCK)
     with written_to(file):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -842,20 +860,20 @@ def _copy(folder: Folder, store: Path) -> None:
     """Tables, segments and documents of one moment."""
     with folder.reading() as view:
         file = store / TABLES
-        with translated(file), closing(sqlite3.connect(file)) as target:
-            view.tables.connection.backup(target)
+        with translated(file), closing(sqlite3.connect(file)) as copy:
+            view.tables.connection.backup(copy)
         for table in ("segments", "lists"):
             for name, expected in view.tables.run(f"SELECT name, checksums FROM {table}"):
-                (store / name).mkdir()
+                source, target = inside(folder.store, name), store / name
+                target.mkdir()
                 for part in json.loads(expected):
-                    shutil.copyfile(folder.store / name / part, store / name / part)
-                if checksums(store / name) != json.loads(expected):
+                    shutil.copyfile(inside(source, part), target / part)
+                if checksums(target) != json.loads(expected):
                     raise IndexError_(
-                        f"{folder.store / name} is damaged, and no copy of it is made; `subtext index verify` says "
-                        "what is wrong"
+                        f"{source} is damaged, and no copy of it is made; `subtext index verify` says what is wrong"
                     )
     for document in DOCUMENTS.values():
-        if (folder.store / document).is_file():
+        if inside(folder.store, document).is_file():
             shutil.copyfile(folder.store / document, store / document)
 
 
@@ -881,9 +899,14 @@ def check(path: Path) -> list[Problem]:
     problems: list[Problem] = []
     for _ in range(ATTEMPTS):
         manifest = read_manifest(path)
-        problems = _check(path / manifest.store / TABLES, manifest)
+        problems = _check(inside(path, manifest.store) / TABLES, manifest)
         if not problems or read_manifest(path).generation == manifest.generation:
             break
+    try:
+        inside(require_own(path), LOCK)
+        stores(path)
+    except IndexError_ as problem:
+        problems.append(Problem("index", str(problem)))
     return problems
 
 
@@ -926,7 +949,12 @@ def _check_files(sqlite: SqliteTables, store: Path) -> Iterator[Problem]:
     """Each file of each segment, and of the lists, against its checksum."""
     statement = "SELECT name, checksums FROM segments UNION ALL SELECT name, checksums FROM lists"
     for name, expected in sqlite.run(statement):
-        actual = checksums(store / name) if (store / name).is_dir() else {}
+        try:
+            folder = inside(store, name)
+        except IndexError_ as problem:
+            yield Problem(store.name, str(problem))
+            continue
+        actual = checksums(folder) if folder.is_dir() else {}
         for file, digest in json.loads(expected).items():
             if file not in actual:
                 yield Problem(f"{store.name}/{name}/{file}", "is missing")
@@ -939,7 +967,9 @@ def _check_vectors(sqlite: SqliteTables, manifest: Manifest, store: Path) -> Ite
     for number, side in enumerate(SIDES):
         segments = sqlite.run("SELECT name, row_count FROM segments WHERE side = ?", number)
         try:
-            rows = [np.asarray(mapped(store / name / KEYS, np.dtype(np.int64), (count,))) for name, count in segments]
+            rows = [
+                np.asarray(mapped(inside(store, name) / KEYS, np.dtype(np.int64), (count,))) for name, count in segments
+            ]
         except IndexError_ as problem:
             yield Problem(f"{store.name}", str(problem))
             continue

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ CALIBRATION_FORMAT = 1
 """Format of a calibration; raised likewise."""
 CALIBRATION, PLOT = "calibration", "plot"
 """Names of the documents that an index keeps a calibration as."""
+STORE_NAME = re.compile(r"store-(\d+)")
 STALE = 0.1
 """Share of the items that may come and go before a calibration no longer speaks of the index as it is."""
 
@@ -189,9 +192,28 @@ def _missing(content: Mapping[str, Any]) -> str:
             return f"needs '{name}'; it has {content.get(name)!r}"
     if not all(isinstance(content["views"].get(side), int) for side in SIDES):
         return f"needs 'views' of images and texts; it has {content['views']!r}"
-    if "/" in content["store"] or content["store"].startswith("."):
-        return f"needs 'store' to be a folder inside it; it has {content['store']!r}"
+    if not STORE_NAME.fullmatch(content["store"]):
+        return f"needs 'store' to be a folder inside it, store-NUMBER; it has {content['store']!r}"
     return ""
+
+
+def inside(folder: Path, name: object) -> Path:
+    """The file or folder of a relative name in a folder; it may not exist yet.
+
+    Raises IndexError_ for a name that leads elsewhere, or is a symbolic link: an index comes from anywhere, and nothing
+    outside of it may be read, changed or removed in its name.
+    """
+    home = folder.resolve()
+    try:
+        found = folder.joinpath(str(name)).resolve()
+    except (ValueError, RuntimeError):
+        found = home  # A null byte, or a loop of links.
+    if not isinstance(name, str) or home not in found.parents or found != home / name:
+        raise IndexError_(
+            f"{folder} needs files and folders of its own; '{name}' leads elsewhere, or is a symbolic link; put the "
+            "folder itself there, or restore a backup"
+        )
+    return folder / name
 
 
 def _with_checksum(content: Mapping[str, Any], *, indent: int) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from subtext.errors import IndexError_
 from subtext.search.stores.folder import DOCUMENTS, SHARDS, Folder
 from subtext.search.stores.item import SIDES, Change, Entry, JobUpdate, Side
-from subtext.search.stores.manifest import CALIBRATION, PLOT, Calibration, Manifest, checksum
+from subtext.search.stores.manifest import CALIBRATION, PLOT, Calibration, Manifest, checksum, inside
 from subtext.search.stores.store import Store, View, Writer, create_store, open_store, store_class
 
 SHARDS_FORMAT = ("subtext index in shards", 1)
@@ -75,7 +75,7 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
     with ExitStack() as stack:
         views: list[View] = []
         for name in source.folders:
-            folder = Folder(source.path / name)
+            folder = Folder(inside(source.path, name))
             if folder.manifest.fingerprint != source.manifest.fingerprint:
                 raise IndexError_(f"{folder.path} was embedded by another model than the other shards")
             stack.callback(folder.close)

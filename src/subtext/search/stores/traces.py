@@ -13,6 +13,7 @@ from pathlib import Path
 
 from subtext.data.atomic import write_text
 from subtext.search.stores.item import Side, deletion_hash
+from subtext.search.stores.manifest import inside
 
 CACHE, LOGS, ADDED = "cache", "logs", "added"
 ROWS = "metadata.jsonl"
@@ -25,6 +26,13 @@ def trace_name(side: Side, name: str) -> str:
     32
     """
     return deletion_hash(side, name).hex()
+
+
+def require_own(index: Path) -> Path:
+    """The folder of an index. Raises IndexError_ where what is kept beside its items is a symbolic link."""
+    for name in (CACHE, f"{CACHE}/thumbnails", LOGS, ADDED):
+        inside(index, name)
+    return index
 
 
 def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:

@@ -1,0 +1,128 @@
+"""An index from anywhere: no name and no link in it makes a command read, change or remove what lies outside of it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import stored
+from command import call
+
+from subtext.errors import IndexError_
+from subtext.search.stores.folder import PENDING, Folder, backup
+from subtext.search.stores.manifest import checksum
+from subtext.search.stores.shards import copy_shards, read_shards
+from subtext.search.stores.store import verify
+from subtext.server.images import storage_of
+
+SHARDS = Path(__file__).parents[1] / "data" / "index_in_shards.zip"
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    stored.made(tmp_path / "victim").close()
+    stored.made(tmp_path / "index", exact_up_to=50).close()
+    folder = Folder(tmp_path / "index")
+    with folder.writing("compact") as writer:
+        writer.compact()
+    folder.close()
+    return tmp_path / "index"
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def told(act: Callable[[], object]) -> None:
+    with pytest.raises(IndexError_, match=r"needs files and folders of its own; .* leads elsewhere, or is a symbolic"):
+        act()
+
+
+def changed(index: Path, statement: str, *values: object) -> None:
+    connection = sqlite3.connect(index / "store-1" / "items.sqlite")
+    connection.execute(statement, values)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("table", ["segments", "lists"])
+@pytest.mark.parametrize("name", ["../../victim/store-1/000001.images", "{victim}/store-1", ".", "a/../b"])
+def test_a_segment_elsewhere_is_refused_and_told(index: Path, table: str, name: str) -> None:
+    victim = index.parent / "victim"
+    before = content(victim)
+    ((old,),) = sqlite3.connect(index / "store-1" / "items.sqlite").execute(f"SELECT name FROM {table} WHERE side = 0")
+    changed(index, f"UPDATE {table} SET name = ? WHERE name = ?", name.format(victim=victim), old)
+    told(lambda: Folder(index))
+    assert "leads elsewhere" in call("index", "compact", index, code=1).stderr
+    assert any("leads elsewhere" in problem.what for problem in verify(index))
+    assert "leads elsewhere" in call("index", "verify", index, code=1).stdout
+    assert content(victim) == before
+
+
+def test_a_file_of_a_segment_elsewhere_is_not_copied(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    changed(index, "UPDATE segments SET checksums = ?", json.dumps({"../../../secret": "0" * 32}))
+    told(lambda: backup(Folder(index), tmp_path / "copy"))
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["index", "secret", "victim"]
+
+
+@pytest.mark.parametrize("name", ["store-1", "store-1/items.sqlite", "store-1/items.sqlite-wal", "store-2"])
+def test_a_store_that_is_a_link_is_refused(index: Path, name: str) -> None:
+    before = content(index.parent / "victim")
+    if (index / name).exists():
+        (index / name).rename(index.parent / "old")
+    target = {"store-2": "store-1", "store-1/items.sqlite-wal": "store-1/items.sqlite"}.get(name, name)
+    (index / name).symlink_to(index.parent / "victim" / target)
+    told(lambda: Folder(index).bytes)
+    assert "leads elsewhere" in call("index", "compact", index, code=1).stderr
+    assert content(index.parent / "victim") == before and verify(index)
+
+
+@pytest.mark.parametrize("name", ["logs", "cache", "cache/thumbnails", "added", "lock"])
+def test_a_writer_refuses_links_beside_the_items(index: Path, tmp_path: Path, name: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    if name == "lock":
+        (index / "lock").unlink()
+        elsewhere.write_text("mine")
+    else:
+        elsewhere.mkdir()
+        (elsewhere / "a.jsonl").write_text('"p7"\n')
+    (index / name).parent.mkdir(exist_ok=True)
+    (index / name).symlink_to(elsewhere)
+    assert "leads elsewhere" in call("index", "delete", index, "p7", code=1).stderr
+    assert content(tmp_path / "elsewhere") == ({} if name == "lock" else {str(elsewhere / "a.jsonl"): b'"p7"\n'})
+    assert name != "lock" or elsewhere.read_text() == "mine"
+    assert Folder(index).counts["images"] == 40, "it can be read"
+    assert any("leads elsewhere" in problem.what for problem in verify(index))
+    if name != "lock":
+        told(lambda: storage_of(Folder(index), None))
+
+
+def test_manifests_name_their_own_store(index: Path) -> None:
+    for name in ("", ".", "..", "../victim/store-1", "cache", "store-1/../store-1", "store-"):
+        (index / "manifest.json").write_text(replace(stored.manifest(), store=name).to_json())
+        with pytest.raises(IndexError_, match="needs 'store' to be a folder inside it, store-NUMBER"):
+            Folder(index)
+    (index / "manifest.json").write_text(stored.manifest().to_json())
+    other = replace(stored.manifest(), fingerprint="e" * 32)
+    Folder(index).beside(other)
+    (index / "store-2" / PENDING).write_text(other.to_json())
+    with pytest.raises(IndexError_, match=r"pending\.json needs to name its own folder; it names store-1"):
+        Folder(index).beside(other)
+
+
+@pytest.mark.parametrize("name", ["../victim", "shards/../../victim", "shards/link", 7])
+def test_shards_elsewhere_are_not_copied(index: Path, tmp_path: Path, name: object) -> None:
+    zipfile.ZipFile(SHARDS).extractall(tmp_path)
+    shards = tmp_path / "index_in_shards"
+    (shards / "shards" / "link").symlink_to(index.parent / "victim")
+    facts = json.loads((shards / "shards.json").read_text())
+    facts["shards"][1]["folder"] = name
+    del facts["checksum"]
+    (shards / "shards.json").write_text(json.dumps({**facts, "checksum": checksum(facts)}))
+    told(lambda: copy_shards(read_shards(shards), tmp_path / "new"))
