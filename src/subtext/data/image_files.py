@@ -7,6 +7,7 @@ import os
 import re
 import struct
 import zlib
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,12 @@ def inside(file: str, offset: int, size: int) -> str:
     return f"{file}?offset={offset}&size={size}"
 
 
-def read_bytes(source: str | Path | bytes, root: Path) -> bytes:
+def read_bytes(source: str | Path | bytes, root: Path, *, within: Sequence[Path] | None = None) -> bytes:
     """The bytes of an image as a file has them: a path (against root), a part of a file (`inside`), or bytes.
 
-    Raises DataError when there is no such file, or it is empty.
+    within  folders, resolved, that the file must lie in when all links are followed; None for no limit
+
+    Raises DataError when there is no such file, it is empty, or it lies elsewhere.
     """
     if isinstance(source, bytes):
         if not source:
@@ -47,6 +50,11 @@ def read_bytes(source: str | Path | bytes, root: Path) -> bytes:
     source = str(source)
     try:
         path, offset, size = _located(source, root)
+        if within is not None:
+            # What is opened below is what is checked here, whatever its name looks like.
+            path = path.resolve()
+            if not any(path.is_relative_to(folder) for folder in within):
+                raise DataError(f"image {source} is outside of the folders whose images may be read")
         if path.is_dir():
             raise DataError(f"image {source} is a folder; name the file in it")
         if path.exists() and not path.is_file():
@@ -60,7 +68,7 @@ def read_bytes(source: str | Path | bytes, root: Path) -> bytes:
         ) from error
     except DataError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise DataError(f"image {source!r} cannot be read: {error}") from error
     if size is not None and len(data) < size:
         raise DataError(f"image {source} is cut off: {len(data)} bytes of it are left")

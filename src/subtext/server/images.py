@@ -27,7 +27,7 @@ from PIL import Image, UnidentifiedImageError
 from subtext.api.load import Sources
 from subtext.data.atomic import write_file, write_text
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import open_image
+from subtext.data.image_files import open_image, read_bytes
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
 from subtext.search.build import Grown, grow
@@ -100,15 +100,13 @@ class Thumbnails:
         return data, True
 
     def _encode(self, root: Path, path: str | None, size: int) -> bytes:
-        # Links are followed before the folder is checked.
-        file = None if path is None else (root / path.partition("?offset=")[0]).resolve()
-        if path is None or file is None or not any(file.is_relative_to(folder) for folder in self.roots):
+        if path is None:
             raise Refusal(HTTPStatus.NOT_FOUND, "this item has no image that can be shown")
         with self._decoding:
             try:
-                image = open_image(path, root, at_least=size)
+                image = open_image(read_bytes(path, root, within=self.roots), at_least=size)
             except DataError as problem:
-                raise Refusal(HTTPStatus.NOT_FOUND, "the image of this item cannot be read") from problem
+                raise Refusal(HTTPStatus.NOT_FOUND, "the image of this item cannot be shown") from problem
             image.thumbnail((size, size), Image.Resampling.LANCZOS)
             buffer = BytesIO()
             image.save(buffer, "WEBP", quality=82, method=2)
