@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from PIL import Image
 
 from subtext.curation.check import CheckReport, check_dataset as check
+from subtext.data.arrays import open_npz
 from subtext.data.dataset import summarise
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Batch
@@ -466,6 +468,28 @@ def test_feature_files_of_rubbish(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"rubbish" * 9)
     with pytest.raises(DataError, match=r"reading it failed|features need an .npz"):
         FeatureFile.open(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("size", "written", "message"),
+    [
+        (10**9, 10**9, "inflate to 1,000,000,000, more than 100 times"),
+        (10**9, 10**8, "declares 1,000,000,000 bytes of numbers in 100,000,"),
+        (10**15, 10**8, "declares 1,000,000,000,000,000 bytes of numbers"),
+    ],
+)
+def test_an_npz_that_inflates_to_gigabytes_is_refused_by_its_head(
+    tmp_path: Path, size: int, written: int, message: str
+) -> None:
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("pooled.npy", "w") as member:
+        np.lib.format.write_array_header_2_0(
+            member, {"descr": "|i1", "fortran_order": False, "shape": (size // 1000, 1000)}
+        )
+        for _ in range(written // 10**8):
+            member.write(bytes(10**8))
+    with pytest.raises(DataError, match=message):
+        open_npz(path, ("pooled",))
 
 
 def test_an_npy_without_names(tmp_path: Path) -> None:

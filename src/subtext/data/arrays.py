@@ -7,8 +7,10 @@ array of region features and one file of captions per split.
 from __future__ import annotations
 
 import json
+import math
 import struct
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from subtext.errors import DataError
 
 SPLIT_FILES = {"train": "train", "dev": "val", "val": "val", "test": "test", "testall": "testall"}
 """Prefixes of the files of a folder in SCAN's form -> their splits."""
+MOST_INFLATED, MOST_RATIO = 2**28, 100
+"""Bytes above which a compressed member of an npz may have this many times its bytes in the file, and no more."""
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
@@ -82,24 +86,28 @@ def padded(items: Sequence[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
     return table
 
 
-def open_npz(path: Path, names: Sequence[str], *, empty: bool = False) -> dict[str, NDArray[Any]]:
+def open_npz(path: Path, names: Sequence[str] | None, *, empty: bool = False) -> dict[str, NDArray[Any]]:
     """The members of these names that exist. Stored ones are mapped, compressed ones read into memory; never unpickled.
 
+    names  None for all
     empty  whether the file may have none of them
 
-    Raises DataError when the file is no npz, or a member holds Python objects.
+    Raises DataError when the file is no npz, a member holds Python objects, or one is far larger than the file.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            names = list(members) if names is None else names
             arrays = {}
             for name in (name for name in names if name in members):
                 if members[name].compress_type == zipfile.ZIP_STORED:
                     arrays[name] = _mapped(path, raw, members[name])
-                else:
-                    with archive.open(members[name]) as member:
-                        arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
-    except (zipfile.BadZipFile, OSError, ValueError, struct.error, EOFError) as error:
+                    continue
+                with archive.open(members[name]) as member:
+                    _require_size(member, members[name])
+                with archive.open(members[name]) as member:
+                    arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, OSError, ValueError, struct.error, EOFError) as error:
         raise DataError(f"{path} needs to be an npz of plain arrays; reading it failed: {_reason(error)}") from error
     if not arrays and not empty:
         raise DataError(
@@ -121,14 +129,36 @@ def _mapped(path: Path, raw: Any, info: zipfile.ZipInfo) -> NDArray[Any]:
     raw.seek(info.header_offset)
     header = _LOCAL_HEADER.unpack(raw.read(_LOCAL_HEADER.size))
     raw.seek(header[-2] + header[-1], 1)
-    version = np.lib.format.read_magic(raw)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(raw)
-    if dtype.hasobject:
-        raise ValueError(f"{info.filename} holds Python objects; save names as strings, not as objects")
+    shape, fortran, dtype = _header(raw, info)
     if 0 in shape:
         return np.empty(shape, dtype=dtype)
     return np.memmap(path, dtype=dtype, mode="r", offset=raw.tell(), shape=shape, order="F" if fortran else "C")
+
+
+def _header(file: Any, info: zipfile.ZipInfo) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The shape, order and type of a member, from its head."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError(f"{info.filename} holds Python objects; save names as strings, not as objects")
+    return shape, fortran, dtype
+
+
+def _require_size(file: Any, info: zipfile.ZipInfo) -> None:
+    """Raise ValueError unless a compressed member has the bytes that its head declares, and not far more than the file.
+
+    No array is made before: its memory would be that of the declared shape.
+    """
+    shape, _, dtype = _header(file, info)
+    size = math.prod(shape) * dtype.itemsize
+    if file.tell() + size != info.file_size:
+        raise ValueError(f"{info.filename} declares {size:,} bytes of numbers in {info.file_size:,} bytes")
+    if size > max(MOST_INFLATED, MOST_RATIO * info.compress_size):
+        raise ValueError(
+            f"{info.filename} has {info.compress_size:,} bytes that inflate to {size:,}, more than {MOST_RATIO} times "
+            "as many; save it with numpy.savez, which does not compress"
+        )
 
 
 def _reason(error: Exception) -> str:

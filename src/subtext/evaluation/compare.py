@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.core import DIRECTIONS
+from subtext.data.arrays import open_npz
 from subtext.data.dataset import frame
 from subtext.errors import DataError, RequirementError, counted, listed
 from subtext.evaluation.intervals import holm, paired
@@ -114,11 +114,7 @@ def read_measured(path: Path) -> Measured:
             f"{path} needs its values a query beside it, as {values.name}; they are not there; write both at once: "
             f"subtext evaluate RUN --json {path} --per-query {values}"
         )
-    try:
-        with values.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            queries = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, TypeError) as error:
-        raise DataError(f"{values} needs to be an npz of plain arrays; reading it failed: {error}") from error
+    queries = open_npz(values, None, empty=True)
     # Older files say "picture" where newer ones say "image".
     if "text_to_image/picture" in queries:
         queries["text_to_image/image"] = queries.pop("text_to_image/picture")
