@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from subtext.server.application import build
-from subtext.server.serve import Limits, Settings
+from subtext.server.serve import Limits, Settings, server_options
 
 TOKEN, READ_TOKEN = "a token for changes", "a token for reading"
 WRITES = {"Authorization": f"Bearer {TOKEN}"}
@@ -48,8 +48,8 @@ def client(*indexes: Path, **changes: object) -> Iterator[TestClient]:
 @contextmanager
 def running(*indexes: Path, **changes: object) -> Iterator[int]:
     """The same, on a port of this machine."""
-    app = build(settings(*indexes, **changes))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False, ws="none"))
+    chosen = settings(*indexes, **changes)
+    server = uvicorn.Server(uvicorn.Config(build(chosen), **{**server_options(chosen), "port": 0}))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import resource
 import socket
 import struct
+import subprocess
+import sys
 import time
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import served
+from gloo import free_port
 
+from subtext.server import security
 from subtext.server.images import require_image
 from subtext.server.security import Refusal
 
@@ -236,3 +243,82 @@ def test_bodies_that_are_too_large_or_too_slow(index: Path) -> None:
         assert long.startswith(b"HTTP/1.1 4")
         fine = sent(port, b"GET /search?q=red HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert fine.startswith(b"HTTP/1.1 200")
+
+
+def opened(stack: contextlib.ExitStack, port: int, data: bytes = b"") -> socket.socket:
+    line = stack.enter_context(contextlib.closing(socket.create_connection(("127.0.0.1", port), timeout=20)))
+    line.sendall(data)
+    return line
+
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def test_a_head_that_does_not_end_is_not_waited_for(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "HEAD_SECONDS", 0.5)
+    with served.running(index) as port, contextlib.ExitStack() as stack:
+        silent, partial = opened(stack, port), opened(stack, port, HEALTH)
+        assert silent.recv(10) == b"" and partial.recv(10) == b""
+        again = opened(stack, port, HEALTH + b"\r\n")
+        assert again.recv(65_536).startswith(b"HTTP/1.1 200")
+        # A letter now and then does not start the time anew.
+        started = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            for letter in HEALTH:
+                again.sendall(bytes([letter]))
+                time.sleep(0.1)
+        assert time.monotonic() - started < 4
+
+
+def test_the_connection_that_is_idle_longest_makes_room(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "CONNECTIONS", 4)
+    with served.running(index) as port, contextlib.ExitStack() as stack:
+        lines = [opened(stack, port, HEALTH) for _ in range(4)]
+        lines[0].sendall(b"\r\n")
+        assert lines[0].recv(65_536).startswith(b"HTTP/1.1 200")
+        last = opened(stack, port, HEALTH + b"\r\n")
+        assert last.recv(65_536).startswith(b"HTTP/1.1 200")
+        assert lines[1].recv(10) == b"", "the first that has not asked"
+        for line in (lines[0], lines[2], lines[3]):
+            line.sendall(HEALTH + b"\r\n" if line is lines[0] else b"\r\n")
+            assert line.recv(65_536).startswith(b"HTTP/1.1 200")
+
+
+@contextlib.contextmanager
+def process(index: Path, *, files: int = 0) -> Iterator[tuple[int, int]]:
+    """A server as an operator starts it, with so many files at most: its port and its number."""
+    port = free_port()
+    limit = f"ulimit -n {files}; " if files else ""
+    command = ["sh", "-c", limit + 'exec "$0" "$@"', sys.executable, "-m", "subtext", "serve", str(index)]
+    started = subprocess.Popen([*command, "--port", str(port), "--rate", "0", "--quiet"])
+    try:
+        until = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(OSError):
+                if sent(port, HEALTH + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200"):
+                    break
+            assert started.poll() is None and time.monotonic() < until, "the server does not start"
+            time.sleep(0.1)
+        yield port, started.pid
+    finally:
+        started.kill()
+        started.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", [b"", HEALTH], ids=["silent", "cut off"])
+def test_more_idle_connections_than_files_leave_room(index: Path, start: bytes) -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most[1] < 2000:
+        pytest.skip("this process may not have 1,200 connections")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(most[0], 2000), most[1]))
+    try:
+        with process(index, files=1024) as (port, _), contextlib.ExitStack() as stack:
+            for _ in range(1200):
+                opened(stack, port, start)
+            for _ in range(5):
+                asked = time.monotonic()
+                assert sent(port, HEALTH + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200")
+                assert time.monotonic() - asked < 5
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)

@@ -6,16 +6,19 @@ import asyncio
 import hashlib
 import math
 import re
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, no_type_check
 
+import h11
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from subtext.errors import DataError, IndexError_, OutputError, RequirementError, SubtextError
 
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 1
 """Seconds after which a refused client may try again."""
+CONNECTIONS = 512
+"""Connections of a process at one time, at most."""
+HEAD_SECONDS = 10.0
+"""Seconds in which the head of a request must arrive."""
 CLIENTS = 10_000
 """Clients whose rates are remembered; the least recent is forgotten first."""
 POLICY = (
@@ -155,6 +162,69 @@ class RateLimit:
         while len(self.buckets) > CLIENTS:
             self.buckets.popitem(last=False)
         return 0 if enough else max(1, math.ceil((cost - tokens) / self.rate))
+
+
+def most_connections() -> int:
+    """Connections that a process has at one time: CONNECTIONS, or a third of the files that it may have open."""
+    if sys.platform == "win32":
+        return CONNECTIONS
+    import resource
+
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(CONNECTIONS, files // 3))
+
+
+class Connection(H11Protocol):
+    """The connection of a client, which ends where a request's head takes longer than HEAD_SECONDS.
+
+    Where there are more than `most_connections`, the one that has waited longest for a request ends.
+    """
+
+    idle_since = 0.0
+    ended = False
+    head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request, and end another connection where there are too many."""
+        super().connection_made(transport)
+        self.idle_since = self.loop.time()
+        self.head_timer = self.loop.call_later(HEAD_SECONDS, self.end)
+        present = [one for one in self.connections if isinstance(one, Connection) and not one.ended]
+        if len(present) > most_connections():
+            min((one for one in present if one.idle), key=lambda one: one.idle_since).end()
+
+    def data_received(self, data: bytes) -> None:
+        """Read a part of a request; the time for its head starts with its first byte."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE or self.ended:
+            self._stop_timer()
+        elif self.head_timer is None:
+            self.head_timer = self.loop.call_later(HEAD_SECONDS, self.end)
+
+    def on_response_complete(self) -> None:
+        """Wait for another request."""
+        self.idle_since = self.loop.time()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def end(self) -> None:
+        """Close at once, without waiting for a client that does not read."""
+        self.ended = True
+        self.transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self.head_timer is not None:
+            self.head_timer.cancel()
+            self.head_timer = None
 
 
 class Guard:

@@ -8,7 +8,7 @@ import socket
 import tempfile
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from subtext.api.options import Device, Metavar, Quiet, Range, Section, Shown, verb
 from subtext.errors import ArgumentError, RequirementError
@@ -194,19 +194,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
                 f"a server needs an address of its own; {settings.host}:{settings.port} cannot be had: "
                 f"{problem.strerror or problem}; name another (--port)"
             ) from problem
-    options: dict[str, object] = {
-        "host": settings.host,
-        "port": settings.port,
-        "access_log": False,
-        "log_level": "warning",
-        "server_header": False,
-        "proxy_headers": settings.trust_proxy,
-        "timeout_keep_alive": 10,
-        "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
-        "h11_max_incomplete_event_size": HEAD_BYTES,
-        "backlog": 512,
-        "ws": "none",
-    }
+    options = server_options(settings)
     name = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
     address = f"http://{name}:{settings.port}/ (Ctrl-C stops it)"
     if settings.workers == 1:
@@ -214,7 +202,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
         state: ServerState = app.state.server
         counts = ", ".join(f"{name}: {len(library.index):,} images" for name, library in state.libraries.items())
         say(f"{counts}\n{address}", quiet=quiet)
-        uvicorn.Server(uvicorn.Config(app, **options)).run()  # type: ignore[arg-type]
+        uvicorn.Server(uvicorn.Config(app, **options)).run()
         return
     with tempfile.TemporaryDirectory(prefix="subtext-serve-") as shared:
         os.environ[SETTINGS] = settings.to_json()
@@ -222,7 +210,28 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
         names = ", ".join(store_class(index).name_of(index) for index in settings.indexes)
         say(f"{names}: {settings.workers} processes\n{address}", quiet=quiet)
         target = "subtext.server.application:from_environment"
-        uvicorn.run(target, factory=True, workers=settings.workers, **options)  # type: ignore[arg-type]
+        uvicorn.run(target, factory=True, workers=settings.workers, **options)
+
+
+def server_options(settings: Settings) -> dict[str, Any]:
+    """The options of uvicorn for these settings; few enough connections that files can still be opened."""
+    from subtext.server.security import Connection, most_connections
+
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        "access_log": False,
+        "log_level": "warning",
+        "server_header": False,
+        "proxy_headers": settings.trust_proxy,
+        "http": Connection,
+        "timeout_keep_alive": 10,
+        "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
+        "h11_max_incomplete_event_size": HEAD_BYTES,
+        # As many are accepted at a time, before any is closed.
+        "backlog": max(1, min(128, most_connections() // 3)),
+        "ws": "none",
+    }
 
 
 def _token(file: str | Path | None, name: str) -> str:
