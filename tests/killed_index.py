@@ -18,7 +18,8 @@ from pathlib import Path
 
 import stored
 
-from subtext.search.stores.folder import Folder
+from subtext.api.index.maintain import delete_from_index
+from subtext.search.stores.folder import Folder, backup, restore
 from subtext.search.stores.item import Change
 from subtext.search.stores.traces import trace_name
 
@@ -53,7 +54,39 @@ def compacting(path: Path, tell: Tell) -> None:
         tell(0)
 
 
-VERBS = {"add": adding, "delete": deleting, "compact": compacting}
+def deleting_ids(path: Path, tell: Tell) -> None:
+    """What `subtext index delete INDEX p0 p1 p2` does."""
+    delete_from_index(path, ("p0", "p1", "p2"))
+    tell(0)
+
+
+def deleting_where(path: Path, tell: Tell) -> None:
+    """Delete all items that have a field: nothing has it afterwards."""
+    delete_from_index(path, where=("rare = true",))
+    tell(0)
+
+
+def copying(path: Path, tell: Tell) -> None:
+    """A backup beside the index."""
+    backup(Folder(path), path.parent / "copy")
+    tell(0)
+
+
+def restoring(path: Path, tell: Tell) -> None:
+    """An index from a backup; the prepared one serves as such."""
+    restore(path, path.parent / "copy")
+    tell(0)
+
+
+VERBS = {
+    "add": adding,
+    "delete": deleting,
+    "compact": compacting,
+    "delete ids": deleting_ids,
+    "delete where": deleting_where,
+    "backup": copying,
+    "restore": restoring,
+}
 
 
 def prepared(path: Path, verb: str) -> Folder:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
 import signal
+import socket
 import sqlite3
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +20,9 @@ import numpy as np
 import pytest
 import stored
 
-from subtext.errors import IndexError_, OutputError
-from subtext.search.stores.folder import MANIFEST, Folder
+from subtext.api.index.maintain import delete_from_index, index_info
+from subtext.errors import IndexError_, OutputError, RequirementError
+from subtext.search.stores.folder import LOCK, MANIFEST, Folder, backup, writer_lock
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.store import verify
 from subtext.search.stores.traces import trace_name
@@ -76,6 +81,26 @@ def test_a_deletion_that_is_killed_brings_nothing_back(
     assert small == {trace_name("images", name) for name in found}
 
 
+@pytest.mark.parametrize("verb", ["delete ids", "delete where"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_deletion_that_is_killed_is_given_again(
+    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int, verb: str
+) -> None:
+    path = tmp_path / "index"
+    killed_index.prepared(path, verb)
+    killed_index.killed(path, verb, seed=seed, length=lengths[verb])
+    gone = {0, 1, 2} if verb == "delete ids" else set(range(0, 40, 5))
+    for _ in range(2):
+        killed_index.VERBS[verb](path, lambda piece: None)
+        assert stored.ids(Folder(path)) == {f"p{number}" for number in range(40) if number not in gone}
+        assert all(job["finished"] for job in index_info(path).jobs)
+    with pytest.raises(RequirementError, match="1 of 1 are not, the first is 'p0'; nothing was deleted"):
+        delete_from_index(path, ("p0",))
+    with pytest.raises(RequirementError, match="needs a field that some of the images have"):
+        delete_from_index(path, where=("raer = true",))
+    assert verify(path) == []
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_compaction_that_is_killed_changes_no_answer(
     tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int
@@ -98,6 +123,38 @@ def test_a_compaction_that_is_killed_changes_no_answer(
     assert {place.name for place in again.store.iterdir() if place.is_dir()} == named, "nothing is left lying about"
     assert not list(path.glob(".writing-*")) and verify(path) == []
     assert stored.nearest(again, QUERIES, exact=True) == wanted
+
+
+@pytest.mark.parametrize("verb", ["backup", "restore"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_copy_that_is_killed_leaves_nothing_after_the_next(
+    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int, verb: str
+) -> None:
+    killed_index.prepared(tmp_path / "index", verb)
+    killed_index.killed(tmp_path / "index", verb, seed=seed, length=lengths[verb])
+    if not (tmp_path / "copy").exists():
+        killed_index.VERBS[verb](tmp_path / "index", lambda piece: None)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy", "index"]
+    assert verify(tmp_path / "copy") == [] and Folder(tmp_path / "copy").counts["images"] == 40
+
+
+def test_a_copy_removes_those_of_ended_processes_of_this_host_alone(tmp_path: Path) -> None:
+    folder = stored.made(tmp_path / "index")
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    dead, host = int(ended.stdout), socket.gethostname()
+    about = {"mine": (dead, host), "far": (dead, f"not-{host}"), "held": (os.getpid(), host)}
+    for name, (process, place) in about.items():
+        hidden = tmp_path / f".writing-{process}-{name}-copy"
+        hidden.mkdir()
+        (hidden / "items.sqlite").write_bytes(b"half")
+        (hidden / LOCK).write_text(json.dumps({"verb": "backup", "process": process, "host": place, "since": "now"}))
+    for name, process in (("empty", dead), ("begun", os.getpid())):
+        (tmp_path / f".writing-{process}-{name}-copy").mkdir()
+    (tmp_path / f".writing-{dead}-empty-other").mkdir()
+    with writer_lock(tmp_path / f".writing-{os.getpid()}-held-copy", "backup"):
+        backup(folder, tmp_path / "copy")
+    left = sorted(file.name.split("-", 2)[2] for file in tmp_path.glob(".writing-*"))
+    assert left == ["begun-copy", "empty-other", "far-copy", "held-copy"]
 
 
 def limited(size: int, act: Callable[[], None]) -> None:

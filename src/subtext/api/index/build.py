@@ -308,7 +308,9 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
             f"{store.path} was made of no file that could be read again; name its data (--data), or use add or delete"
         )
     with store.reading() as view:
-        in_memory = any(job.source and not job.source.get("data") and job.verb != "import" for job in view.jobs())
+        in_memory = any(
+            job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in view.jobs()
+        )
     if in_memory and _sources(store) and not keep_missing:
         raise RequirementError("an update cannot read data in memory again; set keep_missing, so that nothing is lost")
     total = Grown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -146,6 +147,8 @@ def delete_from_index(
     `compact` removes their vectors from the disk. `index update` does not add deleted items again; `index add
     --restore-deleted` does.
 
+    Give an interrupted deletion again to finish it: ids that the same request has deleted are passed over.
+
     Raises RequirementError if no item is named, and for an id that is not in the index. Then nothing is deleted.
     """
     from subtext.search.stores.condition import parse
@@ -164,19 +167,28 @@ def delete_from_index(
         names += [line for line in lines if line.strip()]
     if not names and not where:
         raise RequirementError("a deletion needs ids, a file of them (--ids-from), or a condition (--where)")
+    conditions = [parse(text) for text in where]
+    # The journal knows the request by a digest, as it must not keep the ids of deleted items.
+    request = json.dumps([side, sorted(names), list(where), keep_texts]).encode()
+    source = {"request": hashlib.blake2b(request, digest_size=16).hexdigest()}
     with store.writing("delete") as writer:
         with store.reading() as view:
-            missing = sorted(set(names) - set(view.keys_of(side, names)))
+            again = any(job.verb == "delete" and job.source == source for job in view.jobs())
+            absent = set(names) - set(view.keys_of(side, names))
+            missing = sorted(absent - writer.deleted_before(side, sorted(absent)) if again else absent)
             if missing:
                 raise RequirementError(
                     f"a deletion needs ids that are in the index; {len(missing)} of {len(names)} are not, the first is "
                     f"'{missing[0]}'; nothing was deleted"
                 )
             if where:
-                keys = view.matching(side, [parse(text) for text in where])
+                # The first time, a field that no item has is a mistake; then it may be gone with the items.
+                keys = view.select(side, conditions) if again else view.matching(side, conditions)
                 matching = [item.id for item in view.items(side, keys)]
                 names = [name for name in names if name in set(matching)] if names else matching
+        job = writer.begin("delete", source=source, total=len(names))
         counts = writer.delete(side, names, keep_texts=keep_texts)
+        writer.finish(job)
     line = f"{items_counted(counts)} deleted"
     if sum(counts.values()):
         line += "; `subtext index compact` removes their vectors from the disk"

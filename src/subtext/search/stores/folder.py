@@ -19,6 +19,7 @@ they began, while a writer goes on (SQLite's write-ahead log).
 from __future__ import annotations
 
 import fcntl
+import glob
 import json
 import os
 import re
@@ -28,7 +29,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -833,12 +834,16 @@ def _quoted(text: str) -> str:
 def backup(folder: Folder, out: Path) -> Folder:
     """Copy an index into a new folder, completely or not at all, while it is read and written; the copy is an index.
 
-    Every file is checked against its checksum on the way. Caches and logs stay behind. Raises IndexError_ when `out`
-    holds something or a file is damaged, OutputError when there is no space.
+    Every file is checked against its checksum on the way. Caches and logs stay behind. What a killed copy to the same
+    place left is removed. Raises IndexError_ when `out` holds something or a file is damaged, OutputError when there is
+    no space.
     """
     Folder.require_free(out)
+    _remove_unfinished(out)
+    locked = ExitStack()
 
     def fill(target: Path) -> None:
+        locked.enter_context(writer_lock(target, "backup"))
         store = target / folder.store.name
         for attempt in range(ATTEMPTS):
             store.mkdir()
@@ -852,8 +857,37 @@ def backup(folder: Folder, out: Path) -> Folder:
                     raise
         (target / MANIFEST).write_text(folder.manifest.to_json(), encoding="utf-8")
 
-    write_folder(out, fill)
+    with locked:
+        write_folder(out, fill)
     return Folder(out)
+
+
+def _remove_unfinished(out: Path) -> None:
+    """Remove the hidden copies beside `out` whose process has ended, if it ran on this host."""
+    for folder in out.absolute().parent.glob(f"{HIDDEN}*-{glob.escape(out.name)}"):
+        # Of another user, or gone meanwhile: then it is nothing to remove. A process that lives holds the lock.
+        with suppress(OSError, ValueError, IndexError_, OutputError):
+            names = {file.name for file in folder.iterdir()}
+            owner = (folder / LOCK).read_text(encoding="utf-8") if LOCK in names else ""
+            if owner:
+                ended = json.loads(owner)["host"] == socket.gethostname()
+            else:
+                # It was killed before it had the lock, and has copied nothing.
+                ended = names <= {LOCK} and not _runs(int(folder.name.removeprefix(HIDDEN).partition("-")[0]))
+            if ended and not folder.is_symlink():
+                with writer_lock(folder, "backup"):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    """Whether a process of that number runs on this host."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _copy(folder: Folder, store: Path) -> None:
