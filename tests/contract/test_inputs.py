@@ -356,8 +356,12 @@ def test_features_of_another_form_are_told_what_is_needed(value: object, told: s
 def test_items_may_differ_in_how_many_regions_they_have_and_have_to_be_finite() -> None:
     input_spec = FeatureInput("image", grid=3)
     assert input_spec(batch([np.ones((4, 3)), np.ones((2, 3))]))["mask"].sum(dim=1).tolist() == [4, 2]
-    with pytest.raises(DataError, match="'grid' of this batch has NaN or infinity"):
-        input_spec(batch([np.full((4, 3), np.nan)]))
+    with pytest.raises(DataError, match="'grid' of 'item 1' has NaN or infinity"):
+        input_spec(batch([np.ones((4, 3)), np.full((4, 3), np.nan)]))
+    with pytest.raises(DataError, match=r"up to 1e\+16; 'grid' of 'item 0' has a number of 3e\+38 in size"):
+        input_spec(batch([np.full((4, 3), -3e38)]))
+    with pytest.raises(DataError, match="of complex128"):
+        input_spec(batch([np.full((4, 3), 1j)]))
     with pytest.raises(DataError, match=r"it got a\.jpg"):
         input_spec(batch([np.ones((4, 3)), "a.jpg"]))
     with pytest.raises(DataError, match=r"has no file to look it up in; .*--features"):

@@ -415,7 +415,7 @@ FEATURES: list[tuple[str, dict[str, np.ndarray], str]] = [
     ("names twice", {"names": np.array(["a", "a"]), "pooled": np.ones((2, 3))}, "1 come more than once, first 'a'"),
     ("another count", {"names": NAMES, "pooled": np.ones((3, 3))}, "one row a name, 2; it got 3"),
     ("one axis too many", {"names": NAMES, "pooled": np.ones((2, 3, 4))}, r"needs 2 axes .* shape \(2, 3, 4\)"),
-    ("strings", {"names": NAMES, "pooled": np.array([["x"], ["y"]])}, "needs 2 axes of numbers"),
+    ("strings", {"names": NAMES, "pooled": np.array([["x"], ["y"]])}, "needs 2 axes of real numbers"),
     (
         "objects",
         {"names": np.array(["a", None], dtype=object), "pooled": np.ones((2, 3))},

@@ -105,6 +105,25 @@ def one_not_finite_in_validation(folder: Path) -> None:
     np.savez(folder / "features.npz", names=np.array([str(row["image"]) for row in found]), pooled=numbers)
 
 
+def one_too_large(folder: Path) -> None:
+    names = [str(row["image"]) for row in rows(folder)]
+    numbers = np.ones((60, 16), dtype=np.float32)
+    numbers[1, 3] = -3e38
+    np.savez(folder / "features.npz", names=np.array(names), pooled=numbers)
+
+
+def one_too_large_for_float32(folder: Path) -> None:
+    names = [str(row["image"]) for row in rows(folder)]
+    numbers = np.ones((60, 16))
+    numbers[1, 3] = 1e300
+    np.savez(folder / "features.npz", names=np.array(names), pooled=numbers)
+
+
+def complex_features(folder: Path) -> None:
+    names = [str(row["image"]) for row in rows(folder)]
+    np.savez(folder / "features.npz", names=np.array(names), pooled=np.full((60, 16), 1 + 1j))
+
+
 def empty_texts(folder: Path) -> None:
     edit(folder, lambda found: found[4].update(captions=["", "  "]))
 
@@ -136,6 +155,9 @@ BAD_DATA = [
     (some_names, "'photo045.jpg'"),
     (not_finite, "NaN or infinity"),
     (one_not_finite_in_validation, "NaN or infinity"),
+    (one_too_large, "of 'photo001.jpg' has a number of 3e+38 in size"),
+    (one_too_large_for_float32, "of 'photo001.jpg' has NaN or infinity"),
+    (complex_features, "axes of real numbers (items, width); it got complex128"),
     (empty_texts, "line 5"),
     (one_row, "split '"),
     (pickled, "features.npz"),

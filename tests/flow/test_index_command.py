@@ -277,6 +277,12 @@ def test_vectors_of_nobody_knows_what_are_imported(place: Path, runs: Path) -> N
     assert "names none" in call("search", place / "plain", "words", code=1).stderr
     assert "of the model that made it" in call("index", "import", place / "index", place / "v.npz", code=1).stderr
     np.savez(place / "twice.npz", image_ids=np.array(["a", "a"]), image_vectors=np.eye(2, 4, dtype=np.float32))
+    for name, bad, told in (
+        ("complex", 1j * np.eye(2, 4), "are complex128"),
+        ("large", 3e38 * np.eye(2, 4), "'a' has a "),
+    ):
+        np.savez(place / f"{name}.npz", image_ids=np.array(["a", "b"]), image_vectors=bad)
+        assert told in call("index", "import", place / "x", place / f"{name}.npz", code=1).stderr
     assert "are there twice" in call("index", "import", place / "x", place / "twice.npz", code=1).stderr
     np.savez(place / "none.npz", names=names)
     assert "needs members named image_ids" in call("index", "import", place / "x", place / "none.npz", code=1).stderr

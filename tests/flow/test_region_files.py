@@ -152,9 +152,12 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "b.jpg.npy", np.zeros((0, 5), dtype=np.float32))
     np.save(tmp_path / "c.jpg.npy", np.zeros((2, 6), dtype=np.float32))
     file = FeatureFile.open(tmp_path)
-    with pytest.raises(DataError, match=r"one region or more, each of 5 numbers.*'b.jpg' has shape \(0, 5\)"):
+    with pytest.raises(DataError, match=r"one region or more, each of 5 real numbers.*'b.jpg' has shape \(0, 5\)"):
         file.take("grid", np.array([1]))
     with pytest.raises(DataError, match=r"'c.jpg' has shape \(2, 6\)"):
+        file.take("grid", np.array([2]))
+    np.save(tmp_path / "c.jpg.npy", np.full((2, 5), 1j))
+    with pytest.raises(DataError, match=r"'c.jpg' has shape \(2, 5\) of complex128"):
         file.take("grid", np.array([2]))
     np.savez(tmp_path / "r.npz", names=np.array(NAMES), grid=np.ones((6, 5)), counts=COUNTS)
     with pytest.raises(DataError, match=r"add up to it.*7 regions counted"):

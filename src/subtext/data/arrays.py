@@ -26,6 +26,10 @@ SPLIT_FILES = {"train": "train", "dev": "val", "val": "val", "test": "test", "te
 """Prefixes of the files of a folder in SCAN's form -> their splits."""
 MOST_INFLATED, MOST_RATIO = 2**28, 100
 """Bytes above which a compressed member of an npz may have this many times its bytes in the file, and no more."""
+NUMBERS = "fiu"
+"""Kinds of arrays that are read as numbers; of complex ones float32 would lose a part."""
+LARGEST = 1e16
+"""Size of a feature from which on the sum of the squares of a million such numbers overflows float32."""
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
@@ -57,12 +61,12 @@ class Rows:
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """The chosen rows as float32, in this order."""
         if len(self.arrays) == 1:
-            return np.asarray(self.arrays[0][rows * self.steps[0]]).astype(np.float32, copy=False)
+            return as_float32(np.asarray(self.arrays[0][rows * self.steps[0]]))
         taken = np.empty((len(rows), *self.shape[1:]), dtype=np.float32)
         start = 0
         for array in self._stepped:
             inside = (rows >= start) & (rows < start + len(array))
-            taken[inside] = array[rows[inside] - start]
+            taken[inside] = as_float32(array[rows[inside] - start])
             start += len(array)
         return taken
 
@@ -82,8 +86,27 @@ def padded(items: Sequence[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
     """(N P *shape) items of different lengths as float32, filled with zeros behind the shorter ones; P is 1 or more."""
     table = np.zeros((len(items), max(map(len, items), default=1), *shape), dtype=np.float32)
     for row, item in zip(table, items, strict=True):
-        row[: len(item)] = item
+        row[: len(item)] = as_float32(item)
     return table
+
+
+def as_float32(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Numbers as float32; those that are too large become infinite."""
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32, copy=False)
+
+
+def unusable(rows: NDArray[np.float32]) -> tuple[int, str] | None:
+    """The first of rows (N ...) with a number that no model can compute with, and what it has; None where all are good.
+
+    Numbers that are not finite, and those of more than `LARGEST` in size.
+    """
+    # A number that is none makes a comparison false.
+    if not rows.size or (rows.min() >= -LARGEST and rows.max() <= LARGEST):
+        return None
+    sizes = np.abs(rows.reshape(len(rows), -1)).max(axis=1)
+    row = int(np.flatnonzero(~(sizes <= LARGEST))[0])
+    return row, f"a number of {sizes[row]:.3g} in size" if np.isfinite(sizes[row]) else "NaN or infinity"
 
 
 def open_npz(path: Path, names: Sequence[str] | None, *, empty: bool = False) -> dict[str, NDArray[Any]]:

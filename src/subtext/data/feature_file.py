@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from subtext.data import atomic
 from subtext.data.arrays import (
+    LARGEST,
+    NUMBERS,
     Rows,
     ids_beside,
     ids_of_array,
@@ -24,6 +26,7 @@ from subtext.data.arrays import (
     rows_by_name,
     scan_names,
     scan_splits,
+    unusable,
 )
 from subtext.data.regions import Regions, lengths_digest, of_counts, open_boxes, open_folder, open_h5
 from subtext.errors import DataError, counted
@@ -70,9 +73,9 @@ class FeatureFile:
             )
         for name, rows in self._sources.items():
             axes = 2 if name == "pooled" else 3
-            if len(rows.shape) != axes or 0 in rows.shape[1:] or not np.issubdtype(rows.dtype, np.number):
+            if len(rows.shape) != axes or 0 in rows.shape[1:] or rows.dtype.kind not in NUMBERS:
                 raise DataError(
-                    f"{self.path}: '{name}' needs {axes} axes of numbers (items, {'cells, ' * (axes - 2)}width); "
+                    f"{self.path}: '{name}' needs {axes} axes of real numbers (items, {'cells, ' * (axes - 2)}width); "
                     f"it got {rows.dtype} of shape {rows.shape}"
                 )
             if len(rows) != len(self.names):
@@ -156,16 +159,16 @@ class FeatureFile:
     def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Rows of "pooled" or "grid" as float32.
 
-        Raises DataError when one of them is not finite, and for an image whose regions are all zeros: it has none.
+        Raises DataError when one of them is not finite or too large (`unusable`), and for an image whose regions are all
+        zeros: it has none.
         """
         if name not in self._sources:
             raise DataError(f"{self.path} has no '{name}' features")
         taken = self._sources[name].take(rows)
-        # A sum is finite only if all terms are: one pass, no array of flags; a sum of finite terms may overflow.
-        if not np.isfinite(taken.sum()) and not np.isfinite(taken).all():
-            bad = rows[~np.isfinite(taken.reshape(len(rows), -1)).all(axis=1)]
+        if (bad := unusable(taken)) is not None:
             raise DataError(
-                f"{self.path} needs finite numbers; '{name}' of {self.names[int(bad[0])]!r} has NaN or infinity"
+                f"{self.path} needs finite numbers up to {LARGEST:.0e}; '{name}' of {self.names[int(rows[bad[0]])]!r} "
+                f"has {bad[1]}; scale it, or extract it again"
             )
         if name == "grid" and len(empty := without_regions(taken)):
             raise DataError(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from subtext.data.arrays import open_npy, open_npz, padded
+from subtext.data.arrays import LARGEST, NUMBERS, open_npy, open_npz, padded, unusable
 from subtext.data.feature_file import FeatureFile, real_regions, without_regions
 from subtext.data.inputs import Batch, Draw, Tensors, read_json, read_settings, settings_hash, write_settings
 from subtext.data.regions import BOX
@@ -196,9 +196,10 @@ class FeatureInput:
         arrays = {}
         for name in self._widths:
             arrays[name] = padded([item[name] for item in items], items[0][name].shape[1:])
-            if not np.isfinite(arrays[name]).all():
+            if (bad := unusable(arrays[name])) is not None:
                 raise DataError(
-                    f"{self.modality} features need finite numbers; '{name}' of this batch has NaN or infinity"
+                    f"{self.modality} features need finite numbers up to {LARGEST:.0e}; '{name}' of "
+                    f"{batch.ids[bad[0]]!r} has {bad[1]}; scale it, or extract it again"
                 )
         if "grid" in arrays and len(empty := without_regions(arrays["grid"])):
             raise DataError(
@@ -216,7 +217,7 @@ class FeatureInput:
             and parts.keys() == widths.keys()
             and all(
                 isinstance(array := parts[name], np.ndarray)
-                and array.dtype.kind in "fiub"
+                and array.dtype.kind in NUMBERS
                 and array.ndim == _AXES[name]
                 and array.size > 0
                 and array.shape[-1] == width

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.arrays import Rows, ids_beside, open_npy, open_npz, padded, scan_splits
+from subtext.data.arrays import NUMBERS, Rows, as_float32, ids_beside, open_npy, open_npz, padded, scan_splits
 from subtext.errors import DataError
 
 BOX = 4
@@ -107,10 +107,11 @@ class Regions:
 
     def _of_image(self, row: int) -> NDArray[Any]:
         regions = self.read(row)
-        if regions.ndim != 2 or regions.shape[1] != self.width or not len(regions):
+        good = regions.ndim == 2 and regions.shape[1] == self.width and regions.dtype.kind in NUMBERS
+        if not good or not len(regions):
             raise DataError(
-                f"{self.path} needs one region or more, each of {self.width} numbers, of every image; "
-                f"{self.names[row]!r} has shape {regions.shape}; leave it out, or extract it again"
+                f"{self.path} needs one region or more, each of {self.width} real numbers, of every image; "
+                f"{self.names[row]!r} has shape {regions.shape} of {regions.dtype}; leave it out, or extract it again"
             )
         return regions
 
@@ -231,10 +232,12 @@ def open_boxes(path: Path, names: Sequence[str]) -> Regions:
 
 def _relative_boxes(stored: NDArray[Any], size: NDArray[Any] | None, path: Path, name: str) -> NDArray[np.float32]:
     """Boxes in [0, 1]. Raises DataError for boxes of another form, or outside of their image."""
-    boxes = np.asarray(stored, dtype=np.float32)
-    if boxes.ndim != 2 or boxes.shape[1] != BOX:
-        raise DataError(f"{path} needs boxes of {BOX} numbers, a region each; {name!r} has shape {boxes.shape}")
-    divided = ""
+    boxes = stored
+    if boxes.ndim != 2 or boxes.shape[1] != BOX or boxes.dtype.kind not in NUMBERS:
+        raise DataError(
+            f"{path} needs boxes of {BOX} numbers, a region each; {name!r} has shape {boxes.shape} of {boxes.dtype}"
+        )
+    boxes, divided = as_float32(boxes), ""
     if size is not None:
         if size.shape != (2,) or not (size > 0).all():
             raise DataError(

@@ -495,7 +495,7 @@ def read_vectors(file: Path) -> VectorFile:
     """The vectors of an .npz or .parquet that `subtext embed` wrote, or that is laid out like one."""
     import numpy as np
 
-    from subtext.data.arrays import open_npz
+    from subtext.data.arrays import LARGEST, NUMBERS, as_float32, open_npz, unusable
     from subtext.search.stores.item import SIDES
 
     if not file.is_file():
@@ -509,7 +509,14 @@ def read_vectors(file: Path) -> VectorFile:
         if f"{modality}_ids" not in columns:
             continue
         content.ids[side] = ids = [str(name) for name in columns[f"{modality}_ids"]]
-        array = np.asarray(columns[f"{modality}_vectors"], dtype=np.float32)
+        array = np.asarray(columns[f"{modality}_vectors"])
+        if array.dtype.kind not in NUMBERS:
+            raise DataError(
+                f"{file} needs real numbers; its vectors of {side} are {array.dtype}; write them as float32"
+            )
+        array = as_float32(array)
+        if (bad := unusable(array)) is not None:
+            raise DataError(f"{file} needs finite numbers up to {LARGEST:.0e}; '{ids[bad[0]]}' has {bad[1]}")
         content.vectors[side] = array[:, None] if array.ndim == 2 else array
         if content.vectors[side].ndim != 3 or len(array) != len(ids):
             raise DataError(f"{file} needs one vector, or K, for each id; {side} have {len(ids)} and {array.shape}")
