@@ -319,6 +319,22 @@ def test_imported_items_without_a_field_are_unequal_to_any_value(place: Path) ->
     assert last.metadata.keys() == {"split"}
 
 
+def test_texts_of_strangers_do_nothing_to_a_terminal(place: Path, runs: Path) -> None:
+    names, evil = ["a", "b"], "\x1b]0;owned\x07\x9b2J\r\nno line"
+    rows = [{"id": name, "text_id": name, "image": f"{name}.png", "caption": f"{name} {evil}"} for name in names]
+    (place / "evil.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in names:
+        Image.new("RGB", (8, 8)).save(place / f"{name}.png")
+    call("index", "build", place / "plain", "--run", runs / "run", "--data", place / "evil.jsonl", "-q")
+    printed = call("search", place / "plain", "--like", "a")
+    assert "b \\u001b]0;owned\\u0007\\u009b2J" in printed.stdout and len(printed.stdout.splitlines()) == 2
+    as_json = call("search", place / "plain", "--like", "a", "--json").stdout
+    assert json.loads(as_json)["hits"][0]["captions"] == [f"b {evil}"]
+    refused = call("search", place / "plain", "--like", evil, code=1).stderr
+    for output in (printed.stdout, as_json, refused):
+        assert not set(output) & {"\x1b", "\x07", "\x9b", "\r"}
+
+
 def test_a_backup_is_restored(place: Path) -> None:
     assert "checked file by file" in call("index", "backup", place / "index", place / "copy").stdout
     call("index", "delete", place / "index", "red")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -304,6 +306,35 @@ def test_selection_judgements_and_what_is_taken_home(page, tmp_path: Path) -> No
     page.click("#clear")
     page.click("#clear")
     page.wait_for_selector("#bar", state="hidden")
+
+
+def test_no_cell_of_a_table_is_a_formula_and_no_field_is_lost(page) -> None:
+    page.goto("/")
+    cards(page)
+    script = """async ([captions, metadata]) => {
+      sessionStorage.clear();
+      const { Selection } = await import('/page/selection.js');
+      const selection = new Selection();
+      captions.forEach((caption, row) => selection.toggle(
+        { id: `i${row}`, file: 'f', captions: [caption], metadata: JSON.parse(metadata[row]) }, 'home', 'q'));
+      return [selection.csv(), new Selection().csv()];
+    }"""
+    formulas = ["=1", "+1x", "-x", "@x", "\t=1", "\r=1", "\n=1", "＝1", "＋1", "－1", "＠x"]
+    metadata = ['{"__proto__": "kept", "constructor": 7}', *["{}"] * (len(formulas) - 1)]
+    for told in page.evaluate(script, [formulas, metadata]):
+        head, *rows = csv.reader(io.StringIO(told, newline=""))
+        assert head[8:] == ["__proto__", "constructor"] and len(rows) == len(formulas)
+        assert [row[3] for row in rows] == [f"'{formula}" for formula in formulas]
+        assert [row[8:] for row in rows] == [["kept", "7"], *[["", ""]] * (len(formulas) - 1)]
+    script = """async () => {
+      localStorage.clear();
+      const { Selection } = await import('/page/selection.js');
+      for (const value of [1, 0]) new Selection().vote({ id: '__proto__' }, value, 'home', 'q', 'images');
+      const found = [new Selection().voted({ id: '__proto__' }, 'home', 'q', 'images'), new Selection().judged];
+      localStorage.clear();
+      return found;
+    }"""
+    assert page.evaluate(script) == [0, 1]
 
 
 def test_two_libraries_side_by_side(page) -> None:

@@ -17,6 +17,7 @@ import click
 
 from subtext.api.options import Parameter, parameters
 from subtext.errors import ArgumentError, RequirementError, SubtextError
+from subtext.report.text_table import printable
 
 PATH = click.Path(path_type=Path)
 """Any path; whether it exists is checked where it is read, so that the sentence can say what was expected there."""
@@ -218,11 +219,11 @@ def verb_command(
             error.args = (as_typed(str(error), options),)
             raise
         for warning in getattr(result, "warnings", ()):
-            click.echo(f"warning: {warning}", err=True)
+            click.echo(printable(f"warning: {warning}"), err=True)
         if as_json:
-            click.echo(dumps(result.to_json(), indent=2, ensure_ascii=False))
+            click.echo(printable(dumps(result.to_json(), indent=2, ensure_ascii=False)))
         elif result is not None:
-            click.echo(text(result))
+            click.echo(printable(text(result)))
         if code := exit_code(result):
             ctx.exit(code)
 
@@ -317,13 +318,13 @@ def error_messages(ctx: click.Context) -> Iterator[None]:
         # The command turns it into a usage error.
         raise
     except SubtextError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(printable(f"error: {error}"), err=True)
         ctx.exit(1)
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
         where = f": {error.filename}" if error.filename else ""
-        click.echo(f"error: {error.strerror or error}{where}", err=True)
+        click.echo(printable(f"error: {error.strerror or error}{where}"), err=True)
         ctx.exit(1)
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)

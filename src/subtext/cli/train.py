@@ -17,6 +17,7 @@ from subtext.cli.command import HELP, Command, as_typed, click_parameter, comman
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.renamed_options import VALUES
 from subtext.recipes.catalogue import RECOMMENDED, Option, Recipe, methods, models, plan_options, read_method, unknown
+from subtext.report.text_table import printable
 
 RENAMED = {"--keep": "--keep-checkpoints", "--keep-epochs": "--save-every-epochs"}
 
@@ -93,7 +94,7 @@ def model_command(recipe: Recipe) -> Command:
             click.echo(f"no model named; training the recommended one, {recipe.name}: {recipe.summary}", err=True)
         run = verb(recipe.name, **arguments)
         if is_first():
-            click.echo(str(run))
+            click.echo(printable(str(run)))
         if run.record.status == "stopped":
             ctx.exit(130)
 

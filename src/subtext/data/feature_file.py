@@ -159,8 +159,8 @@ class FeatureFile:
     def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Rows of "pooled" or "grid" as float32.
 
-        Raises DataError when one of them is not finite or too large (`unusable`), and for an image whose regions are all
-        zeros: it has none.
+        Raises DataError when one of them is not finite or too large (`unusable`), and for an image whose regions are
+        all zeros: it has none.
         """
         if name not in self._sources:
             raise DataError(f"{self.path} has no '{name}' features")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from subtext.report.text_table import duration
+from subtext.report.text_table import duration, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -32,7 +32,7 @@ ENOUGH = 1.0
 def say(message: str, *, quiet: bool = False) -> None:
     """Print a note on standard error."""
     if not quiet:
-        print(message, file=sys.stderr, flush=True)
+        print(printable(message), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def training_meter(*, quiet: bool = False) -> Iterator[Callable[[TrainingReport]
 
             def show(report: TrainingReport) -> None:
                 if (line := _line(report)) is not None:
-                    bar.console.print(line)
+                    bar.console.print(printable(line), markup=False)
                 bar.update(task, total=report.steps, completed=report.step, description=_where(report))
 
             yield show

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 Cell = str | float | int | None
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Table(str):
@@ -40,7 +42,7 @@ class Printed:
         return json.dumps(self.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
 
     def __str__(self) -> str:
-        return "\n".join(self._lines())
+        return printable("\n".join(self._lines()))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._lines()[0]})"
@@ -93,6 +95,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 
     return text
 
 
+def printable(text: str) -> str:
+    r"""A text of which a terminal carries nothing out: control characters are escaped, but for tabs and line ends.
+
+    >>> printable("a\x1b[2Jb")
+    'a\\u001b[2Jb'
+    """
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 def shortened(text: str, width: int) -> str:
     """The start of a text that is longer than a cell."""
     return text if len(text) <= width else text[: width - 1] + "…"
@@ -130,4 +141,7 @@ def _cell(value: Cell) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.1f}"
-    return f"{value:,}" if isinstance(value, int) else value
+    if isinstance(value, int):
+        return f"{value:,}"
+    # A cell is one line, as wide as it is printed.
+    return " ".join(printable(value).splitlines()) if value else value

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from subtext.errors import listed
-from subtext.report.text_table import Cell, shortened, table
+from subtext.report.text_table import Cell, printable, shortened, table
 
 if TYPE_CHECKING:
     import pandas
@@ -202,7 +202,7 @@ class Answer:
                 lines.append(f"why {rank}:")
             for reason in hit.why:
                 lines.append(f"  {reason.score:.3f} {reason.of} {shortened(reason.text or reason.id, WIDTH)}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     __str__ = text
 

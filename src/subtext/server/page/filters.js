@@ -6,7 +6,7 @@ const condition = (field, test, value) => JSON.stringify({ field, test, value })
 
 // What the conditions of the address say of one field: {in: [...], ">=": ..., "<=": ..., contains: ...}
 function known(where, field) {
-  const found = {};
+  const found = Object.create(null);
   for (const text of where) {
     try {
       const one = JSON.parse(text);

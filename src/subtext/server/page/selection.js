@@ -7,8 +7,11 @@ const CHOSEN = "subtext.chosen";
 const CREDIT = ["credit", "byline", "photographer", "author", "artist", "creator", "source"];
 const LICENCE = ["licence", "license", "rights", "copyright", "usage_terms"];
 
+// Objects without a prototype: an item may be called __proto__.
+const bare = (_, value) => (value && typeof value === "object" && !Array.isArray(value) ? Object.assign(Object.create(null), value) : value);
+
 function load(store, name) {
-  try { return JSON.parse(store.getItem(name)) || {}; } catch { return {}; }
+  try { return JSON.parse(store.getItem(name), bare) || {}; } catch { return {}; }
 }
 
 function save(store, name, value) {
@@ -39,7 +42,7 @@ export class Selection {
   // A second vote of the same kind takes the first one back.
   vote(item, value, index, asked, target) {
     const name = `${index}\n${target}\n${asked}`;
-    const own = this.votes[name] || { index, target, asked, items: {} };
+    const own = this.votes[name] || { index, target, asked, items: Object.create(null) };
     if (own.items[item.id] === value) delete own.items[item.id];
     else own.items[item.id] = value;
     if (Object.keys(own.items).length) this.votes[name] = own;
@@ -70,7 +73,8 @@ export class Selection {
     const more = [...new Set(rows.flatMap(({ item }) => Object.keys(item.metadata)))].filter((name) => !first.includes(name));
     const lines = rows.map(({ item, index, asked }) => [
       index, item.id, item.file, item.captions.join(" | "), pick(item, CREDIT), pick(item, LICENCE), item.score ?? "", asked,
-      ...more.map((name) => plain(item.metadata[name])),
+      // A field may be called as what every object has, such as __proto__.
+      ...more.map((name) => (Object.hasOwn(item.metadata, name) ? plain(item.metadata[name]) : "")),
     ]);
     return `${[[...first, ...more], ...lines].map((line) => line.map(cell).join(",")).join("\r\n")}\r\n`;
   }
@@ -85,10 +89,10 @@ export const credit = (item) => [pick(item, CREDIT), pick(item, LICENCE)].filter
 
 const plain = (value) => (value === undefined || value === null ? "" : Array.isArray(value) ? value.join("; ") : String(value));
 
-// A cell that a spreadsheet would take for a formula begins with an apostrophe.
+// A cell that a spreadsheet would take for a formula begins with an apostrophe; some read full-width signs as signs, too.
 function cell(value) {
   const text = String(value ?? "");
-  const safe = /^[=+\-@\t\r]/.test(text) && !/^-?[\d.]+(e-?\d+)?$/i.test(text) ? `'${text}` : text;
+  const safe = /^[=+\-@＝＋－＠\t\r\n]/.test(text) && !/^-?[\d.]+(e-?\d+)?$/i.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
