@@ -78,7 +78,8 @@ def _stands(word: str) -> bool:
 
 @cache
 def _sources() -> str:
-    files = [file for top in ("reproduce", "src/subtext") for file in sorted((ROOT / top).rglob("*.py"))]
+    tops = [ROOT / top for top in ("reproduce", "src/subtext")]
+    files = [file for top in tops for suffix in ("py", "json") for file in sorted(top.rglob(f"*.{suffix}"))]
     return "\n".join(f"{file.stem}\n{file.read_text(encoding='utf-8')}" for file in files)
 
 

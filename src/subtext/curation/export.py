@@ -31,39 +31,9 @@ NUMBERS = (
 VISIBLE = frozenset({"mismatched", "loose", "literal", "alignment", "cosine"})
 """Columns that every card shows; it folds the others."""
 
-_STYLE = """
-@media (prefers-color-scheme:light){:root{--mark:#a5460f}}
-.tools{display:flex;flex-wrap:wrap;gap:.75rem;align-items:end;margin:1rem 0}
-.tools label{display:grid;font-size:.875rem;color:var(--soft)}
-select,input{font:inherit;padding:.3rem .5rem;background:var(--card);color:var(--ink);border:1px solid var(--line);
-border-radius:.4rem}
-.pairs{list-style:none;padding:0;margin:0;display:grid;gap:.75rem;grid-template-columns:repeat(auto-fill,minmax(15rem,1fr))}
-.pairs li{background:var(--card);border:1px solid var(--line);border-radius:.6rem;padding:.6rem;display:grid;gap:.35rem;
-align-content:start;min-width:0}
-.pairs img,.pairs .gone{width:100%;height:150px;object-fit:contain;background:#fff;border-radius:.4rem}
-.pairs p{margin:0;overflow-wrap:anywhere}
-.kind{font-size:.8125rem;font-weight:600;color:var(--accent)}
-.mismatched .kind,.out{color:var(--mark)}
-.out,.facts{font-size:.8125rem}
-.facts{color:var(--soft);font-variant-numeric:tabular-nums}
-"""
+_STYLE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 
-_SCRIPT = """
-const list=document.getElementById('pairs'),by=document.getElementById('by'),way=document.getElementById('way'),
-kind=document.getElementById('kind'),words=document.getElementById('words'),count=document.getElementById('count');
-const every=[...list.children];
-function show(){
-const key=by.value,sign=way.value==='up'?1:-1,chosen=kind.value,text=words.value.toLowerCase();
-every.sort((a,b)=>{const x=a.dataset[key],y=b.dataset[key];
-if(x===y)return 0;if(x==='')return 1;if(y==='')return -1;return sign*(Number(x)-Number(y));});
-let shown=0;
-for(const pair of every){
-const fits=(chosen==='all'||pair.dataset.kind===chosen||(chosen==='out'&&pair.dataset.out==='1'))
-&&pair.textContent.toLowerCase().includes(text);pair.hidden=!fits;shown+=fits;list.append(pair);}
-count.textContent=shown+' of '+every.length+' shown';}
-for(const control of [by,way,kind])control.addEventListener('change',show);
-words.addEventListener('input',show);show();
-"""
+_SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 
 
 def export(judgement: Judged, links: NDArray[np.int64], out: Path) -> None:

@@ -74,36 +74,7 @@ from subtext.search.stores.traces import remove_traces, require_own
 
 TABLES = "items.sqlite"
 
-_SCHEMA = """
-CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE items (
-    key INTEGER PRIMARY KEY AUTOINCREMENT, side INTEGER NOT NULL, id TEXT NOT NULL, path TEXT, text TEXT,
-    metadata TEXT NOT NULL, content BLOB NOT NULL, stamp TEXT, digest BLOB NOT NULL, UNIQUE (side, id)
-);
-CREATE TABLE links (image TEXT NOT NULL, text TEXT NOT NULL, PRIMARY KEY (image, text)) WITHOUT ROWID;
-CREATE INDEX links_of_texts ON links (text, image);
-CREATE TABLE facets (
-    side INTEGER NOT NULL, name TEXT NOT NULL, value NOT NULL, key INTEGER NOT NULL,
-    PRIMARY KEY (side, name, value, key)
-) WITHOUT ROWID;
-CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'unicode61 remove_diacritics 2');
-CREATE TABLE segments (
-    name TEXT PRIMARY KEY, side INTEGER NOT NULL, number INTEGER NOT NULL, row_count INTEGER NOT NULL, lists TEXT,
-    checksums TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE lists (
-    name TEXT PRIMARY KEY, side INTEGER NOT NULL, probes INTEGER NOT NULL, recalls TEXT NOT NULL,
-    checksums TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE tombstones (key INTEGER PRIMARY KEY, side INTEGER NOT NULL);
-CREATE TABLE forgotten (hash BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE traces (hash TEXT PRIMARY KEY, names TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE jobs (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, verb TEXT NOT NULL, source TEXT, started TEXT NOT NULL, finished TEXT,
-    done INTEGER NOT NULL, total INTEGER NOT NULL
-);
-INSERT INTO state VALUES ('generation', 0), ('images', 0), ('texts', 0), ('facets', 0), ('links', 0), ('segment', 0);
-"""
+_SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 
 PATIENCE, SHORT = 30, 1
 """Seconds to wait for another writer; and for readers to end, where a later change can do what they hold up."""
