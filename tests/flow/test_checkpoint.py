@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import small
 import torch
+from safetensors.torch import save_file
 
 from subtext.data.atomic import write_file, write_folder
 from subtext.errors import CheckpointError, OutputError
@@ -27,6 +28,7 @@ from subtext.models.checkpoint import (
     read_tensors,
     save_record,
     save_run,
+    verified_tensors,
     write_tensors,
     write_text,
 )
@@ -130,6 +132,30 @@ def test_a_damaged_file_of_tensors_is_refused(tmp_path: Path) -> None:
         read_tensors(path)
     with pytest.raises(CheckpointError, match="whole safetensors file"):
         read_tensors(tmp_path / "none.safetensors")
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 1.0])
+def test_a_flipped_bit_of_a_run_is_told(tmp_path: Path, place: float) -> None:
+    save_run(tmp_path, small.setup().model, RECORD)
+    path = tmp_path / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    data[start + int(place * (len(data) - 1 - start))] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors needs the tensors that were written .* damaged"):
+        load_run(tmp_path)
+
+
+def test_a_run_without_a_checksum_is_read_and_the_same_tensors_give_the_same_bytes(tmp_path: Path) -> None:
+    tensors = {"a": torch.arange(9.0), "b": torch.ones(2, dtype=torch.bfloat16), "c": torch.tensor(True)}
+    early, path = tmp_path / "early.safetensors", tmp_path / "a.safetensors"
+    save_file(tensors, early, metadata={"format": "pt"})
+    write_tensors(path, tensors)
+    write_tensors(tmp_path / "again.safetensors", tensors)
+    assert path.read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+    for file, checked in ((early, False), (path, True)):
+        found, told = verified_tensors(file)
+        assert told == checked and fingerprint(found) == fingerprint(tensors)
 
 
 def test_the_fingerprint_sees_every_change() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import tiny_models
 from command import call
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from subtext.cli import COMMANDS
 from subtext.recipes.catalogue import RECOMMENDED
@@ -170,6 +172,25 @@ def test_runs_are_listed(run: Path, tmp_path: Path) -> None:
     (found,) = json.loads(call("runs", run.parent, "--json").stdout)
     assert found["recipe"] == "dual" and found["disk_bytes"] > 10_000 and "rsum" in found["best"]
     assert "no runs" in call("runs", tmp_path).stdout
+
+
+def test_damaged_runs_are_told(run: Path, tmp_path: Path) -> None:
+    for name in ("good", "early", "flipped"):
+        shutil.copytree(run, tmp_path / name)
+    early, flipped = (tmp_path / name / "model.safetensors" for name in ("early", "flipped"))
+    save_file(load_file(early), early, metadata={"format": "pt"})
+    data = bytearray(flipped.read_bytes())
+    data[-1] ^= 1
+    flipped.write_bytes(data)
+    assert call("runs", tmp_path).stdout.count(" finished ") == 3
+    *_, problem, counts = call("runs", tmp_path, "--verify", code=1).stdout.splitlines()
+    assert problem.startswith(f"{flipped} needs the tensors that were written into it")
+    assert counts == "3 runs verified: 1 damaged, 1 without a checksum"
+    found = json.loads(call("runs", tmp_path, "--verify", "--json", code=1).stdout)
+    assert [entry.get("checksum", entry["status"]) for entry in found] == ["none", "damaged", "right"]
+    call("evaluate", tmp_path / "early", "-q")
+    assert "the file is damaged" in call("evaluate", tmp_path / "flipped", "-q", code=1).stderr
+    assert "0 damaged, 0 without" in call("runs", tmp_path / "good", "--verify").stdout
 
 
 def test_an_ended_training_goes_on_to_nothing(run: Path, made: Path) -> None:

@@ -27,13 +27,21 @@ FIGURES = ("image_to_text/recall@10", "text_to_image/recall@10", "rsum")
 class RunList(Printed):
     """Runs as plain data, in the order of their paths.
 
-    folders  the folders that were searched
-    entries  one mapping per run: run, recipe, data, status, epochs, best_epoch, best, seconds, seed, disk_bytes; for a
-             damaged run: status and problem
+    folders   the folders that were searched
+    entries   one mapping per run: run, recipe, data, status, epochs, best_epoch, best, seconds, seed, disk_bytes; for a
+             damaged run: status and problem; with `verify` also checksum: "right", or "none" in runs of early versions
+             and in those without weights
+    verified  whether the tensors were read
     """
 
     folders: tuple[Path, ...]
     entries: tuple[dict[str, Any], ...]
+    verified: bool = False
+
+    @property
+    def intact(self) -> bool:
+        """Whether no run is damaged, or they were not verified."""
+        return not (self.verified and any(entry["status"] == "damaged" for entry in self.entries))
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -65,7 +73,12 @@ class RunList(Printed):
             data = PurePath(entry["data"]).name or "in memory"
             time = duration(entry["seconds"])
             rows.append([entry["run"], entry["recipe"], data, entry["status"], entry["epochs"], *best, time, used])
-        return [table(_HEAD, rows)]
+        if not self.verified:
+            return [table(_HEAD, rows)]
+        problems = [entry["problem"] for entry in self.entries if entry["status"] == "damaged"]
+        unknown = sum(entry.get("checksum") == "none" for entry in self.entries)
+        counts = f"{len(problems)} damaged, {unknown} without a checksum"
+        return [table(_HEAD, rows), *problems, f"{counted(len(rows), 'run')} verified: {counts}"]
 
     def __repr__(self) -> str:
         return f"RunList({len(self.entries)} in {', '.join(map(str, self.folders))})"
@@ -76,6 +89,10 @@ def runs(
     folders: Annotated[
         tuple[str | Path, ...] | Sequence[str | Path], "Folders to search.", Section("Folders"), Metavar("[FOLDER ...]")
     ] = (),
+    *,
+    verify: Annotated[
+        bool, "Read all tensors and compare their checksums. Exit code 1 if a run is damaged.", Section("Folders")
+    ] = False,
 ) -> RunList:
     """List trained runs: recipe, data, best results, epochs, status, disk use.
 
@@ -90,7 +107,7 @@ def runs(
             raise CheckpointError(f"runs are searched for in folders; {folder} is none; name one that exists")
         for run in _below(folder, DEPTH):
             unique.setdefault(run.resolve(), run)
-    return RunList(searched, tuple(map(_entry, unique.values())))
+    return RunList(searched, tuple(_entry(run, verify) for run in unique.values()), verify)
 
 
 def _below(folder: Path, levels: int) -> Iterator[Path]:
@@ -106,8 +123,8 @@ def _below(folder: Path, levels: int) -> Iterator[Path]:
                 yield from _below(inner, levels - 1)
 
 
-def _entry(run: Path) -> dict[str, Any]:
-    from subtext.models.checkpoint import load_record
+def _entry(run: Path, verify: bool) -> dict[str, Any]:
+    from subtext.models.checkpoint import TABLES, WEIGHTS, load_record, verified_tensors
 
     used = 0
     for path in run.rglob("*"):
@@ -115,6 +132,8 @@ def _entry(run: Path) -> dict[str, Any]:
             used += path.stat().st_size if path.is_file() else 0
     try:
         record = load_record(run)
+        files = [path for path in (run / WEIGHTS, *sorted((run / TABLES).glob("*.safetensors"))) if path.is_file()]
+        checksums = {verified_tensors(path)[1] for path in files} if verify else set()
     except CheckpointError as error:
         return {"run": str(run), "status": "damaged", "problem": str(error), "disk_bytes": used}
     return {
@@ -123,6 +142,7 @@ def _entry(run: Path) -> dict[str, Any]:
         "data": record.data.data,
         **{name: getattr(record, name) for name in ("status", "epochs", "best_epoch", "best", "seconds", "seed")},
         "disk_bytes": used,
+        **({"checksum": "right" if checksums == {True} else "none"} if verify else {}),
     }
 
 

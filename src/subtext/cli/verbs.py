@@ -126,7 +126,11 @@ VERBS: dict[str, Entry] = {
         "usage": "RUN --hf DIR | --onnx DIR",
         "examples": ["subtext export runs/first --hf first-hf", "subtext export runs/first --onnx first-onnx"],
     },
-    "runs": {"examples": ["subtext runs", "subtext runs experiments --json"], "json": True},
+    "runs": {
+        "examples": ["subtext runs", "subtext runs experiments --json", "subtext runs --verify"],
+        "json": True,
+        "exit_code": lambda listed: int(not listed.intact),
+    },
     "data check": {
         "examples": [
             "subtext data check captions.jsonl",

@@ -1,7 +1,7 @@
 """The files of a run: one record in JSON, tensors as safetensors, and nothing that can run code.
 
     RUN/run.json            Record: what was trained, on which data, and its figures
-    RUN/model.safetensors   the kept weights
+    RUN/model.safetensors   the kept weights, with their checksum
     RUN/assets/image, text  what rebuilds each branch beside its tensors (vocabulary, tokeniser, backbone settings)
     RUN/log.jsonl           one line a logged step and epoch      RUN/README.md   the model card
     RUN/tables/epoch-0002.safetensors   scores of all training pairs that sample weights read, one file an epoch
@@ -16,11 +16,13 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
+from zlib import crc32
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -32,6 +34,7 @@ from subtext.errors import CheckpointError
 from subtext.models.renamed_options import current_record
 
 RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "tables"
+_CHECKSUM = "crc32"
 
 
 @dataclass(frozen=True)
@@ -218,12 +221,23 @@ def load_run(run: Path) -> tuple[Record, dict[str, Tensor]]:
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     """32 hexadecimal digits that change with any name, shape, type or bit of the tensors."""
     digest = hashlib.blake2b(digest_size=16)
+    for part in _parts(tensors):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    """8 hexadecimal digits that tell damage of the tensors; four times as fast as a fingerprint."""
+    return f"{reduce(lambda value, part: crc32(part, value), _parts(tensors), 0):08x}"
+
+
+def _parts(tensors: Mapping[str, Tensor]) -> Iterator[Any]:
+    """The names, types, shapes and bytes of tensors, by name."""
     for name in sorted(tensors):
         value = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name}/{value.dtype}/{tuple(value.shape)}".encode())
+        yield f"{name}/{value.dtype}/{tuple(value.shape)}".encode()
         if value.numel():
-            digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+            yield value.reshape(-1).view(torch.uint8).numpy().data
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -232,7 +246,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def put_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors to a temporary file; tensors that share memory are written separately."""
+    """Write tensors with their checksum to a temporary file; tensors that share memory are written separately."""
     pointers: set[int] = set()
     plain: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -242,7 +256,9 @@ def put_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         pointers.add(memory.data_ptr())
     path.touch()
     mode = path.stat().st_mode
-    save_file(plain, path, metadata={"format": "pt"})
+    # The checksum lies in the same file, so that no interruption parts the two. One key alone: safetensors writes
+    # several in any order, and the same tensors are to give the same bytes.
+    save_file(plain, path, metadata={_CHECKSUM: _checksum(plain)})
     # `save_file` lets the owner alone read; a run may be read by everyone who may read its folder.
     path.chmod(mode)
 
@@ -252,11 +268,23 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
     Raises CheckpointError when the file is missing or damaged.
     """
+    return verified_tensors(path)[0]
+
+
+def verified_tensors(path: Path) -> tuple[dict[str, Tensor], bool]:
+    """As `read_tensors`, and whether the file has a checksum, which then is right; early versions wrote none."""
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
+            checksum = (file.metadata() or {}).get(_CHECKSUM)
     except (OSError, SafetensorError) as problem:
         raise CheckpointError(f"{path} needs to be a whole safetensors file; {problem}") from problem
+    if checksum is not None and checksum != _checksum(tensors):
+        raise CheckpointError(
+            f"{path} needs the tensors that were written into it; their checksum is another, the file is damaged; "
+            "restore it from a copy, or train again"
+        )
+    return tensors, checksum is not None
 
 
 def library_versions() -> dict[str, str]:
