@@ -14,13 +14,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import stored
 
 from subtext.api.index.maintain import delete_from_index
 from subtext.search.stores.folder import Folder, backup, restore
-from subtext.search.stores.item import Change
+from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.traces import trace_name
 
 STEP = 4
@@ -78,6 +79,51 @@ def restoring(path: Path, tell: Tell) -> None:
     tell(0)
 
 
+CAPTION = "Quincunx of Zanzibar"
+
+
+def with_secret(path: Path) -> Folder:
+    """An index of 40 pictures, and one more, 'secret', with a caption of words that no other has."""
+    folder = stored.made(path)
+    with folder.writing("add") as writer:
+        writer.put(SECRET)
+        writer.put(SECRET_TEXT)
+    folder.close()
+    return folder
+
+
+def begun(folder: Folder, letter: str) -> Folder:
+    """A store of another model beside an index, with all of its items that are not in it yet; not put in use."""
+    with folder.reading() as view:
+        ids = {item.id for item in view.items("images", view.keys("images"))}
+    new = folder.beside(replace(stored.manifest(), fingerprint=letter * 32))
+    with new.writing("move") as writer:
+        writer.put(stored.images(range(40)))
+        writer.put(stored.texts(range(60)))
+        if "secret" in ids:
+            writer.put(SECRET)
+            writer.put(SECRET_TEXT)
+    return new
+
+
+def moving(path: Path, tell: Tell) -> None:
+    """The items of an index get vectors of another model."""
+    folder = Folder(path)
+    folder.swap(begun(folder, "e"), generation=folder.manifest.generation)
+    tell(0)
+
+
+def deleting_secret(path: Path, tell: Tell = lambda piece: None) -> None:
+    """The picture 'secret' is deleted, with its caption."""
+    with Folder(path).writing("delete") as writer:
+        writer.delete("images", ["secret"])
+    tell(0)
+
+
+SECRET = Change("images", [Entry("secret", b"s", path="secret.png")], stored.vectors(range(500, 501), stored.VIEWS))
+SECRET_TEXT = Change(
+    "texts", [Entry("secret/0", b"s", text=CAPTION)], stored.vectors(range(500, 501), 1), links=[("secret", "secret/0")]
+)
 VERBS = {
     "add": adding,
     "delete": deleting,
@@ -86,11 +132,23 @@ VERBS = {
     "delete where": deleting_where,
     "backup": copying,
     "restore": restoring,
+    "move": moving,
+    "delete secret": deleting_secret,
+    "compact stores": compacting,
 }
 
 
 def prepared(path: Path, verb: str) -> Folder:
     """The index before: 40 pictures, 60 texts, and thumbnails; for a compaction in several pieces, some deleted."""
+    if verb in ("move", "delete secret", "compact stores"):
+        folder = with_secret(path)
+        if verb != "move":
+            folder = folder.swap(begun(folder, "c"), generation=folder.manifest.generation)
+            begun(folder, "e").close()
+            folder.close()
+        if verb == "compact stores":
+            deleting_secret(path)
+        return folder
     folder = stored.made(path, exact_up_to=50 if verb == "compact" else 200_000)
     (path / "cache").mkdir()
     for number in range(40):

@@ -69,8 +69,8 @@ from subtext.search.stores.segments import (
     write_segment,
 )
 from subtext.search.stores.sql import ROUND, Part, SqlView, SqlWriter, Tables
-from subtext.search.stores.store import Problem, Stats, Store, WriterBusy, verify
-from subtext.search.stores.traces import remove_traces, require_own
+from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy, verify
+from subtext.search.stores.traces import ADDED, LOGS, remove_traces, require_own
 
 TABLES = "items.sqlite"
 
@@ -297,8 +297,13 @@ class FolderWriter(SqlWriter):
         """Remove what an interrupted writer left behind, and finish what it had acknowledged."""
         names = {name for table in ("segments", "lists") for (name,) in self.tables.run(f"SELECT name FROM {table}")}
         self.remove_folders([f for f in self.store.store.iterdir() if f.is_dir() and f.name not in names])
-        for path in self.store.path.glob(f"{HIDDEN}*"):
+        home = self.store.path
+        hidden = [*home.glob(f"{HIDDEN}*"), *self.store.store.glob(f"{HIDDEN}*"), *(home / LOGS).rglob(f"{HIDDEN}*")]
+        for path in [*hidden, *(home / ADDED).glob(".*")]:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        if self.in_use:
+            # A move that was killed between its last two steps leaves it.
+            (self.store.store / PENDING).unlink(missing_ok=True)
         generation = self.tables.state("generation")
         if generation < self.manifest.generation:
             raise IndexError_(
@@ -340,7 +345,8 @@ class FolderWriter(SqlWriter):
     def compact(self, *, seed: int = 0) -> list[str]:
         """Write the live rows of each side as one segment, without what was deleted, and defragment the tables.
 
-        The rows of a large side are sorted by lists. Stores of earlier models are removed.
+        The rows of a large side are sorted by lists. Stores of earlier models are removed; one that an unfinished move
+        builds is compacted as well.
 
         seed  of the sample that the lists of a large side are trained on
 
@@ -374,9 +380,25 @@ class FolderWriter(SqlWriter):
         for _, number, probes, recalls, _ in [rows["lists"] for rows in new.values() if "lists" in rows]:
             figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
             lines.append(f"{SIDES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
-        for earlier in earlier_stores(self.store.path):
-            shutil.rmtree(earlier)
-            lines.append(f"removed {earlier.name}, of an earlier model")
+        if self.in_use:
+            for earlier in earlier_stores(self.store.path):
+                shutil.rmtree(earlier)
+                lines.append(f"removed {earlier.name}, of an earlier model")
+            for other in self.store.others():
+                try:
+                    unfinished = Folder(self.store.path, pending=other.name)
+                except IndexError_:
+                    shutil.rmtree(other)
+                    lines.append(f"removed {other.name}, of an unfinished move, as it was damaged")
+                    continue
+                with closing(unfinished), closing(SqliteTables(unfinished.tables, write=True)) as tables:
+                    writer = FolderWriter(unfinished, tables)
+                    writer.clean()
+                    for side in SIDES:
+                        # Earlier versions deleted from the store in use alone.
+                        absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
+                        writer.delete(side, absent, keep_texts=True, remember=False)
+                    lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
         return lines
 
     @contextmanager
@@ -496,6 +518,38 @@ class FolderWriter(SqlWriter):
         hashes = [deletion_hash(side, row.id).hex() for row in rows]
         self.tables.run_many("INSERT OR REPLACE INTO traces VALUES (?, ?)", list(zip(hashes, names, strict=True)))
 
+    @property
+    def in_use(self) -> bool:
+        """Whether this is the store that searches use, and not one that is built beside it."""
+        return self.store.manifest_file.name == MANIFEST
+
+    def _delete_elsewhere(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Delete items from the stores of earlier models, which others may have open, and from those half built.
+
+        names  trace name -> texts that name the item, its id first
+        """
+        ids: dict[Side, list[str]] = {
+            side: [own[0] for digest, own in names.items() if deletion_hash(side, own[0]).hex() == digest]
+            for side in SIDES
+        }
+        for other in self.store.others():
+            try:
+                with closing(SqliteTables(other / TABLES, write=True)) as tables:
+                    writer = FolderWriter(self.store, tables)
+                    with tables.transaction(write=True):
+                        for side, own in ids.items():
+                            # An unfinished move takes over what is remembered at its end.
+                            change = Change(side, deleted=own, keep_texts=True, remember=False)
+                            keys = writer.change_rows(change, [])[1][side]
+                            rows = [(key, SIDES.index(side)) for key in keys]
+                            tables.run_many("INSERT INTO tombstones VALUES (?, ?)", rows)
+                        tables.run("DELETE FROM traces")
+                        writer.add_to("generation", 1)
+                    tables.empty_log()
+            except IndexError_:
+                # Damaged, so that nothing can be deleted from it; the index does not need it.
+                shutil.rmtree(other)
+
     def _acknowledge(self) -> None:
         generation = self.tables.state("generation")
         if generation != self.manifest.generation:
@@ -506,6 +560,8 @@ class FolderWriter(SqlWriter):
         """Remove cached files and log lines of deleted items; they are noted with the deletion, so none is left."""
         names = {digest: json.loads(text) for digest, text in self.tables.run("SELECT hash, names FROM traces")}
         if names:
+            if self.in_use:
+                self._delete_elsewhere(names)
             remove_traces(self.store.path, names)
             self.tables.run("DELETE FROM traces")
             self.tables.empty_log()
@@ -583,6 +639,8 @@ class Folder(Store):
         if current is not None:
             yield current
             return
+        if self._state[0] >= 0 and not self.tables.is_file():
+            raise StoreGone(f"{self.path} was removed, or moved to another model and compacted; open it again")
         if getattr(self._thread, "sqlite", None) is None:
             self._thread.sqlite = SqliteTables(self.tables)
         sqlite: SqliteTables = self._thread.sqlite
@@ -644,10 +702,14 @@ class Folder(Store):
         self.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
+    def others(self) -> list[Path]:
+        """The folders of the other stores: those of earlier models, and those that an unfinished move builds."""
+        return [store for store in stores(self.path) if store.name != self.store.name]
+
     def beside(self, manifest: Manifest) -> Folder:
         """A store for the vectors of another model inside the same folder; one that was begun for it is resumed."""
-        for store in stores(self.path):
-            if (store / PENDING).is_file() and read_manifest(store, name=PENDING).fingerprint == manifest.fingerprint:
+        for store in set(self.others()).difference(earlier_stores(self.path)):
+            if read_manifest(store, name=PENDING).fingerprint == manifest.fingerprint:
                 return Folder(self.path, pending=store.name)
         manifest = replace(manifest, store=f"store-{max(map(_number, stores(self.path))) + 1}", generation=0)
         _create_store(self.path, manifest)
@@ -727,9 +789,13 @@ def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
 
 
 def earlier_stores(path: Path) -> list[Path]:
-    """Stores of earlier models, without one that is being built beside the store in use."""
-    used = read_manifest(path).store
-    return [store for store in stores(path) if store.name != used and not (store / PENDING).is_file()]
+    """Stores of earlier models, without one that is being built beside the store in use.
+
+    One that was begun before the store in use, and never finished, is an earlier one.
+    """
+    used = inside(path, read_manifest(path).store)
+    others = [store for store in stores(path) if store.name != used.name]
+    return [store for store in others if not (store / PENDING).is_file() or _number(store) < _number(used)]
 
 
 def stores(path: Path) -> list[Path]:
@@ -901,18 +967,45 @@ def check(path: Path) -> list[Problem]:
     Reads every byte of vectors once, while the index is read and written: it reads again where a compaction has removed
     files meanwhile.
     """
-    problems: list[Problem] = []
-    for _ in range(ATTEMPTS):
-        manifest = read_manifest(path)
-        problems = _check(inside(path, manifest.store) / TABLES, manifest)
-        if not problems or read_manifest(path).generation == manifest.generation:
-            break
+    problems = _check_store(path, path / MANIFEST)
     try:
         inside(require_own(path), LOCK)
-        stores(path)
-    except IndexError_ as problem:
+        used = inside(path, read_manifest(path).store)
+        for other in stores(path):
+            if other != used:
+                found = [
+                    *(_check_store(path, other / PENDING) if (other / PENDING).is_file() else ()),
+                    *_check_deletions(used / TABLES, other / TABLES),
+                ]
+                problems += [
+                    Problem(f"{other.name}/{each.where.removeprefix(f'{other.name}/')}", each.what) for each in found
+                ]
+    except (IndexError_, OutputError) as problem:
         problems.append(Problem("index", str(problem)))
     return problems
+
+
+def _check_store(path: Path, file: Path) -> list[Problem]:
+    """Damage of the store that a manifest names."""
+    problems: list[Problem] = []
+    for _ in range(ATTEMPTS):
+        manifest = read_manifest(file.parent, name=file.name)
+        problems = _check(inside(path, manifest.store) / TABLES, manifest)
+        if not problems or read_manifest(file.parent, name=file.name).generation == manifest.generation:
+            break
+    return problems
+
+
+def _check_deletions(used: Path, other: Path) -> list[Problem]:
+    """Items that were deleted, and are still in the tables of another store; the next change finishes a deletion."""
+    with closing(SqliteTables(used)) as tables:
+        unfinished = {bytes.fromhex(digest) for (digest,) in tables.run("SELECT hash FROM traces")}
+        deleted = {bytes(digest) for (digest,) in tables.run("SELECT hash FROM forgotten")} - unfinished
+    with closing(SqliteTables(other)) as tables:
+        ids = tables.run("SELECT side, id FROM items")
+    count = sum(deletion_hash(SIDES[side], name) in deleted for side, name in ids)
+    what = f"still holds {counted(count, 'deleted item')}; `subtext index compact` removes them"
+    return [Problem(TABLES, what)] if count else []
 
 
 def _check(file: Path, manifest: Manifest) -> list[Problem]:

@@ -1,0 +1,170 @@
+"""Deletion reaches every store of an index: those of earlier models, those half built, and engines that are open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import killed_index
+import pytest
+import stored
+
+from subtext.search.stores.folder import PENDING, Folder
+from subtext.search.stores.store import StoreGone, verify
+
+STEPS = {
+    "delete": 1,
+    "move delete": 1,
+    "begin delete": 2,
+    "begin delete finish": 1,
+    "delete begin": 2,
+    "move begin delete": 2,
+    "begin other delete": 1,
+    "begin other begin delete": 2,
+    "begin delete other delete": 1,
+    "begin compact delete": 2,
+}
+"""What is done to an index -> how many stores it has after a compaction: one that an unfinished move builds stays."""
+SEEDS = [pytest.param(seed, marks=[] if seed < 6 else pytest.mark.slow) for seed in range(50)]
+
+
+VERBS = ["move", "delete secret", "compact stores"]
+
+
+@pytest.fixture(scope="module")
+def lengths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, float]]:
+    found = {}
+    for verb in VERBS:
+        path = tmp_path_factory.mktemp("lengths") / "index"
+        killed_index.prepared(path, verb)
+        found[verb] = killed_index.length_of(path, verb)
+    return found
+
+
+def perform(path: Path, step: str) -> None:
+    folder = Folder(path)
+    if step == "delete":
+        killed_index.deleting_secret(path)
+    elif step == "compact":
+        compact(path)
+    elif step == "begin":
+        killed_index.begun(folder, "e").close()
+    elif step == "finish":
+        folder.swap(killed_index.begun(folder, "e"), generation=folder.manifest.generation).close()
+    else:
+        folder.swap(killed_index.begun(folder, "d" if step == "other" else "c"), generation=folder.manifest.generation)
+    folder.close()
+
+
+def compact(path: Path) -> list[str]:
+    folder = Folder(path)
+    with folder.writing("compact") as writer:
+        lines = writer.compact()
+    folder.close()
+    return lines
+
+
+def found(path: Path, secrets: list[bytes]) -> list[tuple[str, bytes]]:
+    raws = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return [(name, secret) for name, raw in raws.items() for secret in secrets if secret.lower() in raw.lower()]
+
+
+PLAIN = [b"quincunx", b"zanzibar", b"secret"]
+CAPTION = [killed_index.CAPTION.encode(), b"secret"]
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_deleted_bytes_are_in_no_store(tmp_path: Path, steps: str) -> None:
+    path = tmp_path / "index"
+    killed_index.with_secret(path)
+    assert found(path, CAPTION), "this finds what is there"
+    for step in steps.split():
+        perform(path, step)
+        assert step == "delete" or "delete" not in steps.split() or verify(path) == []
+    assert not found(path, CAPTION) and verify(path) == []
+    assert stored.ids(Folder(path)) == {f"p{number}" for number in range(40)}
+    compact(path)
+    vectors = [row.tobytes() for row in stored.vectors(range(500, 501), 1)]
+    assert not found(path, [*PLAIN, *vectors]) and verify(path) == []
+    assert len(list(path.glob("store-*"))) == STEPS[steps]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_kill_leaves_no_deleted_bytes(
+    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int, verb: str
+) -> None:
+    path = tmp_path / "index"
+    killed_index.prepared(path, verb)
+    killed_index.killed(path, verb, seed=seed, length=lengths[verb])
+    folder = Folder(path)
+    gone = "secret" not in stored.ids(folder)
+    folder.close()
+    if verb == "move" or not gone:
+        killed_index.deleting_secret(path)
+    else:
+        with Folder(path).writing("add"):
+            pass  # The next writer finishes what the killed one began.
+    assert not found(path, CAPTION)
+    compact(path)
+    assert not found(path, PLAIN) and verify(path) == []
+
+
+def test_an_engine_that_was_open_before_a_move_sees_deletions(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    killed_index.with_secret(path)
+    old = Folder(path)
+    assert "secret" in stored.ids(old)
+    perform(path, "move")
+    assert old.moved and "secret" in stored.ids(old)
+    killed_index.deleting_secret(path)
+    assert "secret" not in stored.ids(old)
+    with old.reading() as view:
+        assert view.search_text("quincunx", top=3) == []
+        assert len(view.nearest("images", stored.vectors(range(1), 1), top=99)[0].keys) == 40
+    compact(path)
+    with pytest.raises(StoreGone, match="was removed, or moved to another model and compacted; open it again"):
+        stored.ids(old)
+
+
+def test_verify_tells_of_deleted_items_and_damage_in_every_store(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    killed_index.with_secret(path)
+    perform(path, "move")
+    perform(path, "begin")
+    copies = {store.name: (store / "items.sqlite").read_bytes() for store in (path / "store-1", path / "store-3")}
+    killed_index.deleting_secret(path)
+    assert verify(path) == []
+    for name, raw in copies.items():
+        # As an earlier version left them.
+        (path / name / "items.sqlite").write_bytes(raw)
+    told = {problem.where: problem.what for problem in verify(path) if "deleted" in problem.what}
+    assert told == dict.fromkeys(
+        ("store-1/items.sqlite", "store-3/items.sqlite"),
+        "still holds 2 deleted items; `subtext index compact` removes them",
+    )
+    (path / "store-3" / PENDING).write_text("{")
+    assert any("pending.json needs to be JSON" in problem.what for problem in verify(path))
+    assert "removed store-3, of an unfinished move, as it was damaged" in compact(path)
+    assert verify(path) == [] and not found(path, PLAIN)
+
+
+def test_a_damaged_store_of_an_earlier_model_stops_no_deletion(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    killed_index.with_secret(path)
+    perform(path, "move")
+    (path / "store-1" / "items.sqlite").write_bytes(b"no tables" * 1000)
+    assert any("damaged" in problem.what for problem in verify(path))
+    killed_index.deleting_secret(path)
+    assert not (path / "store-1").exists() and verify(path) == []
+
+
+def test_leftovers_of_killed_writers_go_with_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    killed_index.with_secret(path)
+    left = [path / "added" / ".new-17.jsonl", path / "added" / ".writing-17-x-metadata.jsonl", path / ".writing-17-x"]
+    left += [path / "logs" / ".writing-17-x-serve.jsonl", path / "store-1" / ".writing-17-x-calibration.json"]
+    for file in left:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(killed_index.CAPTION)
+    killed_index.deleting_secret(path)
+    assert not found(path, CAPTION) and not any(file.exists() for file in left)
