@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import struct
 import tarfile
 import zlib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import stored
 from PIL import Image
 
-from subtext.data.image_files import difference_hash, inside, open_image, read_bytes, stored_size
+from subtext.data.dataset import Items
+from subtext.data.image_files import difference_hash, inside, open_image, read_bytes, stored_size, thumbnail
+from subtext.data.inputs import Batch, Draw
+from subtext.data.pixels import PixelInput
 from subtext.errors import DataError
+from subtext.evaluation.overlap import looks_of
+from subtext.search.stores.folder import Folder
+from subtext.search.stores.item import Change, Entry
+from subtext.server.images import Thumbnails
 
 
 def coded(image: Image.Image, form: str, **options: object) -> bytes:
@@ -89,6 +100,67 @@ def test_exif_says_which_way_is_up(turn: int) -> None:
     image = open_image(data)
     assert image.size == (24, 40)
     assert np.abs(np.array(image.getpixel((2, 2))) - (255, 0, 0)).max() < 12
+
+
+def read_as_pixels(path: Path) -> np.ndarray:
+    """As training, embedding and extraction read it."""
+    rows = np.arange(1)
+    return PixelInput(size=64)(Batch([path.name], [path.name], rows, rows, path.parent))["pixels"].numpy()
+
+
+def read_as_a_crop(path: Path) -> np.ndarray:
+    rows = np.arange(1)
+    batch = Batch([path.name], [path.name], rows, rows, path.parent)
+    return PixelInput(size=32, least_area=0.3)(batch, Draw(seed=1, epoch=0))["pixels"].numpy()
+
+
+def read_as_a_query(path: Path) -> np.ndarray:
+    """As the server reads what is sent, and Python an image in memory."""
+    rows = np.arange(2)
+    opened = Image.open(path)
+    return PixelInput(size=64)(Batch([path.read_bytes(), opened], ["a", "b"], rows, rows, Path()))["pixels"].numpy()
+
+
+def read_as_a_thumbnail(path: Path) -> np.ndarray:
+    told = thumbnail(path.name, path.parent, size=48)
+    assert told is not None
+    return np.asarray(open_image(base64.b64decode(told.partition(",")[2])), dtype=np.float32) / 255
+
+
+def read_as_a_served_thumbnail(path: Path) -> np.ndarray:
+    store = Folder.create(path.parent / path.stem, replace(stored.manifest(), root=str(path.parent)))
+    with store.writing("build") as writer:
+        writer.put(Change("images", [Entry("a", b"c", path=path.name)], stored.vectors(range(1), stored.VIEWS)))
+    data, _ = Thumbnails([path.parent], None).of(store, "a", 48)
+    return np.asarray(open_image(data), dtype=np.float32) / 255
+
+
+def read_as_a_copy(path: Path) -> np.ndarray:
+    """As curation and audits compare pictures."""
+    items = Items(["a"], [path.name], np.arange(1), np.array(["all"]))
+    (look,) = looks_of(items, path.parent, 0, None, 0)
+    assert look is not None and look.greys is not None
+    return look.greys * 16
+
+
+@pytest.mark.parametrize("read", [read_as_pixels, read_as_a_crop, read_as_a_query, read_as_a_thumbnail,
+                                  read_as_a_served_thumbnail, read_as_a_copy])  # fmt: skip
+@pytest.mark.parametrize("turn", [3, 6, 8])
+def test_exif_is_followed_wherever_a_picture_is_read(
+    tmp_path: Path, read: Callable[..., np.ndarray], turn: int
+) -> None:
+    upright = np.zeros((240, 144, 3), np.uint8)
+    upright[:120, :90], upright[120:, :50] = (255, 255, 255), (255, 255, 0)
+    kept = np.ascontiguousarray({3: upright[::-1, ::-1], 6: np.rot90(upright, 1), 8: np.rot90(upright, -1)}[turn])
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    paths = {name: tmp_path / f"{name}.jpg" for name in ("upright", "turned", "kept")}
+    for (name, path), pixels in zip(paths.items(), (upright, kept, kept), strict=True):
+        more = {"exif": exif} if name == "turned" else {}
+        path.write_bytes(coded(Image.fromarray(pixels), "JPEG", quality=95, subsampling=0, **more))
+    wanted, found, ignored = (read(paths[name]) for name in ("upright", "turned", "kept"))
+    assert found.shape == wanted.shape and np.abs(found - wanted).mean() < 0.02
+    assert ignored.shape != wanted.shape or np.abs(ignored - wanted).mean() > 0.2
 
 
 @pytest.mark.filterwarnings("ignore")
