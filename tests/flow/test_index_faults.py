@@ -330,3 +330,33 @@ def test_a_folder_that_may_not_be_written_can_be_read(
     monkeypatch.setattr(os, "access", lambda place, mode: False)
     assert told_by(path) == told_by(whole) and verify(path) == []
     assert not list(path.rglob("*-wal")) and not list(path.rglob("*-shm"))
+
+
+def test_a_folder_that_may_not_be_written_is_read_beside_an_empty_log(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    (tables,) = path.rglob("items.sqlite")
+    log = tables.with_name("items.sqlite-wal")
+    log.touch()
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    with Folder(path).reading():
+        assert not list(path.rglob("*-shm"))
+    assert told_by(path) == told_by(whole) and log.exists()
+
+
+def test_a_log_that_cannot_be_read_where_nothing_may_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, copy = stored.made(tmp_path / "index"), tmp_path / "copy"
+    with folder.reading(), folder.writing("add") as writer:
+        writer.put(stored.images(range(40, 41)))
+        shutil.copytree(folder.path, copy, ignore=shutil.ignore_patterns("*-shm"))
+    assert [path.stat().st_size > 0 for path in copy.rglob("*-wal")] == [True]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda place, mode: False)
+        needed = r"items\.sqlite needs items\.sqlite-shm beside it: .* items\.sqlite-wal, .* copy the index to a folder"
+        with pytest.raises(IndexError_, match=needed), Folder(copy).reading():
+            pass
+    assert "p40" in stored.ids(Folder(copy))

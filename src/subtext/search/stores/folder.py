@@ -99,7 +99,14 @@ class SqliteTables(Tables):
         for suffix in ("", "-wal", "-shm", "-journal"):
             inside(file.parent, file.name + suffix)
         # Whoever may write the folder takes part in the write-ahead log; on a read-only disk nobody writes it.
-        closed = not write and not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
+        log, shared = (file.with_name(file.name + suffix) for suffix in ("-wal", "-shm"))
+        closed = not write and not os.access(file.parent, os.W_OK) and not (log.exists() and shared.exists())
+        if closed and log.exists() and log.stat().st_size:
+            raise IndexError_(
+                f"{file} needs {shared.name} beside it: its last changes lie in {log.name}, which SQLite reads with "
+                "that file alone, and the folder cannot be written; copy the index to a folder that can be written, "
+                "and open it there"
+            )
         address = f"file:{quote(str(file.absolute()))}?{'mode=ro&immutable=1' if closed else 'mode=rw'}"
         with translated(file):
             self.connection = sqlite3.connect(
