@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import killed_index
 import pytest
 import stored
 
+from subtext.errors import IndexError_
+from subtext.search.stores import folder as folder_module
 from subtext.search.stores.folder import PENDING, Folder
 from subtext.search.stores.store import StoreGone, verify
 
@@ -156,6 +159,25 @@ def test_a_damaged_store_of_an_earlier_model_stops_no_deletion(tmp_path: Path) -
     assert any("damaged" in problem.what for problem in verify(path))
     killed_index.deleting_secret(path)
     assert not (path / "store-1").exists() and verify(path) == []
+
+
+def test_a_store_that_another_program_holds_is_cleaned_by_the_next_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index"
+    killed_index.with_secret(path)
+    perform(path, "move")
+    monkeypatch.setattr(folder_module, "PATIENCE", 0)
+    holder = sqlite3.connect(path / "store-1" / "items.sqlite", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(IndexError_, match="database is locked"):
+        killed_index.deleting_secret(path)
+    holder.execute("ROLLBACK")
+    holder.close()
+    assert found(path / "store-1", CAPTION)
+    with Folder(path).writing("add"):
+        pass
+    assert not found(path, CAPTION) and (path / "store-1").exists()
 
 
 def test_leftovers_of_killed_writers_go_with_the_next(tmp_path: Path) -> None:

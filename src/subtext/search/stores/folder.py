@@ -79,6 +79,7 @@ _SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 PATIENCE, SHORT = 30, 1
 """Seconds to wait for another writer; and for readers to end, where a later change can do what they hold up."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_CLOSED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 LONG_LIST = 1000
 """Values of a list from which on they are handed over as JSON: SQLite limits the number of parameters."""
 _LIST = re.compile(r"= ANY\(\?::\w+\[\]\)")
@@ -553,7 +554,9 @@ class FolderWriter(SqlWriter):
                         tables.run("DELETE FROM traces")
                         writer.add_to("generation", 1)
                     tables.empty_log()
-            except IndexError_:
+            except IndexError_ as problem:
+                if getattr(problem.__cause__, "sqlite_errorcode", 0) & 0xFF in _CLOSED:
+                    raise  # The next writer finishes the deletion.
                 # Damaged, so that nothing can be deleted from it; the index does not need it.
                 shutil.rmtree(other)
 
