@@ -16,6 +16,7 @@ import pytest
 import stored
 from PIL import Image
 
+from subtext.data import image_files
 from subtext.data.dataset import Items
 from subtext.data.image_files import difference_hash, inside, open_image, read_bytes, stored_size, thumbnail
 from subtext.data.inputs import Batch, Draw
@@ -24,7 +25,7 @@ from subtext.errors import DataError
 from subtext.evaluation.overlap import looks_of
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
-from subtext.server.images import Thumbnails
+from subtext.server.images import Decoding, Thumbnails
 
 
 def coded(image: Image.Image, form: str, **options: object) -> bytes:
@@ -131,7 +132,7 @@ def read_as_a_served_thumbnail(path: Path) -> np.ndarray:
     store = Folder.create(path.parent / path.stem, replace(stored.manifest(), root=str(path.parent)))
     with store.writing("build") as writer:
         writer.put(Change("images", [Entry("a", b"c", path=path.name)], stored.vectors(range(1), stored.VIEWS)))
-    data, _ = Thumbnails([path.parent], None).of(store, "a", 48)
+    data, _ = Thumbnails([path.parent], None, Decoding(10**6)).of(store, "a", 48)
     return np.asarray(open_image(data), dtype=np.float32) / 255
 
 
@@ -275,6 +276,31 @@ def test_jpeg_is_decoded_small_where_that_is_enough() -> None:
     assert small.size == (200, 150)
     whole = open_image(data).resize((200, 150), Image.Resampling.BOX)
     assert np.abs(np.asarray(small, np.int16) - np.asarray(whole, np.int16)).max() <= 4
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P", "L", "1", "I;16", "F"])
+def test_a_large_picture_is_as_a_small_one(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """Converted in strips and scaled down, it has the pixels of the whole one scaled down, and is upright."""
+    ramp = np.linspace(0, 255, 97 * 61 * 4).reshape(61, 97, 4)
+    image = Image.fromarray(ramp.astype(np.uint8), "RGBA")
+    if mode in ("I;16", "F"):
+        image = Image.fromarray((ramp[..., 0] * 200).astype(np.uint16 if mode == "I;16" else np.float32))
+    image = image if image.mode == mode else image.convert(mode)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = coded(image, "TIFF" if mode == "F" else "PNG", **({} if mode == "F" else {"exif": exif}))
+    whole = open_image(data)
+    monkeypatch.setattr(image_files, "_STRIP", 500)
+    assert np.array_equal(open_image(data), whole)
+    monkeypatch.setattr(image_files, "LARGE", 1000)
+    small = open_image(data, at_least=10)
+    assert small.size == (-(-whole.width // 2), -(-whole.height // 2))
+    if mode == "F":
+        assert np.array_equal(small, whole.reduce(2))
+    else:
+        # The image was turned after it was scaled.
+        turned = whole.transpose(Image.Transpose.ROTATE_90).reduce(2).transpose(Image.Transpose.ROTATE_270)
+        assert np.array_equal(small, turned)
 
 
 def test_difference_hash_knows_a_copy() -> None:

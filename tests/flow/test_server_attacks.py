@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import io
 import json
+import re
 import resource
 import socket
 import struct
@@ -13,14 +15,17 @@ import sys
 import time
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import served
 from gloo import free_port
+from PIL import Image
 
-from subtext.server import security
+from subtext.server import images, security
 from subtext.server.images import require_image
 from subtext.server.security import Refusal
 
@@ -83,9 +88,30 @@ def test_pictures_that_are_none_or_more(client, name: str) -> None:
 
 def test_what_a_picture_may_be() -> None:
     for form in ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"):
-        assert require_image(served.picture(form=form), pixels=10_000).startswith(".")
-    with pytest.raises(Refusal, match="1,000 pixels"):
-        require_image(served.picture(), pixels=1_000)
+        assert require_image(served.picture(form=form), pixels=10_000)[0].startswith(".")
+    for form, most in (("PNG", "1,500"), ("TIFF", "750"), ("WEBP", "375")):
+        with pytest.raises(Refusal, match=f"{form} may have {most} pixels"):
+            require_image(served.picture(form=form), pixels=1_500)
+
+
+def test_few_pictures_are_decoded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "DECODE_SECONDS", 0.01)
+    decoding = images.Decoding(1000)
+    with decoding.hold(250), decoding.hold(250):
+        with pytest.raises(Refusal, match="busy") as refused, decoding.hold(10):
+            pass
+        assert refused.value.status == 503 and refused.value.headers["Retry-After"]
+    # One above all limits, as the library may hold, is alone.
+    with decoding.hold(5000), pytest.raises(Refusal, match="busy"), decoding.hold(10):
+        pass
+
+
+def test_answers_of_pictures_are_kept_apart(client) -> None:
+    found = [
+        client.post("/search?target=images", content=served.picture(colour), headers=IMAGE).json()["hits"][0]["id"]
+        for colour in ((220, 30, 30), (40, 60, 220), (220, 30, 30))
+    ]
+    assert found == ["red", "blue", "red"]
 
 
 @pytest.mark.parametrize(
@@ -322,3 +348,37 @@ def test_more_idle_connections_than_files_leave_room(index: Path, start: bytes) 
                 assert time.monotonic() - asked < 5
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, most)
+
+
+def memory(number: int, name: str) -> int:
+    """VmRSS or VmHWM, the most so far, of a process in MB."""
+    text = Path(f"/proc/{number}/status").read_text()
+    return int(re.search(rf"{name}:\s+(\d+) kB", text)[1]) // 1024  # type: ignore[index]
+
+
+def asked_with(port: int, data: bytes, path: str = "/search") -> tuple[int, str]:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=120)) as line:
+        line.request("POST", path, data, {"Content-Type": "image/png"})
+        answer = line.getresponse()
+        answer.read()
+        return answer.status, answer.headers["Retry-After"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "cut", "codes"), [("RGB", 0, {200, 503}), ("RGBA", 0, {200, 503}), ("RGB", 4000, {422, 503})]
+)
+def test_large_pictures_at_once_do_not_fill_the_memory(index: Path, mode: str, cut: int, codes: set[int]) -> None:
+    buffer = io.BytesIO()
+    Image.new(mode, (7000, 7000), "teal").save(buffer, "PNG", compress_level=9)
+    data = buffer.getvalue()[: len(buffer.getvalue()) - cut]
+    with process(index) as (port, number), ThreadPoolExecutor(16) as clients:
+        assert asked_with(port, served.picture())[0] == 200
+        resting = memory(number, "VmRSS")
+        answers = list(clients.map(lambda _: asked_with(port, data), range(32)))
+        most, after = memory(number, "VmHWM"), memory(number, "VmRSS")
+        print(f"{mode} {cut}: {resting} MB at rest, {most} at most, {after} after; {Counter(answers)}")
+        assert {code for code, _ in answers} <= codes and min(codes) in {code for code, _ in answers}
+        assert all((code == 503) == (retry is not None) for code, retry in answers)
+        assert most < resting + 300 and after < resting + 100
+        assert asked_with(port, served.picture())[0] == 200

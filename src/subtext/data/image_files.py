@@ -6,8 +6,10 @@ import base64
 import os
 import re
 import struct
+import traceback
 import zlib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,11 @@ THUMBNAIL = 160
 
 MAX_PIXELS = 89_478_485
 """Largest image that is decoded, width times height: Pillow's own limit. Larger ones may be decompression bombs."""
+
+LARGE = 2**24
+"""Pixels above which an image is scaled down before anything else, where its reader needs far fewer."""
+_STRIP = 2**20
+"""Pixels that are converted at a time."""
 
 # Errors of Pillow's decoders on damaged files, and its warnings of damage, which may be configured as errors.
 _BROKEN = (
@@ -118,7 +125,10 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
     """An RGB image: rotated as its EXIF says, the first frame of an animation, transparency on white.
 
     source    path (against root), a part of a file (`inside`), bytes, PIL image, or array (H W) or (H W 3)
-    at_least  JPEG is decoded at the smallest of its own scales whose sides are still this long: several times faster
+    at_least  JPEG is decoded at the smallest of its own scales whose sides are still this long: several times faster.
+              An image of more than LARGE pixels is scaled down to sides of three times this or more
+
+    A file takes 4 bytes of memory per pixel, or 8 where it is not RGB and `at_least` is no help.
 
     Raises DataError with the reason when the file is missing, empty, cut off, no image, or has more than MAX_PIXELS.
     """
@@ -132,7 +142,9 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
     try:
         if isinstance(source, Image.Image):
             return _rgb(_upright(source))
-        with Image.open(BytesIO(read_bytes(source, root))) as image:
+        # An image that fails gives its memory back at once; the error, and the decoder in its frames, would hold it.
+        with Image.open(BytesIO(read_bytes(source, root))) as image, ExitStack() as failed:
+            failed.callback(image.close)
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise DataError(
@@ -141,7 +153,12 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
             if at_least is not None and image.format == "JPEG":
                 image.draft("RGB", (at_least, at_least))
             image.load()
-            return _rgb(_upright(image))
+            factor = 1
+            if at_least is not None and image.width * image.height > LARGE:
+                factor = max(1, min(image.size) // (3 * at_least))
+            upright = _upright_rgb(image, factor)
+            failed.pop_all()
+            return upright
     except DataError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -149,6 +166,7 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
     except UnidentifiedImageError as error:
         raise DataError(f"{name} is no image that can be read; it is another kind of file, or damaged") from error
     except _BROKEN as error:
+        traceback.clear_frames(error.__traceback__)
         raise DataError(f"image {name} cannot be decoded: {str(error) or type(error).__name__}") from error
 
 
@@ -180,21 +198,41 @@ def difference_hash(image: Image.Image) -> int:
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def _upright(image: Image.Image, *, in_place: bool = False) -> Image.Image:
     """Rotated as EXIF says; a damaged EXIF block is ignored."""
     try:
-        return ImageOps.exif_transpose(image)
+        return ImageOps.exif_transpose(image, in_place=in_place) or image
     except _BROKEN:
         return image
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _upright_rgb(image: Image.Image, factor: int) -> Image.Image:
+    """As `_upright(_rgb(image).reduce(factor))`, without copies of the whole image, which may be changed."""
+    width, height = image.size
+    if factor == 1 and (width * height <= _STRIP or (image.mode == "RGB" and "transparency" not in image.info)):
+        return _rgb(_upright(image, in_place=True))
+    rows = max(1, _STRIP // (width * factor)) * factor
+    boxes = [(0, top, width, min(top + rows, height)) for top in range(0, height, rows)]
+    largest = max(map(_largest_grey, map(image.crop, boxes))) if image.mode.startswith(("I", "F")) else None
+    small = Image.new("RGB", (-(-width // factor), -(-height // factor)))
+    for box in boxes:
+        small.paste(_rgb(image.crop(box), largest).reduce(factor), (0, box[1] // factor))
+    small.info = {name: value for name, value in image.info.items() if name != "transparency"}
+    return _upright(small, in_place=True)
+
+
+def _largest_grey(image: Image.Image) -> float:
+    return float(np.nan_to_num(np.asarray(image).astype(np.float64)).max(initial=0))
+
+
+def _rgb(image: Image.Image, largest: float | None = None) -> Image.Image:
+    """As RGB; `largest` is the largest grey of the image that this is a part of."""
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
     if image.mode.startswith(("I", "F")):
         # Greys of 16 and 32 bits are divided by 257, as 65,535 is to 255; floats in [0, 1] are stretched to 255.
         grey = np.nan_to_num(np.asarray(image).astype(np.float64))
-        largest = grey.max(initial=0)
+        largest = _largest_grey(image) if largest is None else largest
         if image.mode == "F":
             grey = grey * 255 if largest <= 1 else grey
         elif image.mode.startswith("I;16") or largest > 255:

@@ -28,6 +28,18 @@ _Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
+class ReadImage:
+    """An image as `PixelInput.read` reads it: of no more memory than the model needs.
+
+    pixels       (S S 3) uint8
+    fingerprint  of the PixelInput, which alone takes it
+    """
+
+    pixels: NDArray[np.uint8]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
 class PixelInput:
     """Images -> "pixels" (N 3 S S) float32, (value in [0, 1] - mean) / std, and "ids".
 
@@ -101,6 +113,10 @@ class PixelInput:
                 tensor[row, :, round(top) : round(bottom), round(left) : round(right)] = 0.0
         return {"pixels": tensor, "ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
 
+    def read(self, value: Any, root: Path = Path()) -> ReadImage:
+        """An image as it is read without a draw, to be passed in its place. Raises the errors of `open_image`."""
+        return ReadImage(self._pixels(value, root, None), self.fingerprint)
+
     def save(self, folder: Path) -> None:
         """Write the settings."""
         write_settings(folder / _FILE, asdict(self))
@@ -112,6 +128,10 @@ class PixelInput:
         return PixelInput(**values | {name: tuple(values[name]) for name in ("mean", "std")})
 
     def _pixels(self, value: Any, root: Path, random: NDArray[np.float64] | None) -> NDArray[np.uint8]:
+        if isinstance(value, ReadImage):
+            if random is not None or value.fingerprint != self.fingerprint:
+                raise DataError("an image was read for another model, or without a draw; read its file again")
+            return value.pixels
         # A random crop needs as many pixels as the full image has otherwise.
         share = self.crop_share if random is None else min(self.crop_share, self.least_area**0.5)
         image = open_image(value, root, at_least=int(self.size / share) + 1)

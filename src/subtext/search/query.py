@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from subtext.data.pixels import ReadImage
 from subtext.errors import RequirementError
 from subtext.search.answer import Reason
 from subtext.search.confidence import Background
@@ -123,9 +124,10 @@ class Query:
 
     @property
     def cache_key(self) -> Hashable:
-        """A key that is equal for queries with equal answers; an image is compared by a digest of its bytes."""
-        digest = hashlib.blake2b(self.image, digest_size=16).digest() if isinstance(self.image, bytes) else None
-        return digest, repr(replace(self, text=self.text or "", image=None))
+        """A key that is equal for queries with equal answers; an image is compared by a digest of its content."""
+        image = self.image.pixels.tobytes() if isinstance(self.image, ReadImage) else self.image
+        digest = hashlib.blake2b(image, digest_size=16).digest() if isinstance(image, bytes) else None
+        return type(self.image), digest, repr(replace(self, text=self.text or "", image=None))
 
 
 @dataclass(frozen=True)

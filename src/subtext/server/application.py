@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from subtext.data.features import FeatureInput
+from subtext.data.image_files import open_image
+from subtext.data.pixels import PixelInput
 from subtext.data.text import cut_note
-from subtext.errors import RequirementError
+from subtext.errors import DataError, RequirementError
 from subtext.search import Answer, Index, Query
 from subtext.search.stores.item import Side, opposite
 from subtext.search.stores.store import View
@@ -122,11 +124,16 @@ def search_by_image(
     image: Annotated[bytes, Body(media_type="image/jpeg")],
 ) -> schemas.Results:
     """The images, or texts, that best match the image in the body. It is not stored."""
-    require_image(image, pixels=server.settings.limits.pixels)
-    return _search(request, server.library(form.index), form, image)
+    _, pixels = require_image(image, pixels=server.settings.limits.pixels)
+    library = server.library(form.index)
+    spec, read = library.index.model.image.input_spec, image
+    if isinstance(spec, PixelInput):
+        with server.decoding.hold(pixels):
+            read = spec.read(image)
+    return _search(request, library, form, read)
 
 
-def _search(request: Request, library: Library, form: Any, image: bytes | None = None) -> schemas.Results:
+def _search(request: Request, library: Library, form: Any, image: Any = None) -> schemas.Results:
     options = form.model_dump(exclude={"index", "q"})
     lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
     query = Query(form.q, image, **{**options, **lists, "where": schemas.parse_conditions(form.where)})
@@ -317,22 +324,30 @@ def _facet(view: View, side: Side, name: str) -> schemas.Facet:
 @changes.post("/add", status_code=HTTPStatus.CREATED)
 def add_items(request: Request, server: Writing, addition: schemas.Addition) -> schemas.Changed:
     """Add images with their texts, all or none: on the disk, and searchable, when this answers."""
-    library = server.library(addition.index)
-    uploads = []
+    library, uploads, most = server.library(addition.index), [], 0
     for item in addition.items:
         try:
             data = base64.b64decode(item.picture, validate=True)
         except (binascii.Error, ValueError) as problem:
             raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "an image must be written in base64") from problem
-        suffix = require_image(data, pixels=server.settings.limits.pixels)
+        suffix, pixels = require_image(data, pixels=server.settings.limits.pixels)
+        with server.decoding.hold(pixels):
+            try:
+                open_image(data, at_least=64)
+            except DataError as problem:
+                sentence = f"the image cannot be decoded: {problem}"
+                raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, sentence) from problem
+        most = max(most, pixels)
         uploads.append(Upload(item.id, data, suffix, tuple(item.captions), item.metadata))
     texts = [caption for upload in uploads for caption in upload.captions]
-    grown, cut = library.batcher.run(
-        lambda index: (
-            add_uploads(index, uploads, storage_dir=library.storage),
-            cut_note(index.model.text.input_spec, texts),
+    # They are decoded again one after the other.
+    with server.decoding.hold(most):
+        grown, cut = library.batcher.run(
+            lambda index: (
+                add_uploads(index, uploads, storage_dir=library.storage),
+                cut_note(index.model.text.input_spec, texts),
+            )
         )
-    )
     server.metrics.event("items_added", grown.embedded)
     log_facts(request, {"index": library.name, "added": [upload.id for upload in uploads]})
     note = "; ".join(filter(None, ["searchable now", cut]))

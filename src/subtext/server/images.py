@@ -7,6 +7,7 @@ folder, in `added` of its storage folder (--storage-dir).
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import threading
@@ -34,7 +35,7 @@ from subtext.search.build import Grown, grow
 from subtext.search.stores.folder import Folder, writer_lock
 from subtext.search.stores.store import Store, Writer, WriterBusy
 from subtext.search.stores.traces import ADDED, CACHE, ROWS, require_own, trace_name
-from subtext.server.security import Refusal
+from subtext.server.security import RETRY_SECONDS, Refusal
 
 if TYPE_CHECKING:
     from subtext.search import Index
@@ -42,17 +43,53 @@ if TYPE_CHECKING:
 SIZES = (96, 320, 1280)
 """Pixels of the longer side: for a contact sheet, for a grid on a dense screen, and for one image."""
 MEDIA_TYPE, SUFFIX = "image/webp", ".webp"
-DECODERS = 2
-"""Images that are decoded at one time: each takes the memory of all its pixels."""
+TRIMMED = 2**20
+"""Pixels of an image whose memory is given back to the system at once."""
+_LIBC = ctypes.CDLL(None) if os.name == "posix" else None
+DECODE_SECONDS = 5.0
+"""Seconds that an image waits until there is memory to decode it."""
 
 FORMATS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
 """Accepted formats and their suffixes. No format that can hold a program, a document or an address."""
+HEAVY = {"WEBP": 4, "TIFF": 2}
+"""Formats whose decoders need more memory per pixel, and how many times as much."""
 SPLIT = "added"
 LOCK_SECONDS = 3.0
 """Seconds that a change waits for another writer."""
+_NO_IMAGE = (UnidentifiedImageError, OSError, ValueError, SyntaxError)
 _MARKUP = (b"<script", b"<html", b"<svg", b"<!doctype", b"<?php", b"<iframe")
 _HEAD, _TAIL = 1024, 2**16 + 22
 """Bytes in which readers of PDF and ZIP look for their marks."""
+
+
+class Decoding:
+    """Bounds the images that are decoded at one time: many small ones, or a large one alone.
+
+    pixels  of an image that is alone; smaller ones count twice their pixels, as not all are scaled down at once
+    """
+
+    def __init__(self, pixels: int) -> None:
+        self.pixels = self._free = pixels
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, pixels: int) -> Iterator[None]:
+        """While an image of so many pixels is decoded. Raises Refusal (503) where that has to wait too long."""
+        share = min(2 * pixels, self.pixels)
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._free >= share, timeout=DECODE_SECONDS):
+                sentence = "the server is busy with other images; try again in a moment"
+                raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=RETRY_SECONDS)
+            self._free -= share
+        try:
+            yield
+        finally:
+            # Else the allocator keeps the memory, for each thread that decoded.
+            if pixels > TRIMMED and hasattr(_LIBC, "malloc_trim"):
+                _LIBC.malloc_trim(0)
+            with self._changed:
+                self._free += share
+                self._changed.notify_all()
 
 
 class Thumbnails:
@@ -62,10 +99,10 @@ class Thumbnails:
     storage  the folder of the index, or for it; None to cache nothing
     """
 
-    def __init__(self, roots: Sequence[Path], storage: Path | None) -> None:
+    def __init__(self, roots: Sequence[Path], storage: Path | None, decoding: Decoding) -> None:
         self.roots = [root.resolve() for root in roots]
         self.storage = storage
-        self._decoding = threading.Semaphore(DECODERS)
+        self._decoding = decoding
 
     def of(self, store: Store, name: str, size: int) -> tuple[bytes, bool]:
         """The thumbnail of an item as WebP of at most `size` pixels a side, and whether it was made just now.
@@ -102,49 +139,52 @@ class Thumbnails:
     def _encode(self, root: Path, path: str | None, size: int) -> bytes:
         if path is None:
             raise Refusal(HTTPStatus.NOT_FOUND, "this item has no image that can be shown")
-        with self._decoding:
-            try:
-                image = open_image(read_bytes(path, root, within=self.roots), at_least=size)
-            except DataError as problem:
-                raise Refusal(HTTPStatus.NOT_FOUND, "the image of this item cannot be shown") from problem
-            image.thumbnail((size, size), Image.Resampling.LANCZOS)
-            buffer = BytesIO()
-            image.save(buffer, "WEBP", quality=82, method=2)
-            return buffer.getvalue()
+        try:
+            data = read_bytes(path, root, within=self.roots)
+            with self._decoding.hold(_header(data)[1]):
+                image = open_image(data, at_least=size)
+                image.thumbnail((size, size), Image.Resampling.LANCZOS)
+        except (DataError, Image.DecompressionBombError, *_NO_IMAGE) as problem:
+            raise Refusal(HTTPStatus.NOT_FOUND, "the image of this item cannot be shown") from problem
+        buffer = BytesIO()
+        image.save(buffer, "WEBP", quality=82, method=2)
+        return buffer.getvalue()
 
 
-def require_image(data: bytes, *, pixels: int) -> str:
-    """The suffix for a file with this image, which is complete and nothing else besides.
+def _header(data: bytes, formats: Sequence[str] | None = None) -> tuple[str, int]:
+    """The format of an image, and its pixels, times HEAVY. Raises one of _NO_IMAGE, or DecompressionBombError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Image.open(BytesIO(data), formats=formats) as image:
+            form = str(image.format)
+            return form, image.width * image.height * HEAVY.get(form, 1)
 
-    pixels  that it may have, width times height; checked before anything is decoded
+
+def require_image(data: bytes, *, pixels: int) -> tuple[str, int]:
+    """The suffix for a file with this image, and its pixels, times HEAVY; it is nothing besides. Decodes nothing.
+
+    pixels  that it may have: width times height, times HEAVY
 
     Raises Refusal: 415 for another format, and for an image that is also a page, document or archive; 413 for too many
-    pixels; 422 for an image that is cut off.
+    pixels.
     """
-    sentence = f"an image may have {pixels:,} pixels; this one has more"
-    too_many_pixels = Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(BytesIO(data), formats=tuple(FORMATS)) as image:
-                form, size = str(image.format), image.size
+        form, size = _header(data, tuple(FORMATS))
     except Image.DecompressionBombError as problem:
-        raise too_many_pixels from problem
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as problem:
+        sentence = f"an image may have {pixels:,} pixels; this one has more"
+        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence) from problem
+    except _NO_IMAGE as problem:
         sentence = f"the image cannot be used: it needs {', '.join(FORMATS)}; this is another kind of file"
         raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence) from problem
-    if size[0] * size[1] > pixels:
-        raise too_many_pixels
+    if size > pixels:
+        sentence = f"an image of {form} may have {pixels // HEAVY.get(form, 1):,} pixels; this one has more"
+        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
     lower = data.lower()
     archive = b"PK\x05\x06" in data[-_TAIL:] and zipfile.is_zipfile(BytesIO(data))
     if any(mark in lower for mark in _MARKUP) or b"%PDF-" in data[:_HEAD] or archive:
         sentence = "the image cannot be used: it is also a page, a document or an archive; save it again as an image"
         raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence)
-    try:
-        open_image(data, at_least=64)
-    except DataError as problem:
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"the image cannot be decoded: {problem}") from problem
-    return FORMATS.get(form, ".jpg")
+    return FORMATS.get(form, ".jpg"), size
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ _DATA, _ADDRESS, _LIMITS = Section("Data"), Section("Address"), Section("Limits"
 class Limits:
     """The cost that a request may have.
 
-    body          bytes                              pixels   of an image that is uploaded, or shown as a thumbnail
+    body          bytes                              pixels   of an image that is uploaded, and of all that
+                  are decoded at one time
     body_seconds  time to send it                    answer_seconds   time to answer it
     rate          requests per second and client, on average; 0 for no limit     burst  requests at once
     max_requests  requests in work or waiting; more are refused with 503

@@ -20,7 +20,7 @@ from subtext.search import Answer, Index, Query
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.store import Store, store_class
 from subtext.search.stores.traces import ADDED, remove_traces
-from subtext.server.images import Thumbnails, changing, remove_orphans, storage_of
+from subtext.server.images import Decoding, Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
 from subtext.server.security import RETRY_SECONDS, Refusal
 from subtext.server.serve import LOOPBACK, Settings
@@ -161,7 +161,9 @@ class Library:
     open_index  opens it; called again when it was re-embedded with another model
     """
 
-    def __init__(self, name: str, open_index: Callable[[], Index], settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, name: str, open_index: Callable[[], Index], settings: Settings, metrics: Metrics, decoding: Decoding
+    ) -> None:
         self.name = name
         self._open = open_index
         self._index = open_index()
@@ -173,7 +175,7 @@ class Library:
         self.storage = storage_of(store, Path(settings.storage_dir) / name if settings.storage_dir else None)
         added = [] if self.storage is None else [self.storage / ADDED]
         folders = [Path(store.manifest.root), *added, *map(Path, settings.image_folders)]
-        self.thumbnails = Thumbnails(folders, self.storage)
+        self.thumbnails = Thumbnails(folders, self.storage, decoding)
         self.batcher = Batcher(
             lambda: self.index, cached_hits=limits.cached_hits, seconds=limits.answer_seconds, metrics=metrics
         )
@@ -230,6 +232,7 @@ class ServerState:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
+        self.decoding = Decoding(settings.limits.pixels)
         self.libraries: dict[str, Library] = {}
         for index in settings.indexes:
             name = store_class(index).name_of(index)
@@ -241,6 +244,7 @@ class ServerState:
                 lambda index=index, first=first: open_index(index, device=settings.device, **first),  # type: ignore[misc]
                 settings,
                 self.metrics,
+                self.decoding,
             )
         storage = next(iter(self.libraries.values())).storage
         self.log = RequestLog((storage or "-") if settings.log == "index" else settings.log)
