@@ -285,6 +285,37 @@ def test_adding_deleting_and_what_is_left(fresh: Path) -> None:
     assert verify(fresh) == []
 
 
+def test_line_separators_of_unicode_in_ids_and_words(fresh: Path) -> None:
+    name = "te\x85a\u2028l"
+    with served.client(fresh) as own:
+        assert own.post("/add", json={"items": [served.item(name)]}, headers=served.WRITES).status_code == 201
+        assert own.get("/item", params={"id": name}).status_code == 200
+        assert own.post("/add", json={"items": [served.item("gold")]}, headers=served.WRITES).status_code == 201
+        assert own.post("/delete", json={"ids": [name]}, headers=served.WRITES).status_code == 200
+        assert "te\x85a" not in _logged(fresh)
+    rows = (fresh / "added" / "metadata.jsonl").read_text().split("\n")
+    assert [json.loads(row)["id"] for row in rows if row] == ["gold"]
+
+
+def test_parameters_that_there_are_not_are_named(place: Path, client) -> None:
+    answer = client.get("/thumbnail", params={"id": "red", "sise": 96})
+    assert answer.status_code == 422 and answer.json()["error"].endswith("no parameter 'sise'; did you mean 'size'?")
+    for path in ("/search?q=red&tpo=3", "/items?targets=texts", "/item?id=red&x=1", "/fields?to=1", "/healthz?x=1"):
+        assert "has no parameter" in client.get(path).json()["error"]
+    assert client.post("/delete?dry=1", json={"ids": ["red"]}, headers=served.WRITES).status_code == 422
+    assert client.get("/search?q=red&by_words=true").status_code == 200, "a former name"
+
+
+def test_the_description_says_what_needs_a_token(place: Path, client) -> None:
+    def needing(own) -> set[str]:
+        paths = own.get("/openapi.json").json()["paths"]
+        return {path for path, operations in paths.items() for one in operations.values() if "security" in one}
+
+    assert needing(client) == {"/add", "/delete"}
+    with served.client(place / "library", read_token=served.READ_TOKEN) as own:
+        assert needing(own) == set(own.get("/openapi.json").json()["paths"]) - {"/healthz"}
+
+
 def test_added_items_are_found_again_by_update(fresh: Path) -> None:
     with served.client(fresh) as own:
         own.post("/add", json={"items": [served.item("teal"), served.item("gold")]}, headers=served.WRITES)

@@ -201,7 +201,10 @@ def difference_hash(image: Image.Image) -> int:
 def _upright(image: Image.Image, *, in_place: bool = False) -> Image.Image:
     """Rotated as EXIF says; a damaged EXIF block is ignored."""
     try:
-        return ImageOps.exif_transpose(image, in_place=in_place) or image
+        if in_place:
+            ImageOps.exif_transpose(image, in_place=True)
+            return image
+        return ImageOps.exif_transpose(image)
     except _BROKEN:
         return image
 

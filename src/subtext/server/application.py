@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import difflib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, no_type_check
+from typing import Annotated, Any, cast, no_type_check
 
 import anyio.to_thread
 import numpy as np
@@ -25,7 +26,7 @@ from pydantic import TypeAdapter
 
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image
-from subtext.data.pixels import PixelInput
+from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
 from subtext.search import Answer, Index, Query
@@ -47,23 +48,20 @@ PAGE_TYPES = {
 }  # fmt: skip
 SPARE_THREADS = 8
 """Threads for what is answered however busy the server is."""
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.Refused, "description": description}
-    for status, description in {
-        400: "not a readable request",
-        401: "a token is missing or wrong",
-        403: "the server takes no changes",
-        404: "no such library, item or image",
-        408: "the request came too slowly",
-        409: "the id exists",
-        413: "too many bytes or pixels",
-        415: "not an image, or more than an image",
-        422: "a value that cannot be used",
-        429: "too many requests; Retry-After names the seconds to wait",
-        503: "the server is busy; Retry-After names the seconds to wait",
-    }.items()
+REFUSALS: dict[int, str] = {
+    400: "not a readable request",
+    401: "a token is missing or wrong",
+    404: "no such library, item or image",
+    408: "the request came too slowly",
+    413: "too many bytes or pixels",
+    422: "a value or a parameter that cannot be used",
+    429: "too many requests; Retry-After names the seconds to wait",
+    500: "the server made a mistake",
+    503: "the server is busy; Retry-After names the seconds to wait",
 }
-"""Answers that refuse, for the OpenAPI description of every route."""
+NO_IMAGE = {415: "not an image, or more than an image"}
+NO_CHANGE = {403: "the server takes no changes", 409: "the id exists", 507: "the library cannot be written"}
+"""Answers that refuse, for the OpenAPI description of every route, of those that take images, and of changes."""
 COMMON_VALUES, MAX_CHOICES = 40, 200
 """Values of a field that are listed; number of values above which a text field offers no list."""
 _IMAGE_BODY = {
@@ -73,8 +71,31 @@ _IMAGE_BODY = {
     }
 }
 
-ROUTERS = searching, items, changes, about = tuple(
-    APIRouter(responses=REFUSALS, tags=[tag]) for tag in ("search", "items", "changes", "about")
+
+def _known_parameters(request: Request) -> None:
+    """Refuse parameters that the route does not have: a misspelt one would have no effect."""
+    path = request.scope["route"].path
+    operation = request.app.openapi()["paths"][path][request.method.lower()]
+    names = [parameter["name"] for parameter in operation.get("parameters", ())]
+    for name in request.query_params:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+            hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(names) or 'none'}"
+            raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"{path} has no parameter '{name[:40]}'; {hint}")
+
+
+def _router(tag: str, refusals: Mapping[int, str]) -> APIRouter:
+    responses: dict[int | str, dict[str, Any]] = {
+        status: {"model": schemas.Refused, "description": text} for status, text in sorted(refusals.items())
+    }
+    return APIRouter(responses=responses, tags=[tag], dependencies=[Depends(_known_parameters)])
+
+
+ROUTERS = searching, items, changes, about = (
+    _router("search", REFUSALS | NO_IMAGE),
+    _router("items", REFUSALS),
+    _router("changes", REFUSALS | NO_IMAGE | NO_CHANGE),
+    _router("about", REFUSALS),
 )
 
 SIZE_HELP = f"Pixels of the longer side: {', '.join(map(str, SIZES))}."
@@ -126,7 +147,7 @@ def search_by_image(
     """The images, or texts, that best match the image in the body. It is not stored."""
     _, pixels = require_image(image, pixels=server.settings.limits.pixels)
     library = server.library(form.index)
-    spec, read = library.index.model.image.input_spec, image
+    spec, read = library.index.model.image.input_spec, cast("bytes | ReadImage", image)
     if isinstance(spec, PixelInput):
         with server.decoding.hold(pixels):
             read = spec.read(image)
@@ -282,7 +303,7 @@ def thumbnail(
     request: Request,
     server: Reading,
     id: ItemId,
-    size: Annotated[int, QueryParameters(description=SIZE_HELP)] = 320,
+    size: Annotated[int, QueryParameters(description=SIZE_HELP, json_schema_extra={"enum": [*SIZES]})] = 320,
     index: WhichLibrary = None,
 ) -> Response:
     """The image of an item, scaled down and encoded again."""
@@ -451,6 +472,11 @@ def build(settings: Settings) -> FastAPI:
         return etag_response(request, files[name], PAGE_TYPES[Path(name).suffix])
 
     app.add_middleware(Guard, state=state)
+    if not settings.read_token:
+        # This server needs a token for changes alone.
+        for operation in (one for operations in app.openapi()["paths"].values() for one in operations.values()):
+            if changes.tags[0] not in operation["tags"]:
+                operation.pop("security", None)
     return app
 
 

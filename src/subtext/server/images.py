@@ -85,7 +85,7 @@ class Decoding:
             yield
         finally:
             # Else the allocator keeps the memory, for each thread that decoded.
-            if pixels > TRIMMED and hasattr(_LIBC, "malloc_trim"):
+            if pixels > TRIMMED and _LIBC is not None and hasattr(_LIBC, "malloc_trim"):
                 _LIBC.malloc_trim(0)
             with self._changed:
                 self._free += share
@@ -151,7 +151,7 @@ class Thumbnails:
         return buffer.getvalue()
 
 
-def _header(data: bytes, formats: Sequence[str] | None = None) -> tuple[str, int]:
+def _header(data: bytes, formats: tuple[str, ...] | None = None) -> tuple[str, int]:
     """The format of an image, and its pixels, times HEAVY. Raises one of _NO_IMAGE, or DecompressionBombError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -297,7 +297,8 @@ def remove_orphans(store: Store, storage: Path) -> None:
 def _added_rows(folder: Path) -> list[dict[str, Any]]:
     """The rows of the data set of added items."""
     file = folder / ROWS
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    # Not splitlines: an id may have a line separator of Unicode in it.
+    lines = file.read_text(encoding="utf-8").split("\n") if file.is_file() else []
     return [json.loads(line) for line in lines if line.strip()]
 
 

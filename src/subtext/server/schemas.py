@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
     StringConstraints,
     ValidationError,
     create_model,
@@ -56,9 +57,16 @@ def _not_blank(text: str) -> str:
 
 
 Words = Annotated[
-    str, StringConstraints(min_length=1, max_length=MAX_WORDS, pattern=NO_NULL), AfterValidator(_not_blank)
+    str,
+    StringConstraints(min_length=1, max_length=MAX_WORDS, pattern=NO_NULL),
+    AfterValidator(_not_blank),
+    Field(json_schema_extra={"pattern": r"^[^\x00]*[^\x00\s][^\x00]*$"}),
 ]
-ConditionText = Annotated[str, StringConstraints(min_length=3, max_length=MAX_CONDITION, pattern=NO_NULL)]
+ConditionText = Annotated[
+    str,
+    StringConstraints(min_length=3, max_length=MAX_CONDITION, pattern=NO_NULL),
+    Field(json_schema_extra={"format": "condition"}),
+]
 Scalar = bool | int | float | Annotated[str, StringConstraints(pattern=NO_NULL)]
 LibraryName = Annotated[str | None, Field(max_length=200, description="Which library; the first where none is named.")]
 
@@ -142,9 +150,13 @@ class NewItem(Form):
     """An image with its texts."""
 
     id: Name
-    picture: str = Field(min_length=1, description="The bytes of the image's file, in base64.")
+    picture: str = Field(
+        min_length=1, description="The bytes of the image's file, in base64.", json_schema_extra={"format": "byte"}
+    )
     captions: list[Words] = Field(min_length=1, max_length=20)
-    metadata: dict[str, str | int | float | bool | list[str]] = Field({}, max_length=50)
+    metadata: dict[str, str | int | float | bool | list[str]] = Field(
+        {}, max_length=50, json_schema_extra={"propertyNames": {"not": {"enum": list[JsonValue](sorted(RESERVED))}}}
+    )
 
     @model_validator(mode="after")
     def has_no_reserved_names(self) -> NewItem:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 
 from subtext.data.atomic import write_text
@@ -52,14 +53,15 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
         json.dumps(name, ensure_ascii=plain) for names in gone.values() for name in names for plain in (True, False)
     }
     for log in (index / LOGS).rglob("*.jsonl") if written else []:
-        lines = log.read_text(encoding="utf-8", errors="surrogateescape").splitlines(keepends=True)
+        # Not splitlines: an id may have a line separator of Unicode in it.
+        lines = list(StringIO(log.read_text(encoding="utf-8", errors="surrogateescape")))
         remaining = [line for line in lines if not any(name in line for name in written)]
         if len(remaining) < len(lines):
             removed += len(lines) - len(remaining)
             write_text(log, "".join(remaining), errors="surrogateescape")
     # Images that are gone leave the data set of added ones, and texts the rows of the others.
     rows = index / ADDED / ROWS
-    lines = rows.read_text(encoding="utf-8").splitlines(keepends=True) if rows.is_file() else []
+    lines = list(StringIO(rows.read_text(encoding="utf-8"))) if rows.is_file() else []
     remaining = [line for line in (_without(line, gone) for line in lines) if line]
     if remaining != lines:
         write_text(rows, "".join(remaining), errors="surrogateescape")
