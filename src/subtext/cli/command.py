@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from json import dumps
+from json import dumps, loads
 from pathlib import Path
 from typing import Any
 
@@ -24,36 +24,10 @@ PATH = click.Path(path_type=Path)
 
 HELP = ("-h", "--help")
 
-RENAMED_OPTIONS = {
-    "--bad": "--on-error",
-    "--figure": "--metric",
-    "--human": "--human-ratings",
-    "--plausible": "--pmrp",
-    "--precision": "--r-precision",
-    "--rated": "--positive-rating",
-    "--sample": "--sample-size",
-    "--samples": "--resamples",
-    "--space": "--alignment-uniformity",
-    "--space-of-pairs": "--pair-alignment-uniformity",
-    "--behind-proxy": "--trust-proxy",
-    "--by-words": "--lexical",
-    "--for": "--target",
-    "--hubs": "--hubness",
-    "--keep": "--storage-dir",
-    "--name": "--allowed-host",
-    "--pictures": "--image-folder",
-    "--unchecked": "--skip-leak-check",
-    "--unlike": "--not-like",
-    "--unlike-weight": "--not-like-weight",
-    "--why": "--explain",
-    "--without": "--not-text",
-    "--again": "--restore-deleted",
-    "--every": "--interval",
-    "--from": "--ids-from",
-    "--leave-out": "--drop-missing",
-    "--rounds": "--max-checks",
-}
-"""Old option -> its names now, of different commands. The old name works for one more release."""
+RENAMED_OPTIONS: dict[str, dict[str, str]] = loads(
+    Path(__file__).with_name("renamed_options.json").read_text(encoding="utf-8")
+)
+"""Command -> old option -> its name now. The old name works for one more release."""
 
 RENAMED_VALUES = {"--on-error": {"refuse": "raise"}, "--skip": {"picture-overlap": "image-overlap"}}
 """Option -> old value -> its name now."""
@@ -88,7 +62,7 @@ class Command(click.Command):
             context_settings={"help_option_names": list(HELP)},
         )
         self.act = act
-        self.renamed = RENAMED_OPTIONS | dict(renamed or {})
+        self.renamed = RENAMED_OPTIONS["all commands"] | dict(renamed or {})
         self.renamed_values = RENAMED_VALUES | {flag: dict(values) for flag, values in (renamed_values or {}).items()}
         self.headings = {p.name: heading for heading, parameters in sections.items() for p in parameters}
 

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import click
 
 import subtext
-from subtext.cli.command import PATH, CommandGroup, example, verb_command
+from subtext.cli.command import PATH, RENAMED_OPTIONS, CommandGroup, example, verb_command
 from subtext.errors import counted
 
 
@@ -26,7 +26,6 @@ class Entry(TypedDict, total=False):
     usage: str
     required: list[str]
     json: bool
-    renamed: dict[str, str]
     exit_code: Callable[[Any], int]
     text: Callable[[Any], str]
     extra_arguments: Callable[[click.Context], dict[str, Any]]
@@ -50,10 +49,7 @@ def sides(words: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
 VERBS: dict[str, Entry] = {
     "demo": {"exit_code": lambda shown: 130 if shown.stopped else 0},
     "ensemble": {},
-    "evaluate": {
-        "usage": "RUN | --model NAME_OR_PATH | --scores FILE [OPTIONS]",
-        "renamed": {"--words": "--by-length"},
-    },
+    "evaluate": {"usage": "RUN | --model NAME_OR_PATH | --scores FILE [OPTIONS]"},
     "compare": {
         "usage": "A.json B.json | A1.json A2.json ... vs B1.json B2.json ... [OPTIONS]",
         "extra_arguments": lambda ctx: dict(zip(("first", "second"), sides(ctx.params["files"]), strict=True)),
@@ -66,17 +62,14 @@ VERBS: dict[str, Entry] = {
     "search": {"usage": 'INDEX "QUERY" | --image FILE | --like ID [OPTIONS]', "json": True},
     "serve": {},
     "score": {"json": True},
-    "curate": {"renamed": {"--mismatched": "--mismatch-threshold", "--shown": "--page-pairs"}},
+    "curate": {},
     "export": {"usage": "RUN --hf DIR | --onnx DIR"},
     "runs": {"json": True, "exit_code": lambda listed: int(not listed.intact)},
     "data check": {"json": True, "exit_code": lambda report: int(not report.usable)},
-    "data prepare": {"required": ["out"], "renamed": {"--sentences": "--max-sentences"}},
-    "data dedup": {"required": ["out"], "renamed": {"--words": "--shingle-size"}},
+    "data prepare": {"required": ["out"]},
+    "data dedup": {"required": ["out"]},
     "data join": {},
-    "data corrupt": {
-        "required": ["out", "labels"],
-        "renamed": {"--kind": "--noise-type", "--ranks": "--neighbour-ranks", "--share": "--noise-rate"},
-    },
+    "data corrupt": {"required": ["out", "labels"]},
     "data detect-noise": {"required": ["labels"], "json": True},
     "index build": {"summary": "Embed images and texts and store them in a new index."},
     "index add": {
@@ -104,15 +97,7 @@ VERBS: dict[str, Entry] = {
     "index migrate": {"summary": "Copy an index in shards into a new index."},
     "index backup": {"summary": "Copy an index into a new folder."},
     "index restore": {"summary": "Restore a backup to a new index."},
-    "neighbours build": {
-        "renamed": {
-            "--among": "--candidate-split",
-            "--same-picture": "--same-image",
-            "--sentences": "--max-sentences",
-            "--space-epochs": "--doc2vec-epochs",
-            "--width": "--dim",
-        }
-    },
+    "neighbours build": {},
     "neighbours show": {"json": True},
 }
 """Command, with its group -> how it is made. In the order of a user's needs."""
@@ -157,7 +142,8 @@ def _verb_command(full_name: str) -> click.Command:
     names = entry.pop("verb", ""), f"{name}_{group}", name.replace("-", "_")
     verb = getattr(subtext, next(verb_name for verb_name in names if verb_name in subtext.__all__))
     summary = entry.pop("summary", None)
-    click_command = verb_command(verb, name=name, examples=examples()[full_name], **entry)
+    entry |= {"examples": examples()[full_name], "renamed": RENAMED_OPTIONS.get(full_name)}
+    click_command = verb_command(verb, name=name, **entry)
     click_command.short_help = summary
     if name == "compare":
         click_command.params.insert(0, click.Argument(["files"], type=PATH, nargs=-1, required=True))
