@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from subtext.core import DIRECTIONS
 from subtext.models.checkpoint import Record
@@ -27,58 +27,24 @@ def model_card(record: Record) -> str:
         if file
     ]
     images, texts = (f"{side}_features" if file else example for side, file, example in sides)
+    card = (
+        Path(__file__)
+        .with_suffix(".md")
+        .read_text(encoding="utf-8")
+        .format(
+            record=record,
+            tags="\n".join(f"- {name}" for name in (record.model, *(name for name, _ in record.methods))),
+            methods=", ".join(methods) or "none",
+            data=PurePath(data.data).name if data.data else "pairs in memory",
+            figures="\n".join(_figures(record)),
+            features="".join(f"{line}\n" for line in features),
+            images=images,
+            texts=texts,
+        )
+    )
     unfinished = [f"The training is {record.status}: these are the best weights so far, not its result.", ""]
-    lines = [
-        "---",
-        "library_name: subtext",
-        "pipeline_tag: feature-extraction",
-        "tags:",
-        *(f"- {tag}" for tag in ("image-text-retrieval", "cross-modal-retrieval", record.model)),
-        *(f"- {name}" for name, _ in record.methods),
-        "metrics:",
-        "- recall",
-        "---",
-        "",
-        f"# {record.model}: images and texts in one space",
-        "",
-        "A model for retrieval between images and texts: it scores how well they go together, larger is better.",
-        f"Trained with Subtext {record.version}; the training is {record.status}.",
-        "",
-        "| what | value |",
-        "|---|---|",
-        f"| model | `{record.model}` |",
-        f"| methods | {', '.join(methods) or 'none'} |",
-        f"| data | `{PurePath(data.data).name if data.data else 'pairs in memory'}`, split {data.train_split} |",
-        f"| seed | {record.seed} |",
-        f"| epochs, steps | {record.epochs}, {record.steps} |",
-        f"| time | {record.seconds:.0f} s |",
-        "",
-        "## Figures",
-        "",
-        *_figures(record),
-        "",
-        "## Use",
-        "",
-        "```python",
-        "import subtext",
-        "",
-        'model = subtext.load("FOLDER")  # this folder',
-        *features,
-        f"images, texts = model.embed_images({images}), model.embed_texts({texts})",
-        "scores = model.compare(images, texts)",
-        "```",
-        "",
-        "## Limits",
-        "",
-        "A score orders candidates for one query; it is no probability and says nothing across models. The model knows",
-        "what its training pairs showed, their gaps and slants included; languages and kinds of image that they did",
-        "not hold are guesses. It was not examined for decisions about people.",
-        "",
-        *(unfinished if record.status != "finished" else []),
-        *_table("Options of the recipe", record.arguments),
-        *_table("Training plan", record.plan),
-    ]
-    return "\n".join(lines)
+    tables = _table("Options of the recipe", record.arguments) + _table("Training plan", record.plan)
+    return card + "\n".join([*(unfinished if record.status != "finished" else []), *tables])
 
 
 def _figures(record: Record) -> list[str]:
