@@ -78,10 +78,7 @@ def evaluate(
     run: OptionalRun = None,
     *,
     rerank: Annotated[
-        AnyPath | None,
-        "A second model, which re-ranks the top candidates of the first.",
-        _STAGES,
-        Metavar("RUN"),
+        AnyPath | None, "A second model, which re-ranks the top candidates of the first.", _STAGES, Metavar("RUN")
     ] = None,
     candidates: Annotated[
         tuple[int, ...] | None,
