@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -18,6 +19,7 @@ from transformers import (
     CLIPModel,
     DetrConfig,
     DetrForObjectDetection,
+    Dinov2Config,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     ResNetConfig,
@@ -80,6 +82,43 @@ def siglip(folder: Path) -> Path:
     model.save_pretrained(folder)
     _numbers(folder)
     return folder
+
+
+PROCESSED: dict[str, tuple[str, dict[str, object]]] = {
+    "clip": ("CLIP", {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}),
+    "siglip": ("Siglip", {"size": {"height": 32, "width": 32}}),
+    "siglip2": ("Siglip", {"size": {"height": 32, "width": 32}, "resample": 2}),
+    "vit": ("ViT", {"size": {"height": 32, "width": 32}}),
+    "dinov2": (
+        "Bit",
+        {
+            "size": {"shortest_edge": 37},
+            "crop_size": {"height": 32, "width": 32},
+            "image_mean": [0.485, 0.456, 0.406],
+            "image_std": [0.229, 0.224, 0.225],
+        },
+    ),
+}
+"""Family -> the image processor of `transformers` that its published models have, and its settings for 32 pixels."""
+
+
+def processed(family: str, folder: Path) -> tuple[Path, Any]:
+    """A small random model of a family, with its image processor saved as `transformers` saves it; and that."""
+    kind, settings = PROCESSED[family]
+    # Without torchvision transformers falls back to these.
+    processor = getattr(transformers, f"{kind}ImageProcessorPil")(**settings)
+    if family in ("clip", "siglip", "siglip2"):
+        (clip if family == "clip" else siglip)(folder)
+        (folder / "preprocessor_config.json").unlink()
+        tokeniser = PreTrainedTokenizerFast.from_pretrained(folder)
+        getattr(transformers, f"{kind}Processor")(processor, tokeniser).save_pretrained(folder)
+        assert (folder / "processor_config.json").is_file() and not (folder / "preprocessor_config.json").exists()
+    else:
+        torch.manual_seed(2)
+        config = ViTConfig(**_VISION) if family == "vit" else Dinov2Config(**_VISION)
+        transformers.AutoModel.from_config(config).save_pretrained(folder)
+        processor.save_pretrained(folder)
+    return folder, processor
 
 
 def detectors(folder: Path) -> dict[str, Path]:

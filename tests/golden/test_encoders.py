@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
+from subtext.data.inputs import Batch
+from subtext.data.pixels import PixelInput
 from subtext.data.text import SubwordInput
 from subtext.errors import CheckpointError, RequirementError
 from subtext.models.encoders.backbone import BACKBONES, adapt, layers, open_body, preprocessing_of
@@ -275,8 +278,9 @@ class TestPictureNumbers:
         [
             ({"size": {"height": 48, "width": 48}, "resample": 3}, (48, "squash", 1.0, "bicubic")),
             ({"size": {"shortest_edge": 64}, "crop_size": {"height": 56, "width": 56}, "do_center_crop": True},
-             (56, "crop", 0.875, "bilinear")),
-            ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, (224, "crop", 0.875, "bilinear")),
+             (56, "edge", 0.875, "bilinear")),
+            ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, (224, "edge", 0.875, "bilinear")),
+            ({"size": {"shortest_edge": 224}, "resample": 1}, (224, "crop", 1.0, "lanczos")),
             ({"size": 100}, (100, "squash", 1.0, "bilinear")),
         ],
     )  # fmt: skip
@@ -294,8 +298,45 @@ class TestPictureNumbers:
         with pytest.raises(RequirementError, match="three channels"):
             preprocessing_of(str(tmp_path))
 
-    def test_are_imagenets_where_nothing_is_said(self, tmp_path: Path) -> None:
-        assert preprocessing_of(str(tmp_path)).size == 224
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            *({"do_resize": False}, {"do_rescale": False}, {"rescale_factor": 1 / 127.5}, {"rescale_offset": True}),
+            *({"resample": 0}, {"resample": [3]}, {"do_flip_channel_order": True}, {"max_num_patches": 64}),
+            {"size": {"height": 256, "width": 256}, "crop_size": 224, "do_center_crop": True},
+        ],
+        ids=str,
+    )
+    def test_of_other_steps_are_refused(self, tmp_path: Path, changed: dict[str, object]) -> None:
+        numbers = {"size": 8, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps({**numbers, **changed}))
+        with pytest.raises(RequirementError, match=r"needs a preprocessor_config.json that resizes .* divides by 255"):
+            preprocessing_of(str(tmp_path))
+
+    def test_are_not_guessed_where_no_file_has_them(self, tmp_path: Path) -> None:
+        sentence = "needs processor_config.json or preprocessor_config.json, .*; it has neither"
+        with pytest.raises(RequirementError, match=sentence):
+            preprocessing_of(str(tmp_path))
+        # Before version 5 this file of transformers had nothing of images.
+        (tmp_path / "processor_config.json").write_text('{"processor_class": "CLIPProcessor"}')
+        with pytest.raises(RequirementError, match=sentence):
+            preprocessing_of(str(tmp_path))
+
+    @pytest.mark.parametrize("name", list(tiny_models.PROCESSED))
+    def test_give_the_pixels_of_the_models_own_processor(self, tmp_path: Path, name: str) -> None:
+        """Bit for bit, but for images of extreme aspects and large ones, which are shrunk faster."""
+        folder, processor = tiny_models.processed(name, tmp_path)
+        numbers = preprocessing_of(str(folder))
+        rng = np.random.default_rng(0)
+        for width, height, bound in ((61, 97, 1e-6), (90, 70, 1e-6), (40, 55, 1e-6), (20, 200, 0.02), (700, 463, 0.05)):
+            coarse = rng.integers(0, 256, (height // 7 + 1, width // 7 + 1, 3), dtype=np.uint8)
+            image = Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+            expected = processor(images=image, return_tensors="np")["pixel_values"]
+            spec = PixelInput(**vars(numbers))
+            rows = np.zeros(1, dtype=np.int64)
+            got = spec(Batch([image], ["a"], rows, rows, Path()))["pixels"].numpy()
+            assert got.shape == expected.shape
+            np.testing.assert_allclose(got, expected, atol=bound / min(numbers.std))
 
 
 class TestLanguage:

@@ -23,7 +23,13 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 """Standard deviation of ImageNet's red, green and blue."""
 
 _FILE = "pixels.json"
-_FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+_FILTERS = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+LONGEST = 4
+"""Sides of an image, long by short, up to which it is resized before it is cropped."""
 _Box = tuple[float, float, float, float]
 
 
@@ -44,8 +50,9 @@ class PixelInput:
     """Images -> "pixels" (N 3 S S) float32, (value in [0, 1] - mean) / std, and "ids".
 
     size        S, the side in pixels
-    resize      "crop": the square in the middle, `crop_share` of the short side; "squash": the whole image, its
-                aspect lost
+    resize      "crop": the square in the middle, `crop_share` of the short side; "edge": the same in whole pixels, as
+                `transformers` resizes the short side to size / crop_share and then crops; "squash": the whole image,
+                its aspect lost
     filter      how pixels are resampled
     least_area  while training: crops of this share of the image or more, of aspects 3:4 to 4:3 (the random resized
                 crop of Szegedy et al. 2015); 1 for the same crop as without a draw
@@ -57,9 +64,9 @@ class PixelInput:
     size: int = 224
     mean: tuple[float, float, float] = IMAGENET_MEAN
     std: tuple[float, float, float] = IMAGENET_STD
-    resize: Literal["crop", "squash"] = "crop"
+    resize: Literal["crop", "edge", "squash"] = "crop"
     crop_share: float = 0.875
-    filter: Literal["bilinear", "bicubic"] = "bilinear"
+    filter: Literal["bilinear", "bicubic", "lanczos"] = "bilinear"
     least_area: float = 1.0
     flip: float = 0.0
     erase: float = 0.0
@@ -141,6 +148,17 @@ class PixelInput:
             box = random_box(width, height, self.least_area, random[1:5])
         elif self.resize == "squash":
             box = (0.0, 0.0, float(width), float(height))
+        elif self.resize == "edge":
+            short = round(self.size / self.crop_share)
+            sides = (short * width // min(width, height), short * height // min(width, height))
+            left, top = (sides[0] - self.size) // 2, (sides[1] - self.size) // 2
+            corners = (left, top, left + self.size, top + self.size)
+            # Pillow rounds otherwise where it resizes a part, so that only extreme aspects are cut first.
+            if max(sides) <= LONGEST * short:
+                image = image.resize(sides, _FILTERS[self.filter], reducing_gap=3.0)
+                width, height = sides
+            scales = (width / sides[0], height / sides[1])
+            box = (corners[0] * scales[0], corners[1] * scales[1], corners[2] * scales[0], corners[3] * scales[1])
         else:
             side = max(1.0, min(width, height) * self.crop_share)
             left, top = (width - side) / 2, (height - side) / 2

@@ -200,7 +200,7 @@ def _merged(half: nn.Module) -> Any:
 def _image_processor(input_spec: PixelInput, family: str) -> dict[str, Any]:
     """The configuration of the image processor of `transformers` that is closest to how images are read."""
     size = {"height": input_spec.size, "width": input_spec.size}
-    cropped = input_spec.resize == "crop"
+    cropped = input_spec.resize != "squash"
     return {
         "image_processor_type": "SiglipImageProcessor" if "siglip" in family else "CLIPImageProcessor",
         "do_convert_rgb": True,
@@ -208,7 +208,7 @@ def _image_processor(input_spec: PixelInput, family: str) -> dict[str, Any]:
         "size": {"shortest_edge": round(input_spec.size / input_spec.crop_share)} if cropped else size,
         "do_center_crop": cropped,
         "crop_size": size,
-        "resample": 3 if input_spec.filter == "bicubic" else 2,
+        "resample": {"lanczos": 1, "bilinear": 2, "bicubic": 3}[input_spec.filter],
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,

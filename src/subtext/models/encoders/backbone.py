@@ -46,16 +46,17 @@ class Preprocessing:
 
     size        side in pixels
     mean, std   of each channel, on a scale of 0 to 1
-    resize      "crop": the centre square, `crop_share` of the short side; "squash": the full image
+    resize      "crop" and "edge": the centre square, `crop_share` of the short side, and "squash": the full image; see
+                `PixelInput`
     filter      of resampling
     """
 
     size: int
     mean: Triple
     std: Triple
-    resize: Literal["crop", "squash"] = "crop"
+    resize: Literal["crop", "edge", "squash"] = "crop"
     crop_share: float = 0.875
-    filter: Literal["bilinear", "bicubic"] = "bilinear"
+    filter: Literal["bilinear", "bicubic", "lanczos"] = "bilinear"
 
 
 @dataclass(frozen=True)
@@ -238,62 +239,96 @@ def _refusal(name: str, option: str, got: str) -> RequirementError:
     return RequirementError(f"{option}={name} needs a folder or a model of the hub; {got}; {advice}")
 
 
-def preprocessing_of(name: str, *, option: str = "name") -> Preprocessing:
-    """The preprocessing of a backbone: of its short name, or from its `preprocessor_config.json`.
+PROCESSORS = ("processor_config.json", "preprocessor_config.json")
+"""Files of a model that hold its preprocessing: of transformers 5 (under "image_processor"), and of those before it."""
+_FILTERS: dict[object, Literal["bilinear", "bicubic", "lanczos"]] = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
+"""Resampling filters by their numbers in PIL."""
 
-    Without that file: 224 pixels, and ImageNet's mean and standard deviation.
+
+def preprocessing_of(name: str, *, option: str = "name") -> Preprocessing:
+    """The preprocessing of a backbone: of its short name, or from one of its `PROCESSORS`.
 
     option  the option that the name came from, for messages
 
-    Raises RequirementError when the file lacks values, or there is no such model.
+    Raises RequirementError when the model has none of these files, when they lack values or need steps that are not
+    taken here, and when there is no such model.
     """
     if name in BACKBONES:
         return BACKBONES[name].preprocessing
-    preprocessor = model_file(name, "preprocessor_config.json", option=option)
-    if preprocessor is None:
-        return Preprocessing(224, *IMAGENET)
-    try:
-        settings = json.loads(preprocessor.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise RequirementError(
-            f"{option}={name} needs a {preprocessor.name} of JSON; {error}; fetch it again"
-        ) from error
-    if not isinstance(settings, dict):
-        raise RequirementError(
-            f"{option}={name} needs a JSON object in {preprocessor.name}; it has another value; fetch it again"
-        )
+    file, settings = _image_processor(name, option)
+    keys = ("size", "crop_size", "image_mean", "image_std", "crop_pct", "resample", "rescale_factor")
+
+    def refusal(needs: str, advice: str) -> RequirementError:
+        present = ", ".join(f"{key} {settings[key]}" for key in keys if key in settings) or "none of them"
+        return RequirementError(f"{option}={name} needs a {file.name} {needs}; it has {present}; {advice}")
+
+    plain = ([0.0] * 3, [1.0] * 3) if settings.get("do_normalize") is False else (None, None)
     mean, std = (
-        _triple(settings.get(f"image_{kind}", plain)) for kind, plain in zip(("mean", "std"), IMAGENET, strict=True)
+        _triple(settings.get(f"image_{kind}") if values is None else values)
+        for kind, values in zip(("mean", "std"), plain, strict=True)
     )
-    resized, cropped = _side(settings.get("size", 224)), _side(settings.get("crop_size"))
-    size = cropped if cropped and settings.get("do_center_crop") else resized
-    share = settings.get("crop_pct") or (size or 1) / max(resized or size or 1, 1)
-    if size is None or mean is None or std is None or not isinstance(share, int | float):
-        present = ", ".join(
-            f"{key} {settings.get(key)}" for key in ("size", "image_mean", "image_std", "crop_pct") if key in settings
-        )
-        raise RequirementError(
-            f"{option}={name} needs a {preprocessor.name} with a size and three channels' image_mean and image_std; it "
-            f"has {present or 'none of them'}; give a model that reads colour images"
+    cropped = _side(settings.get("crop_size")) if settings.get("do_center_crop") else None
+    resized = _side(settings.get("size"))
+    size, share = cropped or resized, settings.get("crop_pct")
+    if share is None and size is not None and resized is not None:
+        share = size / resized
+    if size is None or mean is None or std is None or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise refusal(
+            "with a size and three channels' image_mean and image_std", "give a model that reads colour images"
         )
     sides = settings.get("size")
+    stretched = isinstance(sides, dict) and "height" in sides
+    resample, factor = settings.get("resample", 2), settings.get("rescale_factor", 1 / 255)
+    known = isinstance(resample, int) and resample in _FILTERS and isinstance(factor, float)
+    known = known and abs(factor - 1 / 255) < 1e-6 and not (stretched and share < 1)
+    known = known and all(settings.get(step, True) for step in ("do_resize", "do_rescale"))
+    if not known or any(map(settings.get, ("do_flip_channel_order", "rescale_offset", "max_num_patches"))):
+        raise refusal(
+            "that resizes by a bilinear, bicubic or Lanczos filter and divides by 255", "give a model of such images"
+        )
+    if settings.get("do_center_crop") or "crop_pct" in settings:
+        return Preprocessing(size, mean, std, "edge", float(share), _FILTERS[resample])
     short_edge = isinstance(sides, dict) and "shortest_edge" in sides
-    keeps_shape = bool(settings.get("do_center_crop")) or "crop_pct" in settings or short_edge
-    return Preprocessing(
-        size,
-        mean,
-        std,
-        resize="crop" if keeps_shape else "squash",
-        crop_share=min(1.0, float(share)),
-        # 3 is the number of bicubic resampling in PIL.
-        filter="bicubic" if settings.get("resample") == 3 else "bilinear",
+    return Preprocessing(size, mean, std, "crop" if short_edge else "squash", 1.0, _FILTERS[resample])
+
+
+def _image_processor(name: str, option: str) -> tuple[Path, dict[str, Any]]:
+    """The file of a model that holds its image processor, and the settings in it.
+
+    Raises RequirementError when there is none, or it is no JSON.
+    """
+    # What the cache has of a hub's model is enough: the hub is asked only where it has neither.
+    cached: list[str] = []
+    if not Path(name).is_dir():
+        _require_hub_name(name, name, option)
+        cached = [wanted for wanted in PROCESSORS if isinstance(try_to_load_from_cache(name, wanted), str)]
+    for wanted in cached or PROCESSORS:
+        file = model_file(name, wanted, option=option)
+        if file is None:
+            continue
+        try:
+            settings = json.loads(file.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise RequirementError(f"{option}={name} needs a {file.name} of JSON; {error}; fetch it again") from error
+        if file.name == PROCESSORS[0] and isinstance(settings, dict):
+            if "image_processor" not in settings:
+                continue  # Of a version before 5, which wrote the other file beside it.
+            settings = settings["image_processor"]
+        if not isinstance(settings, dict):
+            raise RequirementError(
+                f"{option}={name} needs a JSON object in {file.name}; it has another value; fetch it again"
+            )
+        return file, settings
+    raise RequirementError(
+        f"{option}={name} needs {' or '.join(PROCESSORS)}, which say how images are read; it has neither; fetch them "
+        "again, or write them with save_pretrained of the model's processor"
     )
 
 
 def _side(size: object) -> int | None:
-    """The side in pixels: a number, or the height or short edge of a mapping."""
+    """The side in pixels: a number, or that of a square or the short edge of a mapping."""
     if isinstance(size, dict):
-        size = size.get("height", size.get("shortest_edge"))
+        size = None if size.get("height") != size.get("width") else size.get("height", size.get("shortest_edge"))
     return size if isinstance(size, int) and size > 0 and size is not True else None
 
 
