@@ -57,7 +57,7 @@ def test_rows_and_data_frames_are_read(photos: Path, monkeypatch: pytest.MonkeyP
     for wrong in (5, ["a.jpg"], [ROWS[0], None]):
         with pytest.raises(ArgumentError, match="needs a path, or rows such as"):
             st.read(wrong)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="needs at least one image with a text; it has none"):
+    with pytest.raises(DataError, match="needs at least one image; it has none"):
         st.read([])
 
 

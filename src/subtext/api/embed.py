@@ -107,7 +107,7 @@ def embed(
     if out is not None:
         require_file(_checked(out))
     work = Work.of(run, split, **options)
-    opened = open_work(work).by_mean("embed")
+    opened = open_work(work, need_pairs=False).by_mean("embed")
     embedded = EmbeddedDataset(opened.pairs, *opened.embed(work))
     return embedded if out is None else embedded.save(out)
 

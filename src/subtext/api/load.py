@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
-from subtext.errors import ArgumentError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError, counted
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Printed, duration, table
 
@@ -230,8 +230,15 @@ class Sources:
             remembered = Sources(features=remembered.features, text_features=remembered.text_features)
         return replace(remembered, **{name: value for name, value in vars(self).items() if value is not None})
 
-    def read(self, *, verify: bool = False, need_images: bool = False, progress: Any = None) -> Dataset:
-        """The pairs; see `subtext.read`. Raises RequirementError when no data set is named."""
+    def read(
+        self, *, verify: bool = False, need_images: bool = False, need_pairs: bool = True, progress: Any = None
+    ) -> Dataset:
+        """The pairs; see `subtext.read`.
+
+        need_pairs  False where images without a text are enough, as in an index
+
+        Raises RequirementError when no data set is named, and DataError when it has no pair that is needed.
+        """
         from subtext.data.read import read
 
         if self.data is None:
@@ -239,7 +246,7 @@ class Sources:
                 "this needs a data set; the run remembers no path, for it was trained on a data set in memory; pass "
                 "that, or the path of a file (data=DATA, --data DATA)"
             )
-        return read(
+        dataset = read(
             self.data,
             images=self.images,
             split_seed=self.split_seed or 0,
@@ -248,6 +255,12 @@ class Sources:
             need_images=need_images,
             progress=progress,
         )
+        if need_pairs and not len(dataset):
+            raise DataError(
+                f"this needs images with texts; {self.name} has {counted(len(dataset.images), 'image')} and no text; "
+                "an index takes images alone (subtext index build)"
+            )
+        return dataset
 
 
 @dataclass(frozen=True)
@@ -311,8 +324,8 @@ class Opened:
             return embed_pairs(self.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
 
 
-def open_work(work: Work) -> Opened:
-    """Open the run, or the pretrained model, and read the split.
+def open_work(work: Work, *, need_pairs: bool = True) -> Opened:
+    """Open the run, or the pretrained model, and read the split; `need_pairs` as in `Sources.read`.
 
     Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
     """
@@ -328,11 +341,11 @@ def open_work(work: Work) -> Opened:
     else:
         run = open_run(work.run, features=sources.features, text_features=sources.text_features, device=device)
         model, record, sources = run.model, run.record, sources.over(remembered(run.record.data))
-    reading = read(sources, quiet=work.quiet)
+    reading = read(sources, need_pairs=need_pairs, quiet=work.quiet)
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
-    pairs = reading.split(split)
+    pairs = reading.split(split, need_pairs=need_pairs)
     require_features(model, pairs)
     if (note := cut_note(model.text.input_spec, pairs.texts.values)) is not None:
         say(f"note: {note}", quiet=work.quiet)
@@ -349,8 +362,10 @@ def require_features(model: Model, pairs: Dataset) -> None:
             branch.input_spec.require_boxes(items.ids, items.values)
 
 
-def read(sources: Sources, *, quiet: bool = False) -> Dataset:
+def read(sources: Sources, *, need_pairs: bool = True, quiet: bool = False) -> Dataset:
     """The pairs, with every image decoded once; problems that do not forbid their use go to standard error.
+
+    need_pairs  as in `Sources.read`
 
     Raises DataError when they cannot be used, and RequirementError when no data set is named.
     """
@@ -358,7 +373,7 @@ def read(sources: Sources, *, quiet: bool = False) -> Dataset:
 
     need_images = sources.features is None
     with counter("checking images", quiet=quiet or not need_images) as progress:
-        reading = sources.read(verify=need_images, need_images=need_images, progress=progress)
+        reading = sources.read(verify=need_images, need_images=need_images, need_pairs=need_pairs, progress=progress)
     sentences = summarise(reading.problems)
     for sentence in sentences[:SHOWN]:
         say(f"note: {sentence}", quiet=quiet)

@@ -43,13 +43,13 @@ def check(
     ] = "raise",
     quiet: Quiet = False,
 ) -> CheckReport:
-    """Report the contents and problems of a data set, and whether it can be used for training and evaluation.
+    """Report the contents and problems of a data set, and whether it can be used for training, evaluation or an index.
 
-    The exit code is 1 if it cannot be used for either.
+    The exit code is 1 if it can be used for none of them.
 
-    DATA is a file or a folder. Files: JSON lines, CSV, Parquet, WebDataset tar, Karpathy's JSON. Folders: metadata.csv
-    or metadata.jsonl with images; SCAN's precomputed features; corpus, queries and qrels. Also a release of COCO,
-    Flickr30K, CUB Captions, GoodNews, Conceptual Captions or Politics.
+    DATA is a file or a folder. Files: JSON lines, CSV, Parquet, WebDataset tar, Karpathy's JSON. Folders: images alone,
+    also in sub-folders; metadata.csv or metadata.jsonl with images; SCAN's precomputed features; corpus, queries and
+    qrels. Also a release of COCO, Flickr30K, CUB Captions, GoodNews, Conceptual Captions or Politics.
 
     Returns a report. If the data set cannot be read, the report contains the reason.
     """

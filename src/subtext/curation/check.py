@@ -22,7 +22,7 @@ from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, counted
 from subtext.report.text_table import Cell, Printed, table
 
-_USES = ("train", "evaluate")
+_USES = ("train", "evaluate", "index")
 _DUPLICATES = 20
 """Groups of duplicates in a report."""
 _SHOWN_PROBLEMS = 20
@@ -58,8 +58,8 @@ class CheckReport(Printed):
     leaks              images or texts of a test or val split whose copy is in another split
     problems           problems of each row; a fatal problem makes the row unusable
     features           for each feature file, whether it covers the data
-    reasons            "train", "evaluate" -> why the data cannot be used for this (with on_error="skip": after
-                       unusable rows are left out); empty if it can
+    reasons            "train", "evaluate", "index" -> why the data cannot be used for this (with on_error="skip":
+                       after unusable rows are left out); empty if it can
     evaluable_splits   splits with at least two groups; "all" if only the full data set has two groups
     """
 
@@ -93,13 +93,18 @@ class CheckReport(Printed):
         return "evaluate" not in self.reasons
 
     @property
+    def indexable(self) -> bool:
+        """Whether `build_index` accepts it: images without a text are enough."""
+        return "index" not in self.reasons
+
+    @property
     def usable(self) -> bool:
-        """Whether `train` or `evaluate` accepts it."""
-        return self.trainable or self.evaluable
+        """Whether `train`, `evaluate` or `build_index` accepts it."""
+        return self.trainable or self.evaluable or self.indexable
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
-        return asdict(self) | {name: getattr(self, name) for name in ("usable", "trainable", "evaluable")}
+        return asdict(self) | {name: getattr(self, name) for name in ("usable", "trainable", "evaluable", "indexable")}
 
     def _lines(self) -> list[str]:
         lines = [f"{self.path}: {self._counts()}"]
@@ -112,7 +117,7 @@ class CheckReport(Printed):
         if self.languages:
             languages = ", ".join(f"{name} {count:,}" for name, count in list(self.languages.items())[:8])
             lines.append(f"languages{' (guessed)' if self.guessed else ''}: {languages}")
-        if self.pairs:
+        if self.images:
             copies = counted(self.duplicate_texts, "text"), counted(self.duplicate_images, "image")
             lines.append(f"duplicates: {', '.join(copies)}")
         lines += [f"  {example!r}" for example in self.duplicate_text_examples[:_SHOWN_EXAMPLES]]
@@ -141,6 +146,9 @@ class CheckReport(Printed):
             return f"usable: for training, and for evaluation ({splits})"
         if self.evaluable:
             return f"usable: for evaluation ({splits}); not for training: {self.reasons['train']}"
+        if self.indexable:
+            reasons = "; ".join(dict.fromkeys(self.reasons[use] for use in ("train", "evaluate")))
+            return f"usable: for an index (subtext index build); not for training or evaluation: {reasons}"
         return f"not usable as it is: {'; '.join(dict.fromkeys(self.reasons.values()))}"
 
 
@@ -177,7 +185,7 @@ def check_dataset(
     except DataError as error:
         problems = error.problems if isinstance(error, UnusableData) else []
         problems = problems or [Problem(name, str(error))]
-        return CheckReport(path=name, problems=problems, reasons=dict.fromkeys(_USES, "no pair is usable"))
+        return CheckReport(path=name, problems=problems, reasons=dict.fromkeys(_USES, "no image is usable"))
     text_facts, text_problems = _text_facts(dataset.texts)
     texts = _copies(dataset.texts.values)
     values = dataset.images.values if features is None else []
@@ -236,16 +244,18 @@ def check_dataset(
 
 
 def _readiness(dataset: Dataset, covered: Sequence[Coverage]) -> tuple[dict[str, str], list[str]]:
-    """Why the covered splits cannot be used for "train" or "evaluate", and the splits that can be evaluated.
+    """Why the covered splits cannot be used for something, and the splits that can be evaluated.
 
     Training needs two groups, whose texts are negatives of each other, and a validation split; evaluation needs two
     groups.
     """
-    linked = set(map(str, dataset.images.splits[dataset.links[:, 0]]))
-    usable = linked.intersection(*(file.splits for file in covered))
-    if not usable:
+    if not {str(split) for split in dataset.images.splits}.intersection(*(file.splits for file in covered)):
         return dict.fromkeys(_USES, "the features cover no complete split"), []
-    groups = {name: len(np.unique(dataset.images.groups[dataset.images.splits == name])) for name in sorted(usable)}
+    if not len(dataset):
+        return dict.fromkeys(("train", "evaluate"), "no image has a text"), []
+    linked = dataset.images.take(dataset.links[:, 0])
+    usable = set(map(str, linked.splits)).intersection(*(file.splits for file in covered))
+    groups = {name: len(np.unique(linked.groups[linked.splits == name])) for name in sorted(usable)}
     # With judgements, images of one group differ in how well they suit a text.
     splits = [name for name, count in groups.items() if count > 1 or dataset.judgements is not None]
     if not splits and len(groups) > 1:

@@ -173,18 +173,21 @@ class Dataset:
             columns[name] = [old if new is None else new for new, old in zip(values, before, strict=True)]
         return frame(columns)
 
-    def split(self, name: str) -> Dataset:
+    def split(self, name: str, *, need_pairs: bool = True) -> Dataset:
         """The images and texts of one split; "all" is the full data set. `select` takes pairs by their rows.
 
-        Raises DataError when the split has no pair.
+        need_pairs  False where items without a partner are enough, as in an index
+
+        Raises DataError when the split has no pair, or no item.
         """
         if name == "all":
             return self
         chosen = self.subset(*(np.flatnonzero(items.splits == name) for items in (self.images, self.texts)))
-        if not len(chosen.links):
+        if not (len(chosen.links) if need_pairs else len(chosen.images) + len(chosen.texts)):
             splits = ", ".join(f"{split} ({count})" for split, count in self.counts().items())
+            needs = "pair" if need_pairs else "image or text"
             raise DataError(
-                f"split '{name}' needs at least one pair; this data set has {splits or 'none'}; name one of these"
+                f"split '{name}' needs at least one {needs}; this data set has {splits or 'none'}; name one of these"
             )
         return chosen
 

@@ -35,6 +35,8 @@ _BROKEN = (
     OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError,
     RuntimeError, struct.error, zlib.error, Image.DecompressionBombError, Warning,
 )  # fmt: skip
+_HEIF = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"mif1", b"msf1")
+"""Brands of HEIC files; those that begin with "mif1" may also be AVIF, which Pillow reads."""
 _INSIDE = re.compile(r"^(?P<file>.+)\?offset=(?P<offset>\d+)&size=(?P<size>\d+)$", re.DOTALL)
 
 
@@ -143,7 +145,10 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
         if isinstance(source, Image.Image):
             return _rgb(_upright(source))
         # An image that fails gives its memory back at once; the error, and the decoder in its frames, would hold it.
-        with Image.open(BytesIO(read_bytes(source, root))) as image, ExitStack() as failed:
+        data = read_bytes(source, root)
+        if data[4:8] == b"ftyp" and data[8:12] in _HEIF and b"avif" not in data[8:64]:
+            _require_heif(name)
+        with Image.open(BytesIO(data)) as image, ExitStack() as failed:
             failed.callback(image.close)
             width, height = image.size
             if width * height > MAX_PIXELS:
@@ -168,6 +173,15 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
     except _BROKEN as error:
         traceback.clear_frames(error.__traceback__)
         raise DataError(f"image {name} cannot be decoded: {str(error) or type(error).__name__}") from error
+
+
+def _require_heif(name: str) -> None:
+    """Have Pillow read HEIC. Raises DataError where the package that does it is not installed."""
+    try:
+        import pillow_heif
+    except ImportError as error:
+        raise DataError(f"image {name} is HEIC, which needs pillow-heif; pip install 'subtext[heic]'") from error
+    pillow_heif.register_heif_opener()
 
 
 def thumbnail(source: Any, root: Path = Path(), *, size: int = THUMBNAIL) -> str | None:

@@ -94,8 +94,8 @@ def read(
     fatal = [problem for problem in problems if problem.fatal]
     reasons = summarise(fatal)
     summary = f": {'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}" if reasons else ""
-    if not len(dataset.links):
-        raise UnusableData(f"{path} needs at least one image with a text; it has none{summary}", problems)
+    if not len(dataset.images):
+        raise UnusableData(f"{path} needs at least one image; it has none{summary}", problems)
     if fatal and on_error == "raise":
         raise UnusableData(
             f"{path} has {counted(len(fatal), 'problem')}{summary}; correct {'it' if len(fatal) == 1 else 'them'}, "
@@ -184,11 +184,16 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
         problems=tuple(problems),
         features=source.features,
     )
-    # Items without a split or a partner are left out.
-    linked = np.zeros(len(dataset.images), dtype=bool)
-    linked[dataset.links[:, 0]] = True
-    linked[list(assembly.unpaired)] = True
-    kept_images = np.flatnonzero(linked & (dataset.images.splits != ""))
+    # Images whose text could not be used, and items without a split, are left out.
+    usable = np.zeros(len(dataset.images), dtype=bool)
+    usable[dataset.links[:, 0]] = True
+    usable[[*assembly.unpaired, *assembly.textless]] = True
+    kept_images = np.flatnonzero(usable & (dataset.images.splits != ""))
+    if len(dataset.links):
+        textless = sorted(assembly.textless.difference(dataset.links[:, 0].tolist()))
+        note = "has no text; its image is an item of an index, and of no pair"
+        notes = tuple(Problem(assembly.images.entries[row].where, note, fatal=False) for row in textless)
+        dataset = replace(dataset, problems=(*dataset.problems, *notes))
     kept_texts = np.flatnonzero(dataset.texts.splits != "")
     if len(kept_images) < len(dataset.images) or len(kept_texts) < len(dataset.texts):
         dataset = dataset.subset(kept_images, kept_texts)
@@ -246,6 +251,7 @@ class _Assembly:
 
     links     (image row, text row) of every pair, in order
     unpaired  images that have no partner on purpose
+    textless  images with a row that has no text
     """
 
     def __init__(self, merged_splits: Mapping[str, str]) -> None:
@@ -258,6 +264,7 @@ class _Assembly:
         self.text_of: dict[tuple[int, str], int] = {}
         self.text_counts: dict[int, int] = {}
         self.unpaired: set[int] = set()
+        self.textless: set[int] = set()
 
     def add(self, row: Row) -> None:
         """Add a row. Raises RowError when it contradicts an earlier one."""
@@ -268,6 +275,8 @@ class _Assembly:
             group = self.images.entries[image].group
             if row.unpaired:
                 self.unpaired.add(image)
+            if not row.texts:
+                self.textless.add(image)
         elif row.text_ids and (text := self.texts.row_of.get(row.text_ids[0])) is not None:
             group = self.texts.entries[text].group
         else:

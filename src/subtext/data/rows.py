@@ -52,7 +52,7 @@ class Row:
     """One row of a file of any format.
 
     image     path relative to the root, or bytes; None for an image with features only
-    texts     its texts; None for a text with features only
+    texts     its texts, none for an image without a text; None for a text with features only
     text_ids  their names, if the file has some
     unpaired  whether the image or text has no partner, such as a distractor in a gallery
     metadata  all other columns
@@ -123,7 +123,7 @@ def rows_of(
             yield error.at(where)
             continue
         yield from problems
-        if row.texts:
+        if row.texts or not problems:
             yield row
 
 
@@ -203,12 +203,10 @@ def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes 
 
 
 def _texts(columns: Mapping[str, Any]) -> list[Any]:
-    """The values of a row's text column; none where its texts are known by features."""
+    """The values of a row's text column; none where all are empty, or its texts are known by features."""
     column = _first_filled(columns, TEXT)
     if column is None:
-        if _first_filled(columns, TEXT_ID) is not None:
-            return []
-        raise RowError("has no text; add a caption, or remove the row")
+        return []
     value = columns[column]
     if isinstance(value, str) and column == "captions" and value.lstrip().startswith("["):
         # A cell of a CSV file may have a JSON list of texts; one that only looks like a list is a text.
@@ -221,9 +219,7 @@ def _texts(columns: Mapping[str, Any]) -> list[Any]:
         if isinstance(values, list) and any(isinstance(text, str) for text in values):
             value = values
     values = list(value) if isinstance(value, list | tuple) else [value]
-    if not values:
-        raise RowError(f"'{column}' is an empty list; add a caption, or remove the row")
-    return values
+    return values if any(map(_has_content, values)) else []
 
 
 def text_error(text: Any) -> str | None:
@@ -231,7 +227,7 @@ def text_error(text: Any) -> str | None:
 
     A number is no text: the program that wrote it may have made 7 or 7.0 of "007".
     """
-    if _is_empty(text) or (isinstance(text, str) and not text.strip()):
+    if not _has_content(text):
         return "is empty; add a caption, or remove it"
     if not isinstance(text, str):
         return f"needs to be a string; it is {described(text)}"
@@ -252,6 +248,10 @@ def _text_ids(columns: Mapping[str, Any]) -> list[str] | None:
 def _first_filled(columns: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """The first of these columns that has a value: null, "" and not-a-number (pandas' empty cell) are none."""
     return next((name for name in names if not _is_empty(columns.get(name))), None)
+
+
+def _has_content(text: Any) -> bool:
+    return not _is_empty(text) and not (isinstance(text, str) and not text.strip())
 
 
 def _is_empty(value: Any) -> bool:

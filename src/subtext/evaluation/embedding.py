@@ -31,7 +31,8 @@ def embed_pairs(
 ) -> tuple[Embeddings, Embeddings]:
     """Embeddings of all images and all texts, in their order, on the CPU; ids are rows.
 
-    rows        of the images and of the texts to embed, one or more of either; None for all
+    rows        of the images and of the texts to embed; None for all. Of one side there may be none: then its
+                embeddings have no item, and the shape of the other side
     batch_size  items read and embedded together
     workers     threads that read ahead; 0 to read when needed
     progress    called with how many images and texts together are done
@@ -41,7 +42,12 @@ def embed_pairs(
     """
     image_rows, text_rows = rows or (None, None)
     reading, root = (batch_size, workers), pairs.root
+    if not len(pairs.images if image_rows is None else image_rows):
+        texts = embed_items(model, model.text, pairs.texts, root, rows=text_rows, reading=reading, progress=progress)
+        return texts[:0], texts
     images = embed_items(model, model.image, pairs.images, root, rows=image_rows, reading=reading, progress=progress)
+    if not len(pairs.texts if text_rows is None else text_rows):
+        return images, images[:0]
     both = None if progress is None else (lambda done: progress(len(images) + done))
     texts = embed_items(model, model.text, pairs.texts, root, rows=text_rows, reading=reading, progress=both)
     return images, texts

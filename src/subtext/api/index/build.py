@@ -250,7 +250,7 @@ def open_source(work: Work) -> tuple[Opened, dict[str, Any]]:
     """
     from subtext.data.features import FeatureInput
 
-    opened = open_work(work).indexed("an index")
+    opened = open_work(work, need_pairs=False).indexed("an index")
     assert opened.record is not None
     files = [
         branch.input_spec.file.path
@@ -267,15 +267,14 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
     """The manifest of a new index; one item of each side is embedded, which shows the shape of the vectors."""
     import numpy as np
 
-    from subtext.evaluation.embedding import embed_items
+    from subtext.evaluation.embedding import embed_pairs
     from subtext.search.build import new_manifest
     from subtext.search.stores.item import SIDES
 
     model, pairs = opened.model, opened.pairs
     assert work.run is not None and opened.record is not None
-    first = np.zeros(1, dtype=np.int64)
-    sides = ((model.image, pairs.images), (model.text, pairs.texts))
-    vectors = [embed_items(model, branch, items.take(first), pairs.root, reading=(1, 0)) for branch, items in sides]
+    first = pairs.subset(*(np.arange(min(1, len(items)), dtype=np.int64) for items in (pairs.images, pairs.texts)))
+    vectors = embed_pairs(model, first, batch_size=1, workers=0)
     return new_manifest(
         model,
         views={side: embeddings.views for side, embeddings in zip(SIDES, vectors, strict=True)},
@@ -468,7 +467,7 @@ def import_index(
     content = read_vectors(file)
     dataset = None
     if data is not None:
-        dataset = Sources.of(data, images).read()
+        dataset = Sources.of(data, images).read(need_pairs=False)
     manifest = _manifest(content, None if run is None else Path(run), dataset, file)
     if store_class(index).exists(str(index)):
         store = open_store(index)

@@ -285,12 +285,10 @@ class SegmentTable:
         return Hits(*settle(query, vectors, np.concatenate([segment.keys[rows] for segment, rows in pairs]), top))
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+        """(N K D) vectors of items, one or more, in the order of the keys; each has to be in the index."""
         unique, positions = np.unique(keys, return_inverse=True)
         rows = [(segment, segment.rows_of(unique)) for segment in self.segments]
         owners = np.concatenate([np.zeros(0, np.int64), *(segment.keys[numbers] for segment, numbers in rows)])
-        if not len(owners):
-            return np.zeros((len(keys), self.views, 0), dtype=np.float32)
         vectors = np.concatenate([segment.vectors[numbers] for segment, numbers in rows])
         order = np.argsort(owners, kind="stable")
         return vectors[order].reshape(len(unique), -1, vectors.shape[1])[positions]

@@ -148,6 +148,8 @@ class SqlView(View):
 
     def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+        if not len(keys):
+            return np.zeros((0, self.manifest.views[side], self.manifest.width), dtype=np.float32)
         return self.sides[side].vectors_of(keys)
 
     def fields(self, side: Side) -> list[str]:

@@ -1,0 +1,168 @@
+"""A folder of images, as people have it, is a data set: without a table, and without texts where there are none."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import drawn
+import numpy as np
+import pytest
+from command import call
+from PIL import Image
+from served import client
+
+import subtext as st
+from subtext.data.image_files import open_image
+from subtext.data.read import read
+from subtext.errors import DataError
+
+FORMS = {"a.JPG": "JPEG", "b.png": "PNG", "c.webp": "WEBP", "2021/d.tif": "TIFF", "2021/may/e.gif": "GIF"}
+
+
+def photos(folder: Path) -> Path:
+    """One image of each form, in folders; and files that are none."""
+    for place, (name, form) in enumerate(FORMS.items()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        colour = list(drawn.COLOURS.values())[place]
+        frames = [Image.new("RGB", (40, 30), other) for other in (colour, (0, 0, 0))]
+        more = {"save_all": True, "append_images": frames[1:]} if form == "GIF" else {}
+        frames[0].save(folder / name, form, **more)
+    shutil.copy(folder / "b.png", folder / "2021" / "copy of b.png")
+    (folder / "notes.txt").write_text("not an image")
+    (folder / ".hidden").mkdir()
+    Image.new("RGB", (4, 4)).save(folder / ".hidden" / "x.png")
+    (folder / "._a.JPG").write_bytes(b"what a Mac leaves behind")
+    return folder
+
+
+IDS = ["2021/copy of b.png", "2021/d.tif", "2021/may/e.gif", "a.JPG", "b.png", "c.webp"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, a folder of photos, and an index of them."""
+    folder = drawn.runs(tmp_path_factory.mktemp("folder"), "run")
+    photos(folder / "photos")
+    call("index", "build", folder / "library", "--run", folder / "run", "--data", folder / "photos", "--quiet")
+    return folder
+
+
+def test_a_folder_of_images_is_a_data_set(tmp_path: Path) -> None:
+    data = read(photos(tmp_path), verify=True)
+    assert data.images.ids == IDS and list(data.images.values) == IDS
+    assert len(data.texts) == len(data) == 0
+    assert len(np.unique(data.images.groups)) == len(IDS)
+    assert [str(note) for note in data.problems if not note.fatal] == [
+        f"{tmp_path.name}: 1 file of the folder left out, for it takes images only (.txt)"
+    ]
+    assert read(tmp_path / "2021").images.ids == ["copy of b.png", "d.tif", "may/e.gif"]
+
+
+def test_only_the_first_frame_of_an_animation_counts(tmp_path: Path) -> None:
+    red, _, _ = open_image("2021/may/e.gif", photos(tmp_path)).getpixel((0, 0))  # type: ignore[misc]
+    assert red == drawn.COLOURS["black"][0]
+
+
+def test_the_check_says_what_a_folder_is_good_for(tmp_path: Path) -> None:
+    shown = call("data", "check", photos(tmp_path)).stdout
+    assert "6 images, 0 texts, 0 pairs" in shown
+    assert "duplicates: 0 texts, 1 image" in shown and "2021/copy of b.png = b.png" in shown
+    assert "usable: for an index (subtext index build); not for training or evaluation: no image has a text" in shown
+    report = st.check(tmp_path)
+    assert report.usable and report.indexable and not report.trainable and not report.evaluable
+
+
+def test_heic_and_avif_are_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    colour = drawn.COLOURS["red"]
+    pillow_heif.from_pillow(Image.new("RGB", (40, 30), colour)).save(tmp_path / "a.heic", quality=-1)
+    Image.new("RGB", (40, 30), colour).save(tmp_path / "b.avif", quality=100)
+    data = read(tmp_path, verify=True)
+    assert data.images.ids == ["a.heic", "b.avif"]
+    for name in data.images.ids:
+        assert np.abs(np.subtract(open_image(name, tmp_path).getpixel((9, 9)), colour)).max() < 8, name
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install 'subtext\[heic\]'"):
+        read(tmp_path, verify=True)
+
+
+def test_a_folder_without_an_image_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "a.txt").write_text("x")
+    with pytest.raises(DataError, match=r"has no known format; looked for .*images \(JPEG, PNG"):
+        read(tmp_path)
+    assert not st.check(tmp_path).usable
+
+
+def test_a_broken_image_is_named_and_skipped(place: Path, tmp_path: Path) -> None:
+    photos(tmp_path / "photos")
+    (tmp_path / "photos" / "broken.jpg").write_bytes(b"\xff\xd8 no image")
+    words = ["index", "build", tmp_path / "index", "--run", place / "run", "--data", tmp_path / "photos", "--quiet"]
+    assert "broken.jpg" in call(*words, code=1).output
+    assert "6 images" in call(*words, "--on-error", "skip").stdout
+
+
+def test_what_needs_texts_says_so(place: Path) -> None:
+    told = "this needs images with texts; .* has 6 images and no text; an index takes images alone"
+    for verb in (
+        lambda: st.evaluate(place / "run", data=place / "photos"),
+        lambda: st.prepare(place / "photos", resplit=True),
+    ):
+        with pytest.raises(DataError, match=told):
+            verb()
+    with pytest.raises(DataError, match="needs images with texts"):
+        st.train("dual", data=place / "photos", out=place / "never")
+
+
+def test_the_items_are_embedded_and_found(place: Path) -> None:
+    embedded = st.embed(place / "run", data=place / "photos")
+    assert len(embedded.image_vectors) == 6 and len(embedded.text_vectors) == 0
+    assert embedded.text_vectors.width == embedded.image_vectors.width
+    found = json.loads(call("search", place / "library", "a red square", "--json", "--top", 10).stdout)
+    assert {hit["id"] for hit in found["hits"]} == set(IDS)
+    best = st.search(place / "library", image=place / "photos" / "b.png", top=2).hits
+    assert {hit.id for hit in best} == {"b.png", "2021/copy of b.png"}
+    like = st.search(place / "library", like="c.webp", top=3).hits
+    assert len(like) == 3 and "c.webp" not in {hit.id for hit in like}
+    assert st.index_info(place / "library").counts == {"images": 6, "texts": 0}
+
+
+def test_vectors_of_images_alone_are_written_and_imported(place: Path, tmp_path: Path) -> None:
+    call("embed", place / "run", "--data", place / "photos", "--out", tmp_path / "v.npz", "--quiet")
+    words = ["import", tmp_path / "index", tmp_path / "v.npz", "--data", place / "photos", "--run", place / "run"]
+    assert "6 images" in call("index", *words).stdout
+
+
+def test_an_update_follows_the_folder(place: Path, tmp_path: Path) -> None:
+    photos(tmp_path / "photos")
+    build = ["index", "build", tmp_path / "index", "--run", place / "run", "--data", tmp_path / "photos", "--quiet"]
+    call(*build)
+    (tmp_path / "photos" / "a.JPG").unlink()
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(tmp_path / "photos" / "new.png")
+    told = call("index", "update", tmp_path / "index", "--quiet").stdout
+    assert "1 item embedded" in told and "1 deleted" in told
+
+
+def test_the_page_and_the_server_have_images_without_captions(place: Path) -> None:
+    with client(place / "library") as server:
+        found = server.get("/search", params={"q": "a red square"}).json()["hits"]
+        assert {hit["id"] for hit in found} == set(IDS) and not any(hit["captions"] for hit in found)
+        assert server.get("/item", params={"id": "2021/copy of b.png"}).status_code == 200
+
+
+def test_rows_without_a_text_are_items(tmp_path: Path) -> None:
+    photos(tmp_path)
+    rows = [
+        {"image": "a.JPG", "captions": ["a black square"], "year": 2001},
+        {"image": "b.png", "captions": []},
+        {"image": "c.webp", "captions": [""], "year": 2003},
+        {"image": "2021/d.tif"},
+    ]
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = read(tmp_path / "list.jsonl")
+    assert data.images.ids == ["a.JPG", "b.png", "c.webp", "2021/d.tif"]
+    assert data.images.metadata["year"] == [2001, None, 2003, None]
+    assert data.texts.values == ["a black square"] and data.links.tolist() == [[0, 0]]
