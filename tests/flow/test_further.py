@@ -24,11 +24,10 @@ from subtext.evaluation import (
 )
 from subtext.evaluation.metrics.asp import ASP
 from subtext.evaluation.metrics.average_precision import AveragePrecision
-from subtext.evaluation.metrics.ndcg import NDCG
+from subtext.evaluation.metrics.graded_gain import NDCG, SemanticGain
 from subtext.evaluation.metrics.pmrp import PMRP
 from subtext.evaluation.metrics.r_precision import RPrecision
 from subtext.evaluation.metrics.recall import Recall
-from subtext.evaluation.metrics.semantic_gain import SemanticGain
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match, of_groups

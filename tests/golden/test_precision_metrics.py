@@ -15,7 +15,7 @@ from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation.metric import readings_of
 from subtext.evaluation.metrics.average_precision import AveragePrecision
 from subtext.evaluation.metrics.best_rank import BestRank
-from subtext.evaluation.metrics.ndcg import NDCG
+from subtext.evaluation.metrics.graded_gain import NDCG
 from subtext.evaluation.metrics.pmrp import PMRP
 from subtext.evaluation.metrics.r_precision import RPrecision
 from subtext.evaluation.metrics.recall import Recall

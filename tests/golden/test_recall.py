@@ -13,9 +13,8 @@ from subtext.core import Comparison, Truth
 from subtext.data.dataset import Judgements
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation.metric import mean
-from subtext.evaluation.metrics.best_rank import BestRank, median_rank
+from subtext.evaluation.metrics.best_rank import BestRank, ReciprocalRank, median_rank
 from subtext.evaluation.metrics.recall import Recall
-from subtext.evaluation.metrics.reciprocal_rank import ReciprocalRank
 from subtext.evaluation.relevance import match as matching
 from subtext.ops.rank import Counts, best_of, both_directions
 from subtext.ops.sparse import CandidateLists

@@ -17,8 +17,8 @@ import subtext
 from subtext.cli import main
 from subtext.recipes.catalogue import models, plan_options
 
-# What the code has now, rounded up. The limit of lines was raised once, for the hardening (docs/decisions.md).
-DEEPEST, MOST_LINES, MOST_VAGUE = 12, 48_200, 0.01
+# What the code has now, rounded up.
+DEEPEST, MOST_LINES, MOST_VAGUE = 12, 48_000, 0.01
 """Modules in a chain of imports; lines of the package; the share of names that say nothing."""
 VAGUE = frozenset(
     re.findall(

@@ -495,7 +495,7 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
     similarity   cosine of the views that fit best; what an index of the model gives (`Model.indexed`)
     probability  that the pair is right, where as many pairs are right as are put together by chance
     looseness    1 - P(literal), and the kind, by how the pair lies among the others
-    picture_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them
+    image_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them
     """
     import numpy as np
 

@@ -11,27 +11,10 @@ from typing import Any
 
 import click
 
-from subtext.cli.command import error_messages
+from subtext.cli.command import HELP, HELP_TEXTS, error_messages, example, examples
 from subtext.version import __version__
 
-COMMANDS = {
-    "demo": "Train, evaluate and search on emoji, in a few minutes.",
-    "data": "Check a data set, or derive a new one from it.",
-    "train": "Train a model on pairs of images and texts.",
-    "ensemble": "Combine several runs into one run that averages their scores.",
-    "evaluate": "Measure the retrieval of a run, or of another model's output, with confidence intervals.",
-    "compare": "Test whether one run, or one method with several seeds, is better than another.",
-    "audit": "Check an evaluation for leaks, and for scores that depend on other pairs.",
-    "embed": "Write the vectors of a data set's images and texts to a file.",
-    "index": "Build a search index over images and texts, change it, check it, back it up.",
-    "search": "Search an index with words, an image, or items of the index.",
-    "serve": "Serve indexes over HTTP, with a search page.",
-    "score": "Score pairs: does the image support the text?",
-    "curate": "Find mismatched pairs, duplicates, leaks, and unusual images and texts.",
-    "export": "Write a run for other libraries: safetensors for the Hub, or ONNX.",
-    "neighbours": "Find the semantic neighbours of each text, for methods that learn from them.",
-    "runs": "List trained runs: recipe, data, best results, disk use.",
-}
+COMMANDS: dict[str, str] = {name: line for name, line in HELP_TEXTS["commands"].items() if " " not in name}
 """Command name -> its line in `subtext --help`."""
 
 GROUP = "subtext.commands"
@@ -44,15 +27,6 @@ MOVED = {
     "weights": "reproduce.weights",
 }
 """Former command -> the module that has it, outside the package."""
-
-EXAMPLE = """\b
-Example:
-  subtext data check captions.jsonl
-  subtext train --data captions.jsonl --out runs/first
-  subtext evaluate runs/first --split val
-  subtext index build library --run runs/first --split all
-  subtext search library "a dog that waits for its owner"
-"""
 
 
 class Lazy(click.Group):
@@ -116,7 +90,9 @@ class Lazy(click.Group):
 
 
 @click.group(
-    cls=Lazy, epilog=EXAMPLE, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=Lazy,
+    epilog=example(*examples()["subtext"]),
+    context_settings={"help_option_names": list(HELP), "max_content_width": 110},
 )
 @click.version_option(__version__, prog_name="subtext")
 def main() -> None:

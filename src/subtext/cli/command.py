@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from json import dumps, loads
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,12 @@ PATH = click.Path(path_type=Path)
 
 HELP = ("-h", "--help")
 
-RENAMED_OPTIONS: dict[str, dict[str, str]] = loads(
-    Path(__file__).with_name("renamed_options.json").read_text(encoding="utf-8")
-)
+_FOLDER = Path(__file__).parent
+RENAMED_OPTIONS: dict[str, dict[str, str]] = loads((_FOLDER / "renamed_options.json").read_text(encoding="utf-8"))
 """Command -> old option -> its name now. The old name works for one more release."""
+
+HELP_TEXTS: dict[str, dict[str, str]] = loads((_FOLDER / "help_texts.json").read_text(encoding="utf-8"))
+"""For "commands", command -> its line in a list of commands; for "groups", group -> its help."""
 
 RENAMED_VALUES = {"--on-error": {"refuse": "raise"}, "--skip": {"picture-overlap": "image-overlap"}}
 """Option -> old value -> its name now."""
@@ -303,6 +305,14 @@ def error_messages(ctx: click.Context) -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         ctx.exit(130)
+
+
+@cache
+def examples() -> dict[str, list[str]]:
+    """Command or group -> the examples in its help."""
+    sections = (_FOLDER / "examples.txt").read_text(encoding="utf-8").split("\n\n")
+    lines = [section.strip().splitlines() for section in sections]
+    return {heading.removesuffix(":"): [line.strip() for line in typed] for heading, *typed in lines}
 
 
 def example(*lines: str) -> str:

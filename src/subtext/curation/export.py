@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ VISIBLE = frozenset({"mismatched", "loose", "literal", "alignment", "cosine"})
 _STYLE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 
 _SCRIPT = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+
+_TOOLS = Template(Path(__file__).with_suffix(".html").read_text(encoding="utf-8"))
 
 
 def export(judgement: Judged, links: NDArray[np.int64], out: Path) -> None:
@@ -117,13 +120,7 @@ def page(
         title,
         [
             f"<header><h1>{escape(title)}</h1><p>{escape(lead)}</p><ul>{items}</ul></header><main>",
-            '<div class="tools">',
-            f'<label>Sort by<select id="by">{options}</select></label>',
-            '<label>Order<select id="way"><option value="down">largest first</option>'
-            '<option value="up">smallest first</option></select></label>',
-            f'<label>Kind<select id="kind">{kinds}<option value="out">left out</option></select></label>',
-            '<label>Words<input id="words" type="search"></label>',
-            '<span id="count" class="small" role="status"></span></div>',
+            _TOOLS.substitute(options=options, kinds=kinds),
             f'<ol class="pairs" id="pairs">{"".join(cards)}</ol></main>',
         ],
         style=_STYLE,

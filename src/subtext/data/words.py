@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 # A word may have apostrophes, and points or commas within numbers; clitics are split off afterwards.
 _ASCII = re.compile(r"[0-9]+(?:[.,:][0-9]+)*|[a-z0-9_]+(?:'[a-z]+)*")
@@ -112,29 +114,15 @@ def _kind(letter: str) -> str:
 UNKNOWN = "und"
 """The code of an unknown language, as in ISO 639-2."""
 
-_COMMON = {
-    "en": "a an the of in on and is are with to at for it this that his her their by from",
-    "de": "der die das ein eine einen einem und ist mit auf im den dem zu von nicht sich für sind",
-    "fr": "le la les un une des et est dans sur avec du au aux qui en pour il elle ce",
-    "es": "el la los las un una unos y es en con de del al que por para su se como",
-    "it": "il lo la gli un una di e è in con su del della che per sono alla nel dei",
-    "pt": "o os um uma e é em com de do da na que por para ao dos uns pela pelo",
-    "nl": "de het een en is in op met van aan voor zijn dat die niet te bij naar door uit",
-    "sv": "en ett och är på med som av i till den det för att sig inte från har de vid",
-    "pl": "i w na z do się nie jest to że po od za przez dla o jak są przy ze",
-    "tr": "bir ve bu için ile da de çok olan gibi daha o ne mi var içinde üzerinde olarak",
-}
+# Frequent words of languages in Latin letters; scripts of others, the first word of the Unicode names of their letters.
+# One language stands for all languages of a script.
+_TABLES = json.loads(Path(__file__).with_name("languages.json").read_text(encoding="utf-8"))
+_COMMON: dict[str, str] = _TABLES["words"]
+_SCRIPTS: dict[str, str] = _TABLES["scripts"]
 _LANGUAGES = {
     word: tuple(language for language, words in _COMMON.items() if word in words.split())
     for word in {word for words in _COMMON.values() for word in words.split()}
 }
-
-# The Unicode name of a letter begins with its script; one language stands for all languages of a script.
-_SCRIPTS = {
-    "CYRILLIC": "ru", "GREEK": "el", "ARABIC": "ar", "HEBREW": "he", "DEVANAGARI": "hi", "BENGALI": "bn",
-    "TAMIL": "ta", "TELUGU": "te", "THAI": "th", "HANGUL": "ko", "HIRAGANA": "ja", "KATAKANA": "ja", "CJK": "zh",
-    "GEORGIAN": "ka", "ARMENIAN": "hy",
-}  # fmt: skip
 
 
 def guess_language(text: str, words: Sequence[str] | None = None) -> str:

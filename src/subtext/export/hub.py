@@ -86,18 +86,6 @@ def _random(branch: Branch, count: int, generator: torch.Generator) -> Tensors:
 
 TOLERANCE = 1e-5
 """Largest accepted difference of a component of a unit vector between the model and the export."""
-_USE = """## Use
-
-```python
-from transformers import AutoModel, AutoTokenizer
-
-model = AutoModel.from_pretrained("FOLDER")  # this folder
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-```
-
-Images are preprocessed as `preprocessor_config.json` says.
-
-"""
 
 
 def public_record(record: Record) -> Record:
@@ -158,8 +146,9 @@ def write_dual_encoder(model: Model, record: Record, folder: Path) -> None:
         processor = json.dumps(_image_processor(model.image.input_spec, dual.config.model_type), indent=2)
         (folder / "preprocessor_config.json").write_text(processor + "\n", encoding="utf-8")
     card = model_card(public_record(record)).replace("library_name: subtext", "library_name: transformers")
+    use = Path(__file__).with_name("use_of_transformers.md").read_text(encoding="utf-8")
     before, after = card[: card.index("## Use")], card[card.index("## Limits") :]
-    (folder / "README.md").write_text(before + _USE + after, encoding="utf-8")
+    (folder / "README.md").write_text(before + use + after, encoding="utf-8")
 
 
 def open_dual_encoder(folder: Path) -> Callable[[str, Tensors], Tensor]:

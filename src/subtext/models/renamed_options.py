@@ -37,16 +37,6 @@ def current(options: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str,
     return result
 
 
-def earlier(options: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    """Options under the names and with the values that they had, for folders whose names were made of them."""
-    old_names = {name: old for old, name in renamed.items()}
-    result: dict[str, Any] = {}
-    for name, value in options.items():
-        old_values = {new: old for old, new in VALUES.get(name, {}).items()}
-        result[old_names.get(name, name)] = old_values.get(value, value) if isinstance(value, str) else value
-    return result
-
-
 def current_record(record: dict[str, Any]) -> dict[str, Any]:
     """The JSON of a record, or of a member of an ensemble, with today's names."""
     record = {("model" if name == "host" else name): value for name, value in record.items()}

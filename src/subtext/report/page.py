@@ -14,8 +14,8 @@ from pathlib import Path
 class Found:
     """One image that a search found, or one text.
 
-    title    its first text, or itself   score   cosine
-    image  data URI; None where the image cannot be shown; empty for a text alone
+    title    its first text, or itself   score  cosine
+    picture  data URI; None where the image cannot be shown; empty for a text alone
     notes    small words below it        right   whether it is a correct result
     """
 
@@ -30,7 +30,7 @@ class Found:
 class Search:
     """A query, a remark on it, and what was found, best first.
 
-    image  data URI of the query, where it is an image
+    picture  data URI of the query, where it is an image
     """
 
     query: str

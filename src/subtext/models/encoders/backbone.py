@@ -105,18 +105,7 @@ BACKBONES: dict[str, Backbone] = {
 
 NAMES = (
     *(backbone.hub for backbone in BACKBONES.values() if backbone.hub is not None),
-    "bert-base-uncased",
-    "google-bert/bert-base-uncased",
-    "google-bert/bert-base-multilingual-cased",
-    "distilbert/distilbert-base-uncased",
-    "FacebookAI/roberta-base",
-    "FacebookAI/xlm-roberta-base",
-    "sentence-transformers/all-MiniLM-L6-v2",
-    "openai/clip-vit-base-patch16",
-    "openai/clip-vit-base-patch32",
-    "openai/clip-vit-large-patch14",
-    "google/siglip-base-patch16-224",
-    "google/siglip2-base-patch16-224",
+    *Path(__file__).with_name("hub_names.txt").read_text(encoding="utf-8").split(),
 )
 """Frequent models of the hub, suggested for misspelt names."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 
 from subtext.search.stores.postgres.connection import Connection
 
@@ -16,10 +17,7 @@ LONGEST = 200
 """Letters of a word that count."""
 POSITIONS, TIMES = 16_383, 255
 """PostgreSQL stores so many positions in a text, and so many of one word."""
-SATURATION, LENGTH = 1.2, 0.75
-"""k1 and b of BM25, as FTS5 has them."""
-LEAST = 1e-6
-"""Weight of a word that more than half of the texts have, as in FTS5."""
+_SEARCH = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 
 
 def words(text: str) -> list[str]:
@@ -68,17 +66,6 @@ def search_words(connection: Connection, text: str, *, top: int, counts: tuple[i
     number, total = counts
     if not query or not number:
         return []
-    statement = (
-        "WITH query AS (SELECT word, count(*) AS times FROM unnest(%(query)s::text[]) AS q(word) GROUP BY word), "
-        f"weighed AS (SELECT word, times * greatest({LEAST}::float8, ln((%(number)s::float8 - n + 0.5) / (n + 0.5))) "
-        "AS weight FROM query, LATERAL (SELECT count(*)::float8 AS n FROM items "
-        "WHERE words @@ ('''' || word || '''')::tsquery) AS c) "
-        f"SELECT key, sum(weight * f * ({SATURATION}::float8 + 1) / "
-        f"(f + {SATURATION}::float8 * (1 - {LENGTH}::float8 + {LENGTH}::float8 * length / %(mean)s::float8))) AS score "
-        "FROM items CROSS JOIN LATERAL unnest(words) AS u(lexeme, places, weights) "
-        "JOIN weighed ON word = lexeme CROSS JOIN LATERAL (SELECT cardinality(places)::float8 AS f) AS t "
-        "WHERE words @@ %(any)s::tsquery GROUP BY key ORDER BY score DESC, key LIMIT %(top)s"
-    )
     values = {
         "query": query,
         "any": " | ".join(f"'{word}'" for word in dict.fromkeys(query)),
@@ -86,4 +73,4 @@ def search_words(connection: Connection, text: str, *, top: int, counts: tuple[i
         "mean": total / number,
         "top": top,
     }
-    return [(int(key), float(score)) for key, score in connection.execute(statement, values)]
+    return [(int(key), float(score)) for key, score in connection.execute(_SEARCH, values)]

@@ -1,4 +1,4 @@
-"""Normalised discounted cumulative gain (Järvelin and Kekäläinen 2002), with graded relevance."""
+"""Cumulative gain of graded relevance, with a discount by rank (nDCG, Järvelin and Kekäläinen 2002) or without."""
 
 from __future__ import annotations
 
@@ -54,3 +54,39 @@ class NDCG(GainMetric):
         discounts = 1 / np.log2(np.arange(min(self.k, got.shape[1])) + 2)
         total = (best[:, : self.k] * discounts).sum(axis=1)
         return np.where(total > 0, (got[:, : self.k] * discounts).sum(axis=1) / np.where(total > 0, total, 1), np.nan)
+
+
+@dataclass(frozen=True)
+class SemanticGain(GainMetric):
+    """Relevance of the first k candidates, divided by that of the best k candidates (Li et al. 2022, released code).
+
+        sum_{i in first k by score} C_i / sum_{i in first k by relevance} C_i
+
+    The code calls it ASP at k, which it is not: it is a cumulative gain without discount, and no ranks are compared.
+
+    k     how many candidates are looked at; all where there are fewer
+    ties  as for recall: least relevance first ("pessimistic"), most first, the mean over all orders, or by column
+
+    Takes     Comparison with truth.relevance of 0 or more; ignored cells are left out.
+    Gives     (Q) float64 in [0, 1]; NaN for a query to which nothing is relevant.
+    Raises    RequirementError without relevance, for one below 0 or not finite, and for k below 1.
+    Cost      finding the first k of each row.
+
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
+    >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[1.0, 0.5, 0.5]]), scale="made")
+    >>> SemanticGain(k=1)(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()
+    [0.5]
+    """
+
+    k: int = 5
+    ties: Ties = "pessimistic"
+
+    position = 80
+    option = "gain"
+
+    def of(self, gains: Gains) -> Float[np.ndarray, "q"]:
+        """The same from gains of k places or more that are already there, with the same ties."""
+        got, best = gains.by_score, gains.by_relevance
+        total = best[:, : self.k].sum(axis=1)
+        return np.where(total > 0, got[:, : self.k].sum(axis=1) / np.where(total > 0, total, 1), np.nan)
