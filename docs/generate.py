@@ -80,6 +80,8 @@ def file_entries(path: Path, room: str) -> list[Entry]:
             is_part = bool({"forward", "score"} & methods)
         elif room.endswith(".py"):
             is_part = "__call__" in methods
+        elif room.endswith("/metrics"):
+            is_part = isinstance(node, ast.ClassDef)
         else:
             is_part = node.name.replace("_", "").lower() == path.stem.replace("_", "")
         if is_part:
