@@ -43,6 +43,7 @@ from subtext.api.load import (
     open_run as open_run,
     save_pretrained as save_pretrained,
 )
+from subtext.api.models import ModelList as ModelList, models as models
 from subtext.api.neighbours import (
     NeighbourGraph as NeighbourGraph,
     NeighbourReport as NeighbourReport,

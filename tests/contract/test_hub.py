@@ -9,6 +9,7 @@ import pytest
 import tiny_models
 
 from subtext.errors import RequirementError
+from subtext.models.encoders import backbone
 from subtext.models.encoders.backbone import model_file, open_body, preprocessing_of, read_model
 from subtext.models.encoders.language import tokeniser
 
@@ -65,9 +66,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(
 def test_what_the_cache_holds_is_not_asked_for(
     asked: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        "subtext.models.encoders.backbone.try_to_load_from_cache", lambda source, path: str(tmp_path / path)
-    )
+    monkeypatch.setattr(backbone, "try_to_load_from_cache", lambda source, path: str(tmp_path / path))
     assert read_model("someone/something", lambda source, local: (source, local), files=["config.json"]) == (
         "someone/something",
         True,
@@ -85,10 +84,8 @@ def test_a_half_filled_cache_is_completed(monkeypatch: pytest.MonkeyPatch, tmp_p
             raise OSError("model.safetensors is not in the cache")
         return source
 
-    monkeypatch.setattr(
-        "subtext.models.encoders.backbone.try_to_load_from_cache", lambda source, path: str(tmp_path / path)
-    )
-    monkeypatch.setattr("subtext.models.encoders.backbone.get_hf_file_metadata", lambda url, timeout: None)
+    monkeypatch.setattr(backbone, "try_to_load_from_cache", lambda source, path: str(tmp_path / path))
+    monkeypatch.setattr(backbone, "get_hf_file_metadata", lambda url, timeout: None)
     assert read_model("someone/something", read, files=["config.json"]) == "someone/something"
     assert tried == [True, False]
 

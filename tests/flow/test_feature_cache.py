@@ -54,9 +54,24 @@ def _calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+def _reading_all(branch: Branch) -> Branch:
+    """The branch with a head that says that it reads every output."""
+    branch.head.inputs = ("parts", "pooled")
+    return branch
+
+
+def test_what_the_head_does_not_read_is_not_stored(tmp_path: Path) -> None:
+    branch = small.setup().model.image.eval()
+    assert branch.head.inputs == ("pooled",)
+    pooled = _cached(branch, tmp_path)
+    assert {file.name for file in pooled.input_spec.folder.iterdir()} == {"about.json", "lengths.npy", "pooled.npy"}
+    every = _cached(_reading_all(branch), tmp_path)
+    assert every.input_spec.folder != pooled.input_spec.folder and _encoded(every, [1]).parts is not None
+
+
 @pytest.mark.parametrize(("precision", "near"), [("float32", 0.0), ("float16", 1e-3)])
 def test_outputs_come_back(tmp_path: Path, precision: str, near: float) -> None:
-    branch = small.setup().model.image.eval()
+    branch = _reading_all(small.setup().model.image.eval())
     cached = _cached(branch, tmp_path, precision=precision)
     mine, theirs = _encoded(cached, [3, 11, 0, 3]), _encoded(branch, [3, 11, 0, 3])
     torch.testing.assert_close(mine.pooled, theirs.pooled, rtol=near, atol=max(near, 1e-7))
@@ -76,7 +91,7 @@ def test_parts_of_different_number_come_back_with_their_mask(tmp_path: Path) -> 
             return Encoded(parts=parts, mask=torch.arange(4)[None] < count[:, None])
 
     branch = small.setup().model.image
-    branch = Branch(branch.input_spec, Uneven(), branch.head).eval()
+    branch = _reading_all(Branch(branch.input_spec, Uneven(), branch.head).eval())
     cached = _cached(branch, tmp_path)
     mine, theirs = _encoded(cached, [1, 5, 2]), _encoded(branch, [1, 5, 2])
     assert mine.pooled is None

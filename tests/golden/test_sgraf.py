@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.models.heads.parts import Attended, Parts
+from subtext.models.similarity import sgraf
 from subtext.models.similarity.sgraf import Saf, Sgr, decided
 from subtext.ops.attention import context_differences, gram, over_regions, products, unit_vectors
 from subtext.ops.pairwise import PairSimilarity
@@ -85,9 +86,7 @@ def test_filtration_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     similarity = Saf(width=4, nodes=4).double().eval()
     assign([*similarity.attend.parameters(), *similarity.norm.parameters()], 0.3, 0.0)
     seen: list[Tensor] = []
-    monkeypatch.setattr(
-        "subtext.models.similarity.sgraf.decided", lambda nodes, layer: seen.append(nodes) or decided(nodes, layer)
-    )
+    monkeypatch.setattr(sgraf, "decided", lambda nodes, layer: seen.append(nodes) or decided(nodes, layer))
     similarity.nodes.forward = lambda images, gram, texts: det((2, 1, 3, 4), 0.3)
     images, texts = of_parts(det((2, 2, 4), 0.1)), of_parts(det((1, 2, 4), 0.5))
     with torch.no_grad():

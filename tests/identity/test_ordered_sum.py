@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from subtext.core import Encoded
+from subtext.models.heads import gpo
 from subtext.models.heads.gpo import Gpo, ordered_sum
 
 
@@ -44,7 +45,7 @@ def test_the_head_takes_it_where_it_pays(monkeypatch: pytest.MonkeyPatch, holes:
         mask[0, 2] = mask[3, 3] = False
     found = []
     for least in (0, 1 << 40):
-        monkeypatch.setattr("subtext.models.heads.gpo.COUNTED_CELLS", least)
+        monkeypatch.setattr(gpo, "COUNTED_CELLS", least)
         head.zero_grad()
         made = head(Encoded(parts=parts, mask=mask), torch.arange(6)).vectors
         (made * torch.arange(8.0)).sum().backward()

@@ -62,6 +62,7 @@ VERBS: dict[str, Entry] = {
     "curate": {},
     "export": {"usage": "RUN --hf DIR | --onnx DIR"},
     "runs": {"json": True, "exit_code": lambda listed: int(not listed.intact)},
+    "models": {"json": True},
     "data check": {"json": True, "exit_code": lambda report: int(not report.usable)},
     "data prepare": {"required": ["out"]},
     "data dedup": {"required": ["out"]},

@@ -1,14 +1,15 @@
 """Frozen encoders run once: their outputs for every item are cached on disk and read from there at every step.
 
-    FOLDER/KEY/parts.npy    (rows E) the parts of all items, one item after the other, without masked ones
+    FOLDER/KEY/parts.npy    (rows E) the parts of all items, one item after the other, without masked ones; where the
+                            branch's head reads them
     FOLDER/KEY/lengths.npy  (N) int64, the number of rows of each item
-    FOLDER/KEY/pooled.npy   (N G)
+    FOLDER/KEY/pooled.npy   (N G), where the head reads it
     FOLDER/KEY/about.json   what the key is a hash of
 
-KEY is a hash of the encoder's weights, structure and settings, of its Input's fingerprint, of the items (for image
-files, their size and time of change, but not their folder) and of the precision: a change of any of them gives another
-folder. Arrays are memory-mapped, so a cache may be larger than memory. Several trainings may share a FOLDER: each
-KEY is put in place in one step, and a second writer keeps what is there.
+KEY is a hash of the encoder's weights, structure and settings, of what the head reads, of its Input's fingerprint, of
+the items (for image files, their size and time of change, but not their folder) and of the precision: a change of any
+of them gives another folder. Arrays are memory-mapped, so a cache may be larger than memory. Several trainings may
+share a FOLDER: each KEY is put in place in one step, and a second writer keeps what is there.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, objec
     precision = np.dtype(str(about["precision"]))
     parts, pooled = _GrowingFile(path / "parts.npy", precision), _GrowingFile(path / "pooled.npy", precision)
     lengths: list[int] = []
-    masked = False
+    masked, fields = False, _fields(branch)
     was_training = branch.encoder.training
     branch.encoder.eval()
     try:
@@ -184,9 +185,9 @@ def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, objec
                 for batch in item_blocks(items, root, batch_size=_BLOCK):
                     inputs = {name: value.to(device) for name, value in branch.input_spec(batch).items()}
                     encoded: Encoded = branch.encoder(inputs)
-                    if encoded.pooled is not None:
+                    if encoded.pooled is not None and "pooled" in fields:
                         pooled.add(encoded.pooled)
-                    if encoded.parts is None:
+                    if encoded.parts is None or "parts" not in fields:
                         lengths += [0] * len(batch.rows)
                     elif encoded.mask is None:
                         parts.add(encoded.parts.flatten(0, 1))
@@ -260,9 +261,15 @@ def _about(branch: Branch, sources: Sources, weights: str, precision: Precision)
         "encoder": f"{type(encoder).__qualname__} {encoder}",
         "settings": settings if config is None else {**settings, "config": str(config)},
         "input": branch.input_spec.fingerprint,
+        "fields": _fields(branch),
         "items": digest.hexdigest(),
         "precision": precision,
     }
+
+
+def _fields(branch: Branch) -> list[str]:
+    """The outputs of the encoder that the head reads; all for a head that does not say so."""
+    return sorted(getattr(branch.head, "inputs", ("parts", "pooled")))
 
 
 def _path(folder: Path, about: dict[str, object]) -> Path:

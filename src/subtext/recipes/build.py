@@ -17,6 +17,7 @@ import torch
 
 from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureFile, FeatureInput
+from subtext.data.starter import NAME as STARTER
 from subtext.errors import CheckpointError, DataError, RecipeError, RequirementError, SubtextError
 from subtext.models.checkpoint import ASSETS, Record, library_versions, load_run
 from subtext.models.encoders.precomputed import Precomputed
@@ -124,6 +125,8 @@ def build(
     changes = {o.name: values[o.name] for o in planned if {o.name, o.old_name} & set(plan or {})}
     if new:
         facts = chosen_facts(values, context) | built_facts(setup)
+        if "freeze_epochs" not in changes:
+            facts["freeze_epochs"] = (str(setup.plan.freeze_epochs),)
         refuse_unused(every, values, facts)
         # A published setting that nothing reads here returns to the common default.
         used = used_options(planned, values, facts)
@@ -198,7 +201,7 @@ def chosen_facts(values: Mapping[str, object], context: BuildContext | None = No
         # The model's own encoder; known once it is built.
         facts.pop("text", None)
     else:
-        facts["text"] = (text, *_BUILT) if text in ("gru", "bag") else (text, "backbone", *_BUILT)
+        facts["text"] = (text, *_BUILT) if text in ("gru", "bag", STARTER) else (text, "backbone", *_BUILT)
     return facts
 
 
@@ -214,6 +217,8 @@ def built_facts(setup: Setup) -> dict[str, tuple[str, ...]]:
     names = next(((name,) for kind, name in kinds if isinstance(encoder, kind)), ("a text backbone", "backbone"))
     if is_tower:
         names = ("open_clip",)
+    elif getattr(encoder, "normalise", False):  # Of the backbones the starter's alone: nothing changes its pooling.
+        names = (STARTER,)
     pooled = "pooled" in getattr(text.head, "inputs", ())
     facts: dict[str, tuple[str, ...]] = {"text": (*names, *("parts",) * several, *("whole",) * pooled)}
     if isinstance(image.input_spec, FeatureInput):

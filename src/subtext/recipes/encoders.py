@@ -11,6 +11,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.inputs import Input
 from subtext.data.pixels import PixelInput
 from subtext.data.regions import BOX
+from subtext.data.starter import NAME as STARTER
 from subtext.data.text import OpenClipInput, SubwordInput, Vocabulary, WordInput
 from subtext.errors import RequirementError
 from subtext.models.encoders.precomputed import Precomputed
@@ -53,7 +54,11 @@ def image_side(context: BuildContext, inputs: InputOptions) -> Side:
     encoder: Any
     weights, (source, _, name) = inputs.image_weights, kind.partition(":")
     numbers: Preprocessing | None = None
-    if source == "timm" and name:
+    if kind == STARTER:
+        from subtext.models.encoders.lite import PREPROCESSING, LiteVision
+
+        encoder, numbers = LiteVision.open(weights=weights, fetch=saved is None), PREPROCESSING
+    elif source == "timm" and name:
         from subtext.models.encoders.vision import TimmVision
 
         pretrained = weights == "pretrained"
@@ -115,7 +120,9 @@ def text_side(
             return Side(SubwordInput.load(saved), backbone)
         tokens = tokeniser(kind)
         longest = min(texts.max_tokens, int(getattr(tokens, "model_max_length", texts.max_tokens)))
-        return Side(SubwordInput(tokens, max_tokens=longest, token_mask=texts.token_mask), backbone)
+        # Sentences with masked words are none that this encoder was trained on, and its outputs could not be cached.
+        mask = 0.0 if kind == STARTER else texts.token_mask
+        return Side(SubwordInput(tokens, max_tokens=longest, token_mask=mask), backbone)
     if saved is not None:
         words = WordInput.load(saved)
     elif context.texts:

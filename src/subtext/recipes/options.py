@@ -26,6 +26,7 @@ _VOCABULARY = Requires("text", ("gru", "bag"))
 _GRU = Requires("text", ("gru",))
 _TWO = Requires("combine", ("image", "text", "mean"), needs="combine other than image, text and mean", negated=True)
 _TOKENS = Requires("text", ("gru", "bag", "backbone"), needs="text=gru, bag or a backbone")
+_LENGTH = Requires("text", ("gru", "bag", "backbone", "starter"), needs="text=gru, bag, starter or a backbone")
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,8 @@ class InputOptions(PixelOptions):
 
     image: Annotated[
         str,
-        "image encoder: auto (features, or tiny without features), features, tiny, a "
-        "backbone's name or folder, timm:NAME, "
-        "detector:NAME",
+        "image encoder: auto (features, or tiny without features), features, tiny, starter, a "
+        "backbone's name or folder, timm:NAME, detector:NAME",
     ] = "auto"
     image_weights: Annotated[Literal["pretrained", "random"], "initial weights of the backbone", _PIXELS] = "pretrained"
     feature_scaling: Annotated[
@@ -66,9 +66,8 @@ class InputOptions(PixelOptions):
     min_confidence: Annotated[float, "detector: drop boxes below this probability", Range(0, 1), _DETECTOR] = 0.0
     text: Annotated[
         str,
-        "text encoder: auto (features, or the model's default), gru, bag (of words), "
-        "features, or the name or folder of "
-        "a BERT-like backbone",
+        "text encoder: auto (features, or the model's default), gru, bag (of words), features, starter, or the name "
+        "or folder of a BERT-like backbone",
     ] = "auto"
     text_weights: Annotated[Literal["pretrained", "random"], "initial weights of the text backbone", _BACKBONE] = (
         "pretrained"
@@ -89,7 +88,7 @@ class InputOptions(PixelOptions):
     min_count: Annotated[
         int, "treat words with fewer occurrences in the training texts as unknown", Range(1), _VOCABULARY
     ] = 1
-    max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut", Range(1), _TOKENS] = 64
+    max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut", Range(1), _LENGTH] = 64
     word_dim: Annotated[int, "dimension of the word embedding; 0: depends on the encoder", Range(0), _VOCABULARY] = 300
     gru_layers: Annotated[int, "layers", Range(1), _GRU] = 1
     bidirectional: Annotated[bool, "read the text in both directions", _GRU] = True

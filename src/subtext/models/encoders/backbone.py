@@ -32,6 +32,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from subtext.data.starter import NAME as STARTER, starter_folder
 from subtext.errors import RequirementError
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -117,19 +118,22 @@ SECONDS = 5
 _BROKEN = (OSError, ValueError, SafetensorError, StrictDataclassError)
 """Errors of libraries for model files that are missing, truncated or of other content."""
 
-_SHORT_NAMES = (*BACKBONES, "gru", "bag", "features", "auto")
+_SHORT_NAMES = (*BACKBONES, "gru", "bag", "features", "auto", STARTER)
 
 
 def read_model(name: str, read: Callable[[str, bool], Model], *, files: Sequence[str], option: str = "name") -> Model:
     """Read a model from its folder or the hub.
 
-    name    a short name of `BACKBONES`, a folder, or a hub name
+    name    a short name of `BACKBONES`, "starter" for the text tower of that name, a folder, or a hub name
     read    function of the folder or hub name, and whether to use local files only
     files   if one of them is in the hub's cache, the cache is tried first
     option  the option that the name came from, for messages
 
     Raises RequirementError when there is no such model, the hub cannot be reached, or the model cannot be read.
     """
+    if name == STARTER:
+        with starter_folder() as folder, _silence():
+            return read(str(folder), True)
     backbone = BACKBONES.get(name)
     source = backbone.hub if backbone is not None and backbone.hub is not None else name
     local = bool(source) and Path(source).is_dir()

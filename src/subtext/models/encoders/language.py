@@ -15,10 +15,11 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from subtext.core import Encoded
 from subtext.data.inputs import Batch
+from subtext.data.starter import NAME as STARTER
 from subtext.data.text import SubwordInput
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import Pretrained, Weights, drop_pooler, has_weights, open_body, read_model
-from subtext.ops.numerics import masked_mean
+from subtext.ops.numerics import masked_mean, unit
 
 
 class Language(Pretrained):
@@ -29,6 +30,7 @@ class Language(Pretrained):
 
     dropout     share of the outputs set to zero in training
     pretrained  see `Pretrained`
+    normalise   pooled vectors of unit length
 
     Takes  tokens (N P) int64, mask (N P) bool.    Raises RequirementError for a model that is not of this family.
     """
@@ -40,6 +42,7 @@ class Language(Pretrained):
         pooling: Literal["cls", "mean"] = "cls",
         dropout: float = 0.0,
         pretrained: bool = False,
+        normalise: bool = False,
     ) -> None:
         super().__init__(body, pretrained=pretrained)
         width = getattr(body.config, "hidden_size", None)
@@ -49,7 +52,7 @@ class Language(Pretrained):
                 f"{type(body).__name__}; name a BERT-like model, or use the host 'clip' for a dual encoder"
             )
         drop_pooler(body)
-        self.pooling = pooling
+        self.pooling, self.normalise = pooling, normalise
         self.dropout = nn.Dropout(dropout)
         self.parts_width = self.pooled_width = width
 
@@ -62,9 +65,11 @@ class Language(Pretrained):
         pooling: Literal["cls", "mean"] = "cls",
         dropout: float = 0.0,
     ) -> Language:
-        """By hub name or folder; see `open_body`."""
+        """By hub name or folder; see `open_body`. `starter` pools as it was trained: the mean, at unit length."""
         body = open_body(name, weights=weights, assets=assets, option="text")
-        return Language(body, pooling=pooling, dropout=dropout, pretrained=has_weights(name, weights))
+        is_starter, pretrained = name == STARTER, has_weights(name, weights)
+        pooling = "mean" if is_starter else pooling
+        return Language(body, pooling=pooling, dropout=dropout, pretrained=pretrained, normalise=is_starter)
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States and pooled vectors of texts."""
@@ -72,6 +77,7 @@ class Language(Pretrained):
         mask = inputs["mask"]
         states = self.body(input_ids=inputs["tokens"], attention_mask=mask.to(inputs["tokens"].dtype)).last_hidden_state
         pooled = states[:, 0] if self.pooling == "cls" else masked_mean(states, mask)
+        pooled = unit(pooled) if self.normalise else pooled
         return Encoded(parts=self.dropout(states), mask=mask, pooled=self.dropout(pooled))
 
 

@@ -40,12 +40,14 @@ def dual(
 ) -> Setup:
     """Plain dual encoder: linear and MLP layers for images, a bag of words or another text encoder, and InfoNCE.
 
+    With `image=starter` or `text=starter` pretrained encoders stay frozen, unless freeze_epochs says otherwise.
     `text=auto` is a bag of words: on a few ten thousand captions it beat every GRU that was tried, at a fraction of the
     time. All texts of an image in the batch count as right. By default the batch is a twentieth of the training pairs:
     64 to 1,280 of them, at most 256 from pixels.
     """
     from dataclasses import replace
 
+    from subtext.data.starter import NAME as STARTER
     from subtext.errors import RecipeError
     from subtext.models.encoders.words import Bag
     from subtext.models.heads.gpo import Gpo
@@ -68,7 +70,8 @@ def dual(
     encoder, bag = text.encoder, isinstance(text.encoder, Bag)
     if pooling == "last" and bag:
         raise RecipeError("pooling=last needs words in order (text=gru); a bag of words has no last one; use mean")
-    by_parts = pooling == "mean" and encoder.parts_width is not None
+    # The starter's own mean over words has unit length.
+    by_parts = pooling == "mean" and encoder.parts_width is not None and inputs.text != STARTER
     source: Literal["parts", "pooled"] = "parts" if by_parts else "pooled"
     width = encoder.parts_width if by_parts else encoder.pooled_width
     if pooling == "learnt":
@@ -79,7 +82,11 @@ def dual(
         text_head = Mean(width, embed_dim, source=source, dropout=dropout, project=project)
     terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
     # A twentieth of the pairs, so that few pairs still make many steps; fewer where images are decoded.
-    plan, most = PLAN, PLAN.batch_size if context.image_features is not None else 256
+    plan, most = PLAN, PLAN.batch_size
+    if STARTER in (inputs.image, inputs.text):
+        plan = replace(plan, freeze_epochs=-1)
+    if context.image_features is None and inputs.image != STARTER:
+        most = 256
     if context.texts:
-        plan = replace(PLAN, batch_size=max(64, min(most, len(context.texts) // 20)))
+        plan = replace(plan, batch_size=max(64, min(most, len(context.texts) // 20)))
     return setup_of((image, text), (image_head, text_head), similarity, terms, plan)

