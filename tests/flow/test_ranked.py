@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 import small
 import torch
+from scenes import random_items
 
-from subtext.core import DIRECTIONS
+from subtext.core import DIRECTIONS, Epoch
 from subtext.errors import DataError, RecipeError
 from subtext.models.checkpoint import load_run
+from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.daa import DAA
 from subtext.objectives.losses.smooth_ap import SmoothAP
 from subtext.objectives.mining import Cosines
 from subtext.objectives.objective import Objective, Penalty
 from subtext.objectives.regularisers import MMD
+from subtext.objectives.scene import compose
 from subtext.recipes.methods.daa import daa
 from subtext.recipes.methods.smooth_ap import smooth_ap
 from subtext.training.batch_relevance import SharedWords
@@ -59,23 +62,44 @@ def test_a_broken_off_run_ends_the_same(captions, tmp_path):
 
 
 def test_weights_and_temperatures_follow_the_host():
-    """50 to a sum over 128 pairs is 50/128 to their mean; a similarity of words has scores and no cosines."""
+    """50 to a sum over 128 pairs is 50/128 a query; a similarity of words has scores and no cosines."""
     cosines, words = small.setup(), small.setup_with_parts()
-    summed = replace(cosines, objective=Objective({"text": cosines.objective.parts["text"]}))
-    for setup, weight, loss, mined in (
-        (summed, 50, DAA(0.01), True),
-        (cosines, 50 / 128, DAA(0.01), True),
-        (words, 50 / 128, DAA(0.001), False),
+    summed = replace(cosines, objective=Objective({"text": replace(cosines.objective.parts["text"], reduction="sum")}))
+    for setup, reduction, loss, mined in (
+        (summed, "sum", DAA(0.01), True),
+        (cosines, "mean", DAA(0.01), True),
+        (words, "mean", DAA(0.001), False),
     ):
         for side, term in terms(daa(setup), "daa").items():
-            assert (term.on, term.loss, term.reduction) == (side, loss, "mean")
-            assert term.weight == pytest.approx(weight)
+            assert (term.on, term.loss, term.reduction) == (side, loss, reduction)
+            assert term.weight == pytest.approx(50 / 128)
             assert term.mining == (Cosines(side) if mined else None)
     drawn = terms(daa(summed, per_sample=True, variant="released"), "daa")["image_to_text"]
-    assert (drawn.weight, drawn.loss) == (1000, DAA(0.01, "released", draws=True))
+    assert (drawn.weight, drawn.loss) == (1000 / 128, DAA(0.01, "released", draws=True))
     assert daa(summed, relevance="ciderd").relevance == SharedWords("ciderd")
     term = terms(smooth_ap(summed, temperature=0.1, weight=3.0), "smooth_ap")["text_to_image"]
-    assert (term.weight, term.loss) == (3.0, SmoothAP(0.1))
+    assert (term.weight, term.reduction, term.loss) == (3.0, "mean", SmoothAP(0.1))
+
+
+@pytest.mark.parametrize("pairs", [16, 32, 128])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "mean over cells"])
+def test_the_share_of_an_added_loss_does_not_depend_on_the_batch(reduction, pairs):
+    """Beside a sum over any number of pairs, DAA has the share that 50 has beside a sum over 128."""
+    own = small.setup().objective.parts["text"]
+    host = replace(
+        small.setup(), objective=Objective({"text_to_image": replace(own, loss=ones, reduction=reduction, weight=1.0)})
+    )
+    added = terms(daa(host), "daa")["text_to_image"]
+    items = [random_items(pairs, seed=seed) for seed in (1, 2)]
+    scene = compose(Cosine(), *items, torch.arange(pairs))
+    epoch = Epoch(0, 0)
+    both = [term(scene, epoch) for term in (replace(added, loss=ones), host.objective.parts["text_to_image"])]
+    assert float(both[0] / both[1]) == pytest.approx(50 / 128)
+
+
+def ones(comparison):
+    """A loss of 1 for every query."""
+    return torch.ones(len(comparison.scores), dtype=comparison.scores.dtype)
 
 
 def test_smooth_ap_can_stand_alone():

@@ -225,10 +225,14 @@ def replace_terms(method: str, setup: Setup, terms: Mapping[str, Term]) -> Setup
 
 
 def add_terms(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weight: float) -> Setup:
-    """The setup with this loss beside its own, in both directions, as a mean over queries.
+    """The setup with this loss beside its own, in both directions.
 
-    weight      of each direction; below 0 for the one that relates to the model's loss as `sum_weight` does to a sum
-                over a batch of 128: a model may take a mean over queries, or over cells
+    weight      of each direction, for the mean over its queries; below 0 for the one that relates to the model's loss
+                as `sum_weight` does to a sum over a batch of 128, whatever the batch of the plan is: the added loss is
+                reduced as the model's is, at `sum_weight` / 128 a query
+
+    A loss whose value for a query sums over all candidates (`pcme`) grows with the batch by itself, and the share of
+    what is added falls by as much.
 
     Where items have cosines (`has_cosines`) the loss reads plain ones; else the model's own scores.
 
@@ -240,11 +244,14 @@ def add_terms(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weigh
             f"{method} is added to a loss between images and texts; this objective has {', '.join(parts)}; leave "
             "the method out, or choose another model"
         )
-    scales: dict[Reduction, float] = {"sum": 1.0, "mean": 1 / BATCH, "mean over cells": 1 / BATCH**2}
-    weight = weight if weight >= 0 else sum_weight * scales[own_terms[0].reduction]
+    reduction: Reduction = "mean"
+    if weight < 0:
+        weight, reduction = sum_weight / BATCH, own_terms[0].reduction
     cosine = has_cosines(setup)
     terms = {
-        f"{method} {side}": Term(loss, on=side, weight=weight, mining=Cosines(side) if cosine else None)
+        f"{method} {side}": Term(
+            loss, on=side, weight=weight, reduction=reduction, mining=Cosines(side) if cosine else None
+        )
         for side in DIRECTIONS
     }
     if repeated := sorted(terms.keys() & parts.keys()):
