@@ -23,5 +23,11 @@ TABLE = PublishedTable(
     ),
     plan=systems.PAIRWISE_PLAN,
     pixels=systems.PIXELS,
-    notes=("The paper does not state the weight of Smooth-AP; here it is that of DAA on scores.", *systems.NOTES),
+    notes=(
+        "Smooth-AP is that of the released code: it ranks the inner products of samples at temperature 0.01, all pairs "
+        "of samples of an image and its text are positives, and ranks are taken along the other axis. Neither paper "
+        "nor code states its weight beside PCME; here it is 500, half of DAA's, as the released code has it for SGRAF "
+        "(25 and 50).",
+        *systems.NOTES,
+    ),
 )

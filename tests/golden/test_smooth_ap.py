@@ -8,7 +8,8 @@ import pytest
 import torch
 from scenes import S3, comparison, doubles, scene_of
 
-from subtext.core import Comparison, Truth
+from subtext.core import Comparison, Embeddings, Truth
+from subtext.errors import RequirementError
 from subtext.objectives.losses.smooth_ap import SmoothAP
 
 FIRST = [[1, 0], [0.8, 0.6], [0.6, 0.8], [0, 1]]
@@ -89,3 +90,43 @@ def test_becomes_average_precision_as_the_temperature_falls(kind):
     errors = [(SmoothAP(t)(whole) - doubles(wanted)).abs().max().item() for t in (0.1, 0.01, 1e-3, 1e-6)]
     assert errors[-1] < 1e-9
     assert errors[0] >= errors[-1]
+
+
+def drawn_batch(items: int = 3, draws: int = 2) -> Comparison:
+    """Items of several draws, whose own scores are all 0."""
+    generator = torch.Generator().manual_seed(4)
+    images, texts = (
+        Embeddings(torch.randn(items, draws, 4, generator=generator, dtype=torch.float64), torch.arange(items))
+        for _ in range(2)
+    )
+    scores = torch.zeros(items, items, dtype=torch.float64)
+    return Comparison(scores, Truth(torch.eye(items, dtype=torch.bool)), images, texts)
+
+
+@pytest.mark.parametrize("variant", ["rows", "released"])
+def test_of_draws_equals_its_loop(variant):
+    """Every draw asks; all draws of its partner are positives; the release compares with the column, not the row."""
+    whole, temperature = drawn_batch(), 0.4
+    images, texts = (side.vectors.flatten(0, 1) for side in (whole.queries, whole.candidates))
+    scores, wanted = images @ texts.T, []
+    for query in range(len(scores)):
+        rivals = scores[:, query] if variant == "released" else scores[query]
+        item, parts = query // 2, []
+        for positive in range(2 * item, 2 * item + 2):
+            ahead = [
+                0 if other == positive else 1 / (1 + math.exp((scores[query, positive] - rivals[other]) / temperature))
+                for other in range(len(rivals))
+            ]
+            parts.append((1 + sum(ahead[2 * item : 2 * item + 2])) / (1 + sum(ahead)))
+        wanted.append(1 - sum(parts) / 2)
+    values = SmoothAP(temperature, variant, draws=True)(whole)
+    assert values.tolist() == pytest.approx(doubles(wanted).view(3, 2).mean(dim=1).tolist(), abs=1e-12)
+    assert (values != SmoothAP(temperature)(whole)).all()
+
+
+def test_what_draws_need_is_named():
+    whole = drawn_batch()
+    with pytest.raises(RequirementError, match="SmoothAP with draws needs the embeddings behind the scores"):
+        SmoothAP(draws=True)(Comparison(whole.scores, whole.truth))
+    with pytest.raises(RequirementError, match="'released' needs as many candidates as queries; it got 2 x 3"):
+        SmoothAP(variant="released")(Comparison(whole.scores[:2], Truth(whole.truth.match[:2])))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from subtext.core import Comparison, Direction, Embeddings, Origin, Scene, Truth
 from subtext.errors import RequirementError
-from subtext.ops.numerics import masked_max
+from subtext.ops.numerics import masked_max, product
 
 Positives = Literal["group", "pair"]
 Negatives = Literal["anchors", "neighbours", "both"]
@@ -196,6 +196,28 @@ def embeddings_of(comparison: Comparison, reader: str) -> tuple[Embeddings, Embe
             "embeddings"
         )
     return comparison.queries, comparison.candidates
+
+
+def compare_draws(comparison: Comparison, reader: str, *, within: bool = False) -> Comparison:
+    """(Q K, C L) every draw (view) of a query against every draw of a candidate, by their inner products.
+
+    The truth of a pair of draws is that of its items: all draws of a positive are positives.
+
+    within  the candidates' draws are those of the queries instead; needs as many candidates as queries
+    """
+    queries, candidates = embeddings_of(comparison, reader)
+    rows, columns = queries.vectors, (queries if within else candidates).vectors
+    truth = comparison.truth
+
+    def repeated(matrix: Tensor | None) -> Tensor | None:
+        if matrix is None:
+            return None
+        return matrix.repeat_interleave(rows.shape[1], dim=0).repeat_interleave(columns.shape[1], dim=1)
+
+    match = repeated(truth.match)
+    assert match is not None
+    scores = product(rows.flatten(0, 1), columns.flatten(0, 1))
+    return Comparison(scores, Truth(match, repeated(truth.ignored), repeated(truth.relevance), truth.scale))
 
 
 def _origin(candidates: Embeddings, local: int) -> Tensor:

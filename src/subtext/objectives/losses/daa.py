@@ -11,8 +11,8 @@ from torch import Tensor
 
 from subtext.core import Comparison, require_choice
 from subtext.errors import RequirementError
-from subtext.objectives.scene import embeddings_of
-from subtext.ops.numerics import precise, product
+from subtext.objectives.scene import compare_draws
+from subtext.ops.numerics import precise
 from subtext.ops.soft_rank import soft_above, soft_rank
 
 
@@ -86,15 +86,11 @@ class DAA:
                 f"DAA with variant 'released' needs as many candidates as queries; it got {queries} x {candidates}; "
                 "take variant 'rows', or train with pairs in one process"
             )
-        relevance = precise(truth.relevance)
-        counted = None if truth.ignored is None else ~truth.ignored
-        if not self.draws:
-            return scores, relevance, counted
-        query_items, candidate_items = embeddings_of(comparison, "DAA with draws")
-        rows, columns = query_items.vectors, (query_items if self.variant == "released" else candidate_items).vectors
-        scores = product(rows.flatten(0, 1), columns.flatten(0, 1))
-        times = (rows.shape[1], columns.shape[1])
-        return scores, _repeated(relevance, times), None if counted is None else _repeated(counted, times)
+        if self.draws:
+            comparison = compare_draws(comparison, "DAA with draws", within=self.variant == "released")
+            truth, scores = comparison.truth, comparison.scores
+        assert truth.relevance is not None
+        return scores, precise(truth.relevance), None if truth.ignored is None else ~truth.ignored
 
     def _ranks(self, lists: Float[Tensor, "q c"], counted: Bool[Tensor, "q c"] | None) -> Float[Tensor, "q c"]:
         if self.variant == "rows":
@@ -105,7 +101,3 @@ class DAA:
         if inside is not None:
             itself = itself * inside
         return 1 + soft_above(lists, column, self.temperature, counted=inside) - itself
-
-
-def _repeated(matrix: Tensor, times: tuple[int, int]) -> Tensor:
-    return matrix.repeat_interleave(times[0], dim=0).repeat_interleave(times[1], dim=1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from subtext.core import Comparison
+from subtext.core import Comparison, require_choice
 from subtext.errors import RequirementError
+from subtext.objectives.scene import compare_draws
 from subtext.ops.numerics import precise
 
 
@@ -23,16 +25,22 @@ class SmoothAP:
 
     temperature  above 0, in score units; 0.01 in the paper, for cosines. Ranks further apart than about ten
                  temperatures have no gradient
+    draws        whether every sample (view) of an item is a query, and a candidate, by itself, compared by inner
+                 products: all samples of a positive are positives, as Li et al. 2022 train PCME
+    variant      "rows" as in the paper; or "released", as the code of Li et al. 2022 has it for samples: a positive of
+                 row q is ranked among the entries of column q, which is the same for a symmetric matrix only
 
     The paper's code works within one modality and keeps the query among the candidates and its positives, which no
     ranking can miss: average precision is then at least 1 over the size of a class. Here the truth decides: the query's
     column is a match for the paper's values, and ignored for unbiased ones. Between images and texts there is no such
     column, and the terms of both directions count half each.
 
-    Takes     Comparison; ignored cells are left out of every sum.
+    Takes     Comparison; ignored cells are left out of every sum. With draws: embeddings on both sides. "released"
+              needs as many candidates as queries.
     Gives     (Q) in [0, 1); 0 for a query without positives. The gradient reaches positives and close candidates.
-    Raises    RequirementError for a temperature that is not above 0.
-    Cost      time and memory M C over all M positives.
+    Raises    RequirementError for a temperature that is not above 0, for an unknown variant, and for a comparison
+              without what it needs.
+    Cost      time and memory M C over all M positives; with K draws of both sides K^3 times as much.
 
     >>> from subtext.core import Truth
     >>> scores = torch.tensor([[0.9, 0.5, 0.1]])
@@ -42,19 +50,34 @@ class SmoothAP:
     """
 
     temperature: float = 0.01
+    variant: Literal["rows", "released"] = "rows"
+    draws: bool = False
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:
             raise RequirementError(f"SmoothAP needs a temperature above 0; it got {self.temperature}")
+        require_choice(self, "variant")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
         """One value per query."""
-        scores, match = precise(comparison.scores), comparison.truth.match
+        queries = len(comparison.scores)
+        if self.variant == "released" and queries != comparison.scores.shape[1]:
+            raise RequirementError(
+                f"SmoothAP with variant 'released' needs as many candidates as queries; it got {queries} x "
+                f"{comparison.scores.shape[1]}; take variant 'rows', or train with pairs in one process"
+            )
+        if self.draws:
+            comparison = compare_draws(comparison, "SmoothAP with draws")
+        scores, match, negative = precise(comparison.scores), comparison.truth.match, comparison.truth.negative
         query, candidate = match.nonzero(as_tuple=True)
-        ahead = torch.sigmoid((scores[query] - scores[query, candidate][:, None]) / self.temperature)
+        own = scores[query, candidate][:, None]
+        rivals = (scores.T if self.variant == "released" else scores)[query]
+        ahead = torch.sigmoid((rivals - own) / self.temperature)
         itself = torch.zeros_like(match[query]).scatter(1, candidate[:, None], True)
+        if self.variant == "released":
+            match, negative = match.T, negative.T
         positive_ranks = 1 + ahead.masked_fill(~match[query] | itself, 0).sum(dim=1)
-        rank = positive_ranks + ahead.masked_fill(~comparison.truth.negative[query], 0).sum(dim=1)
-        counts = match.sum(dim=1)
+        rank = positive_ranks + ahead.masked_fill(~negative[query], 0).sum(dim=1)
+        counts = comparison.truth.match.sum(dim=1)
         precision = torch.zeros_like(scores[:, 0]).index_add(0, query, positive_ranks / rank) / counts.clamp_min(1)
-        return torch.where(counts > 0, 1 - precision, 0 * precision)
+        return torch.where(counts > 0, 1 - precision, 0 * precision).view(queries, -1).mean(dim=1)
