@@ -249,7 +249,7 @@ def measure_of(config: TableConfig, row: Row, column: Column) -> str:
     measure = FIGURES[config.table.figure(row, column)].measure
     if measure in ("preservation", "scores"):
         return f"{measure}-{digest(config.neighbourhood(column.data))}"
-    return f"{measure}{config.data_set(column.data).c}" if measure == "choice" else measure
+    return f"{measure}{config.data_set(column.data).c}" if measure == "question" else measure
 
 
 def built_for(row: Row) -> set[Shared]:

@@ -35,9 +35,9 @@ SPACE = (
 LENGTHS = ("0-9", "10-14", "15-19", "20-")
 """Lengths of texts in words, as an evaluation names its buckets."""
 FIGURES = {
-    "image_to_text": Figure("I→T", "choice"),
-    "text_to_image": Figure("T→I", "choice"),
-    "both": Figure("I→T, T→I", "choice", queries=False),
+    "image_to_text": Figure("I→T", "question"),
+    "text_to_image": Figure("T→I", "question"),
+    "both": Figure("I→T, T→I", "question", queries=False),
     "image_preservation": Figure("I", "preservation"),
     "text_preservation": Figure("T", "preservation"),
     **{
@@ -60,6 +60,7 @@ FIGURES = {
         for statistic in ("mean", "deviation", "product")
     },
 }
-"""Choice: accuracy of c-way choices. Preservation: share of semantic neighbours that are nearest in the joint space.
+"""Question: accuracy of c-way choices, each pair a question of its own. Preservation: share of semantic
+neighbours that are nearest in the joint space.
 Rankings: of complete galleries, or of folds of 1,000 images. Space: distances in the joint space. Lengths: recall of a
 thousand sampled texts by their length, and the number of texts of each length. Scores: of the training pairs."""

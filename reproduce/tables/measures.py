@@ -81,12 +81,12 @@ class Subject:
 def measure(name: str, subject: Subject) -> Measured:
     """One measurement.
 
-    name  "choice" with its c, "rankings", "space", "lengths", or "preservation" or "scores" with the digest of a graph
+    name  "question" with its c, "rankings", "space", "lengths", or "preservation" or "scores" with a graph's digest
 
     Raises RequirementError when the data set is too small for it.
     """
-    if name.startswith("choice"):
-        return _choice(int(name.removeprefix("choice")), subject)
+    if name.startswith("question"):
+        return _choice(int(name.removeprefix("question")), subject)
     kinds = {
         "rankings": _rankings,
         "space": _space,

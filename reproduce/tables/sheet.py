@@ -366,8 +366,8 @@ def _size(config: TableConfig, key: str, sizes: Sizes) -> str:
     counts = ", ".join(f"{part} {n['pictures']:,}" for part, n in parts.items()) if parts else "no row is trained on it"
     paper = f"; the paper had about {data.images:,}" if data.images else "; not a data set of the paper"
     cut = "" if config.subset is None else f", at most {config.subset:,} of them for training"
-    chosen = any(FIGURES[column.figure].measure == "choice" for column in config.columns if column.data)
-    choice = f"; choice among {data.c}" if chosen else ""
+    chosen = any(FIGURES[column.figure].measure == "question" for column in config.columns if column.data)
+    choice = f"; choice among {data.c}, every pair a question of its own" if chosen else ""
     read = "; precomputed features, where the papers train a ResNet-50" if config.data[key].features else ""
     return f"{data.name} (images): {counts}{cut}{paper}{choice}{read}."
 

@@ -11,7 +11,14 @@ import torch
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
-from subtext.evaluation.metrics.c_way import CWay, CWayRank, SampledCWay, choice_probability, distractors_ahead
+from subtext.evaluation.metrics.c_way import (
+    CWay,
+    CWayBest,
+    CWayRank,
+    SampledCWay,
+    choice_probability,
+    distractors_ahead,
+)
 from subtext.ops.rank import Counts
 
 S3 = torch.tensor([[0.60, 0.50, 0.55], [0.30, 0.40, 0.45], [0.65, 0.35, 0.70]])
@@ -32,7 +39,7 @@ def test_card_closed_form() -> None:
 
 def test_card_with_replacement() -> None:
     g = [0, 1, 2, 5, 9]
-    values = CWay(5, again=True).of(counts(g, [0] * 5, 9))
+    values = CWay(5, again=True).of_questions(counts(g, [0] * 5, 9))
     assert values.mean() == pytest.approx(0.4058527663, abs=1e-10)
     np.testing.assert_allclose(values, [((9 - ahead) / 9) ** 4 for ahead in g], atol=1e-12)
 
@@ -42,7 +49,7 @@ def test_with_replacement_against_every_draw(at: int) -> None:
     for ahead in range(5):
         draws = list(itertools.product(range(4), repeat=3))
         ranks = [1 + sum(number < ahead for number in draw) for draw in draws]
-        values = CWay(4, at, again=True).of(counts([ahead], [0], 4))
+        values = CWay(4, at, again=True).of_questions(counts([ahead], [0], 4))
         assert values[0] == pytest.approx(sum(r <= at for r in ranks) / len(ranks))
 
 
@@ -60,18 +67,40 @@ def test_against_every_draw(c: int, at: int) -> None:
         draws = list(itertools.combinations(range(6), c - 1))
         ranks = [1 + sum(number < ahead for number in draw) for draw in draws]
         values = counts([ahead], [0], 6)
-        assert CWay(c, at).of(values)[0] == pytest.approx(sum(r <= at for r in ranks) / len(ranks))
-        assert CWayRank(c).of(values)[0] == pytest.approx(sum(ranks) / len(ranks))
+        assert CWay(c, at).of_questions(values)[0] == pytest.approx(sum(r <= at for r in ranks) / len(ranks))
+        assert CWayRank(c).of_questions(values)[0] == pytest.approx(sum(ranks) / len(ranks))
 
 
 def test_expected_ties_average_over_the_places_of_the_truth() -> None:
     tied = counts([1], [2], 6)
-    strict = [CWay(3).of(counts([g], [0], 6))[0] for g in (1, 2, 3)]
-    assert CWay(3, ties="expected").of(tied)[0] == pytest.approx(sum(strict) / 3)
-    assert CWay(3).of(tied)[0] == pytest.approx(strict[2])
-    assert CWay(3, ties="optimistic").of(tied)[0] == pytest.approx(strict[0])
-    ranks = [CWayRank(3).of(counts([g], [0], 6))[0] for g in (1, 2, 3)]
-    assert CWayRank(3, ties="expected").of(tied)[0] == pytest.approx(sum(ranks) / 3)
+    strict = [CWay(3).of_questions(counts([g], [0], 6))[0] for g in (1, 2, 3)]
+    assert CWay(3, ties="expected").of_questions(tied)[0] == pytest.approx(sum(strict) / 3)
+    assert CWay(3).of_questions(tied)[0] == pytest.approx(strict[2])
+    assert CWay(3, ties="optimistic").of_questions(tied)[0] == pytest.approx(strict[0])
+    ranks = [CWayRank(3).of_questions(counts([g], [0], 6))[0] for g in (1, 2, 3)]
+    assert CWayRank(3, ties="expected").of_questions(tied)[0] == pytest.approx(sum(ranks) / 3)
+
+
+def test_each_positive_is_a_question_of_its_own() -> None:
+    """Five texts an image: the papers ask with one of them; the best of the five is another, higher figure."""
+    rng = np.random.default_rng(0)
+    scores = torch.from_numpy(rng.normal(size=(40, 200)))
+    groups = torch.arange(40), torch.arange(200) // 5
+    scores[groups[0][:, None] == groups[1]] += 0.5
+    comparison = Comparison(scores, Truth.from_groups(*groups))
+    each, ranks, best, drawn = [], [], [], []
+    for image, row in enumerate(scores.tolist()):
+        own, others = row[5 * image : 5 * image + 5], row[: 5 * image] + row[5 * image + 5 :]
+        ahead = [sum(other > score for other in others) for score in own]
+        chances = [math.comb(195 - g, 4) / math.comb(195, 4) for g in ahead]
+        each.append(sum(chances) / 5)
+        best.append(max(chances))
+        ranks.append(sum(1 + 4 * g / 195 for g in ahead) / 5)
+        questions = counts(ahead, [0] * 5, 195)
+        drawn.append(SampledCWay(5, seed=2).of_questions(questions, np.full(5, image)).mean())
+    for metric, wanted in ((CWay(5), each), (CWayBest(5), best), (CWayRank(5), ranks), (SampledCWay(5, seed=2), drawn)):
+        assert metric(comparison).tolist() == pytest.approx(wanted)
+    assert sum(best) > 2 * sum(each)
 
 
 def test_large_galleries_stay_exact() -> None:
@@ -82,8 +111,8 @@ def test_large_galleries_stay_exact() -> None:
 @pytest.mark.parametrize("at", [1, 3])
 def test_the_sampled_way_has_the_closed_form_as_its_mean(at: int) -> None:
     many = counts([10] * 20_000, [0] * 20_000, 99)
-    sampled = SampledCWay(c=20, at=at, seed=3).of(many, np.arange(20_000))
-    closed = CWay(c=20, at=at).of(many)[0]
+    sampled = SampledCWay(c=20, at=at, seed=3).of_questions(many, np.arange(20_000))
+    closed = CWay(c=20, at=at).of_questions(many)[0]
     assert sampled.mean() == pytest.approx(closed, abs=4 * math.sqrt(closed * (1 - closed) / 20_000))
     assert set(sampled) == {0.0, 1.0}
 
@@ -92,10 +121,10 @@ def test_a_sample_follows_seed_and_query_alone() -> None:
     keys = np.array([5, 6, 7, 8] * 25)
     keys += np.arange(100) * 10
     some = counts([3] * 100, [0] * 100, 20)
-    values = SampledCWay(seed=1).of(some, keys)
-    np.testing.assert_array_equal(values[::-1], SampledCWay(seed=1).of(some, keys[::-1]))
-    assert (values != SampledCWay(seed=2).of(some, keys)).any()
-    better = SampledCWay(seed=1).of(counts([2] * 100, [0] * 100, 20), keys)
+    values = SampledCWay(seed=1).of_questions(some, keys)
+    np.testing.assert_array_equal(values[::-1], SampledCWay(seed=1).of_questions(some, keys[::-1]))
+    assert (values != SampledCWay(seed=2).of_questions(some, keys)).any()
+    better = SampledCWay(seed=1).of_questions(counts([2] * 100, [0] * 100, 20), keys)
     assert (better >= values).all()
 
 
@@ -107,10 +136,10 @@ def test_a_draw_never_takes_a_distractor_twice() -> None:
 
 def test_too_few_distractors_have_no_value() -> None:
     few = counts([1], [0], 3)
-    assert math.isnan(CWay(5).of(few)[0])
-    assert math.isnan(CWayRank(5).of(few)[0])
-    assert math.isnan(SampledCWay(5).of(few, np.arange(1))[0])
-    assert CWay(4).of(few)[0] == 0
+    assert math.isnan(CWay(5).of_questions(few)[0])
+    assert math.isnan(CWayRank(5).of_questions(few)[0])
+    assert math.isnan(SampledCWay(5).of_questions(few, np.arange(1))[0])
+    assert CWay(4).of_questions(few)[0] == 0
 
 
 def test_messages() -> None:

@@ -105,12 +105,15 @@ def evaluate(
     ] = "1",
     c_way: Annotated[
         tuple[int, ...],
-        "Accuracy at picking one of c candidates, for instance 5,20,100.",
+        "Accuracy at picking one of c candidates, for instance 5,20,100; each match is a question of its own.",
         Range(2),
         Commas(),
         Metavar("N,N,..."),
         _PROTOCOL,
     ] = (),
+    c_way_best: Annotated[
+        bool, "Also c-way accuracy by the best of several matches, as N_way_best.", _PROTOCOL
+    ] = False,
     graph: Annotated[
         AnyPath | None,
         "Also measure how many neighbours in this graph (subtext neighbours) are neighbours in the joint space.",
@@ -238,7 +241,7 @@ def evaluate(
             gain=tuple(gain),
             ndcg=tuple(ndcg),
         )
-        protocol = Protocol(ties=ties, c_way=tuple(c_way), bootstrap=bootstrap, seed=seed)
+        protocol = Protocol(ties=ties, c_way=tuple(c_way), c_way_best=c_way_best, bootstrap=bootstrap, seed=seed)
         sizes = [int(size.removesuffix("k")) * 1000 for size in str(folds).split("+") if size.endswith("k")]
         if not sizes:
             return replace(protocol, folds=int(folds)), extra

@@ -34,6 +34,8 @@ class Protocol:
     also_folds further numbers of folds, measured from the same scores; the names of their figures end in "(1k)" where a
                fold has 1,000 pictures, else in "(N folds)"
     c_way      the c of the c-way choices; one that the gallery is too small for is left out, and a note says so
+    c_way_best also c-way choices whose truth is the best-scored of several positives, as figures of their own; without
+               it each positive is a question of its own, as in the papers
     sampled    c-way by one seeded draw of distractors a query, as the papers did, instead of the mean over all draws
     seed       of bootstrap samples and of sampled choices
     bootstrap  resamplings of pictures behind the 95 % intervals; 0 for none
@@ -47,6 +49,7 @@ class Protocol:
     folds: int = 1
     also_folds: tuple[int, ...] = ()
     c_way: tuple[int, ...] = (5, 20)
+    c_way_best: bool = False
     sampled: bool = False
     seed: int = 0
     bootstrap: int = 1000
@@ -66,6 +69,8 @@ class Protocol:
             raise RequirementError(
                 f"ties need 'pessimistic', 'optimistic', 'expected' or 'stable'; it got '{self.ties}'"
             )
+        if self.sampled and self.c_way_best:
+            raise RequirementError("c_way_best needs choices in closed form; it got sampled ones; leave one of them")
         if self.sampled and self.ties == "expected":
             raise RequirementError("sampled c-way choice needs an order of ties; it got 'expected'; leave one of them")
 

@@ -121,6 +121,10 @@ class Result(Saved):
         write_file(path, fill)
 
 
+CHOICES = ("@1", "@3", "_mean_rank", "_best@1", "_best@3")
+"""Ends of the names of the figures of a c-way choice."""
+
+
 def stated(
     protocol: Protocol, gallery: Gallery, queries: Mapping[Direction, NDArray[np.bool_]], sizes: list[list[int]]
 ) -> dict[str, Any]:
@@ -133,6 +137,8 @@ def stated(
         **asdict(protocol),
         "recall": list(protocol.recall),
         "c_way": list(protocol.c_way),
+        # Without choices nothing differs from files of before 2026-11-23, which took the best of several positives.
+        "c_way_best": protocol.c_way_best if protocol.c_way else None,
         "also_folds": list(protocol.also_folds),
         "split": gallery.split,
         "data": gallery.fingerprint,
@@ -142,7 +148,8 @@ def stated(
         "queries": counts,
         "left_out": {direction: len(gallery.ids(direction)) - counts[direction] for direction in DIRECTIONS},
         "positives": gallery.positives,
-        "several_positives": "the best-scored one counts; the others are neither positives nor negatives",
+        "several_positives": "the best-scored one counts; the others are neither positives nor negatives. In a "
+        "c-way choice each is a question of its own, and the value of a query is the mean over its questions",
         "median_rank": "of ranks from 1; the mean of two middle ranks is rounded down, as in Karpathy's code",
         "figures_of_folds": "means over the folds, medians too; intervals resample the queries of all folds together",
         "intervals": {
@@ -224,7 +231,7 @@ def result_lines(result: Result) -> list[str]:
     recalls = [f"recall@{k}" for k in protocol["recall"]]
     names = [*recalls, *(name for name in SHOWN if "recall" not in name)]
     lines = [head, *figures_table(result.figures, result.chance, intervals, names=names)]
-    choices = [f"{c}_way{suffix}" for c in protocol["c_way"] for suffix in ("@1", "@3", "_mean_rank")]
+    choices = [f"{c}_way{suffix}" for c in protocol["c_way"] for suffix in CHOICES]
     if any(name.split("/")[-1] in choices for name in result.figures):
         lines += figures_table(result.figures, result.chance, intervals, names=choices, summed=False)
     shown = {*recalls, *SHOWN}

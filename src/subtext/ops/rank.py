@@ -359,13 +359,23 @@ class PositiveRanks:
             hits = np.clip(cutoff - self.greater - (self.first - 1), 0, run) / run
         else:
             hits = (self.places(ties) <= cutoff).astype(np.float64)
-        hit_counts = np.bincount(self.queries, hits, minlength=len(self))
-        return np.where(self.positives > 0, hit_counts / np.maximum(self.positives, 1), np.nan)
+        return self.mean_over_positives(hits)
 
     def share_of_positives(self) -> NDArray[np.float64]:
         """(Q) positives over all candidates that are not ignored; NaN for a query without positives."""
         candidates = np.maximum(self.positives + self.negatives, 1)
         return np.where(self.positives > 0, self.positives / candidates, np.nan)
+
+    def each(self) -> Counts:
+        """The counts of every positive by itself, (P), as of a query that has it alone; `invalid` is all 0."""
+        ones = np.ones(len(self.queries), dtype=np.int64)
+        negatives = self.negatives[self.queries]
+        return Counts(self.greater, self.tied, ones, ones, negatives, 0 * ones, self.earlier)
+
+    def mean_over_positives(self, values: Float[np.ndarray, "p"]) -> Float[np.ndarray, "q"]:
+        """(Q) mean of (P) values over the positives of each query; NaN for a query without any."""
+        sums = np.bincount(self.queries, values, minlength=len(self))
+        return np.where(self.positives > 0, sums / np.maximum(self.positives, 1), np.nan)
 
     def best(self) -> Counts:
         """The counts of each query's best positive, which recall and reciprocal rank read; `invalid` is all 0."""

@@ -64,8 +64,7 @@ class AveragePrecision(Metric):
         else:
             positions = ranks.places(self.ties)
             worth = np.where(positions <= last, ranks.number / positions, 0.0)
-        sums = np.bincount(ranks.queries, worth, minlength=len(ranks))
-        return np.where(ranks.positives > 0, sums / np.maximum(ranks.positives, 1), np.nan)
+        return ranks.mean_over_positives(worth)
 
 
 def _tied(ranks: PositiveRanks, at: int, last: int) -> float:

@@ -1,6 +1,8 @@
 """Choice among c (Thomas and Kovashka 2020, section 4): the truth against c - 1 random distractors.
 
 In closed form, as the mean rank of the truth, and as the papers did it: with one seeded draw of distractors a query.
+The papers ask with a pair: where a query has several positives, each is a question of its own, the others are no
+distractors, and the value of the query is the mean over its questions.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from subtext.core import DIRECTIONS
 from subtext.errors import RequirementError, counted
 from subtext.evaluation.metric import Metric, Outcome, Request
 from subtext.ops import draw
-from subtext.ops.rank import Counts, Ties
+from subtext.ops.rank import Counts, PositiveRanks, Ties
 
 PLACES = (1, 3)
 """The truth is to be the first, or among the first three."""
@@ -72,18 +74,17 @@ class CWay(_Choice):
 
     The expectation over all draws replaces the paper's single draw, so there is no seed and no noise of sampling.
 
-    c     candidates a question has, the truth among them; the paper's are 5, 20 and 100
+    c     candidates a question has, the truth among them; the papers' are 5, 20 and 100
     at    1 for accuracy; 3 for being among the first three
     ties  negatives that tie with the truth are ahead of it ("pessimistic"), behind ("optimistic"), in a random order
           ("expected"), or as their columns stand ("stable")
     again  with replacement: a negative that is drawn may be drawn again. The paper does not say; never by default
 
-    Where a query has several positives, the truth is its best-scored one and the others are no distractors.
-
     Takes     Comparison; ignored cells are left out.
-    Gives     (Q) float64 in [0, 1]; NaN for a query without positives or with fewer than c - 1 negatives.
+    Gives     (Q) float64 in [0, 1], means over the positives of a query; NaN for a query without positives or with
+              fewer than c - 1 negatives.
     Raises    RequirementError for c below 2 or `at` below 1.
-    Cost      one read of the scores, and O(Q c at).
+    Cost      one sort of each row, and O(P c at) for P positives.
 
     >>> import torch
     >>> from subtext.core import Comparison, Truth
@@ -93,10 +94,15 @@ class CWay(_Choice):
 
     again: bool = False
 
-    reads = ("best_rank",)
+    reads: ClassVar[tuple[str, ...]] = ("positive_ranks",)
 
-    def of(self, counts: Counts) -> NDArray[np.float64]:
-        """The same from counts that are already there."""
+    def of(self, ranks: Any) -> NDArray[np.float64]:
+        """The same from ranks that are already there."""
+        positives: PositiveRanks = ranks
+        return positives.mean_over_positives(self.of_questions(positives.each()))
+
+    def of_questions(self, counts: Counts) -> NDArray[np.float64]:
+        """Of questions that have one truth each, from its counts."""
         probability = partial(choice_probability, c=self.c, at=self.at, replacement=self.again)
         queries, pool = counts.positives > 0, counts.negatives
         if self.ties != "expected":
@@ -110,6 +116,41 @@ class CWay(_Choice):
 
 
 @dataclass(frozen=True)
+class CWayBest(CWay):
+    """As `CWay`, but a query is one question, and the truth is its best-scored positive: the best of several texts.
+
+    Higher than the papers' figure wherever a query has several positives; Subtext reported it before 2026-11-23.
+
+    Takes     Comparison; ignored cells are left out.
+    Gives     (Q) float64 in [0, 1]; NaN as for `CWay`.
+    Raises    RequirementError for c below 2 or `at` below 1.
+    Cost      one read of the scores, and O(Q c at).
+
+    >>> import torch
+    >>> from subtext.core import Comparison, Truth
+    >>> comparison = Comparison(torch.tensor([[0.3, 0.4, 0.45]]), Truth(torch.tensor([[True, False, True]])))
+    >>> CWay(c=2)(comparison).tolist(), CWayBest(c=2)(comparison).tolist()
+    ([0.5], [1.0])
+    """
+
+    reads = ("best_rank",)
+
+    @classmethod
+    def requested(cls, request: Request) -> Iterable[Metric]:
+        """Each c of the protocol, where it asks for the best of several."""
+        return super().requested(request) if request.protocol.c_way_best else []
+
+    @property
+    def name(self) -> str:
+        """With c, and how far the truth may be from the first place."""
+        return f"{self.c}_way_best@{self.at}"
+
+    def of(self, counts: Any) -> NDArray[np.float64]:
+        """The same from counts that are already there."""
+        return self.of_questions(counts)
+
+
+@dataclass(frozen=True)
 class CWayRank(Metric):
     """Expected rank of the truth among itself and c - 1 negatives drawn without replacement, counted from 1.
 
@@ -118,10 +159,11 @@ class CWayRank(Metric):
     c     candidates a question has, the truth among them
     ties  as for recall; "expected" counts half of the tied negatives as ahead
 
-    Takes     Comparison; the truth of a query with several positives is its best-scored one.
-    Gives     (Q) float64 in [1, c]; NaN for a query without positives or with fewer than c - 1 negatives.
+    Takes     Comparison.
+    Gives     (Q) float64 in [1, c], means over the positives of a query; NaN for a query without positives or with
+              fewer than c - 1 negatives.
     Raises    RequirementError for c below 2.
-    Cost      one read of the scores.
+    Cost      one sort of each row.
 
     >>> import torch
     >>> from subtext.core import Comparison, Truth
@@ -133,7 +175,7 @@ class CWayRank(Metric):
     c: int = 5
     ties: Ties = "pessimistic"
 
-    reads = ("best_rank",)
+    reads = ("positive_ranks",)
     position = 41
     percent = False
     lower_is_better = True
@@ -154,13 +196,17 @@ class CWayRank(Metric):
         """With c."""
         return f"{self.c}_way_mean_rank"
 
-    def of(self, counts: Counts) -> NDArray[np.float64]:
-        """The same from counts that are already there."""
+    def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
+        """The same from ranks that are already there."""
+        return ranks.mean_over_positives(self.of_questions(ranks.each()))
+
+    def of_questions(self, counts: Counts) -> NDArray[np.float64]:
+        """Of questions that have one truth each, from its counts."""
         ahead = counts.greater + counts.tied / 2 if self.ties == "expected" else counts.rank(self.ties)
         rank = 1 + (self.c - 1) * ahead / np.maximum(counts.negatives, 1)
         return np.where((counts.positives > 0) & (counts.negatives >= self.c - 1), rank, np.nan)
 
-    def chance(self, counts: Counts) -> float:
+    def chance(self, ranks: PositiveRanks) -> float:
         """The same for every query."""
         return (self.c + 1) / 2
 
@@ -186,16 +232,18 @@ class SampledCWay(_Choice):
 
     Kept for parity with published numbers, which are one draw each; the closed form is its mean over all draws. What
     is drawn is how many of the distractors are ahead of the truth (the rest of a draw changes nothing). The numbers
-    behind a draw depend on seed and query alone, so two models are asked with the same luck.
+    behind a draw depend on seed and query alone, so two models are asked with the same luck; all questions of a query
+    share them.
 
     c, at  as in the closed form
     seed   of the draw
     ties   "pessimistic", "optimistic" or "stable"; for the expectation over orders take the closed form
 
     Takes     Comparison; queries are known by their ids, or by their position where there are no embeddings.
-    Gives     (Q) float64, 0 or 1; NaN for a query without positives or with fewer than c - 1 negatives.
+    Gives     (Q) float64, means of 0 and 1 over the positives of a query; NaN for a query without positives or with
+              fewer than c - 1 negatives.
     Raises    RequirementError for c below 2, `at` below 1, or "expected" ties.
-    Cost      one read of the scores, and O(Q c).
+    Cost      one sort of each row, and O(P c) for P positives.
 
     >>> import torch
     >>> from subtext.core import Comparison, Truth
@@ -206,11 +254,15 @@ class SampledCWay(_Choice):
 
     seed: int = 0
 
-    reads = ("best_rank", "query_keys")
+    reads = ("positive_ranks", "query_keys")
     sampled = True
 
-    def of(self, counts: Counts, keys: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The same from counts that are already there; keys (Q) name the queries."""
+    def of(self, ranks: PositiveRanks, keys: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same from ranks that are already there; keys (Q) name the queries."""
+        return ranks.mean_over_positives(self.of_questions(ranks.each(), keys[ranks.queries]))
+
+    def of_questions(self, counts: Counts, keys: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Of questions that have one truth each, from its counts, under these keys."""
         usable = (counts.positives > 0) & (counts.negatives >= self.c - 1)
         ahead = np.where(usable, counts.rank(self.ties), 0).astype(np.int64)
         draws = draw.uniform(keys, seed=self.seed, epoch=0, purpose=f"{self.c}-way", count=self.c - 1)
