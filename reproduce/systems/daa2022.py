@@ -65,7 +65,9 @@ PVSE_2 = System("pvse", {"views": 2}, plan=PLAN)
 PCME = System("pcme", PROBABILISTIC, plan=PLAN)
 PCME_BERT = System("pcme", {**PROBABILISTIC, "text": "bert-base-uncased"}, plan=PLAN)
 PCME_BERT_DAA = _with(PCME_BERT, "daa", {"draws": True})
-PCME_BERT_SMOOTH_AP = _with(PCME_BERT, "smooth_ap", {})
+PCME_BERT_DAA_CLASSES = _with(PCME_BERT, "daa", {"draws": True, "relevance": "class_tfidf1"})
+"""On CUB."""
+PCME_BERT_SMOOTH_AP = _with(PCME_BERT, "smooth_ap", {"form": "samples", "variant": "released"})
 SAF = System("sgraf", {"reasoning": "saf"})
 SAF_DAA = _with(SAF, "daa", {})
 SGR = System("sgraf", {"reasoning": "sgr"})
@@ -91,10 +93,12 @@ _MEANS = {"sgraf": ("saf", "sgr"), "sgraf_daa": ("saf_daa", "sgr_daa")}
 """Key of a row -> keys of the rows whose models it averages."""
 
 
-def rows(printed: Mapping[str, tuple[float | None, ...]]) -> tuple[Row, ...]:
-    """The rows of a table, from the printed numbers by key."""
+def rows(
+    printed: Mapping[str, tuple[float | None, ...]], systems: Mapping[str, System] | None = None
+) -> tuple[Row, ...]:
+    """The rows of a table, from the printed numbers by key; `systems` replaces some of theirs."""
     return tuple(
-        Row(key, name, system, numbers, baseline=baseline, mean_of=_MEANS.get(key, ()))
+        Row(key, name, (systems or {}).get(key, system), numbers, baseline=baseline, mean_of=_MEANS.get(key, ()))
         for key, numbers in printed.items()
         for name, system, baseline in [_ROWS[key]]
     )

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import small
 import torch
@@ -13,8 +14,11 @@ from scenes import random_items
 
 from subtext.core import DIRECTIONS, Epoch
 from subtext.errors import DataError, RecipeError
+from subtext.evaluation.relevance import classes
 from subtext.models.checkpoint import load_run
+from subtext.models.model import Model
 from subtext.models.similarity.cosine import Cosine
+from subtext.models.similarity.probabilistic import MatchProbability
 from subtext.objectives.losses.daa import DAA
 from subtext.objectives.losses.smooth_ap import SmoothAP
 from subtext.objectives.mining import Cosines
@@ -102,6 +106,24 @@ def ones(comparison):
     return torch.ones(len(comparison.scores), dtype=comparison.scores.dtype)
 
 
+def test_smooth_ap_follows_the_release():
+    """Weight 25 at 0.001 beside scores, half of the weight of DAA; samples where items have some."""
+    summed = replace(small.setup(), objective=Objective({"text": small.setup().objective.parts["text"]}))
+    drawn = replace(summed, model=replace_similarity(summed.model, MatchProbability(scale=15.0, shift=15.0)))
+    for setup, options, weight, loss in (
+        (small.setup_with_parts(), {}, 25, SmoothAP(0.001)),
+        (summed, {}, 25, SmoothAP(0.01)),
+        (drawn, {"variant": "released"}, 500, SmoothAP(0.01, "released", draws=True)),
+        (drawn, {"form": "scores"}, 25, SmoothAP(0.001)),
+    ):
+        for term in terms(smooth_ap(setup, **options), "smooth_ap").values():
+            assert (term.weight, term.loss) == (pytest.approx(weight / 128), loss)
+
+
+def replace_similarity(model, similarity):
+    return Model(model.image, model.text, similarity)
+
+
 def test_smooth_ap_can_stand_alone():
     made = smooth_ap(
         replace(small.setup(), objective=Objective({**small.setup().objective.parts, "mmd": Penalty(MMD(), 0.1)})),
@@ -117,7 +139,6 @@ def test_smooth_ap_can_stand_alone():
     [
         (lambda: daa(daa(small.setup())), "daa gives a batch its relevance, and another method does so already"),
         (lambda: smooth_ap(smooth_ap(small.setup())), "smooth_ap is named twice: .*; name it once"),
-        (lambda: smooth_ap(small.setup(), temperature=0.0), "smooth_ap needs a temperature above 0"),
         (
             lambda: smooth_ap(small.setup_with_parts(), replace_loss=True),
             r"replace_loss needs a model .* compares by BestWord",
@@ -141,6 +162,31 @@ def test_texts_without_words_are_refused_before_anything_is_written(tmp_path):
             tmp_path / "run", made=lambda plan: daa(small.setup(plan)), train=replace(data, texts=texts), val=None
         )
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_texts_of_one_class_relate_an_image_to_a_text(tmp_path):
+    """As released for CUB: a class is as near to a text as its texts are; a training reads it batch by batch."""
+    data = small.pairs(6)
+    labels = ["wren", "tern", "wren", "tern", "gull", "gull"]
+    birds = replace(data, images=replace(data.images, metadata={**data.images.metadata, "labels": labels}))
+    source = daa(small.setup(), relevance="class_tfidf1").relevance
+    related = source.open(birds)
+    images, texts = np.array([4, 0, 2]), np.array([11, 3, 0])
+    words = [str(value) for value in birds.texts.values]
+    of_text = np.repeat([0, 1, 0, 1, 2, 2], 2)
+    whole = classes.relevance(words, of_text, words, of_text, count=3)
+    np.testing.assert_array_equal(related(images, texts), whole[[2, 0, 0]][:, texts])
+    assert related.name == "class_tfidf1"
+    with pytest.raises(DataError, match=r"class_tfidf1 needs a class of every image: .* has 0"):
+        source.require(data)
+    small.run(
+        tmp_path / "run",
+        plan=replace(PLAN, epochs=1),
+        made=lambda plan: daa(small.setup(plan), relevance="class_tfidf1"),
+        train=birds,
+        val=None,
+    )
+    assert 0 < parts(tmp_path / "run", "daa text_to_image")[0] < 1
 
 
 @pytest.mark.parametrize("name", ["tfidf1", "ciderd", "cider"])

@@ -20,7 +20,7 @@ from torch import Tensor
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
 from subtext.errors import DataError, RequirementError, counted
-from subtext.evaluation.relevance import cider, tfidf
+from subtext.evaluation.relevance import cider, classes, tfidf
 from subtext.objectives.losses.soft_contrastive import MIXED
 from subtext.objectives.scene import Relevance
 from subtext.ops import draw as draws
@@ -84,6 +84,44 @@ class SharedWords:
         else:
             products = cider.products(texts, groups, texts, variant=self.name, count=len(group_ids))
         return _SharedWords(self.name, images, products)
+
+
+@dataclass(frozen=True)
+class ClassWords:
+    """Relevance by the class of an image, as Li et al. 2022 trained on CUB (`evaluation.relevance.classes`).
+
+    An image has the label of its class in the column "labels", and one alone.
+    """
+
+    def require(self, pairs: Dataset) -> None:
+        """Raise DataError where texts have no words, or an image has no label or several."""
+        require_words(pairs, f"the relevance {classes.NAME} needs the words of every text")
+        try:
+            classes.of_pairs(pairs)
+        except RequirementError as problem:
+            raise DataError(f"the relevance {classes.NAME} needs a class of every image: {problem}") from problem
+
+    def open(self, pairs: Dataset) -> LoadedRelevance:
+        """Every class with every text of these pairs, computed once: 4 bytes a cell."""
+        self.require(pairs)
+        labels, text_labels = classes.of_pairs(pairs)
+        codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+        of_image, of_text = (np.array([codes[label] for label in side]) for side in (labels, text_labels))
+        texts = [str(value) for value in pairs.texts.values]
+        return _ClassWords(of_image, classes.relevance(texts, of_text, texts, of_text, count=len(codes)))
+
+
+@dataclass(frozen=True)
+class _ClassWords:
+    """images  (I) the class of each image        relevance  (G T) of classes with texts"""
+
+    images: NDArray[np.int64]
+    relevance: NDArray[np.float32]
+    name: str = classes.NAME
+    notes: tuple[str, ...] = ()
+
+    def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
+        return torch.from_numpy(self.relevance[self.images[images]][:, texts])
 
 
 def require_words(pairs: Dataset, need: str) -> None:

@@ -22,7 +22,9 @@ def daa(
         "weight of each direction; -1: relative to the model's loss as 50 to a sum over 128 pairs, 1000 with samples",
     ] = -1.0,
     relevance: Annotated[
-        Literal["tfidf1", "ciderd", "cider"], "relevance of training texts: tfidf1 as released; the paper says CIDEr"
+        Literal["tfidf1", "ciderd", "cider", "class_tfidf1"],
+        "relevance of training texts: tfidf1 as released; the paper says CIDEr; class_tfidf1 by the class of an image, "
+        "as released for CUB",
     ] = "tfidf1",
     variant: Annotated[
         Literal["rows", "released"], "rank within a query's row, or within a column as in the released code"
@@ -32,8 +34,9 @@ def daa(
     """Adds a loss that ranks the candidates of a batch by their relevance (Li et al. 2022, eq. 12).
 
     The ranks of a query's candidates should be those of their relevance: the mean TF-IDF cosine of an image's texts
-    with a text, fitted on the training texts. Needs texts with words. Where items are compared by cosine it reads plain
-    cosines, else the model's scores; for samples (`pcme`) it reads their inner products.
+    with a text, fitted on the training texts, or that of the texts of the image's class. Needs texts with words. Where
+    items are compared by cosine it reads plain cosines, else the model's scores; for samples (`pcme`) it reads their
+    inner products.
     """
     from dataclasses import replace
 
@@ -41,7 +44,7 @@ def daa(
     from subtext.models.similarity.probabilistic import MatchProbability
     from subtext.objectives.losses.daa import DAA
     from subtext.recipes.parts import add_terms, has_cosines
-    from subtext.training.batch_relevance import SharedWords
+    from subtext.training.batch_relevance import ClassWords, SharedWords
 
     if setup.relevance is not None:
         raise RecipeError("daa gives a batch its relevance, and another method does so already; use one of them alone")
@@ -51,6 +54,5 @@ def daa(
     chosen = temperature or (COSINE_TEMPERATURE if per_sample or has_cosines(setup) else SCORE_TEMPERATURE)
     loss = DAA(chosen, variant, per_sample)
     sum_weight = WEIGHT_OF_SAMPLES if per_sample else WEIGHT
-    return replace(
-        add_terms("daa", setup, loss, weight=weight, sum_weight=sum_weight), relevance=SharedWords(relevance)
-    )
+    source = ClassWords() if relevance == "class_tfidf1" else SharedWords(relevance)
+    return replace(add_terms("daa", setup, loss, weight=weight, sum_weight=sum_weight), relevance=source)
