@@ -13,7 +13,7 @@ from subtext.core import Comparison, Epoch, Scene, Truth
 from subtext.errors import RequirementError
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.scene import compose
-from subtext.objectives.weighting import Density, Random, Rank, Uniform
+from subtext.objectives.weighting import Density, Neighbourhood, Random, Rank, Uniform
 
 every_weighting = pytest.mark.parametrize("weighting", instances("objectives.weighting"))
 EPOCH = Epoch(number=1, seed=0)
@@ -105,3 +105,20 @@ def test_ties_do_not_stand_before_the_positive():
 def test_bad_settings_are_named(make, message):
     with pytest.raises(RequirementError, match=message):
         make()
+
+
+def test_a_control_gives_each_pair_the_scores_of_another():
+    """All weights stay, and with them their effective sample size; what they say of the pairs is lost."""
+    whole = compose(Cosine(), random_items(8, seed=1), random_items(8, seed=2), torch.arange(8))
+    image, text = torch.rand(2, 8, generator=torch.Generator().manual_seed(3))
+    table = {"diversity/image": image, "diversity/text": text}
+    epochs = [Epoch(number, 0, table=table) for number in (1, 2)]
+    plain = Neighbourhood(total=8.0, batch=8)(whole, epochs[0])
+    found = {
+        control: [Neighbourhood(total=8.0, batch=8, control=control)(whole, epoch) for epoch in epochs]
+        for control in ("permuted", "random")
+    }
+    for weights in (*found["permuted"], *found["random"]):
+        torch.testing.assert_close(weights.sort().values, plain.sort().values)
+        assert not torch.allclose(weights, plain)
+    assert torch.equal(*found["permuted"]) and not torch.equal(*found["random"])

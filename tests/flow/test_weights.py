@@ -231,6 +231,38 @@ def test_what_a_pass_before_the_first_epoch_saw_does_not_outlast_it() -> None:
     assert fingerprint(tables[0]) == fingerprint(tables[1])
 
 
+def test_a_complete_bank_has_every_text_of_the_epoch_before() -> None:
+    """One text of every image is drawn: the others are embedded after the epoch, and no sibling stands in for them."""
+    data = small.pairs(10)
+    generator = torch.Generator().manual_seed(5)
+    steps, passes = torch.nn.functional.normalize(torch.randn(2, 30, 1, 5, generator=generator), dim=-1).split(1)
+    steps, passes = steps[0], passes[0]
+    lists = torch.from_numpy(near.graph(data, 4).neighbours)
+    images, unread = Embeddings(steps[:10], torch.arange(10)), []
+
+    def embed(rows: tuple[np.ndarray, np.ndarray]) -> tuple[Embeddings, Embeddings]:
+        unread.append(rows[1].tolist())
+        own, texts = (torch.from_numpy(side) for side in rows)
+        return Embeddings(passes[own], own), Embeddings(passes[10 + texts], texts)
+
+    memories = [opened(data, bank="complete"), opened(data, bank="complete"), opened(data)]
+    for epoch, drawn in enumerate((torch.arange(0, 20, 2), torch.arange(1, 20, 2))):
+        vectors = passes[10:].clone()
+        vectors[drawn] = steps[10 + drawn]
+        memories[1].restore(memories[0].tensors())
+        for memory in memories:
+            memory.look(images, Embeddings(steps[10 + drawn], drawn))
+            memory.begin(epoch=epoch + 1, seed=0, embed=embed)
+        for memory in memories[:2]:
+            wanted = neighbour_scores(vectors[:, 0], lists).diversity
+            torch.testing.assert_close(memory.table["diversity/text"], wanted)
+        assert unread == [np.setdiff1d(np.arange(20), drawn).tolist()] * 2
+        unread.clear()
+        assert not torch.allclose(memories[2].table["diversity/text"], wanted), "siblings, or older texts"
+    images_of = neighbour_scores(steps[:10, 0], lists, rows=torch.arange(20) // 2).diversity
+    torch.testing.assert_close(memories[0].table["diversity/image"], images_of)
+
+
 def test_a_bank_of_passes_keeps_nothing_of_the_steps() -> None:
     data = small.pairs(10)
     vectors = torch.nn.functional.normalize(torch.randn(2, 20, 1, 5), dim=-1)

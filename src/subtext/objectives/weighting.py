@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -193,6 +194,7 @@ class Density(WeightTotal):
 Combine = Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"]
 Placement = Literal["both", "outer", "inner", "scores"]
 Statistics = Literal["none", "pooled", "each"]
+Control = Literal["none", "permuted", "random"]
 _ONE_SOFTMAX = ("image", "text", "mean")
 """Values of `combine` without a second softmax, which do not read `placement`."""
 
@@ -224,6 +226,8 @@ class Neighbourhood(WeightTotal):
                  (eq. 8) and both modalities, "each" by those of its modality
     batch        pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
     current      DIS of the present embeddings, against stored embeddings of their neighbours' neighbours
+    control      a control that keeps the weights and takes away their meaning: each pair has the scores of another,
+                 "permuted" the same one in every epoch, "random" a new one. Effective sample sizes stay
 
     Takes     Scene of pairs, or of images with all their texts (an image then counts as the sum of its texts);
               Epoch.table with "diversity/image" and so on.
@@ -248,6 +252,7 @@ class Neighbourhood(WeightTotal):
     placement: Placement = "both"
     statistics: Statistics = "none"
     current: bool = False
+    control: Control = "none"
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
         """One weight per query."""
@@ -311,7 +316,8 @@ class Neighbourhood(WeightTotal):
                     vectors = vectors.mean(dim=1, keepdim=True)
                 values = (vectors * neighbours.to(vectors.dtype)).sum(dim=(1, 2))
             else:
-                values = _looked_up(epoch.table, f"{name}/{modality}", rows.device)[rows]
+                table = _looked_up(epoch.table, f"{name}/{modality}", rows.device)
+                values = table[self._pairs(rows, len(table), epoch)]
             if self.statistics != "none":
                 whose = modality if self.statistics == "each" else "both"
                 mean, deviation = _looked_up(epoch.table, f"moments/{name}/{whose}", rows.device)
@@ -320,6 +326,18 @@ class Neighbourhood(WeightTotal):
             values = torch.where(values.isnan(), values.nanmean().nan_to_num(), values)
             logits = logits + self.sign * coefficient * values
         return logits.expand(len(rows))
+
+    def _pairs(self, rows: Tensor, count: int, epoch: Epoch) -> Tensor:
+        """(B) rows of the table that these pairs read: their own, or those of other pairs for a control."""
+        if self.control == "none":
+            return rows
+        order = _permutation(count, epoch.seed, epoch.number if self.control == "random" else 0)
+        return order.to(rows.device)[rows]
+
+
+@lru_cache(maxsize=4)
+def _permutation(count: int, seed: int, epoch: int) -> Tensor:
+    return torch.from_numpy(draw.permutation(count, seed=seed, epoch=epoch, purpose="permuted weights"))
 
 
 def _looked_up(table: Mapping[str, Tensor] | None, name: str, device: torch.device) -> Tensor:

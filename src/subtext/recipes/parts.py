@@ -297,6 +297,15 @@ def neighbour_weights(
                 f"{method}: {name} needs a model with several views of an item (pvse, views above 1; pcme); this one "
                 f"has one; leave {name} out"
             )
+    if neighbours.bank == "complete" and any(isinstance(head, Gaussian) and head.drawn == "learning" for head in heads):
+        raise RecipeError(
+            f"{method}: bank=complete keeps embeddings of training beside those of a pass after it; this model samples "
+            "in training alone (rank_by=mean); use bank=evaluation, or rank_by=samples"
+        )
+    if weights.control != "none" and comparison.use_current:
+        raise RecipeError(
+            f"{method}: control={weights.control} gives a pair the stored scores of another; leave use_current out"
+        )
     # These need scores that are sums.
     for name, value in (("second_order", "unique"), ("average", "lists"), ("use_current", True)):
         if several and neighbours.views == "max" and getattr(comparison, name) == value:
@@ -311,6 +320,7 @@ def neighbour_weights(
         sign=weights.sign,
         combine=weights.combine,
         placement=weights.total_placement,
+        control=weights.control,
         current=comparison.use_current,
     )
     memory = NeighbourScores(
@@ -324,8 +334,9 @@ def neighbour_weights(
         first=neighbours.first_epoch,
         current=comparison.use_current,
         moments=moments,
-        # Statistics of the data set need the scores of all pairs; a weight within a batch needs those that are read.
-        every=neighbours.weight_tables == "all" or weighting.statistics != "none",
+        # Statistics of the data set, and controls, need the scores of all pairs; a weight within a batch needs those it
+        # reads.
+        every=neighbours.weight_tables == "all" or weighting.statistics != "none" or weights.control != "none",
         storage=neighbours.storage_dtype,
     )
     setup = weight_terms(

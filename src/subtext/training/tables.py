@@ -27,6 +27,7 @@ from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError, RequirementError, counted
+from subtext.evaluation.embedding import Rows
 from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.neighbours.spaces import Features, Lsa
 from subtext.objectives.mining import IMAGES, TEXTS
@@ -53,7 +54,7 @@ class EmbeddingBank:
     """A bank of images and one of texts, where what is seen takes the place of what was.
 
     Where images have several texts and one is drawn a time, a text that was never seen is stood in for by the text of
-    its image that was seen last.
+    its image that was seen last. `unread` names what the epoch under way has not shown, for who would embed it.
 
     mean     an item's views are kept as their mean, (1 H) instead of (K H)
     storage  the dtype that they are kept in
@@ -67,6 +68,7 @@ class EmbeddingBank:
         self._latest = self._images.new_full((len(pairs.images),), -1)
         self._banks: dict[str, Tensor] = {}
         self._filled: dict[str, Tensor] = {}
+        self._read = {side: self._images.new_zeros(size, dtype=torch.bool) for side, size in self._sizes.items()}
         self._waiting: list[tuple[Embeddings, Embeddings]] = []
 
     def look(self, images: Embeddings, texts: Embeddings, *, at_once: bool = False) -> None:
@@ -82,6 +84,19 @@ class EmbeddingBank:
         self._waiting.clear()
         self._banks, self._filled = {}, {}
         self._latest.fill_(-1)
+        self.start_epoch()
+
+    def start_epoch(self) -> None:
+        """From here on, nothing has been shown in this epoch."""
+        self._write()
+        for read in self._read.values():
+            read.fill_(False)
+
+    def unread(self) -> Rows:
+        """Rows of the images and of the texts that this epoch has not shown."""
+        self._write()
+        images, texts = (torch.nonzero(~self._read[side])[:, 0].cpu().numpy() for side in ("image", "text"))
+        return images, texts
 
     def vectors(self) -> Mapping[str, Float[Tensor, "m v h"]]:
         """Modality -> its bank; nothing before the first look."""
@@ -102,6 +117,7 @@ class EmbeddingBank:
         """All of it, for a checkpoint; nothing before the first look."""
         tensors = {f"kept/{name}": value for name, value in self.vectors().items()}
         tensors |= {f"seen/{name}": value for name, value in self._filled.items()}
+        tensors |= {f"read/{name}": value for name, value in self._read.items()} if tensors else {}
         return {**tensors, "latest": self._latest} if tensors else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -112,6 +128,8 @@ class EmbeddingBank:
                 vectors = tensors[f"kept/{modality}"]
                 self._banks[modality] = self._compared(vectors).to(vectors)
                 self._filled[modality] = tensors[f"seen/{modality}"]
+            if f"read/{modality}" in tensors:
+                self._read[modality] = tensors[f"read/{modality}"]
         if tensors:
             self._latest = tensors["latest"]
 
@@ -132,6 +150,7 @@ class EmbeddingBank:
             ids = items.ids.to(bank.device)
             bank[ids] = vectors.to(bank)[_last(ids, size)]
             self._filled[modality][ids] = True
+            self._read[modality][ids] = True
         rows = texts.ids.to(self._images.device)
         images_of_texts = self._images[rows]
         if not self._all_have:
@@ -165,7 +184,8 @@ class NeighbourScores:
     scoring     what is averaged
     views       comparison of items with several views: best pair of views, mean of all pairs, or view by view
     samples     for the best pair: neighbours of neighbours that are sampled per pair and epoch; 0 for all of them
-    bank        embeddings of the training's own steps, or of a pass without augmentation at each epoch's start
+    bank        embeddings of the training's own steps; those, and of what the epoch before did not read a pass without
+                augmentation ("complete"); or such a pass over everything ("evaluation")
     first       the first epoch: no tables, or those of a pass before it
     current     also what the embeddings of now are multiplied by for their discrepancy, as Epoch.bank
     moments     mean and deviation of the scores: of each epoch, or of the first that has scores
@@ -179,7 +199,7 @@ class NeighbourScores:
     scoring: Scoring = AS_PRINTED
     views: Views = "max"
     samples: int = 1000
-    bank: Literal["training", "evaluation"] = "training"
+    bank: Literal["training", "complete", "evaluation"] = "training"
     first: Literal["uniform", "encode"] = "uniform"
     current: bool = False
     moments: Literal["refreshed", "fixed"] = "refreshed"
@@ -246,6 +266,15 @@ class NeighbourMemory(Memory):
         full_pass = (epoch == 0 and self.options.first == "encode") or (epoch > 0 and self.options.bank == "evaluation")
         if full_pass:
             self._bank.look(*embed(), at_once=True)
+        elif self.options.bank == "complete" and epoch > 0:
+            unread = self._bank.unread()
+            if any(map(len, unread)):
+                # `embed` needs a row of either side; the first is taken out again where nothing of it is unread.
+                first = np.zeros(1, dtype=np.int64)
+                sides = embed((unread[0] if len(unread[0]) else first, unread[1] if len(unread[1]) else first))
+                images, texts = (items[: len(rows)] for items, rows in zip(sides, unread, strict=True))
+                self._bank.look(images, texts, at_once=True)
+        self._bank.start_epoch()
         banks = self._bank.vectors()
         if not banks:
             return
@@ -299,7 +328,7 @@ class NeighbourMemory(Memory):
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
         """See the embeddings of a step, where the next epoch's tables are of these."""
-        if self.options.bank == "training":
+        if self.options.bank != "evaluation":
             self._bank.look(images, texts)
 
     def tensors(self) -> dict[str, Tensor]:
