@@ -117,6 +117,9 @@ def test_the_plan_of_eccv_is_that_of_its_section_three() -> None:
 
 FOLDERS = json.loads((Path(__file__).parent.parent / "data" / "v0_1" / "table_folders.json").read_text())
 """Table, data set and inputs -> row or shared file -> its folder, as the first version named it."""
+TRAINED_ANEW = {"daa2022_table2": {"pcme_bert_daa"}, "daa2022_table4": {"smooth_ap"}}
+"""Table -> rows that are trained otherwise since: what the first version trained must not stand for them. In the tables
+of Thomas and Kovashka these are all rows, whose word vectors are learnt first."""
 
 
 @pytest.mark.parametrize("case", FOLDERS)
@@ -139,4 +142,6 @@ def test_a_training_finds_the_folder_that_the_first_version_named(case: str) -> 
         if not row.system.lacks():  # type: ignore[union-attr]
             run = training(config, with_ratio(row, key, UNSWEPT), key, seed=0)
             folders[row.key] = str(run.folder.relative_to(Path("/out/runs") / key))
-    assert folders == FOLDERS[case]
+    anew = {row for row, folder in FOLDERS[case].items() if folders[row] != folder}
+    own_words = {row for row in folders if "/" in folders[row]} if name.startswith(("cvprw", "eccv")) else set()
+    assert folders.keys() == FOLDERS[case].keys() and anew == own_words | TRAINED_ANEW.get(name, set())

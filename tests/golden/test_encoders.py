@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
+from subtext.data.feature_file import FeatureShape
 from subtext.data.inputs import Batch
 from subtext.data.pixels import PixelInput
 from subtext.data.text import SubwordInput
@@ -27,6 +28,7 @@ from subtext.models.encoders.language import Language, tokeniser
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.vision import TimmVision, Vision
 from subtext.models.encoders.words import Bag, Recurrent
+from subtext.neighbours import spaces
 from subtext.recipes.build import build
 from subtext.training.setup import BuildContext
 
@@ -616,3 +618,39 @@ def test_a_saved_configuration_brings_back_the_model(tmp_path: Path) -> None:
     again = Vision.open("tiny", assets=tmp_path)
     again.load_state_dict(first.state_dict(), strict=True)
     assert isinstance(again.body, type(AutoModel.from_config(first.body.config)))
+
+
+class TestWordVectors:
+    """Word vectors learnt on the data set's own texts, as the start of a text encoder."""
+
+    # Two topics; a word's meaning is the words beside it.
+    TEXTS = tuple(
+        " ".join(words)
+        for words in [("dog", "barks", "at", "a", "puppy"), ("puppy", "and", "dog", "bark"), ("a", "puppy", "barks")]
+        * 20
+        + [("boat", "sails", "the", "sea"), ("a", "ship", "sails", "at", "sea"), ("boat", "and", "ship", "sail")] * 20
+    )
+
+    @pytest.mark.parametrize(("text", "word_dim"), [("gru", 12), ("bag", 8)])
+    def test_the_embedding_starts_with_them(self, text: str, word_dim: int) -> None:
+        pytest.importorskip("gensim")
+        options = {"embed_dim": 8, "text": text, "word_dim": word_dim}
+        context = BuildContext(image_features=FeatureShape(pooled=8), texts=self.TEXTS, seed=3)
+        learnt, again = (build("vse", {**options, "word_vectors": "doc2vec"}, context=context) for _ in range(2))
+        side = learnt.model.text
+        tokens, start = side.input_spec.vocabulary.tokens, side.encoder.words.weight.detach()
+        rows, vectors = spaces.word_vectors(self.TEXTS, tokens, word_dim, seed=3)
+        assert [tokens[row] for row in rows] == list(tokens[4:])
+        torch.testing.assert_close(start[4:], torch.from_numpy(vectors))
+        torch.testing.assert_close(start, again.model.text.encoder.words.weight.detach(), rtol=0, atol=0)
+        plain = build("vse", options, context=context).model.text.encoder.words.weight
+        assert torch.equal(start[:4], plain[:4]) and not torch.isclose(start[4:], plain[4:]).any(dim=1).all()
+        unit = torch.nn.functional.normalize(start, dim=1)
+        place = {word: unit[row] for row, word in enumerate(tokens)}
+        assert place["dog"] @ place["puppy"] > place["dog"] @ place["ship"]
+
+    def test_gensim_is_named_where_it_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(spaces, "find_spec", lambda name: None)
+        context = BuildContext(image_features=FeatureShape(pooled=8), texts=self.TEXTS)
+        with pytest.raises(RequirementError, match="word_vectors=doc2vec needs gensim, which is not installed; pip"):
+            build("vse", {"embed_dim": 8, "word_vectors": "doc2vec"}, context=context)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -208,6 +209,14 @@ class Lsa:
         return Places(unit(vectors), np.abs(vectors).max(axis=1) > 1e-6)
 
 
+def _require_gensim(reader: str, alternative: str) -> None:
+    """Raise RequirementError where gensim is not installed."""
+    if find_spec("gensim") is None:
+        raise RequirementError(
+            f"{reader} needs gensim, which is not installed; pip install 'subtext[neighbours]', or {alternative}"
+        )
+
+
 _TAG = re.compile(r"<[^>]+>")
 _GAP = re.compile(r"[!-/:-@\[-`{-~\s]+")
 SHORTEST = 3
@@ -227,13 +236,9 @@ def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
     >>> " ".join(doc2vec_words("The <b>Border-wall</b> plan is a 5-year, $25bn idea; it isn't cheap!"))
     'border wall plan year 25bn idea isn cheap'
     """
-    try:
-        from gensim.parsing.preprocessing import STOPWORDS
-    except ImportError as problem:
-        raise RequirementError(
-            "the space doc2vec needs gensim, which is not installed; pip install 'subtext[neighbours]', or use the "
-            "space lsa"
-        ) from problem
+    _require_gensim("the space doc2vec", "use the space lsa")
+    from gensim.parsing.preprocessing import STOPWORDS
+
     if sentences is not None:
         text = first_sentences(text, sentences)
     plain = text.encode("ascii", "replace").decode("ascii").lower()
@@ -341,3 +346,22 @@ class Doc2Vec:
             )
         model.train(tagged, total_examples=model.corpus_count, epochs=model.epochs)
         return model
+
+
+def word_vectors(
+    texts: Sequence[str], words: Sequence[str], width: int, *, seed: int = 0
+) -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k d"]]:
+    """Which of some words occur in texts, and their vectors, of a Doc2Vec that is trained on these texts.
+
+    The start of the text encoders of Thomas and Kovashka (2020, section 3.3; 2022, section 3.5): word vectors learnt on
+    the data set. Settings are those of `Doc2Vec`, but every word of the texts has a vector, stop-words too, since the
+    encoder reads them all; the authors' encoder leaves out words that its Doc2Vec left out.
+
+    texts  to learn from        words  the encoder's        width  D, of the vectors
+
+    Raises RequirementError where gensim is missing.
+    """
+    _require_gensim("word_vectors=doc2vec", "use word_vectors=random")
+    model = Doc2Vec(width, min_count=1, seed=seed)._trained([tokenise(text) for text in texts])
+    learnt = np.array([row for row, word in enumerate(words) if word in model.wv.key_to_index], dtype=np.int64)
+    return learnt, np.stack([model.wv[words[row]] for row in learnt]).astype(np.float32)

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from torch import nn
+
 from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Input
@@ -16,6 +19,7 @@ from subtext.data.text import OpenClipInput, SubwordInput, Vocabulary, WordInput
 from subtext.errors import RequirementError
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Bag, Recurrent
+from subtext.neighbours.spaces import word_vectors
 from subtext.recipes.options import InputOptions, PixelOptions, RegionInputOptions
 from subtext.training.setup import BuildContext
 
@@ -139,7 +143,9 @@ def text_side(
     if kind == "bag":
         # Both dropouts act on the same numbers.
         both = 1 - (1 - texts.embedding_dropout) * (1 - dropout)
-        return Side(words, Bag(count, texts.word_dim or bag_width, dropout=both, parts=parts != "mean"))
+        bag = Bag(count, texts.word_dim or bag_width, dropout=both, parts=parts != "mean")
+        _start_words(bag.words, words, texts, context)
+        return Side(words, bag)
     gru = Recurrent(
         count,
         width,
@@ -151,7 +157,18 @@ def text_side(
         dropout=dropout,
         legacy_last=legacy_last,
     )
+    _start_words(gru.words, words, texts, context)
     return Side(words, gru)
+
+
+def _start_words(embedding: nn.Embedding, words: WordInput, texts: InputOptions, context: BuildContext) -> None:
+    """Give the words of a new run the vectors that `word_vectors` names; marks keep theirs."""
+    if texts.word_vectors == "random" or not context.texts:
+        return
+    tokens = words.vocabulary.tokens
+    rows, vectors = word_vectors(context.texts, tokens, embedding.embedding_dim, seed=context.seed)
+    with torch.no_grad():
+        embedding.weight[torch.from_numpy(rows)] = torch.from_numpy(vectors)
 
 
 def _kind(saved: Path | None, option: str, features: FeatureShape | None, *, default: str) -> str:

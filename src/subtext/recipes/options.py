@@ -90,6 +90,11 @@ class InputOptions(PixelOptions):
     ] = 1
     max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut", Range(1), _LENGTH] = 64
     word_dim: Annotated[int, "dimension of the word embedding; 0: depends on the encoder", Range(0), _VOCABULARY] = 300
+    word_vectors: Annotated[
+        Literal["random", "doc2vec"],
+        "initial word embedding: random, or learnt by Doc2Vec on the training texts (needs gensim)",
+        _VOCABULARY,
+    ] = "random"
     gru_layers: Annotated[int, "layers", Range(1), _GRU] = 1
     bidirectional: Annotated[bool, "read the text in both directions", _GRU] = True
     token_dropout: Annotated[float, "share of words left out while training", Range(0, 1), _VOCABULARY] = 0.0
@@ -138,6 +143,10 @@ class WeightOptions:
     total_placement: Annotated[
         Literal["both", "outer", "inner", "scores"], "where lambda is applied; inner as printed, nearly uniform", _TWO
     ] = "both"
+    control: Annotated[
+        Literal["none", "permuted", "random"],
+        "control: give each pair the scores of another, the same one in all epochs (permuted) or a new one (random)",
+    ] = "none"
     average_directions: AverageDirections = True
     drop_last: DropLast = True
 
@@ -154,9 +163,10 @@ class NeighbourOptions:
     samples: Annotated[
         int, "second-order neighbours sampled per pair and epoch; 0 for all", Range(0), Requires("views", ("max",))
     ] = 1000
-    bank: Annotated[Literal["training", "evaluation"], "embeddings of the epoch's own steps, or of a pass after it"] = (
-        "training"
-    )
+    bank: Annotated[
+        Literal["training", "complete", "evaluation"],
+        "embeddings of the epoch's own steps; complete: also of the rest, by a pass after it; evaluation: all by it",
+    ] = "training"
     first_epoch: Annotated[
         Literal["uniform", "encode"], "first epoch: uniform weights, or those of a pass before it"
     ] = "uniform"
@@ -165,6 +175,7 @@ class NeighbourOptions:
         Literal["read", "all"],
         "pairs scored in the run's tables/: those that an epoch reads, or all",
         Requires("mode", ("stats",), needs="mode=val, since stats scores all", negated=True),
+        Requires("control", ("permuted", "random"), needs="control=none, since controls score all", negated=True),
     ] = "read"
 
 
