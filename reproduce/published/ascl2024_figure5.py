@@ -12,11 +12,11 @@ COLUMNS = (
 )
 
 TABLE = PublishedTable(
-    title="COCO: recall of text queries by their length in words",
-    paper=f"{systems.PAPER}, Figure 5",
-    columns=tuple(Column("coco", name) for name in COLUMNS),
+    title="COCO and Flickr30K: recall of text queries by their length in words",
+    paper=f"{systems.PAPER}, Figure 5a and 5b",
+    columns=tuple(Column(data, name) for data in ("coco", "flickr30k") for name in COLUMNS),
     rows=tuple(
-        Row(key, name, system, (None,) * len(COLUMNS), baseline="" if key == "ascl" else "ascl")
+        Row(key, name, system, (None,) * (2 * len(COLUMNS)), baseline="" if key == "ascl" else "ascl")
         for key, name, system in (
             ("ascl", "AsCL", systems.ASCL),
             ("without_pos", "w/o Pos", systems.WITHOUT_POSITIVES),

@@ -78,6 +78,7 @@ ROWS = {
     "ascl w/o Neg": ASCL.but(with_=["asymmetry:negatives=none"]),
     "ascl w/o MF": plain("ascl", attention=False, with_=["asymmetry"]),
     "ascl triplet": ASCL.but(loss="triplet", all_negatives_epochs=3, with_=["asymmetry"]),
+    "ascl triplet, all negatives": ASCL.but(loss="triplet", all_negatives_epochs=EVERY_NEGATIVE, with_=["asymmetry"]),
     **{
         f"ascl, noise {name}": ASCL.but(with_=[f"asymmetry:negatives={name}"])
         for name in ("gaussian", "shuffle", "cutoff", "dropout")
