@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     import pandas
 
     from subtext.curation.check import CheckReport
+    from subtext.curation.topics import Acceptance
     from subtext.data.dataset import Dataset
-    from subtext.data.noise import NeighbourLists
+    from subtext.data.noise import NeighbourLists, Planted
     from subtext.neighbours.graph import Graph
 
 Source = Annotated["str | Path | Dataset", "Data set: a file or folder.", Section("Data"), Metavar("DATA")]
@@ -171,6 +173,20 @@ def dedup(
     return _written(dataset, path, summary)
 
 
+@dataclass(frozen=True, repr=False)
+class TopicDataset(PreparedDataset):
+    """A data set whose looseness follows topics; `acceptance` says what weights of neighbourhoods can know of it."""
+
+    acceptance: Acceptance
+
+    def to_json(self) -> dict[str, Any]:
+        """The path, the counts and the acceptance figures."""
+        return {**super().to_json(), "acceptance": self.acceptance.to_json()}
+
+
+_TOPICS = Section("Topics")
+
+
 @verb
 def corrupt(
     data: Source,
@@ -182,31 +198,39 @@ def corrupt(
     labels: Annotated[
         str | Path | None, "New JSON file for the noise labels.", Section("Output"), Metavar("FILE")
     ] = None,
-    noise_rate: Annotated[float, "Share of the pairs of each split to corrupt.", Range(0, 1)] = 0.2,
+    by: Annotated[
+        Literal["pair", "topic"], "Exchange the texts of single pairs, or pair all texts of some topics anew."
+    ] = "pair",
+    noise_rate: Annotated[float, "Share of the pairs of each split, or of the topics, to corrupt.", Range(0, 1)] = 0.2,
     noise_type: Annotated[
         Literal["neighbour", "mismatch", "mixed"],
         "New text of a pair: the text of a semantic neighbour, of any other pair, or half of each.",
     ] = "neighbour",
     graph: Annotated[str | Path | None, "Graph of `subtext neighbours build`, for semantic neighbours."] = None,
     neighbour_ranks: Annotated[str, "Choose among neighbours of these ranks.", Metavar("FIRST-LAST")] = ("1-20"),
-    split: Annotated[tuple[str, ...], "Split to corrupt; repeatable."] = ("train",),
+    split: Annotated[tuple[str, ...], "Split to corrupt; repeatable. By topic: all splits."] = ("train",),
     seed: Annotated[int, "Seed of the random choice."] = 0,
+    features: Annotated[str | Path | None, "Features of the images, for their clusters.", _TOPICS] = None,
+    topics: Annotated[int, "Clusters of the texts.", Range(2), _TOPICS] = 60,
+    visual_clusters: Annotated[int, "Clusters of the images.", Range(5), _TOPICS] = 30,
+    neighbours: Annotated[int, "Neighbours per text for the acceptance figures.", Range(1), _TOPICS] = 100,
 ) -> PreparedDataset:
     """Plant noise: exchange the texts of a known share of pairs, to measure which method detects them.
 
     Texts are exchanged within a split, so each text stays in its split. The labels are written to a second file. The
     training cannot read this file, and the file of pairs has no labels.
 
-    Raises RequirementError if neighbours need a graph, or if the share is less than one pair. Raises ArgumentError for
-    ranks that are not FIRST-LAST or not in the graph, and DataError if an output file exists.
-    """
-    import numpy as np
+    With --by topic, each image keeps one text. Texts and images are clustered. A share of the text clusters become
+    abstract: their texts get random images of a few visual clusters that lie far apart. The clusters are the same in
+    all splits. The output ends with acceptance figures: whether the neighbours of a text, before any training, tell
+    that its pair is loose.
 
-    from subtext.data.dataset import fingerprint
-    from subtext.data.noise import plant, write_labels
+    Raises RequirementError if neighbours need a graph or topics need features, or if the share is less than one pair.
+    Raises ArgumentError for ranks that are not FIRST-LAST or not in the graph and for options that are not read, and
+    DataError if an output file exists.
+    """
+    from subtext.data.noise import write_labels
     from subtext.data.write import SUFFIXES
-    from subtext.neighbours.graph import Graph
-    from subtext.version import __version__
 
     first, dash, last = neighbour_ranks.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal()):
@@ -216,6 +240,51 @@ def corrupt(
         raise ArgumentError("out needs labels: without them nobody can say which pairs are corrupted")
     if labels_path is not None and path is not None and labels_path.resolve() == path.resolve():
         raise DataError(f"labels need a file of their own, which training does not read; {path} is that of the pairs")
+    unread: dict[str, Any] = {"noise_type": noise_type, "graph": graph, "neighbour_ranks": neighbour_ranks}
+    unread |= {"split": tuple(split)}
+    if by == "pair":
+        unread = {"features": features, "topics": topics, "visual_clusters": visual_clusters, "neighbours": neighbours}
+    for name, value in unread.items():
+        if value != signature(corrupt).parameters[name].default:
+            raise ArgumentError(f"{name} has no effect with by={by}; leave it out")
+    sources = Sources.of(data, images, split_seed=split_seed, on_error=on_error)
+    acceptance: Acceptance | None = None
+    if by == "topic":
+        clusters = (topics, visual_clusters, neighbours)
+        planted, acceptance, settings, lines = _corrupt_topics(sources, features, clusters, noise_rate, seed)
+    else:
+        ranks = (int(first), int(last))
+        planted, settings, lines = _corrupt_pairs(sources, noise_type, graph, ranks, tuple(split), noise_rate, seed)
+    if labels_path is not None:
+        # Labels come first: a corrupted file without labels must never exist.
+        write_labels(planted, labels_path, settings)
+        lines.append(f"labels: {labels_path} (for measuring only; training never reads them)")
+    try:
+        written = _written(planted.dataset, path, "\n".join(lines))
+    finally:
+        if labels_path is not None and path is not None and not path.exists():
+            # The same command may then be repeated.
+            labels_path.unlink(missing_ok=True)
+    if acceptance is None:
+        return written
+    return TopicDataset(written.dataset, written.path, written.summary, acceptance)
+
+
+def _corrupt_pairs(
+    sources: Sources,
+    noise_type: str,
+    graph: str | Path | None,
+    ranks: tuple[int, int],
+    splits: tuple[str, ...],
+    noise_rate: float,
+    seed: int,
+) -> tuple[Planted, dict[str, Any], list[str]]:
+    """Planted noise of single pairs, its settings and its description."""
+    import numpy as np
+
+    from subtext.data.noise import plant
+    from subtext.neighbours.graph import Graph
+
     loaded = lists = None
     if noise_type != "mismatch":
         if graph is None:
@@ -224,46 +293,87 @@ def corrupt(
                 "`subtext neighbours build`, or use the type mismatch"
             )
         loaded = Graph.load(Path(graph).expanduser())
-    dataset = Sources.of(data, images, split_seed=split_seed, on_error=on_error).read()
+    dataset = sources.read()
     if loaded is not None:
-        lists = _neighbour_lists(loaded, dataset, split, int(first), int(last))
+        lists = _neighbour_lists(loaded, dataset, splits, *ranks)
     kinds_of_noise = ("neighbour", "mismatch") if noise_type == "mixed" else (noise_type,)
     rates = dict.fromkeys(kinds_of_noise, noise_rate / len(kinds_of_noise))
-    planted = plant(dataset, rates, neighbours=lists, splits=split, seed=seed)
-    total = int(np.isin(dataset.texts.splits, split).sum())
+    planted = plant(dataset, rates, neighbours=lists, splits=splits, seed=seed)
+    total = int(np.isin(dataset.texts.splits, splits).sum())
     kinds = Counter(planted.kinds[planted.kinds != ""].tolist())
     if not kinds:
         raise RequirementError(
-            f"a noise rate of {noise_rate:g} of {counted(total, 'text')} of {', '.join(split)} is none; "
+            f"a noise rate of {noise_rate:g} of {counted(total, 'text')} of {', '.join(splits)} is none; "
             "use a higher rate"
         )
     settings = {
-        "kind": noise_type,
-        "share": noise_rate,
-        "ranks": None if loaded is None else [int(first), int(last)],
+        **_noise_settings(dataset, noise_type, noise_rate, seed),
+        "ranks": None if loaded is None else list(ranks),
         "graph": None if loaded is None else {"fingerprint": loaded.fingerprint, "space": dict(loaded.space)},
-        "splits": list(split),
-        "seed": seed,
-        "of": fingerprint(dataset),
-        "version": __version__,
+        "splits": list(splits),
     }
     changed = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-    lines = [f"{kinds.total():,} of {counted(total, 'text')} of {', '.join(split)} are corrupted ({changed})"]
+    lines = [f"{kinds.total():,} of {counted(total, 'text')} of {', '.join(splits)} are corrupted ({changed})"]
     if lists is not None:
         low, median, high = np.quantile(planted.distances[np.isfinite(planted.distances)], (0.05, 0.5, 0.95))
         lines.append(
             f"distance of exchanged neighbours: median {median:.3g}, 5 % below {low:.3g}, 5 % above {high:.3g}"
         )
-    if labels_path is not None:
-        # Labels come first: a corrupted file without labels must never exist.
-        write_labels(planted, labels_path, settings)
-        lines.append(f"labels: {labels_path} (for measuring only; training never reads them)")
-    try:
-        return _written(planted.dataset, path, "\n".join(lines))
-    finally:
-        if labels_path is not None and path is not None and not path.exists():
-            # The same command may then be repeated.
-            labels_path.unlink(missing_ok=True)
+    return planted, settings, lines
+
+
+def _corrupt_topics(
+    sources: Sources, features: str | Path | None, clusters: tuple[int, int, int], noise_rate: float, seed: int
+) -> tuple[Planted, Acceptance, dict[str, Any], list[str]]:
+    """Looseness by topic, whether it is accepted, its settings and its description.
+
+    clusters  numbers of topics and of visual clusters, and of neighbours
+    """
+    import numpy as np
+
+    from subtext.curation.topics import accept, cluster, image_vectors
+    from subtext.data.feature_file import FeatureFile
+    from subtext.data.noise import plant_topics
+
+    if features is None:
+        raise RequirementError("looseness by topic needs features of the images (--features FILE); it got none")
+    file = FeatureFile.open(Path(features).expanduser())
+    topics, visual, neighbours = clusters
+    dataset = sources.read()
+    vectors = image_vectors(dataset, file)
+    found = cluster(dataset, vectors, topics=topics, visual=visual, seed=seed)
+    planted = plant_topics(dataset, found.topics, found.visual, found.centres, share=noise_rate, seed=seed)
+    pairs, loose = planted.dataset.split("train"), planted.kinds[planted.dataset.texts.splits == "train"] != ""
+    row_of = {name: row for row, name in enumerate(dataset.images.ids)}
+    own = vectors[[row_of[name] for name in pairs.images.ids]]
+    acceptance = accept(pairs, own, loose, neighbours=neighbours, seed=seed)
+    settings = {
+        **_noise_settings(dataset, "topic", noise_rate, seed),
+        "topics": topics,
+        "visual_clusters": visual,
+        "features": file.fingerprint,
+        "views": {str(topic): list(views) for topic, views in planted.views.items()},
+        "acceptance": acceptance.to_json(),
+    }
+    splits = planted.dataset.texts.splits
+    sizes = ", ".join(
+        f"{name} {int((planted.kinds[splits == name] != '').sum()):,} of {int((splits == name).sum()):,}"
+        for name in np.unique(splits).tolist()
+    )
+    lines = [
+        f"{len(planted.views)} of {topics} topics are abstract, each with images of 3 to 5 of {visual} visual clusters "
+        f"that lie far apart; abstract pairs: {sizes}",
+        *acceptance.lines(),
+    ]
+    return planted, acceptance, settings, lines
+
+
+def _noise_settings(dataset: Dataset, kind: str, noise_rate: float, seed: int) -> dict[str, Any]:
+    """What the labels say of every kind of planted noise."""
+    from subtext.data.dataset import fingerprint
+    from subtext.version import __version__
+
+    return {"kind": kind, "share": noise_rate, "seed": seed, "of": fingerprint(dataset), "version": __version__}
 
 
 @dataclass(frozen=True, repr=False)
