@@ -27,6 +27,7 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.api": ("options",),
     "subtext.cli.command": ("error_messages", "verb_command"),
     "subtext.cli.train": ("Models", "is_first", "training_command"),
+    "subtext.curation": ("topics",),
     "subtext.curation.judged": ("kinds_of_pairs",),
     "subtext.data": ("atomic", "external_outputs", "noise"),
     "subtext.data.dataset": ("fingerprint",),

@@ -1,0 +1,180 @@
+"""The icons benchmark, from made packages: what is read, which concepts are held out, and what is right for a query."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import subtext as st
+from reproduce import icons
+from subtext.errors import DataError
+
+resvg_py = pytest.importorskip("resvg_py")
+
+
+def drawing(seed: int) -> str:
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8">'
+        f'<rect x="{seed % 5}" y="{seed // 5 % 6}" width="2" height="{1 + seed // 30 % 2}" fill="currentColor"/></svg>'
+    )
+
+
+def pack(folder: Path, package: str, files: dict[str, str]) -> None:
+    """A file as `npm pack` writes it."""
+    about = {"name": package, "version": "1.2.3"}
+    path = folder / f"{package.strip('@').replace('/', '-')}-1.2.3.tgz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in {"package.json": json.dumps(about), **files}.items():
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+
+
+JUSTICE = ["justice", "law", "court"]
+PHOSPHOR = """
+const icons = [
+  {name: "gavel", pascal_name: "Gavel", categories: ["OBJECTS"], tags: ["*new*", "court", "law", "verdict", "Gavel"]},
+  {name: "logo", pascal_name: "Logo", categories: ["BRAND"], tags: ["brand", "company", "sign"]},
+]
+"""
+YAML = """
+hammer:
+  styles: [solid]
+  search: {terms: [tool, repair, build]}
+github:
+  styles: [brands]
+  search: {terms: [octocat, code, brand]}
+"""
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("packages")
+    lucide = {
+        "gavel": JUSTICE,
+        "gavel-off": [*JUSTICE, "gavel", "off"],
+        "acorn": ["savings", "nut", "seed"],
+        "few": ["one"],
+    }
+    extra = {f"thing{n}": [f"tag{n}", f"word{n}", "shared"] for n in range(40)}
+    pack(
+        folder,
+        "lucide-static",
+        {"tags.json": json.dumps(lucide | extra)}
+        | {f"icons/{name}.svg": drawing(seed) for seed, name in enumerate(lucide | extra)},
+    )
+    tabler = {
+        # Drawn as lucide's acorn: one concept with it, under another name.
+        "oak-fruit": {"category": "Nature", "tags": ["tree", "autumn", "forest"]},
+        "brand-x": {"category": "Brand", "tags": ["a1", "b1", "c1"]},
+        "undrawn": {"category": "Nature", "tags": ["k1", "l1", "m1"]},
+    }
+    drawn = {"icons/outline/oak-fruit.svg": drawing(2), "icons/outline/brand-x.svg": drawing(60)}
+    pack(folder, "@tabler/icons", {"icons.json": json.dumps(tabler), **drawn})
+    pack(folder, "@phosphor-icons/core", {"dist/index.mjs": PHOSPHOR, "assets/regular/gavel.svg": drawing(70)})
+    pack(folder, "@fortawesome/fontawesome-free", {"metadata/icons.yml": YAML, "svgs/solid/hammer.svg": drawing(80)})
+    carbon = {"icons": [{"name": "scales", "namespace": [""], "aliases": ["balance", "weight", "law"]}]}
+    pack(folder, "@carbon/icons", {"metadata.json": json.dumps(carbon), "svg/32/scales.svg": drawing(90)})
+    octicons = {"law": {"keywords": ["legal", "balance", "license"]}}
+    pack(folder, "@primer/octicons", {"build/data.json": json.dumps(octicons), "build/svg/law-24.svg": drawing(100)})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("icons") / "out"
+    icons.build(packages, out=out, side=16, quiet=True)
+    return out
+
+
+def rows(folder: Path) -> dict[str, dict]:
+    return {row["id"]: row for row in map(json.loads, (folder / "captions.jsonl").read_text().splitlines())}
+
+
+def test_icons_have_the_tags_that_their_names_do_not_say(built: Path) -> None:
+    found = rows(built)
+    assert len(found) == 3 + 40 + 1 + 1 + 1 + 1 + 1
+    assert not {"lucide/few", "tabler/brand-x", "tabler/undrawn", "phosphor/logo", "fontawesome/github"} & found.keys()
+    assert found["lucide/gavel"]["captions"] == ["justice, law, court"] == found["lucide/gavel-off"]["captions"]
+    assert found["phosphor/gavel"]["tags"] == ["court", "law", "verdict"]
+    assert found["octicons/law"]["literal"] == "law" and found["fontawesome/hammer"]["tags"] == [
+        "tool",
+        "repair",
+        "build",
+    ]
+    report = st.check(built / "captions.jsonl", images=built / "images", verify=True, quiet=True)
+    assert not report.leaks and "usable: for training" in str(report)
+    card = (built / "README.md").read_text()
+    assert "| phosphor | @phosphor-icons/core 1.2.3 | MIT | 1 |" in card and "Limits:" in card
+
+
+def test_a_concept_is_in_one_split(built: Path) -> None:
+    """By name, by drawing, and by tags."""
+    found = rows(built)
+    assert (
+        found["lucide/gavel"]["concept"] == found["lucide/gavel-off"]["concept"] == found["phosphor/gavel"]["concept"]
+    )
+    assert found["lucide/acorn"]["concept"] == found["tabler/oak-fruit"]["concept"]
+    split_of: dict[str, set[str]] = {}
+    for row in found.values():
+        split_of.setdefault(row["concept"], set()).add(row["split"])
+    assert all(len(splits) == 1 for splits in split_of.values())
+    assert {row["split"] for row in found.values()} == {"train", "val", "test"}
+    assert icons.splits_of(["often"] * 50 + [f"c{n}" for n in range(99)], 0)["often"] == "train"
+
+
+def test_right_is_every_icon_that_has_the_word() -> None:
+    def icon(name: str, *tags: str) -> icons.Icon:
+        return icons.Icon(f"{name}.png", name, tags, "s", name, "")
+
+    some = [icon("gavel", "law", "court"), icon("law", "book", "court"), icon("scales", "law", "weight")]
+    assert icons.queries(some, "tag")["court"] == ["gavel.png", "law.png"]
+    assert icons.queries(some, "literal") == {
+        "gavel": ["gavel.png"],
+        "law": ["law.png", "gavel.png", "scales.png"],
+        "scales": ["scales.png"],
+    }
+    assert icons.queries(some, "tags")["law, court"] == ["gavel.png"]
+
+
+def test_queries_are_read_with_their_judgements(built: Path) -> None:
+    held_out = [row for row in rows(built).values() if row["split"] == "test"]
+    pairs = st.read(built / "queries-tag")
+    assert len(pairs.images) == len(held_out)
+    truth = {(pairs.texts.values[text], pairs.images.ids[image]) for image, text in pairs.links.tolist()}
+    assert truth == {(tag, row["image"]) for row in held_out for tag in row["tags"]}
+    assert pairs.judgements is not None and len(pairs.judgements.scores) == len(truth)
+
+
+def test_what_weights_know_is_described_before_any_training(built: Path, tmp_path: Path) -> None:
+    names = [row["image"] for row in rows(built).values()]
+    vectors = np.random.default_rng(0).normal(size=(len(names), 6)).astype(np.float32)
+    np.savez(tmp_path / "features.npz", names=names, pooled=vectors)
+    told = CliRunner().invoke(
+        icons.main,
+        [*f"describe {built} --features {tmp_path}/features.npz --neighbours 5 --out {tmp_path}/tags.html".split()],
+        catch_exceptions=False,
+    )
+    assert told.exit_code == 0, told.output
+    assert "diversity: images" in told.output and "% of the default weights" in told.output
+    assert "most diverse tags (mean cosine of their icons): shared" in told.output
+    assert "shared" in (tmp_path / "tags.html").read_text()
+    pairs = st.read(built / "captions.jsonl", images=built / "images").split("train")
+    same = np.tile([[1.0, 0.0]], (len(pairs.texts), 1))
+    assert icons.tag_spread(pairs, same) == {"shared": pytest.approx(1.0)}
+
+
+def test_what_does_not_fit_is_refused(packages: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"icons need the .tgz files of `npm pack`"):
+        icons.build(tmp_path, out=tmp_path / "out")
+    pack(tmp_path, "left-pad", {})
+    with pytest.raises(DataError, match=r"icons need packages of .*; left-pad-1.2.3.tgz is 'left-pad'"):
+        icons.build(tmp_path, out=tmp_path / "out")
+    with pytest.raises(DataError, match="icons need a new folder"):
+        icons.build(packages, out=tmp_path)
