@@ -15,8 +15,10 @@ import pytest
 from PIL import Image
 
 from subtext.curation.check import CheckReport, check_dataset as check
+from subtext.data import arrays
 from subtext.data.arrays import open_npz
 from subtext.data.dataset import summarise
+from subtext.data.external_outputs import read_table
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Batch
 from subtext.data.read import read
@@ -485,6 +487,35 @@ def test_an_npz_that_inflates_to_gigabytes_is_refused_by_its_head(
             member.write(bytes(10**8))
     with pytest.raises(DataError, match=message):
         open_npz(path, ("pooled",))
+
+
+@pytest.mark.parametrize("form", ["zeros", "one text"])
+@pytest.mark.parametrize("kind", ["data set", "vectors"])
+def test_a_parquet_that_inflates_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, kind: str
+) -> None:
+    monkeypatch.setattr(arrays, "MOST_INFLATED", 2**20)
+    numbers = range(2000)
+    bomb = pa.array(np.zeros((2000, 500)).tolist()) if form == "zeros" else pa.array(["x" * 10_000] * 2000)
+    table = pa.table({"id": list(map(str, numbers)), "image": list(map(str, numbers)), "vector": bomb, "caption": bomb})
+    path = tmp_path / "bomb.parquet"
+    # Without the schema of Arrow a repeated text is read as often as it stands.
+    pq.write_table(table, path, compression="gzip", use_dictionary=form == "one text", store_schema=False)
+    assert path.stat().st_size < 100_000
+    with pytest.raises(DataError, match=r"bytes that inflate to [\d,]+ or more, over 100 times as many; write it"):
+        read(path) if kind == "data set" else read_table(path, ("id", "vector"))
+
+
+@pytest.mark.parametrize("member", ["features", "boxes"])
+def test_an_hdf5_that_inflates_is_refused(tmp_path: Path, member: str) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "bomb.h5", "w") as file:
+        file["ids"] = ["a"]
+        file["features"] = np.zeros((1, 2, 3))
+        del file[member if member in file else "ids"]
+        file.create_dataset(member, shape=(1, 10**6, 10**6), dtype="f4", chunks=(1, 1000, 1000), compression="gzip")
+    with pytest.raises(DataError, match="0 bytes that inflate to 4,000,000,000,000 or more"):
+        FeatureFile.open(tmp_path / "bomb.h5")
 
 
 def test_an_npy_without_names(tmp_path: Path) -> None:

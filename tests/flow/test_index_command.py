@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 import drawn
@@ -12,9 +13,11 @@ import pytest
 from command import call
 from PIL import Image
 
+from subtext.api.index import build as api_build
 from subtext.api.index.build import update_index, watch_index
 from subtext.api.load import Sources, load
 from subtext.api.search import open_index
+from subtext.data.image_files import inside
 from subtext.errors import DataError
 from subtext.search import build as index_build
 from subtext.search.stores.condition import parse
@@ -236,6 +239,48 @@ def test_a_move_is_not_made_over_what_others_did(place: Path, runs: Path, monkey
     assert len(embedded) == 36 and "blue" not in ids(place) and verify(place / "index") == []
 
 
+def test_a_deletion_amid_a_move_is_final(place: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rows(place)
+    (place / "more").mkdir()
+    for row in found[:1]:
+        (place / "data" / row["file_name"]).rename(place / "more" / row["file_name"])
+    write(place, found[1:])
+    (place / "more" / "metadata.jsonl").write_text(json.dumps(found[0]) + "\n")
+    call("index", "add", place / "index", "--data", place / "more", "-q")
+    plain, opened = api_build.open_source, []
+
+    def late(work: object) -> object:
+        opened.append(work)
+        if len(opened) == 2:
+            call("index", "delete", place / "index", "blue", "red")
+        return plain(work)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(api_build, "open_source", late)
+    words = ["move", place / "index", "--run", runs / "other", "-q"]
+    assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
+    assert len(opened) == 2 and verify(place / "index") == [], (
+        "one was embedded before, the other one is not afterwards"
+    )
+    assert "10 images and 20 texts now have vectors" in call("index", *words).stdout
+
+
+def test_images_inside_a_shard_are_indexed(place: Path, runs: Path) -> None:
+    data = place / "tarred"
+    data.mkdir()
+    with tarfile.open(data / "shard.tar", "w") as tar:
+        for name in ("red", "blue"):
+            tar.add(place / "data" / f"{name}.png", f"{name}.png")
+    with tarfile.open(data / "shard.tar") as tar:
+        parts = {m.name[:-4]: inside("shard.tar", m.offset_data, m.size) for m in tar.getmembers()}
+    lines = [json.dumps({"image": part, "id": name, "caption": name}) for name, part in parts.items()]
+    (data / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+    words = [place / "tarred_index", "--run", runs / "run", "--data", data / "pairs.jsonl", "-q"]
+    assert "2 images" in call("index", "build", *words).stdout
+    index = open_index(place / "tarred_index")
+    assert [hit.id for hit in index.search(image=place / "data" / "blue.png", top=1)] == ["blue"]
+    assert "4 unchanged" in call("index", "update", place / "tarred_index", "-q").stdout
+
+
 def test_a_move_leaves_nothing_behind_unasked(place: Path, runs: Path) -> None:
     found = rows(place)
     write(place, found[1:])
@@ -320,19 +365,21 @@ def test_imported_items_without_a_field_are_unequal_to_any_value(place: Path) ->
 
 
 def test_texts_of_strangers_do_nothing_to_a_terminal(place: Path, runs: Path) -> None:
-    names, evil = ["a", "b"], "\x1b]0;owned\x07\x9b2J\r\nno line"
+    names, evil = ["a", "b"], "\x1b]0;owned\x07\x9b2J\u202egpj\u2066\r\nno line"
     rows = [{"id": name, "text_id": name, "image": f"{name}.png", "caption": f"{name} {evil}"} for name in names]
     (place / "evil.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     for name in names:
         Image.new("RGB", (8, 8)).save(place / f"{name}.png")
     call("index", "build", place / "plain", "--run", runs / "run", "--data", place / "evil.jsonl", "-q")
     printed = call("search", place / "plain", "--like", "a")
-    assert "b \\u001b]0;owned\\u0007\\u009b2J" in printed.stdout and len(printed.stdout.splitlines()) == 2
+    assert (
+        "b \\u001b]0;owned\\u0007\\u009b2J\\u202egpj\\u2066" in printed.stdout and len(printed.stdout.splitlines()) == 2
+    )
     as_json = call("search", place / "plain", "--like", "a", "--json").stdout
     assert json.loads(as_json)["hits"][0]["captions"] == [f"b {evil}"]
     refused = call("search", place / "plain", "--like", evil, code=1).stderr
     for output in (printed.stdout, as_json, refused):
-        assert not set(output) & {"\x1b", "\x07", "\x9b", "\r"}
+        assert not set(output) & {"\x1b", "\x07", "\x9b", "\r", "\u202e", "\u2066"}
 
 
 def test_a_backup_is_restored(place: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import stored
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from subtext.data import image_files
 from subtext.data.dataset import Items
@@ -310,3 +310,22 @@ def test_difference_hash_knows_a_copy() -> None:
     other = Image.fromarray(pixels[::-1]).resize((180, 160), Image.Resampling.BICUBIC)
     assert (difference_hash(image) ^ difference_hash(again)).bit_count() <= 3
     assert (difference_hash(image) ^ difference_hash(other)).bit_count() > 16
+
+
+@pytest.mark.parametrize("size", [10**12, 10**30])
+def test_a_part_that_is_longer_than_its_file_is_not_made_room_for(tmp_path: Path, size: int) -> None:
+    (tmp_path / "a.tar").write_bytes(bytes(100))
+    for offset in (0, 90, 10**30):
+        left = max(0, 100 - offset)
+        with pytest.raises(DataError, match=f"is cut off: {left} bytes of it are left"):
+            read_bytes(inside("a.tar", offset, size), tmp_path)
+
+
+def test_the_program_in_an_eps_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*words: object, **options: object) -> None:
+        raise AssertionError("a program was started")
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", run)
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.jpg", "EPS")
+    with pytest.raises(DataError, match=r"a\.jpg is EPS, a program that is not run; save it again as PNG"):
+        open_image("a.jpg", tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -299,9 +300,9 @@ def test_line_separators_of_unicode_in_ids_and_words(fresh: Path) -> None:
 
 def test_parameters_that_there_are_not_are_named(place: Path, client) -> None:
     answer = client.get("/thumbnail", params={"id": "red", "sise": 96})
-    assert answer.status_code == 422 and answer.json()["error"].endswith("no parameter 'sise'; did you mean 'size'?")
+    assert answer.status_code == 422 and answer.json()["error"].endswith(" called 'sise'; did you mean size?")
     for path in ("/search?q=red&tpo=3", "/items?targets=texts", "/item?id=red&x=1", "/fields?to=1", "/healthz?x=1"):
-        assert "has no parameter" in client.get(path).json()["error"]
+        assert "there is no parameter" in client.get(path).json()["error"]
     assert client.post("/delete?dry=1", json={"ids": ["red"]}, headers=served.WRITES).status_code == 422
     assert client.get("/search?q=red&by_words=true").status_code == 200, "a former name"
 
@@ -392,6 +393,61 @@ def test_a_picture_outside_the_collection_is_not_shown(place: Path, tmp_path: Pa
         assert str(tmp_path) not in own.get("/items").text
     with served.client(index, image_folders=(str(tmp_path),)) as own:
         assert own.get("/thumbnail", params={"id": "far"}).status_code == 200
+
+
+def test_what_an_index_brings_beside_its_items_leads_nowhere(place: Path, fresh: Path, tmp_path: Path) -> None:
+    """A link in the cache or as a log leads to a file of this machine, and the data set of additions is anything."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    with served.client(fresh, log="index") as own:
+        picture = own.get("/thumbnail", params={"id": "red", "size": 96}).content
+    (cached,) = (fresh / "cache" / "thumbnails").iterdir()
+    cached.unlink()
+    cached.symlink_to(secret)
+    for log in (fresh / "logs").iterdir():
+        log.unlink()
+        log.symlink_to(secret)
+    os.mkfifo(fresh / "logs" / "wait.jsonl")
+    with served.client(fresh, log="index") as own:
+        assert own.get("/thumbnail", params={"id": "red", "size": 96}).content == picture
+        assert own.post("/delete", json={"ids": ["red"]}, headers=served.WRITES).status_code == 200
+    assert secret.read_text() == "secret"
+    (fresh / "added").mkdir(exist_ok=True)
+    for rows in (
+        "no JSON",
+        "{}",
+        '{"id": 3}',
+        "[1]",
+        '{"id": "a", "file_name": "b", "text_ids": [], "captions": ["c"]}',
+    ):
+        (fresh / "added" / "metadata.jsonl").write_text(rows + "\n")
+        told = call("index", "delete", fresh, "blue", code=1).stderr
+        assert "metadata.jsonl needs a row of JSON for each added image" in told, rows
+    (fresh / "added" / "metadata.jsonl").unlink()
+    call("index", "delete", fresh, "blue")
+
+
+def test_a_picture_too_large_for_the_memory_is_not_decoded(place: Path, tmp_path: Path) -> None:
+    forms = {"webp": 404, "tiff": 404, "png": 200, "jpeg": 200}
+    for form in forms:
+        Image.new("RGB", (1500, 1000)).save(tmp_path / f"a.{form}")
+    Image.new("RGB", (3000, 1000)).save(tmp_path / "large.png")
+    Image.new("RGB", (3000, 1000)).save(tmp_path / "large.jpeg")
+    (tmp_path / "long.bmp").write_bytes(served.picture(form="BMP") + bytes(9_000_000))
+    names = {
+        **{f"a.{form}": code for form, code in forms.items()},
+        "large.png": 404,
+        "large.jpeg": 200,
+        "long.bmp": 404,
+    }
+    lines = [json.dumps({"image": name, "id": name, "caption": name}) for name in names]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines) + "\n")
+    words = ["--run", place / "run-library", "--data", tmp_path / "pairs.jsonl", "--split", "all", "--quiet"]
+    call("index", "build", tmp_path / "index", *words)
+    with served.client(tmp_path / "index", limits={"pixels": 2_000_000}) as own:
+        answers = {name: own.get("/thumbnail", params={"id": name}) for name in names}
+        assert {name: answer.status_code for name, answer in answers.items()} == names
+        assert "too large to be shown (--max-pixels)" in answers["a.webp"].json()["error"]
 
 
 def test_an_index_that_is_moved_is_opened_again(place: Path, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:

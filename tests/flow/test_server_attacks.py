@@ -271,6 +271,20 @@ def test_bodies_that_are_too_large_or_too_slow(index: Path) -> None:
         assert fine.startswith(b"HTTP/1.1 200")
 
 
+def test_bodies_of_many_clients_are_bounded_together(index: Path) -> None:
+    start = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\nContent-Length: 1000000\r\n\r\n"
+    with served.running(index, limits={"body": 10**6}) as port, contextlib.ExitStack() as stack:
+        lines = [opened(stack, port, start + bytes(999_999)) for _ in range(security.BODIES)]
+        time.sleep(0.5)
+        assert sent(port, start + bytes(100)).startswith(b"HTTP/1.1 503")
+        search = b"GET /search?q=red HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        assert sent(port, search).startswith(b"HTTP/1.1 200"), "other requests are answered"
+        for line in lines:
+            line.sendall(b"x")
+            assert line.recv(100).startswith(b"HTTP/1.1 415")
+        assert sent(port, start + bytes(10**6)).startswith(b"HTTP/1.1 415"), "the memory is given back"
+
+
 def opened(stack: contextlib.ExitStack, port: int, data: bytes = b"") -> socket.socket:
     line = stack.enter_context(contextlib.closing(socket.create_connection(("127.0.0.1", port), timeout=20)))
     line.sendall(data)

@@ -15,17 +15,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import DataError
 
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.parquet
+
 SPLIT_FILES = {"train": "train", "dev": "val", "val": "val", "test": "test", "testall": "testall"}
 """Prefixes of the files of a folder in SCAN's form -> their splits."""
 MOST_INFLATED, MOST_RATIO = 2**28, 100
-"""Bytes above which a compressed member of an npz may have this many times its bytes in the file, and no more."""
+"""Bytes above which what is stored compressed may have this many times its bytes in the file, and no more."""
 NUMBERS = "fiu"
 """Kinds of arrays that are read as numbers; of complex ones float32 would lose a part."""
 LARGEST = 1e16
@@ -182,6 +186,31 @@ def _require_size(file: Any, info: zipfile.ZipInfo) -> None:
             f"{info.filename} has {info.compress_size:,} bytes that inflate to {size:,}, more than {MOST_RATIO} times "
             "as many; save it with numpy.savez, which does not compress"
         )
+
+
+def require_inflated(path: Path, size: int, stored: int) -> None:
+    """Raise DataError where numbers that are stored compressed inflate to far more bytes than these.
+
+    size, stored  bytes in memory, and in the file
+    """
+    if size > max(MOST_INFLATED, MOST_RATIO * stored):
+        raise DataError(
+            f"{path} has {stored:,} bytes that inflate to {size:,} or more, over {MOST_RATIO} times as many; write it "
+            "without compression and dictionaries"
+        )
+
+
+def parquet_batches(
+    file: pyarrow.parquet.ParquetFile, path: Path, columns: Sequence[str] | None = None
+) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of a Parquet file in batches. Raises DataError where they inflate to far more bytes than it has."""
+    stored, size = path.stat().st_size, 0
+    groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
+    require_inflated(path, sum(group.total_byte_size for group in groups), stored)
+    for batch in file.iter_batches(batch_size=1024, columns=columns):
+        size += batch.nbytes
+        require_inflated(path, size, stored)
+        yield batch
 
 
 def _reason(error: Exception) -> str:

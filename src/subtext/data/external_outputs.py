@@ -16,6 +16,7 @@ from subtext.data.arrays import (
     listed_ids,
     open_npy,
     open_npz,
+    parquet_batches,
     read_ids,
     require_unique,
     rows_by_name,
@@ -161,7 +162,9 @@ def read_table(path: Path, columns: Sequence[str], *, optional: str = "modality"
             if missing := [name for name in columns if name not in names]:
                 raise DataError(f"{path} needs the columns {', '.join(columns)}; {', '.join(missing)} is not there")
             present = [name for name in names if name in (*columns, optional)]
-            table: dict[str, list[Any]] = file.read(present).to_pydict()
+            batches = list(parquet_batches(file, path, present))
+            schema = pa.schema([file.schema_arrow.field(name) for name in present])
+            table: dict[str, list[Any]] = pa.Table.from_batches(batches, schema).to_pydict()
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} needs to be Parquet; reading it failed: {str(error).splitlines()[0]}") from error
     return table

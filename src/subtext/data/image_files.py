@@ -69,6 +69,9 @@ def read_bytes(source: str | Path | bytes, root: Path, *, within: Sequence[Path]
         if path.exists() and not path.is_file():
             raise DataError(f"image {source} is no ordinary file")
         with path.open("rb") as file:
+            rest = max(0, os.fstat(file.fileno()).st_size - offset)
+            if size is not None and rest < size:
+                raise DataError(f"image {source} is cut off: {rest} bytes of it are left")
             file.seek(offset)
             data = file.read(size)
     except FileNotFoundError as error:
@@ -150,6 +153,8 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
             _require_heif(name)
         with Image.open(BytesIO(data)) as image, ExitStack() as failed:
             failed.callback(image.close)
+            if image.format == "EPS":
+                raise DataError(f"image {name} is EPS, a program that is not run; save it again as PNG")
             width, height = image.size
             if width * height > MAX_PIXELS:
                 raise DataError(

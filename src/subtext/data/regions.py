@@ -34,7 +34,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.arrays import NUMBERS, Rows, as_float32, ids_beside, open_npy, open_npz, padded, scan_splits
+from subtext.data.arrays import (
+    NUMBERS,
+    Rows,
+    as_float32,
+    ids_beside,
+    open_npy,
+    open_npz,
+    padded,
+    require_inflated,
+    scan_splits,
+)
 from subtext.errors import DataError
 
 BOX = 4
@@ -196,9 +206,13 @@ def _open_hdf5(path: Path) -> Any:
     except ImportError as error:
         raise DataError(f"{path} needs h5py to be read; it is not there; pip install subtext[regions]") from error
     try:
-        return h5py.File(path, "r")
+        file = h5py.File(path, "r")
     except OSError as error:
         raise DataError(f"{path} needs to be an HDF5 file; reading it failed: {error}") from error
+    for dataset in (file[name] for name in (*_FEATURES, *_NAMES, *_COUNTS, *_MEMBERS, _SPANS) if name in file):
+        if isinstance(dataset, h5py.Dataset):
+            require_inflated(path, dataset.nbytes, dataset.id.get_storage_size())
+    return file
 
 
 def _first(arrays: Any, names: Sequence[str]) -> Any:

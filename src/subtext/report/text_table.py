@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 Cell = str | float | int | None
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that turn the direction of the text after them."""
 
 
 class Table(str):
@@ -97,6 +98,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 
 
 def printable(text: str) -> str:
     r"""A text of which a terminal carries nothing out: control characters are escaped, but for tabs and line ends.
+
+    So are overrides of the direction of writing, which show a text in another order than it has.
 
     >>> printable("a\x1b[2Jb")
     'a\\u001b[2Jb'

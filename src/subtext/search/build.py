@@ -14,7 +14,8 @@ import torch
 
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
-from subtext.errors import DataError, IndexError_
+from subtext.data.image_files import image_stamp, read_bytes
+from subtext.errors import IndexError_
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
 from subtext.models.model import Model
@@ -218,7 +219,7 @@ def _entries(
                 file = (data_root / value).resolve()
                 path = file.relative_to(index_root).as_posix() if file.is_relative_to(index_root) else str(file)
             if digests is None:
-                content, stamp = _file_digest(data_root / value, path, stored.get(name))
+                content, stamp = _file_digest(value, data_root, path, stored.get(name))
         elif isinstance(value, bytes) and digests is None:
             content = _digest(value)
         metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
@@ -227,16 +228,12 @@ def _entries(
     return entries
 
 
-def _file_digest(file: Path, path: str, stored: Row | None) -> tuple[bytes, str]:
-    """The digest of a file's bytes, and its stamp; the stored digest where path, size and time are the same."""
-    try:
-        status = file.stat()
-        stamp = f"{status.st_size} {status.st_mtime_ns}"
-        if stored is not None and stored.stamp == stamp and stored.path == path:
-            return stored.content, stamp
-        return _digest(file.read_bytes()), stamp
-    except OSError as problem:
-        raise DataError(f"an image of the data set cannot be read: {file}: {problem.strerror or problem}") from problem
+def _file_digest(source: str, root: Path, path: str, stored: Row | None) -> tuple[bytes, str]:
+    """The digest of an image, and its file's stamp; the stored digest where path, size and time are the same."""
+    stamp = " ".join(map(str, (image_stamp(source, root) or ())[:2]))
+    if stored is not None and stored.stamp == stamp and stored.path == path:
+        return stored.content, stamp
+    return _digest(read_bytes(source, root)), stamp
 
 
 def _digest(content: bytes) -> bytes:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import difflib
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -29,6 +28,7 @@ from subtext.data.image_files import open_image
 from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
+from subtext.recipes.catalogue import unknown
 from subtext.search import Answer, Index, Query
 from subtext.search.stores.item import Side, opposite
 from subtext.search.stores.store import View
@@ -79,9 +79,8 @@ def _known_parameters(request: Request) -> None:
     names = [parameter["name"] for parameter in operation.get("parameters", ())]
     for name in request.query_params:
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            hint = f"did you mean '{near[0]}'?" if near else f"it has {', '.join(names) or 'none'}"
-            raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"{path} has no parameter '{name[:40]}'; {hint}")
+            sentence = unknown(f"parameter of {path}", name[:40], dict.fromkeys(names))
+            raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, sentence)
 
 
 def _router(tag: str, refusals: Mapping[int, str]) -> APIRouter:

@@ -8,7 +8,6 @@ folder, in `added` of its storage folder (--storage-dir).
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import threading
 import time
@@ -26,15 +25,15 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, UnidentifiedImageError
 
 from subtext.api.load import Sources
-from subtext.data.atomic import write_file, write_text
+from subtext.data.atomic import write_file
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import open_image, read_bytes
+from subtext.data.image_files import open_image, read_bytes, stored_size
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
 from subtext.search.build import Grown, grow
 from subtext.search.stores.folder import Folder, writer_lock
 from subtext.search.stores.store import Store, Writer, WriterBusy
-from subtext.search.stores.traces import ADDED, CACHE, ROWS, require_own, trace_name
+from subtext.search.stores.traces import ADDED, CACHE, ROWS, added_rows, require_own, trace_name, write_rows
 from subtext.server.security import RETRY_SECONDS, Refusal
 
 if TYPE_CHECKING:
@@ -51,6 +50,8 @@ DECODE_SECONDS = 5.0
 
 FORMATS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
 """Accepted formats and their suffixes. No format that can hold a program, a document or an address."""
+PIXEL_BYTES = 4
+"""Bytes of memory of a decoded pixel; no file needs more of them."""
 HEAVY = {"WEBP": 4, "TIFF": 2}
 """Formats whose decoders need more memory per pixel, and how many times as much."""
 SPLIT = "added"
@@ -118,6 +119,9 @@ class Thumbnails:
             return self._encode(Path(store.manifest.root), path, size), True
         file = self.storage / CACHE / "thumbnails" / f"{trace_name('images', name)}-{content.hex()[:16]}-{size}{SUFFIX}"
         try:
+            # An index comes from anywhere: a link in its cache may lead to any file of this machine.
+            if file.is_symlink() or not file.is_file():
+                raise FileNotFoundError(file)
             return file.read_bytes(), False
         except FileNotFoundError:
             data = self._encode(Path(store.manifest.root), path, size)
@@ -125,7 +129,8 @@ class Thumbnails:
         temporary = file.with_name(f"{file.name}.{os.getpid()}-{threading.get_ident()}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(data)
+            with temporary.open("xb") as new:
+                new.write(data)
             temporary.replace(file)
         except OSError:
             temporary.unlink(missing_ok=True)
@@ -139,9 +144,16 @@ class Thumbnails:
     def _encode(self, root: Path, path: str | None, size: int) -> bytes:
         if path is None:
             raise Refusal(HTTPStatus.NOT_FOUND, "this item has no image that can be shown")
+        too_large = Refusal(HTTPStatus.NOT_FOUND, "the image of this item is too large to be shown (--max-pixels)")
         try:
+            if (stored_size(path, root) or 0) > PIXEL_BYTES * self._decoding.pixels:
+                raise too_large
             data = read_bytes(path, root, within=self.roots)
-            with self._decoding.hold(_header(data)[1]):
+            form, pixels = _header(data)
+            # A JPEG is decoded at an eighth of its sides.
+            if form != "JPEG" and pixels > self._decoding.pixels:
+                raise too_large
+            with self._decoding.hold(pixels):
                 image = open_image(data, at_least=size)
                 image.thumbnail((size, size), Image.Resampling.LANCZOS)
         except (DataError, Image.DecompressionBombError, *_NO_IMAGE) as problem:
@@ -245,9 +257,9 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
         try:
             for upload, row in zip(uploads, rows, strict=True):
                 write_file(folder / row["file_name"], partial(Path.write_bytes, data=upload.image))
-            _write_rows(batch, rows)
+            write_rows(batch, rows)
             dataset = read(batch, images=folder)
-            _write_rows(folder / ROWS, [*_added_rows(folder), *rows])
+            write_rows(folder / ROWS, [*added_rows(storage), *rows])
             source = {**Sources(data=folder).to_json(), "split": "all"}
             return grow(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
         finally:
@@ -282,25 +294,13 @@ def changing(store: Store, verb: str, storage: Path | None) -> Iterator[Writer]:
 def remove_orphans(store: Store, storage: Path) -> None:
     """Remove uploads that never reached the index, as an addition failed or was cut off. Needs the writer."""
     folder = storage / ADDED
-    rows = _added_rows(folder)
+    rows = added_rows(storage)
     with store.reading() as view:
         indexed = set(view.keys_of("images", [row["id"] for row in rows]))
     present = [row for row in rows if row["id"] in indexed]
     if len(present) < len(rows):
-        _write_rows(folder / ROWS, present)
+        write_rows(folder / ROWS, present)
     files = {row["file_name"] for row in present} | {ROWS}
     for file in folder.glob("*"):
         if file.is_file() and file.name not in files:
             file.unlink(missing_ok=True)
-
-
-def _added_rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows of the data set of added items."""
-    file = folder / ROWS
-    # Not splitlines: an id may have a line separator of Unicode in it.
-    lines = file.read_text(encoding="utf-8").split("\n") if file.is_file() else []
-    return [json.loads(line) for line in lines if line.strip()]
-
-
-def _write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -132,6 +132,8 @@ class RequestLog:
                 return
             path = (self.target / LOGS / f"serve-{now:%Y-%m-%d}-{os.getpid()}.jsonl").absolute()
             try:
+                if path.is_symlink():
+                    raise OSError(f"{path} is a symbolic link")
                 if self._file is None or self._file.baseFilename != str(path):
                     self.close()
                     path.parent.mkdir(parents=True, exist_ok=True)

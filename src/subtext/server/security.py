@@ -33,6 +33,8 @@ CONNECTIONS = 512
 """Connections of a process at one time, at most."""
 HEAD_SECONDS = 10.0
 """Seconds in which the head of a request must arrive."""
+BODIES = 8
+"""Bodies of the largest size that a process holds at one time, in bytes."""
 CLIENTS = 10_000
 """Clients whose rates are remembered; the least recent is forgotten first."""
 POLICY = (
@@ -236,6 +238,7 @@ class Guard:
         limits = state.settings.limits
         self.rate = RateLimit(limits.rate, limits.burst)
         self.running = 0
+        self.held = 0
 
     @no_type_check  # The shape checks of the tests take a coroutine for a wrong result.
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -246,6 +249,7 @@ class Guard:
         started, path, answered = time.perf_counter(), str(scope["path"]), {"status": 500}
         client = str((scope.get("client") or ("",))[0])
         facts: dict[str, Any] = scope.setdefault("subtext.log", {})
+        body = bytearray()
 
         async def send_secured(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -259,7 +263,8 @@ class Guard:
         try:
             self._check(scope, path, client)
             # The body was read already; after it follows what the client sends.
-            messages = [{"type": "http.request", "body": await self._body(receive), "more_body": False}]
+            await self._read(body, receive)
+            messages = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
             @no_type_check
             async def replayed() -> MutableMapping[str, Any]:
@@ -276,6 +281,7 @@ class Guard:
             await error_response(refusal.status, str(refusal), headers)(scope, receive, send_secured)
         finally:
             self.running -= 1
+            self.held -= len(body)
             seconds = time.perf_counter() - started
             self.state.metrics.request("/page" if path.startswith("/page/") else path, answered["status"], seconds)
             line = {"method": scope["method"], "path": path[:200], "status": answered["status"]}
@@ -308,20 +314,25 @@ class Guard:
             raise Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"too many requests; try again in {wait} s", retry=wait)
 
     @no_type_check
-    async def _body(self, receive: Receive) -> bytes:
-        """The body of a request. Raises Refusal where it is too large or too slow."""
-        limits, body = self.state.settings.limits, bytearray()
+    async def _read(self, body: bytearray, receive: Receive) -> None:
+        """Read the body of a request. Raises Refusal where it is too large or too slow, or others are held."""
+        limits = self.state.settings.limits
         try:
             async with asyncio.timeout(limits.body_seconds):
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
                         raise Refusal(HTTPStatus.BAD_REQUEST, "the request was not finished")
-                    body += message.get("body", b"")
+                    part = message.get("body", b"")
+                    body += part
+                    self.held += len(part)
                     if len(body) > limits.body:
                         raise _too_large(limits.body)
+                    if self.held > BODIES * limits.body:
+                        sentence = "the server is busy with other uploads; try again in a moment"
+                        raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=RETRY_SECONDS)
                     if not message.get("more_body", False):
-                        return bytes(body)
+                        return
         except TimeoutError as problem:
             sentence = f"a request must arrive within {limits.body_seconds:g} s"
             raise Refusal(HTTPStatus.REQUEST_TIMEOUT, sentence) from problem

@@ -228,9 +228,11 @@ def move_index(
             root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
             new = store.beside(replace(manifest, root=root, exact_up_to=exact_up_to))
         with new.writing("move") as writer:
+            only = _present(store, only)
             _grow(writer, opened, step, verb="add", source=source, only=only)
     if new is not None:
         with new.writing("move") as writer:
+            only = _present(store, only)
             prune(writer, only)  # What was deleted since an interrupted move began.
     missing = sum(map(len, only.values())) - (0 if new is None else sum(new.counts.values()))
     if new is None or (missing and not drop_missing):
@@ -241,6 +243,12 @@ def move_index(
     with new.writing("move") as writer:
         writer.compact_large()
     return _change(store.swap(new, generation=generation), "move", None, run=str(run))
+
+
+def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str]]:
+    """Those of the items that have not been deleted meanwhile."""
+    with store.reading() as view:
+        return {side: set(view.keys_of(side, sorted(ids))) for side, ids in names.items()}
 
 
 def open_source(work: Work) -> tuple[Opened, dict[str, Any]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from subtext.data.arrays import parquet_batches
 from subtext.data.dataset import Problem
 from subtext.data.rows import MARK, RESERVED, Record, Source, described, rows_of, valid
 from subtext.errors import DataError
@@ -167,7 +168,7 @@ def _parquet(path: Path, prefix: str) -> Iterator[Record]:
             names = file.schema_arrow.names
             if len(set(names)) != len(names):
                 raise DataError(f"{path} needs columns with different names; they are {', '.join(names)}")
-            for batch in file.iter_batches(batch_size=1024):
+            for batch in parquet_batches(file, path):
                 for value in _values(batch):
                     number += 1
                     where = f"{prefix}row {number}"

@@ -27,6 +27,7 @@ import shlex
 import shutil
 import socket
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -79,6 +80,7 @@ _SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 PATIENCE, SHORT = 30, 1
 """Seconds to wait for another writer; and for readers to end, where a later change can do what they hold up."""
 _FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_CONNECTION: dict[str, Any] = {"isolation_level": None, "check_same_thread": False}
 _CLOSED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 LONG_LIST = 1000
 """Values of a list from which on they are handed over as JSON: SQLite limits the number of parameters."""
@@ -102,17 +104,12 @@ class SqliteTables(Tables):
         # Whoever may write the folder takes part in the write-ahead log; on a read-only disk nobody writes it.
         log, shared = (file.with_name(file.name + suffix) for suffix in ("-wal", "-shm"))
         closed = not write and not os.access(file.parent, os.W_OK) and not (log.exists() and shared.exists())
-        if closed and log.exists() and log.stat().st_size:
-            raise IndexError_(
-                f"{file} needs {shared.name} beside it: its last changes lie in {log.name}, which SQLite reads with "
-                "that file alone, and the folder cannot be written; copy the index to a folder that can be written, "
-                "and open it there"
-            )
         address = f"file:{quote(str(file.absolute()))}?{'mode=ro&immutable=1' if closed else 'mode=rw'}"
         with translated(file):
-            self.connection = sqlite3.connect(
-                address, timeout=PATIENCE, isolation_level=None, check_same_thread=False, uri=True
-            )
+            if closed and log.exists() and log.stat().st_size:
+                self.connection = _recovered(file, log)
+            else:
+                self.connection = sqlite3.connect(address, timeout=PATIENCE, uri=True, **_CONNECTION)
             self.connection.create_function(
                 "fold", 1, lambda it: it.casefold() if isinstance(it, str) else it, deterministic=True
             )
@@ -164,6 +161,26 @@ class SqliteTables(Tables):
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
+
+
+def _recovered(file: Path, log: Path) -> sqlite3.Connection:
+    """Tables with the last changes that lie in their log alone, as a temporary database of this connection.
+
+    SQLite reads a log beside its index, which it would have to write into the folder. Raises IndexError_ where they
+    change meanwhile, and OutputError where there is no space.
+    """
+    with written_to(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="subtext-") as private:
+        for _ in range(ATTEMPTS):
+            before = [(it.st_size, it.st_mtime_ns) for it in (file.stat(), log.stat())]
+            copies = [shutil.copyfile(it, Path(private, it.name)) for it in (file, log)]
+            if before == [(it.st_size, it.st_mtime_ns) for it in (file.stat(), log.stat())]:
+                break
+        else:
+            raise IndexError_(f"{file} needs to stay as it is while it is read; somebody writes it; try again")
+        connection = sqlite3.connect("", **_CONNECTION)
+        with closing(sqlite3.connect(copies[0])) as source:
+            source.backup(connection)
+    return connection
 
 
 def create(file: Path) -> None:
@@ -913,7 +930,7 @@ def _remove_unfinished(out: Path) -> None:
     """Remove the hidden copies beside `out` whose process has ended, if it ran on this host."""
     for folder in out.absolute().parent.glob(f"{HIDDEN}*-{glob.escape(out.name)}"):
         # Of another user, or gone meanwhile: then it is nothing to remove. A process that lives holds the lock.
-        with suppress(OSError, ValueError, IndexError_, OutputError):
+        with suppress(OSError, ValueError, LookupError, TypeError, IndexError_, OutputError):
             names = {file.name for file in folder.iterdir()}
             owner = (folder / LOCK).read_text(encoding="utf-8") if LOCK in names else ""
             if owner:

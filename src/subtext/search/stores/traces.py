@@ -11,8 +11,10 @@ import json
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from subtext.data.atomic import write_text
+from subtext.errors import IndexError_
 from subtext.search.stores.item import Side, deletion_hash
 from subtext.search.stores.manifest import inside
 
@@ -53,6 +55,8 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
         json.dumps(name, ensure_ascii=plain) for names in gone.values() for name in names for plain in (True, False)
     }
     for log in (index / LOGS).rglob("*.jsonl") if written else []:
+        if log.is_symlink() or not log.is_file():
+            continue
         # Not splitlines: an id may have a line separator of Unicode in it.
         lines = list(StringIO(log.read_text(encoding="utf-8", errors="surrogateescape")))
         remaining = [line for line in lines if not any(name in line for name in written)]
@@ -60,22 +64,44 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
             removed += len(lines) - len(remaining)
             write_text(log, "".join(remaining), errors="surrogateescape")
     # Images that are gone leave the data set of added ones, and texts the rows of the others.
-    rows = index / ADDED / ROWS
-    lines = list(StringIO(rows.read_text(encoding="utf-8"))) if rows.is_file() else []
-    remaining = [line for line in (_without(line, gone) for line in lines) if line]
-    if remaining != lines:
-        write_text(rows, "".join(remaining), errors="surrogateescape")
-    return removed + len(lines) - len(remaining)
+    rows = added_rows(index)
+    left = [row for row in (_without(row, gone) for row in rows) if row]
+    if left != rows:
+        write_rows(index / ADDED / ROWS, left)
+    return removed + len(rows) - len(left)
 
 
-def _without(line: str, gone: Mapping[str, Sequence[str]]) -> str:
-    """A row without its texts that are gone; "" where the image is, or no text is left."""
-    row = json.loads(line)
+def added_rows(index: Path) -> list[dict[str, Any]]:
+    """The rows of the data set of added items. Raises IndexError_ where they are damaged, or a symbolic link."""
+    file = inside(index, f"{ADDED}/{ROWS}")
+    try:
+        # Not splitlines: an id may have a line separator of Unicode in it.
+        lines = file.read_text(encoding="utf-8").split("\n") if file.is_file() else []
+        rows = [json.loads(line) for line in lines if line.strip()]
+        for row in rows:
+            if not all(isinstance(row[name], str) for name in ("id", "file_name")):
+                raise ValueError("'id' and 'file_name' are texts")
+            if len(row["text_ids"]) != len(row["captions"]):
+                raise ValueError("there is one of 'text_ids' for each of 'captions'")
+    except (ValueError, KeyError, TypeError) as problem:
+        raise IndexError_(
+            f"{file} needs a row of JSON for each added image; {problem!r}; restore a backup, or remove the file"
+        ) from problem
+    return rows
+
+
+def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the rows of a data set of added items. Raises OutputError."""
+    write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def _without(row: dict[str, Any], gone: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """A row without its texts that are gone; empty where the image is, or no text is left."""
     if trace_name("images", row["id"]) in gone:
-        return ""
+        return {}
     pairs = list(zip(row["text_ids"], row["captions"], strict=True))
     remaining = [(name, text) for name, text in pairs if trace_name("texts", name) not in gone]
     if len(remaining) == len(pairs):
-        return line
-    row |= {"text_ids": [name for name, _ in remaining], "captions": [text for _, text in remaining]}
-    return json.dumps(row, ensure_ascii=False) + "\n" if remaining else ""
+        return row
+    texts = {"text_ids": [name for name, _ in remaining], "captions": [text for _, text in remaining]}
+    return {**row, **texts} if remaining else {}
