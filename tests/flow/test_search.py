@@ -199,3 +199,9 @@ def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", names=np.array(["red.png"]), pooled=np.ones((1, 4)))
     answer = call("search", place / "index", "--image", "red.png", "--features", tmp_path / "f.npz", code=1)
     assert "features need a model whose image side reads them; this one reads by PixelInput" in answer.stderr
+
+
+@pytest.mark.parametrize("options", [{"diversity": 0.5}, {"hubness": "csls"}, {"lexical": True}])
+@pytest.mark.parametrize("target", ["images", "texts"])
+def test_conditions_that_nothing_meets_leave_nothing_to_rank(engine: Index, target: str, options: dict) -> None:
+    assert len(engine.search("a dog", target=target, where=["id = nobody"], **options)) == 0

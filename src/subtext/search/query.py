@@ -247,6 +247,8 @@ def reranked(
     temperature  of the inverted softmax
     among        keys that the search is restricted to; None for all
     """
+    if not len(result.keys):
+        return result
     keys, scores = result.keys, result.scores
     vectors = view.vectors(query.target, keys)
     values = scores.astype(np.float64)
