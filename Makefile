@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 # Python compiles a module when it is first imported: most modules of torch and transformers never are.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: demo test test-slow check format bench docs dist clean
+.PHONY: demo test test-slow mutation check format bench docs dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/subtext demo --out $(DEMO)
@@ -29,6 +29,11 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(PYTEST) -m "not gpu" tests/golden tests/identity tests/flow
 	$(BIN)/python -m pytest -m "slow and not gpu" tests/contract tests/house
+
+# Plants faults in the modules where they would be worst, and lists those that no test finds; MOST=60 samples a module.
+mutation: $(VENV)/.dev
+	$(INSTALL) --constraint constraints.txt --editable ".[mutation]"
+	CHECK_SHAPES=0 OMP_NUM_THREADS=1 $(BIN)/python tests/mutation.py $(if $(MOST),--most $(MOST))
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 import stored
 
 from subtext.errors import RequirementError
-from subtext.search.stores.condition import Condition, parse
+from subtext.search.stores.condition import Condition, moment, parse
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change
 
@@ -53,6 +54,57 @@ def test_all_conditions_have_to_hold(folder: Folder) -> None:
 def test_what_cannot_mean_anything_is_told(written: str, told: str) -> None:
     with pytest.raises(RequirementError, match=told):
         parse(written)
+
+
+DAY = datetime(2021, 3, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("written", "condition"),
+    [
+        ("code = x", Condition("code", "=", "x")),
+        ("code = '7'", Condition("code", "=", "7")),
+        ('code = "', Condition("code", "=", '"')),
+        ("code = ''", Condition("code", "=", "")),
+        ("code = 'a\"", Condition("code", "=", "'a\"")),
+        ("code = 1.5", Condition("code", "in", [1.5, "1.5"])),
+        ("code = true", Condition("code", "in", [1, "true"])),
+        ("code != false", Condition("code", "!=", [0, "false"])),
+        ("code != x", Condition("code", "!=", "x")),
+        ("code in 1, x", Condition("code", "in", [1, "1", "x"])),
+        ("code in x", Condition("code", "in", ["x"])),
+        ("code = a, b", Condition("code", "=", "a, b")),
+        ("taken < 2021-03-05", Condition("taken", "<", DAY)),
+        ("taken = 2021-03-05", Condition("taken", "in", [DAY, "2021-03-05"])),
+        ("taken>=2021-03-05T01:00+01:00", Condition("taken", ">=", DAY)),
+        (" title  contains  'a dog' ", Condition("title", "contains", "a dog")),
+        ("text contains 7", Condition("text", "contains", "7")),
+    ],
+)
+def test_what_is_typed_is_read(written: str, condition: Condition) -> None:
+    read = parse(written)
+    assert read == condition and list(map(type, read.values)) == list(map(type, condition.values))
+
+
+def test_a_day_is_its_first_moment_in_utc() -> None:
+    assert moment(date(1970, 1, 2)) == moment(datetime(1970, 1, 2)) == 86_400
+    assert moment(datetime(1970, 1, 2, 1, tzinfo=timezone(timedelta(hours=1)))) == 86_400
+    assert moment(datetime(1970, 1, 1, 0, 0, 1, 500_000)) == 1.5
+
+
+def test_values_are_one_or_several() -> None:
+    for value in ("a", 1, 1.5, date(2021, 3, 5)):
+        assert Condition("code", "=", value).values == [value]
+    assert Condition("code", "!=", [1, 2]).values == [1, 2]
+    with pytest.raises(RequirementError, match="one of =, !=, <, <=, >, >=, in, contains; it got '~'"):
+        Condition("code", "~", 1)  # type: ignore[arg-type]
+    with pytest.raises(RequirementError, match="'code contains' needs a text; it got 3"):
+        Condition("code", "contains", 3)
+    for test in ("<", "<=", ">", ">="):
+        assert Condition("code", test, 1).values == [1]  # type: ignore[arg-type]
+        for field, value in (("code", "a"), ("id", 1)):
+            with pytest.raises(RequirementError, match=f"'{field} {test}' needs a number or a date"):
+                Condition(field, test, value)  # type: ignore[arg-type]
 
 
 def test_conditions_are_typed(folder: Folder) -> None:
