@@ -25,23 +25,30 @@ _STAGES = (
 _STEM, _HEAD = 32, 1280
 
 
-class _Convolution(nn.Conv2d):
-    """A convolution padded as by TensorFlow ("same"): where the padding is odd, one more pixel below and right."""
+class _Layer(nn.Module):
+    """A convolution and a batch norm, which are one convolution outside of training: that takes two thirds of the time.
+
+    Padded as by TensorFlow ("same"): where the padding is odd, one more pixel below and right.
+    """
 
     def __init__(self, width_in: int, width: int, side: int = 1, stride: int = 1, groups: int = 1) -> None:
+        super().__init__()
         padding = side // 2 if stride == 1 else 0
-        super().__init__(width_in, width, side, stride, padding, groups=groups, bias=False)
+        self.conv = nn.Conv2d(width_in, width, side, stride, padding, groups=groups, bias=False)
+        self.norm = nn.BatchNorm2d(width, eps=1e-3, momentum=0.01)
 
-    def forward(self, input: Tensor) -> Tensor:
-        side, stride = self.kernel_size[0], self.stride[0]
+    def forward(self, inputs: Tensor) -> Tensor:
+        conv, norm = self.conv, self.norm
+        side, stride = conv.kernel_size[0], conv.stride[0]
         if stride > 1:
-            high, wide = (max((-(-size // stride) - 1) * stride + side - size, 0) for size in input.shape[-2:])
-            input = nn.functional.pad(input, (wide // 2, wide - wide // 2, high // 2, high - high // 2))
-        return super().forward(input)
-
-
-def _layer(width_in: int, width: int, side: int = 1, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    return [_Convolution(width_in, width, side, stride, groups), nn.BatchNorm2d(width, eps=1e-3, momentum=0.01)]
+            high, wide = (max((-(-size // stride) - 1) * stride + side - size, 0) for size in inputs.shape[-2:])
+            inputs = nn.functional.pad(inputs, (wide // 2, wide - wide // 2, high // 2, high - high // 2))
+        if norm.training:
+            return norm(conv(inputs))
+        assert norm.running_mean is not None and norm.running_var is not None
+        scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
+        weight, bias = conv.weight * scale[:, None, None, None], norm.bias - norm.running_mean * scale
+        return nn.functional.conv2d(inputs, weight, bias, stride, conv.padding, groups=conv.groups)
 
 
 class _Block(nn.Module):
@@ -50,8 +57,8 @@ class _Block(nn.Module):
     def __init__(self, width_in: int, width: int, side: int, stride: int, expansion: int) -> None:
         super().__init__()
         inner = width_in * expansion
-        layers = [*_layer(width_in, inner), nn.ReLU6(inplace=True)] if expansion > 1 else []
-        layers += [*_layer(inner, inner, side, stride, groups=inner), nn.ReLU6(inplace=True), *_layer(inner, width)]
+        layers: list[nn.Module] = [_Layer(width_in, inner), nn.ReLU6(inplace=True)] if expansion > 1 else []
+        layers += [_Layer(inner, inner, side, stride, groups=inner), nn.ReLU6(inplace=True), _Layer(inner, width)]
         self.layers = nn.Sequential(*layers)
         self.adds = stride == 1 and width_in == width
 
@@ -65,14 +72,14 @@ class EfficientNetLite2(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stem = nn.Sequential(*_layer(3, _STEM, 3, 2), nn.ReLU6(inplace=True))
+        self.stem = nn.Sequential(_Layer(3, _STEM, 3, 2), nn.ReLU6(inplace=True))
         self.blocks = nn.ModuleList()
         width_in = _STEM
         for count, width, side, stride, expansion in _STAGES:
             for index in range(count):
                 self.blocks.append(_Block(width_in, width, side, 1 if index else stride, expansion))
                 width_in = width
-        self.head = nn.Sequential(*_layer(width_in, _HEAD), nn.ReLU6(inplace=True))
+        self.head = nn.Sequential(_Layer(width_in, _HEAD), nn.ReLU6(inplace=True))
 
     def forward(self, pixels: Tensor) -> Tensor:
         """The last feature map."""
