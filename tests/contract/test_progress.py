@@ -53,5 +53,5 @@ def test_lines_show_no_estimate_before_it_is_known(clock: Clock, capsys: pytest.
         show(301)
     assert capsys.readouterr().err.splitlines() == [
         "embedding: 1 of 600",
-        "embedding: 301 of 600, 10 s left",
+        "embedding: 301 of 600, 30 a second, 10 s left",
     ]

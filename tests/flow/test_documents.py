@@ -136,7 +136,10 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = np.array([row["image"] for row in rows])
     grid = np.random.default_rng(0).normal(size=(len(rows), 4, 8)).astype(np.float32)
     np.savez(place / "features.npz", names=names, pooled=grid.mean(axis=1), grid=grid)
-    tiny_models.clip(place / "openai" / "clip-vit-base-patch32")  # A name that is a folder is that folder.
+    # A name that is a folder is that folder.
+    tiny_models.clip(place / "openai" / "clip-vit-base-patch32")
+    tiny_models.processed("siglip2", place / "google" / "siglip2-base-patch16-224")
+    shutil.copytree(place / "pictures", place / "photos")
     return place
 
 

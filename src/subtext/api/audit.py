@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from subtext.api.evaluate import (
     Files,
-    OptionalRun,
     SubjectOptions,
     read_output,
     read_split,
@@ -19,7 +18,7 @@ from subtext.api.evaluate import (
     work_and_files,
 )  # fmt: skip
 from subtext.api.load import Work, choose_precision, open_work, read_data_of_run
-from subtext.api.options import Metavar, Range, Section, verb
+from subtext.api.options import Metavar, OptionalRun, Range, Section, verb
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter
 
@@ -155,18 +154,18 @@ def _of_model(work: Work, train_split: str | None) -> _Subject:
     model: dict[str, Any] = {"fingerprint": model_fingerprint(opened.model)}
     common = (opened, pairs, opened.split, train_split)
     if record is None:
-        about: dict[str, Any] = {"model": {"pretrained": work.model, **model}, "data": work.sources.name}
+        about: dict[str, Any] = {"model": {"pretrained": work.model.label, **model}, "data": work.sources.name}
         train = _named_split(work, train_split, pairs)
-        return _Subject(work, str(work.model), "pretrained model", about, *common, train, result, *items)
-    assert work.run is not None
+        return _Subject(work, work.model.label, "pretrained model", about, *common, train, result, *items)
+    folder = Path(work.model.label).expanduser()
     about = {
-        "run": str(work.run.expanduser().resolve()),
+        "run": str(folder.resolve()),
         "model": {"host": record.model, "seed": record.seed, **model},
         **({"scores_in_bf16": True} if opened.model.scores_in_bf16 else {}),
         "data": work.sources.name if work.sources.data is not None else record.data.data,
     }
     return _Subject(
-        work, work.run.name, "run", about, *common, _recorded_split(record, pairs, work.sources), result, *items
+        work, folder.name, "run", about, *common, _recorded_split(record, pairs, work.sources), result, *items
     )
 
 

@@ -10,8 +10,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from subtext.api.evaluate import split_role
-from subtext.api.load import Opened, Work, open_work
-from subtext.api.options import DataOptions, Metavar, ModelOptions, Range, Run, Section, verb
+from subtext.api.load import ModelSource, Opened, Work, open_work
+from subtext.api.options import (
+    DataOptions,
+    Metavar,
+    ModelOptions,
+    OptionalRun,
+    Pretrained,
+    Range,
+    Run,
+    Section,
+    TextPrompt,
+    verb,
+)
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, counted
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Cell, Printed, shortened, table
@@ -73,7 +84,9 @@ class Curation(Printed):
 def curate(
     data: Annotated[str | Path | Dataset, "Data set to curate.", Metavar("DATA")],
     *,
-    run: Run,
+    run: OptionalRun = None,
+    model: Pretrained = None,
+    text_prompt: TextPrompt = None,
     out: Annotated[str | Path, "New folder for the results.", Metavar("DIR"), _OUTPUT],
     export: Annotated[
         tuple[str | Path, ...],
@@ -116,10 +129,11 @@ def curate(
     from subtext.data.atomic import write_text
     from subtext.data.noise import read_labels
 
+    source = ModelSource.of(run, model, text_prompt)
     folder, exports = Path(out).expanduser(), tuple(Path(file).expanduser() for file in export)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"--out needs a new or an empty folder; {folder} is not empty; name another")
-    work = Work.of(run, split, data=data, **options)
+    work = Work.of(source, split, data=data, **options)
     truth = None if labels is None else read_labels(Path(labels))
     opened = open_work(replace(work, split="all") if truth is not None else work)
     if truth is not None:
@@ -184,7 +198,7 @@ def _report(
     kinds = Counter(kind for kind in columns["kind"] if kind is not None)
     report: dict[str, Any] = {
         "data": work.sources.name,
-        "run": str(work.run),
+        "run": work.model.label,
         "split": opened.split,
         "split_role": split_role(opened, work.sources)[0],
         "pairs": len(judgement),
@@ -346,7 +360,7 @@ def detect_noise(
     from subtext.data.noise import read_labels
 
     noise = read_labels(Path(labels).expanduser())
-    work = Work.of(run, "all", **options)
+    work = Work.of(ModelSource.of(run), "all", **options)
     opened = open_work(work).by_mean("detect noise")
     noise.require(opened.pairs)
     opened = replace(opened, pairs=opened.pairs.split(split))
@@ -428,7 +442,9 @@ class PairScores(Printed):
 def score(
     pairs: Annotated[str | Path | Dataset, "Pairs to score: a data set.", Metavar("PAIRS")],
     *,
-    run: Run,
+    run: OptionalRun = None,
+    model: Pretrained = None,
+    text_prompt: TextPrompt = None,
     index: Annotated[
         str | Path | None, "Calibrated index of that model, for probabilities.", Metavar("INDEX"), Section("Model")
     ] = None,
@@ -458,7 +474,7 @@ def score(
     path = None if out is None else Path(out).expanduser()
     if path is not None:
         require_file(path)
-    work = Work.of(run, split, data=pairs, **options)
+    work = Work.of(ModelSource.of(run, model, text_prompt), split, data=pairs, **options)
     opened = open_work(work).indexed("score pairs")
     calibration = None
     if index is not None:
@@ -482,7 +498,7 @@ def score(
         if len(rows) >= FEWEST
         else f"nothing is said of looseness: that needs {FEWEST} pairs to lie among"
     )
-    result = PairScores(str(run), rows, f"{likely}; {kinds}", path)
+    result = PairScores(work.model.label, rows, f"{likely}; {kinds}", path)
     if path is not None:
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         write_text(path, text, errors="surrogateescape")

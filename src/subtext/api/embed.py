@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from subtext.api.load import Work, open_work
-from subtext.api.options import DataOptions, Metavar, Run, Section, verb
+from subtext.api.load import ModelSource, Work, open_work
+from subtext.api.options import DataOptions, Metavar, OptionalRun, Pretrained, Section, TextPrompt, verb
 from subtext.errors import ArgumentError, counted
 from subtext.report.text_table import Printed, size
 
@@ -85,8 +85,10 @@ class EmbeddedDataset(Printed):
 
 @verb
 def embed(
-    run: Run,
+    run: OptionalRun = None,
     *,
+    model: Pretrained = None,
+    text_prompt: TextPrompt = None,
     split: Annotated[str, "Split to embed; all: the complete data set.", Section("Data")] = "all",
     out: Annotated[str | Path | None, "A .npz or .parquet file to write.", Section("Output"), Metavar("FILE")] = None,
     **options: Unpack[DataOptions],
@@ -104,9 +106,9 @@ def embed(
     """
     from subtext.data.atomic import require_file
 
+    work = Work.of(ModelSource.of(run, model, text_prompt), split, **options)
     if out is not None:
         require_file(_checked(out))
-    work = Work.of(run, split, **options)
     opened = open_work(work, need_pairs=False).by_mean("embed")
     embedded = EmbeddedDataset(opened.pairs, *opened.embed(work))
     return embedded if out is None else embedded.save(out)

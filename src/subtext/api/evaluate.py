@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from subtext.api import options as opt
 from subtext.api.load import (
+    ModelSource,
     Opened,
     Sources,
     Work,
@@ -47,18 +48,12 @@ _STAGES, _PROTOCOL, _RELEVANCE = Section("Two stages"), Section("Protocol"), Sec
 _TRUTH, _SPACE, _OUTPUT = Section("Truth"), Section("Space and subsets"), Section("Output")
 _EXTERNAL, _FILE = Section("Any model's output"), Metavar("FILE")
 
-OptionalRun = Annotated[AnyPath | None, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
-
 
 class SubjectOptions(opt.DataOptions, total=False):
     """What is measured, on which data, beside RUN."""
 
-    model: Annotated[
-        str | None,
-        "Use a pretrained dual encoder (CLIP, SigLIP) instead of RUN.",
-        Section("Model"),
-        Metavar("NAME_OR_PATH"),
-    ]
+    model: opt.Pretrained
+    text_prompt: opt.TextPrompt
     scores: Annotated[
         str | Path | None, "Scores of images x texts with ids: npz, npy, safetensors, parquet.", _EXTERNAL, _FILE
     ]
@@ -75,7 +70,7 @@ class SubjectOptions(opt.DataOptions, total=False):
 
 @verb
 def evaluate(
-    run: OptionalRun = None,
+    run: opt.OptionalRun = None,
     *,
     rerank: Annotated[
         AnyPath | None, "A second model, which re-ranks the top candidates of the first.", _STAGES, Metavar("RUN")
@@ -304,23 +299,24 @@ def work_and_files(command: str, run: AnyPath | None, **options: Unpack[SubjectO
     has_files = (files.scores or files.image_embeddings) is not None
     if not has_files and (files.image_ids or files.text_ids):
         raise ArgumentError("image_ids and text_ids need scores or embeddings, whose names they are")
-    model, bf16 = options.get("model"), options.get("bf16")
+    model, prompt, bf16 = options.get("model"), options.get("text_prompt"), options.get("bf16")
     if (run is not None) + (model is not None) + has_files != 1:
         raise ArgumentError(
-            "give one of these: RUN, a folder that `subtext train` made; model=NAME_OR_PATH; scores=FILE; or "
+            "give one of these: RUN, a folder that `subtext train` made; model=NAME_OR_FOLDER; scores=FILE; or "
             "image_embeddings=FILE and text_embeddings=FILE"
         )
+    if has_files and prompt is not None:
+        raise ArgumentError("text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out")
     if has_files and bf16 is not None:
         raise ArgumentError("bf16 is for a RUN that scores pairs; another program's output is scored already")
     if model is not None:
-        if Path(model, "run.json").is_file():
+        if Path(str(model), "run.json").is_file():
             raise ArgumentError(f"model is for pretrained models; for a run: subtext {command} {model}")
         if options.get("data") is None:
             raise ArgumentError("model needs data=DATA: a pretrained model has no data set of its own")
-        if options.get("features") is not None or options.get("text_features") is not None:
-            raise ArgumentError("model reads images and words, no features; leave features out")
+    source = None if has_files else ModelSource.of(run, model, prompt)
     shared: Any = {name: value for name, value in options.items() if name in opt.DataOptions.__annotations__}
-    return Work.of(run, options.get("split"), model=model, bf16=bf16, **shared), files if has_files else None
+    return Work.of(source, options.get("split"), bf16=bf16, **shared), files if has_files else None
 
 
 def require_outputs(files: Mapping[str, str | Path | None]) -> None:
@@ -513,11 +509,11 @@ def _about(opened: Opened, work: Work) -> dict[str, Any]:
 
     record, sources = opened.record, work.sources
     if record is None:
-        model = {"pretrained": work.model, "fingerprint": model_fingerprint(opened.model)}
+        model = {"pretrained": work.model.label, "fingerprint": model_fingerprint(opened.model)}
+        model |= {"text_prompt": work.model.text_prompt} if work.model.text_prompt else {}
     else:
-        assert work.run is not None
         sources = sources.over(remembered(record.data))
-        model = _about_run(work.run, record, opened.model)
+        model = _about_run(Path(work.model.label), record, opened.model)
     cut = too_long(opened.model.text.input_spec, opened.pairs.texts.values)
     return {"model": model, "data": sources.to_json(), **({"texts_cut": cut} if cut else {})}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, IndexError_, RequirementError, counted
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Printed, duration, table
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.models.checkpoint import DataSource, Record
     from subtext.models.model import Model
+    from subtext.search.stores.manifest import Manifest
     from subtext.training.setup import Setup
 
 CARD = "README.md"
@@ -95,12 +96,21 @@ class Run(Printed):
         return f"Run({str(self.path)!r}, recipe={recipe}, {progress}{rsum})"
 
 
-def load(run: AnyPath, *, device: str = "cpu") -> Model:
-    """The model of a run, for `embed_images`, `embed_texts` and `compare`.
+def load(
+    run: AnyPath | None = None,
+    *,
+    model: AnyPath | None = None,
+    text_prompt: str | None = None,
+    device: str = "cpu",
+) -> Model:
+    """The model of a run, or a pretrained dual encoder, for `embed_images`, `embed_texts` and `compare`.
 
-    Raises CheckpointError if the folder is not a run, is damaged or is incomplete.
+    model, text_prompt  see `ModelSource`
+
+    Raises CheckpointError if the folder is not a run, is damaged or is incomplete; RequirementError if the pretrained
+    model cannot be had; ArgumentError unless one of the two is given.
     """
-    return open_run(run, device=device).model
+    return ModelSource.of(run, model, text_prompt).open(device=device)[0]
 
 
 from_pretrained = load
@@ -264,16 +274,106 @@ class Sources:
 
 
 @dataclass(frozen=True)
+class ModelSource:
+    """Where a model that embeds images and texts comes from: a run, or a pretrained dual encoder as it is.
+
+    run          folder of a run; None for a pretrained model
+    name         of a pretrained model: a hub name, a folder, or open_clip:ARCHITECTURE/WEIGHTS; "" for a run
+    text_prompt  words around every text of a pretrained model, {} in its place; "" for none
+    revision     commit of a hub's model that is wanted; "" for the newest
+    """
+
+    run: Path | None = None
+    name: str = ""
+    text_prompt: str = ""
+    revision: str = ""
+
+    @staticmethod
+    def of(run: AnyPath | None, model: AnyPath | None = None, text_prompt: str | None = None) -> ModelSource:
+        """The model that a public function was called with.
+
+        Raises ArgumentError unless exactly one is given, for a prompt without a pretrained model, and for a run in the
+        place of one.
+        """
+        if (run is None) == (model is None):
+            raise ArgumentError(
+                "give one of these: run=RUN, a folder that `subtext train` made; or model=NAME_OR_FOLDER, a pretrained "
+                "dual encoder"
+            )
+        if run is not None and text_prompt is not None:
+            raise ArgumentError("text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out")
+        if run is not None:
+            return ModelSource(Path(run))
+        if Path(str(model), "run.json").is_file():
+            raise ArgumentError(f"model is for pretrained models; {model} is a run; give run={model}")
+        return ModelSource(None, str(model), text_prompt or "")
+
+    @staticmethod
+    def of_index(manifest: Manifest, run: AnyPath | None, model: AnyPath | None, *, index: str) -> ModelSource:
+        """The model of an index: the one that its manifest names, or that one where it was moved to.
+
+        index  for messages
+
+        Raises IndexError_ when its run is not there, or it names none; ArgumentError as `of`.
+        """
+        recorded = manifest.model
+        if run is None and model is None and recorded:
+            return ModelSource(None, recorded["name"], recorded.get("text_prompt", ""), recorded.get("revision", ""))
+        if model is not None:
+            return ModelSource.of(run, model, recorded.get("text_prompt") or None)
+        folder = manifest.run if run is None else run
+        if not folder or not Path(folder).expanduser().is_dir():
+            reason = f"; {folder} is not there" if folder else ", and names none"
+            raise IndexError_(f"{index} needs the run that made it{reason}; name its folder (run, or --run RUN)")
+        return ModelSource(Path(folder))
+
+    def open(
+        self, *, features: Path | None = None, text_features: Path | None = None, device: str = "cpu"
+    ) -> tuple[Model, Record | None]:
+        """The model in eval mode, and its record; None for a pretrained model.
+
+        Raises the errors of `open_run`, and RequirementError for a pretrained model that cannot be had.
+        """
+        if self.run is not None:
+            run = open_run(self.run, features=features, text_features=text_features, device=device)
+            return run.model, run.record
+        if features is not None or text_features is not None:
+            raise ArgumentError("model reads images and words, no features; leave features out")
+        from subtext.models.encoders.backbone import cached_revision
+        from subtext.recipes.build import build
+        from subtext.training.setup import BuildContext
+
+        # The recipe `clip`, untrained.
+        options = {"model": cached_revision(self.name, self.revision), "text_prompt": self.text_prompt}
+        model = build("clip", options, context=BuildContext()).model
+        return model.to(choose_device(device)).eval(), None
+
+    @property
+    def label(self) -> str:
+        """The folder of a run, or the name of a pretrained model."""
+        return self.name if self.run is None else str(self.run)
+
+    def recorded(self) -> dict[str, str]:
+        """The fields `run` and `model` of a manifest: absolute paths, and the commit of a hub's model."""
+        if self.run is not None:
+            return {}
+        from subtext.models.encoders.backbone import revision_of
+
+        folder = Path(self.name).expanduser()
+        name = str(folder.resolve()) if folder.is_dir() else self.name
+        return {"name": name, "revision": self.revision or revision_of(self.name), "text_prompt": self.text_prompt}
+
+
+@dataclass(frozen=True)
 class Work:
     """Something done with a model on a split of a data set.
 
-    run    a run's folder; None where `model` names a pretrained dual encoder
-    split  a name, or "all"; None for the run's validation split
-    bf16   whether pairs are scored in bfloat16; None for what the run was trained with
+    source  the model; None where files hold its output
+    split   a name, or "all"; None for the run's validation split
+    bf16    whether pairs are scored in bfloat16; None for what the run was trained with
     """
 
-    run: Path | None
-    model: str | None
+    source: ModelSource | None
     sources: Sources
     split: str | None
     device: str = "cpu"
@@ -284,18 +384,19 @@ class Work:
 
     @staticmethod
     def of(
-        run: AnyPath | None,
-        split: str | None,
-        *,
-        model: str | None = None,
-        bf16: bool | None = None,
-        **options: Unpack[DataOptions],
+        source: ModelSource | None, split: str | None, *, bf16: bool | None = None, **options: Unpack[DataOptions]
     ) -> Work:
         """The work that a public function was called for."""
         values: dict[str, Any] = DEFAULTS | options
         sources = Sources.of(**{name: values.get(name) for name in Sources.__dataclass_fields__})
         running = {name: values[name] for name in ("device", "batch_size", "workers", "quiet")}
-        return Work(None if run is None else Path(run), model, sources, split, bf16=bf16, **running)
+        return Work(source, sources, split, bf16=bf16, **running)
+
+    @property
+    def model(self) -> ModelSource:
+        """The model, where the work has one."""
+        assert self.source is not None
+        return self.source
 
 
 @dataclass(frozen=True)
@@ -330,17 +431,14 @@ def open_work(work: Work, *, need_pairs: bool = True) -> Opened:
     Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
     """
     from subtext.data.text import cut_note
-    from subtext.recipes.build import attach, build
-    from subtext.training.setup import BuildContext
+    from subtext.recipes.build import attach
 
     device, sources = choose_device(work.device), work.sources
-    if work.run is None:
-        # A dual encoder of the CLIP or SigLIP family as it is: the recipe `clip`, untrained.
-        dual_encoder = build("clip", {"model": work.model}, context=BuildContext()).model
-        model, record = dual_encoder.to(device).eval(), None
-    else:
-        run = open_run(work.run, features=sources.features, text_features=sources.text_features, device=device)
-        model, record, sources = run.model, run.record, sources.over(remembered(run.record.data))
+    if work.model.run is None and sources.data is None:
+        raise ArgumentError("model needs data=DATA: a pretrained model has no data set of its own")
+    model, record = work.model.open(features=sources.features, text_features=sources.text_features, device=device)
+    if record is not None:
+        sources = sources.over(remembered(record.data))
     reading = read(sources, need_pairs=need_pairs, quiet=work.quiet)
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
         attach(model.image, reading.features, "image")

@@ -74,7 +74,7 @@ class Metavar(str):
 
 @dataclass(frozen=True)
 class Flag:
-    """The option's name on the command line where it is not the parameter's own."""
+    """The option's name on the command line where it is not the parameter's own; an argument may be given so, too."""
 
     name: str
     short: str = ""
@@ -101,6 +101,7 @@ class Parameter:
     multiple  whether it is a tuple; commas: whether the command line separates its values by commas
     required  whether it has no default
     optional  whether it may be None
+    both      whether an argument of the command line may also be given as an option
     accepted  types of a value, or of each value of a tuple; None where it may be an object that is loaded already
     """
 
@@ -120,6 +121,7 @@ class Parameter:
     short: str = ""
     section: str = ""
     shown: str | None = None
+    both: bool = False
     accepted: tuple[Any, ...] | None = None
 
     def __str__(self) -> str:
@@ -247,7 +249,7 @@ def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
         return next((item for item in marks if isinstance(item, of)), None)  # type: ignore[arg-type]
 
     flag = mark(Flag) or Flag(f"--{name.strip('_').replace('_', '-')}")
-    required = parameter.default is parameter.empty
+    required, positional = parameter.default is parameter.empty, parameter.kind is not parameter.KEYWORD_ONLY
     return Parameter(
         name=name,
         type=str if choices is not None else plain,
@@ -255,7 +257,7 @@ def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
         default=None if required else parameter.default,
         required=required,
         optional=type(None) in _members(kind),
-        positional=parameter.kind is not parameter.KEYWORD_ONLY,
+        positional=positional,
         choices=choices,
         multiple=multiple,
         commas=mark(Commas) is not None,
@@ -265,6 +267,7 @@ def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
         short=flag.short,
         section=mark(Section) or "",
         shown=mark(Shown),
+        both=positional and mark(Flag) is not None,
         accepted=None if None in expected else tuple(dict.fromkeys(filter(None, expected))),
     )
 
@@ -280,10 +283,34 @@ _DATA = Section("Data")
 AnyPath = str | os.PathLike[str]
 """A path, or a result that has a folder, such as a Run."""
 
-Run = Annotated[AnyPath, "Folder of a trained run.", Section("Model"), Metavar("RUN")]
+_MODEL = Section("Model")
+OptionalRun = Annotated[AnyPath | None, "Folder of a trained run.", _MODEL, Metavar("RUN")]
+Pretrained = Annotated[
+    str | os.PathLike[str] | None,
+    "Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or open_clip:ARCHITECTURE/WEIGHTS.",
+    _MODEL,
+    Metavar("NAME_OR_FOLDER"),
+]
+TextPrompt = Annotated[
+    str | None, "Words around every text for --model, with {} in its place: 'a photo of {}'.", _MODEL, Metavar("PROMPT")
+]
+Run = Annotated[AnyPath, "Folder of a trained run.", _MODEL, Metavar("RUN")]
 IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", Section("Index"), Metavar("INDEX")]
 IndexRun = Annotated[
     str | os.PathLike[str] | None, "New folder of the run of the index, if it was moved.", _RUN, Metavar("RUN")
+]
+IndexPretrained = Annotated[
+    str | os.PathLike[str] | None,
+    "New folder of the pretrained model of the index, if it was moved.",
+    _RUN,
+    Metavar("NAME_OR_FOLDER"),
+]
+IndexData = Annotated[
+    "str | Path | Dataset | None",
+    "Data set: a file or folder. Default: that of the run.",
+    _DATA,
+    Metavar("DATA"),
+    Flag("--data"),
 ]
 Data = Annotated["str | Path | Dataset | None", "Data set: a file or folder. Default: that of the run.", _DATA]
 Images = Annotated[str | Path | None, "Folder of relative image paths.", _DATA]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.load import choose_device, choose_precision, load, open_run
-from subtext.api.options import AnyPath, Bf16, Device, Metavar, Range, Section, verb
-from subtext.errors import ArgumentError, IndexError_, RequirementError
+from subtext.api.load import ModelSource, choose_device, choose_precision, open_run
+from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained, Metavar, Range, Section, verb
+from subtext.errors import ArgumentError, RequirementError
 
 if TYPE_CHECKING:
     from subtext.models.model import Branch
@@ -17,12 +17,18 @@ if TYPE_CHECKING:
 
 
 def open_index(
-    index: Path | str, *, run: AnyPath | None = None, features: Path | str | None = None, device: str = "cpu"
+    index: Path | str,
+    *,
+    run: AnyPath | None = None,
+    model: AnyPath | None = None,
+    features: Path | str | None = None,
+    device: str = "cpu",
 ) -> Index:
-    """A search index with the model of the run that it names.
+    """A search index with the model that it names.
 
     index     a folder, or the address of an index in PostgreSQL: postgresql://USER@HOST/DATABASE?index=NAME
-    run       the new folder of that run, if it was moved
+    run       the new folder of its run, if it was moved
+    model     the new folder of its pretrained model, if that was moved
     features  precomputed features of query images, for a model that needs them; by default those of the index,
               if they still exist
 
@@ -35,11 +41,8 @@ def open_index(
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
-    folder = run if run is not None else store.manifest.run
-    if not folder or not Path(folder).expanduser().is_dir():
-        reason = f"; {folder} is not there" if folder else ", and names none"
-        raise IndexError_(f"{store.path} needs the run that made it{reason}; name its folder (run, or --run RUN)")
-    opened = Index(store, load(folder, device=device))
+    source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
+    opened = Index(store, source.open(device=device)[0])
     remembered = (store.manifest.data.get(name) for name in ("features", "text_features"))
     image_features, text_features = (path if path is not None and Path(path).exists() else None for path in remembered)
     for modality, path in (("image", features or image_features), ("text", text_features)):
@@ -96,6 +99,7 @@ def search(
     ] = None,
     bf16: Bf16 = None,
     run: Annotated[AnyPath | None, "New folder of the run, if it was moved.", Metavar("RUN"), Section("Run")] = None,
+    model: IndexPretrained = None,
     device: Device = "auto",
 ) -> Answer:
     """Search an index with text, an image, items of the index, or a combination.
@@ -112,7 +116,7 @@ def search(
     or .npz file with the features of one image.
 
     Raises ArgumentError for contradictory arguments, and the errors of `open_index` and `Index.search`. In Python,
-    `index` may also be an open index; use `run` and `features` in `open_index` then.
+    `index` may also be an open index; use `run`, `model` and `features` in `open_index` then.
     """
     from subtext.data.features import FeatureInput
     from subtext.data.text import cut_note
@@ -135,22 +139,22 @@ def search(
     )  # fmt: skip
     device = choose_device(device)
     if isinstance(index, str | Path):
-        index = open_index(index, run=run, features=features, device=device)
-    elif run is not None or features is not None:
-        raise ArgumentError("run and features are for an index that is opened here; give them to open_index")
+        index = open_index(index, run=run, model=model, features=features, device=device)
+    elif run is not None or model is not None or features is not None:
+        raise ArgumentError("run, model and features are for an index that is opened here; give them to open_index")
     opened: Index = index
     if rerank is None:
         return opened.answer(query)
-    model = open_run(rerank, features=rerank_features, device=device).model
-    choose_precision(model, bf16)
-    spec, source = model.image.input_spec, None
+    second = open_run(rerank, features=rerank_features, device=device).model
+    choose_precision(second, bf16)
+    spec, source = second.image.input_spec, None
     if (text is None) == (target == "images"):
         same_side = "an image searches images" if text is None else "text searches texts"
         raise RequirementError(
             f"re-ranking compares images with texts; here {same_side}; search the other side, or leave --rerank out"
         )
     if path is not None:
-        source = _readable_image(model.image, [str(path), path.stem], str(path))
+        source = _readable_image(second.image, [str(path), path.stem], str(path))
     if isinstance(spec, FeatureInput) and spec.file is None:
         raise RequirementError(
             "the re-ranking model reads precomputed features, and the file that its run remembers is gone; name one "
@@ -159,13 +163,13 @@ def search(
     candidates = max(top, candidates or 100)
     answer = opened.answer(replace(query, top=candidates))
     texts = [hit.captions[0] if hit.captions else hit.id for hit in answer.hits] if text is None else [text]
-    note = cut_note(model.text.input_spec, texts)
+    note = cut_note(second.text.input_spec, texts)
     scores: list[float] = []
     if answer.hits:
         sources = (
-            [_readable_image(model.image, [hit.id], hit.path) for hit in answer.hits] if text is not None else [source]
+            [_readable_image(second.image, [hit.id], hit.path) for hit in answer.hits] if text is not None else [source]
         )
-        scores = model.compare(model.embed_images(sources), model.embed_texts(texts)).flatten().tolist()
+        scores = second.compare(second.embed_images(sources), second.embed_texts(texts)).flatten().tolist()
     # The probability belongs to the first model's score.
     hits = [replace(hit, score=score, probability=None) for hit, score in zip(answer.hits, scores, strict=True)]
     return replace(

@@ -176,7 +176,10 @@ def verb_command(
     ]
     sections: dict[str, list[click.Parameter]] = {}
     for parameter in described:
-        sections.setdefault(parameter.section or "Options", []).append(click_parameter(parameter))
+        shown = sections.setdefault(parameter.section or "Options", [])
+        shown.append(click_parameter(parameter))
+        if parameter.both:
+            shown.append(click_parameter(replace(parameter, positional=False, name=f"{parameter.name}_option")))
     if "Run" in sections:
         sections["Run"] = sections.pop("Run")
     if json:
@@ -186,6 +189,11 @@ def verb_command(
 
     def act(ctx: click.Context) -> None:
         values = {parameter.name: ctx.params[parameter.name] for parameter in described}
+        for parameter in described:
+            option = ctx.params.get(f"{parameter.name}_option") if parameter.both else None
+            if option is not None and values[parameter.name] is not None:
+                raise ArgumentError(f"{parameter.flag} and {values[parameter.name]} name the same thing; give one")
+            values[parameter.name] = values[parameter.name] if option is None else option
         as_json = ctx.params.get("as_json") or values.get("json") == Path("-")
         if values.get("json") == Path("-"):
             values["json"] = None

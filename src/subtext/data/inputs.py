@@ -75,15 +75,15 @@ def write_settings(path: Path, values: object) -> None:
     write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
 
 
-def read_settings(path: Path, names: Sequence[str]) -> dict[str, Any]:
-    """The named settings of a JSON object.
+def read_settings(path: Path, names: Sequence[str], *, optional: Sequence[str] = ()) -> dict[str, Any]:
+    """The named settings of a JSON object, and those of `optional` that it has.
 
     Raises CheckpointError when the file is missing, is no JSON object, or lacks one of them.
     """
     values = read_json(path)
     if not isinstance(values, dict) or any(name not in values for name in names):
         raise CheckpointError(f"{path} needs the settings {', '.join(names)}; it is another recipe's, or damaged")
-    return {name: values[name] for name in names}
+    return {name: values[name] for name in (*names, *optional) if name in values}
 
 
 def read_json(path: Path) -> Any:

@@ -159,12 +159,14 @@ class SubwordInput:
     max_tokens  longer texts are cut; it counts the tokeniser's own marks
     token_mask  while training: share of tokens replaced by the mask token (or the unknown token), in [0, 1); marks stay
     padding     "longest" of the batch, or "max": every text to max_tokens, as SigLIP was trained
+    prompt      words around every text, with {} in its place, such as "a photo of {}"; "" for none
     """
 
     tokeniser: Any
     max_tokens: int = 64
     token_mask: float = 0.0
     padding: Literal["longest", "max"] = "longest"
+    prompt: str = ""
 
     def __post_init__(self) -> None:
         _require_settings(self.max_tokens, {"token_mask": self.token_mask})
@@ -180,7 +182,7 @@ class SubwordInput:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with the tokeniser's vocabulary and normalisation, the longest length and the padding."""
+        """Changes with the tokeniser's vocabulary and normalisation, the longest length, the padding and the prompt."""
         backend = getattr(self.tokeniser, "backend_tokenizer", None)
         if backend is None:
             rules: Any = sorted(self.tokeniser.get_vocab().items())
@@ -188,12 +190,18 @@ class SubwordInput:
             # Truncation and padding are settings of the tokeniser's last call.
             content = json.loads(backend.to_str())
             rules = {name: value for name, value in content.items() if name not in ("truncation", "padding")}
-        return settings_hash({"kind": "subwords", "rules": rules, "max": self.max_tokens, "padding": self.padding})
+        prompt = {"prompt": self.prompt} if self.prompt else {}
+        return settings_hash(
+            {"kind": "subwords", "rules": rules, "max": self.max_tokens, "padding": self.padding, **prompt}
+        )
 
     def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
         """The tokens of a batch. Raises DataError when an item has no text."""
         encoded = self.tokeniser(
-            _texts(batch), truncation=True, max_length=self.max_tokens, return_special_tokens_mask=True
+            prompted(self.prompt, _texts(batch)),
+            truncation=True,
+            max_length=self.max_tokens,
+            return_special_tokens_mask=True,
         )
         rows = encoded["input_ids"]
         length = self.max_tokens if self.padding == "max" else max(1, max(map(len, rows), default=1))
@@ -211,14 +219,14 @@ class SubwordInput:
         folder.mkdir(parents=True, exist_ok=True)
         self.tokeniser.save_pretrained(folder / _TOKENISER)
         settings = {"max_tokens": self.max_tokens, "token_mask": self.token_mask, "padding": self.padding}
-        write_settings(folder / _SUBWORDS, settings)
+        write_settings(folder / _SUBWORDS, {**settings, "prompt": self.prompt})
 
     @staticmethod
     def load(folder: Path) -> SubwordInput:
         """The Input that `save` wrote, without downloads. Raises CheckpointError when the tokeniser cannot be read."""
         from transformers import AutoTokenizer
 
-        settings = read_settings(folder / _SUBWORDS, ("max_tokens", "token_mask", "padding"))
+        settings = read_settings(folder / _SUBWORDS, ("max_tokens", "token_mask", "padding"), optional=("prompt",))
         try:
             tokeniser = AutoTokenizer.from_pretrained(
                 folder / _TOKENISER, local_files_only=True, trust_remote_code=False
@@ -241,9 +249,11 @@ class OpenClipInput:
     """Texts -> "tokens" (N L) int64, "mask" (N L) bool and "ids", L the architecture's own length.
 
     architecture  "ViT-B-32", as open_clip.list_models() names them; it has its own tokeniser
+    prompt        as of SubwordInput
     """
 
     architecture: str
+    prompt: str = ""
 
     @property
     def augments(self) -> bool:
@@ -252,8 +262,9 @@ class OpenClipInput:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the architecture."""
-        return settings_hash({"kind": "open_clip", "architecture": self.architecture})
+        """Changes with the architecture and the prompt."""
+        prompt = {"prompt": self.prompt} if self.prompt else {}
+        return settings_hash({"kind": "open_clip", "architecture": self.architecture, **prompt})
 
     @cached_property
     def max_tokens(self) -> int:
@@ -278,17 +289,17 @@ class OpenClipInput:
 
     def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
         """The tokens of a batch. Raises DataError when an item has no text, RequirementError without open_clip."""
-        tokens = self.tokens(_texts(batch)).numpy()
+        tokens = self.tokens(prompted(self.prompt, _texts(batch))).numpy()
         return _tensors(tokens, tokens != 0, batch)
 
     def save(self, folder: Path) -> None:
-        """Write the architecture's name."""
-        write_settings(folder / _OPEN_CLIP, {"architecture": self.architecture})
+        """Write the architecture's name and the prompt."""
+        write_settings(folder / _OPEN_CLIP, {"architecture": self.architecture, "prompt": self.prompt})
 
     @staticmethod
     def load(folder: Path) -> OpenClipInput:
         """The Input that `save` wrote."""
-        return OpenClipInput(**read_settings(folder / _OPEN_CLIP, ("architecture",)))
+        return OpenClipInput(**read_settings(folder / _OPEN_CLIP, ("architecture",), optional=("prompt",)))
 
 
 def _require_settings(max_tokens: int, shares: Mapping[str, float]) -> None:
@@ -297,6 +308,15 @@ def _require_settings(max_tokens: int, shares: Mapping[str, float]) -> None:
     for name, value in shares.items():
         if not 0 <= value < 1:
             raise DataError(f"{name} is a share in [0, 1); it got {value}")
+
+
+def prompted(prompt: str, texts: Sequence[str]) -> list[str]:
+    """Texts in the place of {} in a prompt; as they are where it is "".
+
+    >>> prompted("a photo of {}", ["two dogs"])
+    ['a photo of two dogs']
+    """
+    return [prompt.replace("{}", text) for text in texts] if prompt else list(texts)
 
 
 def _texts(batch: Batch) -> list[str]:
@@ -331,6 +351,7 @@ def too_long(input_spec: Input, texts: Iterable[object]) -> int:
     if isinstance(input_spec, WordInput):
         limit = input_spec.max_tokens - 2  # Both marks are tokens.
         return sum(len(text) > limit and len(tokenise(text)) > limit for text in strings)
+    strings = prompted(getattr(input_spec, "prompt", ""), strings)
     sizes = [len(text.encode("utf-8", "replace")) for text in strings]
     if isinstance(input_spec, SubwordInput):
         # A subword has a byte or more.

@@ -239,18 +239,30 @@ def _pixel_input(saved: Path | None, pixels: PixelOptions, numbers: Preprocessin
 
 
 def dual_sides(
-    context: BuildContext, name: str, weights: Weights, pixels: PixelOptions, *, max_tokens: int, token_mask: float
+    context: BuildContext,
+    name: str,
+    weights: Weights,
+    pixels: PixelOptions,
+    *,
+    max_tokens: int = 0,
+    token_mask: float = 0.0,
+    prompt: str = "",
 ) -> tuple[Side, Side, float, float | None]:
     """Both sides of a pretrained dual encoder, with the input that it was trained on, and its scale and shift.
 
     name        its name or folder, or open_clip:ARCHITECTURE/WEIGHTS
     max_tokens  longest text in subwords; 0 for what the model can read
     token_mask  share of subwords masked while training
+    prompt      of SubwordInput
+
+    Raises RequirementError for a prompt without the place of the text, and for a model that is not available.
     """
     from subtext.models.encoders.backbone import preprocessing_of
-    from subtext.models.encoders.dual import Dual, OpenClip
+    from subtext.models.encoders.dual import Dual, OpenClip, module_folder
     from subtext.models.encoders.language import tokeniser
 
+    if prompt and prompt.count("{}") != 1:
+        raise RequirementError(f"text_prompt needs {{}} once, where the text stands; it got {prompt!r}; add it")
     saved, saved_text = context.asset("image"), context.asset("text")
     numbers: Preprocessing | None = None
     dual: Any
@@ -260,19 +272,23 @@ def dual_sides(
         pretrained, fetch = weights == "pretrained", saved is None
         dual = OpenClip.open(name, pretrained=pretrained, fetch=fetch, image_size=pixels.image_size)
         numbers = dual.preprocessing
-        text_input = OpenClipInput(name.partition("/")[0]) if saved_text is None else OpenClipInput.load(saved_text)
+        architecture = name.partition("/")[0]
+        text_input = OpenClipInput(architecture, prompt) if saved_text is None else OpenClipInput.load(saved_text)
     else:
+        name = name if saved is not None else module_folder(name)
         dual = Dual.open(name, weights=weights, assets=saved)
         if saved_text is not None:
             text_input = SubwordInput.load(saved_text)
         else:
             pixels = replace(pixels, image_size=pixels.image_size or dual.image.size)
-            numbers = preprocessing_of(name, option="model")
+            numbers, tokens = preprocessing_of(name, option="model"), tokeniser(name, option="model")
+            longest = min(dual.text.longest, int(getattr(tokens, "model_max_length", dual.text.longest)))
             text_input = SubwordInput(
-                tokeniser(name, option="model"),
-                max_tokens=min(max_tokens or dual.text.longest, dual.text.longest),
+                tokens,
+                max_tokens=min(max_tokens or longest, longest),
                 token_mask=token_mask,
                 padding="max" if dual.text.full_length else "longest",
+                prompt=prompt,
             )
     image_input = _pixel_input(saved, pixels, numbers)
     return Side(image_input, dual.image), Side(text_input, dual.text), dual.scale, dual.shift

@@ -49,7 +49,7 @@ def counter(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int],
 
         def show(finished: int, total: int) -> None:
             seconds = estimate(finished, total)
-            left = "" if seconds is None else f", {duration(seconds)} left"
+            left = "" if seconds is None else f", {estimate.rate:,.3g} a second, {duration(seconds)} left"
             say_sometimes(f"{label}: {finished:,} of {total:,}{left}")
 
         yield show
@@ -119,16 +119,35 @@ def _left(report: TrainingReport) -> str:
 
 def _bar() -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    class Rate(ProgressColumn):
+        """Items a second."""
+
+        def render(self, task: Task) -> Text:
+            return Text("" if task.speed is None else f"{task.speed:,.3g}/s")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True, highlight=False, markup=False))
 
 
 class Estimate:
-    """The time that is left, by the rate of the last `WINDOW` seconds."""
+    """The time that is left, by the rate of the last `WINDOW` seconds.
+
+    rate  items a second, as of the last call; 0 before enough is known
+    """
 
     def __init__(self) -> None:
+        self.rate = 0.0
         self._samples: deque[tuple[float, int]] = deque()
 
     def __call__(self, finished: int, total: int) -> float | None:
@@ -143,7 +162,8 @@ class Estimate:
             return 0.0
         if last == first or now - start < ENOUGH:
             return None
-        return (now - start) / (last - first) * max(total - finished, 0)
+        self.rate = (last - first) / (now - start)
+        return max(total - finished, 0) / self.rate
 
 
 def _throttled() -> Callable[[str], None]:

@@ -18,6 +18,7 @@ from subtext.data.image_files import image_stamp, read_bytes
 from subtext.errors import IndexError_
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
+from subtext.models.heads.mean import Passthrough
 from subtext.models.model import Model
 from subtext.search.stores.item import SIDES, Change, Entry, Row, Side
 from subtext.search.stores.manifest import Manifest
@@ -66,9 +67,16 @@ def require_model(store: Store, manifest: Manifest, model: Model) -> None:
     if actual != manifest.fingerprint:
         raise IndexError_(
             f"{store.path} needs the model that made it, {manifest.run or manifest.host} "
-            f"({manifest.fingerprint[:12]}); it got another ({actual[:12]}), or that run trained further; use that "
-            "model, build the index again with this model, or move it (subtext index move)"
+            f"({manifest.fingerprint[:12]}); it got another ({actual[:12]}){_width_of(model, manifest)}, or that run "
+            "trained further; use that model, build the index again with this model, or move it (subtext index move)"
         )
+
+
+def _width_of(model: Model, manifest: Manifest) -> str:
+    """How the widths of a model and of an index differ; "" where they are equal, or the model does not show its own."""
+    width = getattr(model.image.encoder, "pooled_width", None)
+    shown = isinstance(model.image.head, Passthrough) and width != manifest.width
+    return f" of {width} numbers where the index has {manifest.width}" if shown else ""
 
 
 def new_manifest(
@@ -79,9 +87,13 @@ def new_manifest(
     root: Path,
     run: str = "",
     host: str = "",
+    name: Mapping[str, str] | None = None,
     source: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """The manifest of an index that is to hold vectors of this model; None where no model is known."""
+    """The manifest of an index that is to hold vectors of this model; None where no model is known.
+
+    run, host, name  as `run`, `host` and `model` of the Manifest
+    """
     similarity = None if model is None else model.similarity
     # Vectors of an unknown model are taken to be of the same one where they have the same width.
     unknown = hashlib.blake2b(f"unknown {width}".encode(), digest_size=16).hexdigest()
@@ -97,6 +109,7 @@ def new_manifest(
         data=dict(source or {}),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
+        model=dict(name or {}),
     )
 
 

@@ -59,6 +59,7 @@ class Settings:
 
     indexes: tuple[str, ...]
     run: str | None = None
+    model: str | None = None
     features: str | None = None
     device: str = "cpu"
     host: str = "127.0.0.1"
@@ -84,6 +85,12 @@ def serve(
     indexes: Annotated[tuple[str | Path, ...] | str, "Folders or addresses of indexes.", Metavar("INDEX")],
     *,
     run: Annotated[str | Path | None, "New folder of the first run, if it was moved.", Metavar("RUN"), _DATA] = None,
+    model: Annotated[
+        str | Path | None,
+        "New folder of the first pretrained model, if it was moved.",
+        Metavar("NAME_OR_FOLDER"),
+        _DATA,
+    ] = None,
     features: Annotated[str | Path | None, "Image features of the first index.", _FILE, _DATA] = None,
     image_folder: Annotated[
         tuple[str | Path, ...], "Another folder whose images may be shown; repeatable.", _FOLDER, _DATA
@@ -150,6 +157,7 @@ def serve(
         Settings(
             tuple(absolute(index) for index in indexes),
             run=None if run is None else str(run),
+            model=None if model is None else str(model),
             features=None if features is None else str(features),
             device=choose_device(device),
             host=host,

@@ -238,7 +238,7 @@ class ServerState:
             name = store_class(index).name_of(index)
             if name in self.libraries:
                 raise RequirementError(f"libraries need names of their own; two are called '{name}'; rename one")
-            first = {} if self.libraries else {"run": settings.run, "features": settings.features}
+            first = {} if self.libraries else {name: getattr(settings, name) for name in ("run", "model", "features")}
             self.libraries[name] = Library(
                 name,
                 lambda index=index, first=first: open_index(index, device=settings.device, **first),  # type: ignore[misc]

@@ -14,8 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from subtext.api.index.maintain import IndexReport, advice, items_counted, vector_shape
-from subtext.api.load import Opened, Sources, Work, open_run, open_work, remembered
-from subtext.api.options import AnyPath, DataOptions, IndexArgument, IndexRun, Metavar, Range, Section, verb
+from subtext.api.load import ModelSource, Opened, Sources, Work, open_run, open_work, remembered
+from subtext.api.options import (
+    AnyPath,
+    DataOptions,
+    IndexArgument,
+    IndexData,
+    IndexPretrained,
+    IndexRun,
+    Metavar,
+    ModelOptions,
+    OptionalRun,
+    Pretrained,
+    Range,
+    Section,
+    TextPrompt,
+    verb,
+)
 from subtext.errors import DataError, IndexError_, RequirementError, counted
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Printed, size
@@ -31,7 +46,6 @@ if TYPE_CHECKING:
     from subtext.search.stores.store import Store, Writer
 
 
-NewRun = Annotated[AnyPath, "Run whose model embeds.", Section("Index"), Metavar("RUN")]
 IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", Section("Data")]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", Section("Index")]
 
@@ -80,11 +94,18 @@ class IndexChange(Printed):
 
 @verb
 def build_index(
-    index: IndexArgument, *, run: NewRun, split: IndexSplit = "all", **options: Unpack[DataOptions]
+    index: IndexArgument,
+    data: IndexData = None,
+    *,
+    run: OptionalRun = None,
+    model: Pretrained = None,
+    text_prompt: TextPrompt = None,
+    split: IndexSplit = "all",
+    **options: Unpack[ModelOptions],
 ) -> IndexChange:
-    """Embed images and texts with a run, and store them in a new search index.
+    """Embed images and texts with a run or a pretrained model, and store them in a new search index.
 
-    Without --data, the data set of the run is used. The index records its model and refuses queries of other models.
+    Without DATA, the data set of the run is used. The index records its model and refuses queries of other models.
     The model must have a vector for each item: a model that only scores pairs is refused. Run the command again to
     resume an interrupted build.
 
@@ -92,7 +113,7 @@ def build_index(
     """
     from subtext.search.stores.store import create_store, store_class
 
-    work = Work.of(run, split, **options)
+    work = Work.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
     begun = interrupted_build(index)
     if begun is None:
         store_class(index).require_free(str(index))
@@ -115,15 +136,17 @@ def build_index(
 @verb
 def add_to_index(
     index: IndexArgument,
+    data: IndexData = None,
     *,
     restore_deleted: Annotated[bool, "Bring back items that were deleted before.", Section("Index")] = False,
     split: IndexSplit = "all",
     run: IndexRun = None,
-    **options: Unpack[DataOptions],
+    model: IndexPretrained = None,
+    **options: Unpack[ModelOptions],
 ) -> IndexChange:
     """Add the new items of a data set to an index, and update items with a changed image or text.
 
-    Unchanged items are not embedded again. Without --data, this resumes an interrupted add or build.
+    Unchanged items are not embedded again. Without DATA, this resumes an interrupted add or build.
 
     Raises IndexError_ if another model made the index, WriterBusy while another process writes to it, and
     RequirementError if there is nothing to add.
@@ -131,14 +154,14 @@ def add_to_index(
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
-    work = Work.of(run, split, **options)
+    work = Work.of(_source(store, run, model), split, data=data, **options)
     name, sources = "add", work.sources
     if sources.data is None:
         jobs = [job for job in _unfinished(store) if (job.source or {}).get("data") and job.verb in ("build", "add")]
         if not jobs:
             raise RequirementError("an add needs a data set (--data); no interrupted add can be resumed here")
         name, (sources, split) = jobs[-1].verb, _source_of(jobs[-1])
-    work = replace(work, run=_run(work, store.manifest), sources=sources, split=split)
+    work = replace(work, sources=sources, split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work)
         grown = _grow(writer, opened, work, verb=name, source=source, again=restore_deleted)
@@ -147,13 +170,18 @@ def add_to_index(
 
 @verb
 def update_index(
-    index: IndexArgument, *, keep_missing: KeepMissing = False, run: IndexRun = None, **options: Unpack[DataOptions]
+    index: IndexArgument,
+    *,
+    keep_missing: KeepMissing = False,
+    run: IndexRun = None,
+    model: IndexPretrained = None,
+    **options: Unpack[DataOptions],
 ) -> IndexChange:
     """Read the data of an index again; embed new and changed items, and delete missing items.
 
     Raises the errors of `add_to_index`, and RequirementError for an index without a data set.
     """
-    return _update(index, Work.of(run, "all", **options), keep_missing=keep_missing)
+    return _update(index, _work_on(index, run, model, **options), keep_missing=keep_missing)
 
 
 @verb
@@ -166,6 +194,7 @@ def watch_index(
     ] = None,
     keep_missing: KeepMissing = False,
     run: IndexRun = None,
+    model: IndexPretrained = None,
     wait: Callable[[float], None] | None = None,
     **options: Unpack[DataOptions],
 ) -> int:
@@ -176,7 +205,7 @@ def watch_index(
 
     wait  sleeps for N seconds; for tests
     """
-    work = Work.of(run, "all", **options)
+    work = _work_on(index, run, model, **options)
     before: dict[str, tuple[int, int]] | None = None
     checks = 0
     while max_checks is None or checks < max_checks:
@@ -197,11 +226,13 @@ def watch_index(
 def move_index(
     index: IndexArgument,
     *,
-    run: NewRun,
+    run: OptionalRun = None,
+    model: Pretrained = None,
+    text_prompt: TextPrompt = None,
     drop_missing: Annotated[bool, "Drop items that are missing from all data sets.", Section("Index")] = False,
     **options: Unpack[DataOptions],
 ) -> IndexChange:
-    """Embed all items of an index with another run; searches use the old vectors until the new ones are complete.
+    """Embed all items of an index with another model; searches use the old vectors until the new ones are complete.
 
     Run the command again to resume an interrupted move.
 
@@ -211,7 +242,7 @@ def move_index(
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import open_store
 
-    work = Work.of(run, "all", **options)
+    work = Work.of(ModelSource.of(run, model, text_prompt), "all", **options)
     store = open_store(index)
     with store.writing("move") as writer:
         only: dict[Side, set[str]] = {side: set(writer.ids(side)) for side in SIDES}
@@ -242,7 +273,7 @@ def move_index(
         )
     with new.writing("move") as writer:
         writer.compact_large()
-    return _change(store.swap(new, generation=generation), "move", None, run=str(run))
+    return _change(store.swap(new, generation=generation), "move", None, run=work.model.label)
 
 
 def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str]]:
@@ -259,14 +290,13 @@ def open_source(work: Work) -> tuple[Opened, dict[str, Any]]:
     from subtext.data.features import FeatureInput
 
     opened = open_work(work, need_pairs=False).indexed("an index")
-    assert opened.record is not None
     files = [
         branch.input_spec.file.path
         if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
         else None
         for branch in (opened.model.image, opened.model.text)
     ]
-    sources = work.sources.over(remembered(opened.record.data))
+    sources = work.sources if opened.record is None else work.sources.over(remembered(opened.record.data))
     sources = replace(sources, features=files[0], text_features=files[1])
     return opened, {**sources.to_json(), "split": work.split}
 
@@ -279,8 +309,7 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
     from subtext.search.build import new_manifest
     from subtext.search.stores.item import SIDES
 
-    model, pairs = opened.model, opened.pairs
-    assert work.run is not None and opened.record is not None
+    model, pairs, run = opened.model, opened.pairs, work.model.run
     first = pairs.subset(*(np.arange(min(1, len(items)), dtype=np.int64) for items in (pairs.images, pairs.texts)))
     vectors = embed_pairs(model, first, batch_size=1, workers=0)
     return new_manifest(
@@ -288,8 +317,9 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
         views={side: embeddings.views for side, embeddings in zip(SIDES, vectors, strict=True)},
         width=vectors[0].width,
         root=pairs.root,
-        run=str(work.run.expanduser().resolve()),
-        host=opened.record.model,
+        run="" if run is None else str(run.expanduser().resolve()),
+        host=work.model.name if opened.record is None else opened.record.model,
+        name=work.model.recorded(),
         source=source,
     )
 
@@ -324,7 +354,7 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
     keep: dict[Side, set[str]] = {"images": set(), "texts": set()}
     with store.writing("update") as writer:
         for earlier, split in sources:
-            step = replace(work, run=_run(work, store.manifest), sources=work.sources.over(earlier), split=split)
+            step = replace(work, sources=work.sources.over(earlier), split=split)
             opened, source = open_source(step)
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
@@ -394,15 +424,18 @@ def _source_of(job: Any) -> tuple[Sources, str]:
     return Sources.from_json(job.source), job.source.get("split") or "all"
 
 
-def _run(work: Work, manifest: Manifest) -> Path:
-    """The run that embeds: the one that was named, or the index's own."""
-    if work.run is not None:
-        return work.run
-    if not manifest.run or not Path(manifest.run).is_dir():
-        raise RequirementError(
-            f"this needs the run that made the index; {manifest.run or 'none'} is not there; name it (--run RUN)"
-        )
-    return Path(manifest.run)
+def _source(store: Store, run: AnyPath | None, model: AnyPath | None) -> ModelSource:
+    return ModelSource.of_index(store.manifest, run, model, index=str(store.path))
+
+
+def _work_on(index: str | Path, run: AnyPath | None, model: AnyPath | None, **options: Unpack[DataOptions]) -> Work:
+    """The work on all data of an index with its own model."""
+    from subtext.search.stores.store import open_store
+
+    store = open_store(index)
+    source = _source(store, run, model)
+    store.close()
+    return Work.of(source, "all", **options)
 
 
 def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:

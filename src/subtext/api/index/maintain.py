@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from subtext.api.load import Opened, Sources, Work, open_work, read_data_of_run
-from subtext.api.options import IndexArgument, IndexRun, Metavar, ModelOptions, Section, verb
+from subtext.api.load import ModelSource, Opened, Sources, Work, open_work, read_data_of_run
+from subtext.api.options import IndexArgument, IndexPretrained, IndexRun, Metavar, ModelOptions, Section, verb
 from subtext.errors import DataError, RequirementError, counted
 from subtext.report.text_table import Printed, size, table
 
@@ -64,6 +64,7 @@ class IndexInfo(Printed):
 
     def _lines(self) -> list[str]:
         data: Mapping[str, Any] = self.manifest["data"]
+        pretrained: Mapping[str, str] = self.manifest.get("model", {})
         facts = [[name.replace("_", " "), _fact(value)] for name, value in self.facts.items()]
         rows = [
             ["images", f"{self.counts['images']:,}"],
@@ -75,6 +76,7 @@ class IndexInfo(Printed):
             ["fields of texts", ", ".join(self.fields["texts"]) or "-"],
             ["run", self.manifest["run"] or "-"],
             ["model", self.manifest["host"] or "-"],
+            *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
             *[[name.replace("_", " "), str(data[name])] for name in ("features", "text_features") if data.get(name)],
@@ -432,6 +434,7 @@ def calibrate(
     ] = False,
     seed: Annotated[int, "Seed of the halves and of random pairs.", _HELD_OUT_PAIRS] = 0,
     run: IndexRun = None,
+    model: IndexPretrained = None,
     **options: Unpack[ModelOptions],
 ) -> CalibrationReport:
     """Calibrate an index: turn its scores into probabilities of a match, with pairs that its model has not seen.
@@ -449,7 +452,8 @@ def calibrate(
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
-    work = Work.of(run if run is not None else store.manifest.run, split, data=data, **options)
+    model_source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
+    work = Work.of(model_source, split, data=data, **options)
     opened = open_work(work)
     require_model(store, store.manifest, opened.model)
     if not skip_leak_check:
@@ -480,7 +484,11 @@ def _require_unseen(opened: Opened, sources: Sources) -> None:
     from subtext.data.text import tokenise
 
     pairs, record = opened.pairs, opened.record
-    assert record is not None
+    if record is None:
+        raise RequirementError(
+            "calibration needs pairs used neither for training nor for model selection, and nothing here records what "
+            "a pretrained model was trained on; give pairs of your own archive, and skip this check (--skip-leak-check)"
+        )
     try:
         dataset = read_data_of_run(record.data, sources)
     except (DataError, RequirementError) as problem:

@@ -344,6 +344,7 @@ def open_body(
     assets: Path | None = None,
     option: str = "name",
     task: Any = AutoModel,
+    complete: Callable[[PreTrainedModel], None] | None = None,
 ) -> PreTrainedModel:
     """A model of `transformers`.
 
@@ -353,6 +354,8 @@ def open_body(
     assets      folder of a saved run: only its configuration is read, because the run's tensors follow
     option      the option that the name came from, for messages
     task        auto class of the library that builds the model
+    complete    requires every weight, since the library fills missing ones with random numbers: a function that first
+                raises where the model is of another kind; None where weights may be missing
 
     Raises RequirementError when the weights or the configuration cannot be had.
     """
@@ -367,14 +370,22 @@ def open_body(
             config.image_size = image_size
         return task.from_config(config, trust_remote_code=False)
     # Safetensors only: a pickle can run code.
-    return read_model(
+    body, info = read_model(
         name,
         lambda source, local: task.from_pretrained(
-            source, use_safetensors=True, local_files_only=local, trust_remote_code=False
+            source, use_safetensors=True, local_files_only=local, trust_remote_code=False, output_loading_info=True
         ),
         files=["config.json", "model.safetensors"],
         option=option,
     )
+    if complete is not None:
+        complete(body)
+        if missing := sorted(info["missing_keys"]):
+            raise RequirementError(
+                f"{option}={name} needs all of its weights; {len(missing)} are missing, first {missing[0]}; copy the "
+                "folder again, or give another model"
+            )
+    return body
 
 
 def has_weights(name: str, weights: Weights) -> bool:
@@ -490,3 +501,15 @@ def adapt(encoder: Any, *, rank: int = 8, scale: float = 16.0, dropout: float = 
     for name, parameter in body.named_parameters():
         parameter.requires_grad_("lora_" in name)
     encoder.pretrained = False
+
+
+def revision_of(name: str) -> str:
+    """The commit of a hub's model in the cache; "" for a folder, and for a model of another library."""
+    cached = None if Path(name).is_dir() or ":" in name else try_to_load_from_cache(name, "config.json")
+    return Path(cached).parent.name if isinstance(cached, str) else ""
+
+
+def cached_revision(name: str, revision: str) -> str:
+    """The folder of one commit of a hub's model in the cache; the name where it is not there."""
+    cached = try_to_load_from_cache(name, "config.json", revision=revision) if revision else None
+    return str(Path(cached).parent) if isinstance(cached, str) else name

@@ -1,11 +1,14 @@
-"""Pretrained dual encoders: both towers of one model, of CLIP's and SigLIP's families or of `open_clip` (extra)."""
+"""Pretrained dual encoders: both towers of one model, of `transformers` or of `open_clip` (extra)."""
 
 from __future__ import annotations
 
+import copy
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from transformers import PretrainedConfig, PreTrainedModel
@@ -22,6 +25,36 @@ from subtext.models.encoders.backbone import (
     open_body,
 )
 
+_HALVES = ("altclip", "clip", "clipseg", "metaclip_2", "siglip")
+"""Families whose towers and projections are modules of their own; of others, `get_image_features` is called."""
+
+_METHODS = ("get_image_features", "get_text_features")
+
+
+def module_folder(name: str) -> str:
+    """The folder of `transformers` in one of sentence-transformers; any other name as it is.
+
+    Raises RequirementError where further modules change the vectors.
+    """
+    modules = Path(name, "modules.json")
+    if not modules.is_file():
+        return name
+    try:
+        first, *others = [(str(module["type"]), str(module["path"])) for module in json.loads(modules.read_bytes())]
+    except (ValueError, TypeError, KeyError) as error:
+        raise RequirementError(
+            f"model={name} needs a {modules.name} that lists its modules; it cannot be read: {error!r}; copy the "
+            "folder again"
+        ) from error
+    changing = [kind.rpartition(".")[2] for kind, _ in others if not kind.endswith((".Pooling", ".Normalize"))]
+    if changing:
+        raise RequirementError(
+            f"model={name} needs vectors that come from its first module alone; it has {', '.join(changing)} behind "
+            "it; give the folder of a model without"
+        )
+    # An empty path is the folder itself.
+    return str(Path(name, first[1]))
+
 
 @dataclass(frozen=True)
 class Dual:
@@ -30,8 +63,8 @@ class Dual:
     scale, shift  scores are scale * cosine + shift; shift is None for a model without (CLIP)
     """
 
-    image: Half
-    text: Half
+    image: Half | Features
+    text: Half | Features
     scale: float
     shift: float | None
 
@@ -39,22 +72,44 @@ class Dual:
     def open(name: str, *, weights: Weights = "pretrained", assets: Path | None = None) -> Dual:
         """By hub name or folder (see `open_body`), or from the configuration that one half saved.
 
-        Raises RequirementError for a model that has no body per modality.
+        Raises RequirementError for a model of one tower, or of two that were not trained together, and where weights
+        are missing.
         """
-        model = open_body(name, weights=weights, assets=assets, option="model")
-        vision, text = getattr(model, "vision_model", None), getattr(model, "text_model", None)
-        if not isinstance(vision, nn.Module) or not isinstance(text, nn.Module) or not hasattr(model, "logit_scale"):
+
+        def require_two_towers(body: PreTrainedModel) -> None:
+            if all(callable(getattr(body, method, None)) for method in _METHODS):
+                return
+            side = "image" if body.main_input_name == "pixel_values" else "text"
             raise RequirementError(
-                f"a dual encoder needs a vision_model, a text_model and a logit_scale, as CLIP and SigLIP have; "
-                f"{type(model).__name__} of '{name}' has not; use another host with it as image= or text="
+                f"model={name} needs images and texts in one space, as CLIP and SigLIP learnt them; it holds "
+                f"{type(body).__name__}, an {side} encoder alone; train it together with another (subtext train "
+                f"--{side} {name} --data DATA)"
             )
+
+        model = open_body(name, weights=weights, assets=assets, option="model", complete=require_two_towers)
+        require_two_towers(model)
         config, pretrained = model.config, has_weights(name, weights)
-        projections = (getattr(model, f"{side}_projection", None) for side in ("visual", "text"))
-        image_half, text_half = (
-            Half(body, projection, config, input_name=input_name, pretrained=pretrained)
-            for body, projection, input_name in zip((vision, text), projections, ("pixels", "tokens"), strict=True)
-        )
-        return Dual(image_half, text_half, *_scale_and_shift(model))
+        scale, shift = _scale_and_shift(model)
+        halves: Any
+        if config.model_type in _HALVES:
+            projections = (getattr(model, f"{side}_projection", None) for side in ("visual", "text"))
+            towers = zip((model.vision_model, model.text_model), projections, ("pixels", "tokens"), strict=True)
+            halves = [
+                Half(body, projection, config, input_name=input_name, pretrained=pretrained)
+                for body, projection, input_name in towers
+            ]
+        else:
+            halves = [
+                Features(model, method, input_name=input_name, pretrained=pretrained)
+                for method, input_name in zip(_METHODS, ("pixels", "tokens"), strict=True)
+            ]
+        image, text = halves
+        if image.pooled_width != text.pooled_width:
+            raise RequirementError(
+                f"model={name} needs images and texts in one space; {type(model).__name__} gives {image.pooled_width} "
+                f"numbers for an image and {text.pooled_width} for a text; give a dual encoder such as CLIP or SigLIP"
+            )
+        return Dual(image, text, scale, shift)
 
 
 class Half(Pretrained):
@@ -117,6 +172,77 @@ class Half(Pretrained):
             return []
         top = list(self.projection.parameters())
         return [*layers(self.body), top] if top else layers(self.body)
+
+    def save_assets(self, folder: Path) -> None:
+        """Write the configuration of the full model."""
+        self.config.save_pretrained(folder)
+
+
+class Features(Pretrained):
+    """One modality of any dual encoder of `transformers` with `get_image_features` and `get_text_features`.
+
+    pooled  (N G): what that method gives, not yet of unit length
+
+    model       the full model; only the modules that this modality uses are kept
+    method      the name of that method
+    input_name  "pixels" or "tokens"
+    pretrained  see `Pretrained`
+
+    Raises RequirementError for a model without the sizes of its inputs, or whose method gives no vector of an item.
+    """
+
+    parts_width = None
+    full_length = False
+
+    def __init__(self, model: PreTrainedModel, method: str, *, input_name: str, pretrained: bool = False) -> None:
+        config = model.config
+        image_size = getattr(getattr(config, "vision_config", config), "image_size", None)
+        longest = getattr(getattr(config, "text_config", config), "max_position_embeddings", None)
+        if not isinstance(image_size, int) or not isinstance(longest, int):
+            raise RequirementError(
+                "a dual encoder needs square images and a longest text in its configuration; "
+                f"{type(model).__name__} has image_size {image_size} and max_position_embeddings {longest}; give "
+                "another model"
+            )
+        used: set[str] = set()
+        hooks = [
+            child.register_forward_hook(lambda *_, name=name: used.add(name)) for name, child in model.named_children()
+        ]
+        super().__init__(copy.copy(model), pretrained=pretrained)
+        self.config, self.size, self.longest = config, image_size, longest
+        self.method, self.input_name = method, input_name
+        tokens = torch.ones(1, 4, dtype=torch.int64)
+        pixels = torch.zeros(1, 3, image_size, image_size)
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode():
+                inputs = {"pixels": pixels} if input_name == "pixels" else {"tokens": tokens, "mask": tokens > 0}
+                vector = self(inputs).pooled
+        finally:
+            model.train(was_training)
+            for hook in hooks:
+                hook.remove()
+        if not isinstance(vector, Tensor) or vector.ndim != 2:
+            raise RequirementError(
+                f"a dual encoder needs one vector of an item; {method} of {type(model).__name__} gives none; give "
+                "another model"
+            )
+        self.pooled_width = int(vector.shape[1])
+        self.body._modules = {name: child for name, child in model.named_children() if name in used}
+        # Similarities learn these.
+        self.body._parameters = {k: v for k, v in self.body._parameters.items() if not k.startswith("logit_")}
+
+    def forward(self, inputs: dict[str, Tensor]) -> Encoded:
+        """Joint vectors of images or texts."""
+        self.keep_frozen()
+        if self.input_name == "pixels":
+            arguments = {"pixel_values": inputs["pixels"]}
+        else:
+            mask = inputs["mask"].to(inputs["tokens"].dtype)
+            arguments = {"input_ids": inputs["tokens"], "attention_mask": mask}
+        output = getattr(self.body, self.method)(**arguments)
+        return Encoded(pooled=getattr(output, "pooler_output", output))
 
     def save_assets(self, folder: Path) -> None:
         """Write the configuration of the full model."""
@@ -199,5 +325,12 @@ class Tower(Pretrained):
 
 
 def _scale_and_shift(model: Any) -> tuple[float, float | None]:
-    shift = getattr(model, "logit_bias", None)
-    return float(model.logit_scale.detach().exp()), None if shift is None else float(shift.detach())
+    """The factor and the shift of a model's cosines. Raises RequirementError for a model without a factor."""
+    shift, scale = getattr(model, "logit_bias", None), getattr(model, "logit_scale", None)
+    temperature = getattr(model, "temperature", None)
+    if scale is None and not isinstance(temperature, Tensor):
+        raise RequirementError(
+            f"a dual encoder needs a logit_scale, or a temperature; {type(model).__name__} has neither; give another"
+        )
+    factor = 1 / float(temperature.detach()) if scale is None else float(scale.detach().exp())  # type: ignore[union-attr]
+    return factor, None if shift is None else float(shift.detach())

@@ -31,6 +31,7 @@ def clip(
     pixels: PixelOptions = PixelOptions(),
     max_tokens: Annotated[int, "longest text in subwords; 0 for all that the model can read", Range(0), _SUBWORDS] = 0,
     token_mask: Annotated[float, "share of subwords masked while training", Range(0, 1), _SUBWORDS] = 0.0,
+    text_prompt: Annotated[str, "words around every text, with {} in its place: a photo of {}"] = "",
     lora_rank: Annotated[int, "rank of low-rank adapters; 0 to fine-tune everything", Range(0)] = 0,
     lora_alpha: Annotated[float, "scale of the update, divided by lora_rank", _ADAPTERS] = 16.0,
     lora_dropout: Annotated[float, "dropout before the adapters", Range(0, 1), _ADAPTERS] = 0.0,
@@ -54,7 +55,7 @@ def clip(
     from subtext.recipes.parts import both_directions, setup_of
 
     image, text, scale, shift = dual_sides(
-        context, model, weights, pixels, max_tokens=max_tokens, token_mask=token_mask
+        context, model, weights, pixels, max_tokens=max_tokens, token_mask=token_mask, prompt=text_prompt
     )
     if lora_rank:
         for side in (image, text):

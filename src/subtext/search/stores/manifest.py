@@ -37,8 +37,9 @@ class Manifest:
     """One index in words and numbers.
 
     fingerprint      of the model that made the vectors; another model's queries are refused
-    run              folder or name of that model
-    host             its recipe
+    run              folder of that model's run; "" for a pretrained model
+    host             its recipe, or the name of a pretrained model
+    model            of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt
     width            D of every vector
     scale, shift     the model's score is scale * cosine + shift
     views            "images" and "texts" -> K vectors an item
@@ -65,6 +66,7 @@ class Manifest:
     created: str = ""
     version: str = ""
     format: int = FORMAT
+    model: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The manifest as indented JSON, with a checksum of all the rest."""
@@ -192,6 +194,10 @@ def _missing(content: Mapping[str, Any]) -> str:
             return f"needs '{name}'; it has {content.get(name)!r}"
     if not all(isinstance(content["views"].get(side), int) for side in SIDES):
         return f"needs 'views' of images and texts; it has {content['views']!r}"
+    model = content.get("model", {})
+    named = isinstance(model, dict) and all(isinstance(value, str) for value in model.values())
+    if not named or (model and not model.get("name")):
+        return f"needs 'model' to name a pretrained model; it has {model!r}"
     if not STORE_NAME.fullmatch(content["store"]):
         return f"needs 'store' to be a folder inside it, store-NUMBER; it has {content['store']!r}"
     return ""
