@@ -309,7 +309,7 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
     from subtext.search.build import new_manifest
     from subtext.search.stores.item import SIDES
 
-    model, pairs, run = opened.model, opened.pairs, work.model.run
+    model, pairs, run, name = opened.model, opened.pairs, work.model.run, work.model.recorded()
     first = pairs.subset(*(np.arange(min(1, len(items)), dtype=np.int64) for items in (pairs.images, pairs.texts)))
     vectors = embed_pairs(model, first, batch_size=1, workers=0)
     return new_manifest(
@@ -318,8 +318,8 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
         width=vectors[0].width,
         root=pairs.root,
         run="" if run is None else str(run.expanduser().resolve()),
-        host=work.model.name if opened.record is None else opened.record.model,
-        name=work.model.recorded(),
+        host=name["name"] if opened.record is None else opened.record.model,
+        name=name,
         source=source,
     )
 
