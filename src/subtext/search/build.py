@@ -67,8 +67,9 @@ def require_model(store: Store, manifest: Manifest, model: Model) -> None:
     if actual != manifest.fingerprint:
         raise IndexError_(
             f"{store.path} needs the model that made it, {manifest.run or manifest.host} "
-            f"({manifest.fingerprint[:12]}); it got another ({actual[:12]}){_width_of(model, manifest)}, or that run "
-            "trained further; use that model, build the index again with this model, or move it (subtext index move)"
+            f"({manifest.fingerprint[:12]}); it got another ({actual[:12]}){_width_of(model, manifest)}"
+            f"{', or that run trained further' * bool(manifest.run)}; use that model, build the index again with this "
+            "model, or move it (subtext index move)"
         )
 
 

@@ -79,10 +79,10 @@ class Dual:
         def require_two_towers(body: PreTrainedModel) -> None:
             if all(callable(getattr(body, method, None)) for method in _METHODS):
                 return
-            side = "image" if body.main_input_name == "pixel_values" else "text"
+            side, article = ("image", "an") if body.main_input_name == "pixel_values" else ("text", "a")
             raise RequirementError(
                 f"model={name} needs images and texts in one space, as CLIP and SigLIP learnt them; it holds "
-                f"{type(body).__name__}, an {side} encoder alone; train it together with another (subtext train "
+                f"{type(body).__name__}, {article} {side} encoder alone; train it together with another (subtext train "
                 f"--{side} {name} --data DATA)"
             )
 
