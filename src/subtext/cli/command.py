@@ -24,6 +24,9 @@ PATH = click.Path(path_type=Path)
 
 HELP = ("-h", "--help")
 
+BOTH = "_option"
+"""Ends the name of an option that stands for an argument."""
+
 _FOLDER = Path(__file__).parent
 RENAMED_OPTIONS: dict[str, dict[str, str]] = loads((_FOLDER / "renamed_options.json").read_text(encoding="utf-8"))
 """Command -> old option -> its name now. The old name works for one more release."""
@@ -95,7 +98,8 @@ class Command(click.Command):
         try:
             self.act(ctx)
         except ArgumentError as error:
-            names = [option.name for option in self.params if isinstance(option, click.Option) and option.name]
+            options = [option for option in self.params if isinstance(option, click.Option) and option.name]
+            names = [str(option.name).removesuffix(BOTH) for option in options]
             raise click.UsageError(as_typed(str(error), names), ctx) from error
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -179,7 +183,7 @@ def verb_command(
         shown = sections.setdefault(parameter.section or "Options", [])
         shown.append(click_parameter(parameter))
         if parameter.both:
-            shown.append(click_parameter(replace(parameter, positional=False, name=f"{parameter.name}_option")))
+            shown.append(click_parameter(replace(parameter, positional=False, name=f"{parameter.name}{BOTH}")))
     if "Run" in sections:
         sections["Run"] = sections.pop("Run")
     if json:
@@ -190,7 +194,7 @@ def verb_command(
     def act(ctx: click.Context) -> None:
         values = {parameter.name: ctx.params[parameter.name] for parameter in described}
         for parameter in described:
-            option = ctx.params.get(f"{parameter.name}_option") if parameter.both else None
+            option = ctx.params.get(f"{parameter.name}{BOTH}") if parameter.both else None
             if option is not None and values[parameter.name] is not None:
                 raise ArgumentError(f"{parameter.flag} and {values[parameter.name]} name the same thing; give one")
             values[parameter.name] = values[parameter.name] if option is None else option

@@ -154,8 +154,14 @@ def read_model(name: str, read: Callable[[str, bool], Model], *, files: Sequence
                 "which is never run; give another"
             ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        if local and (missing := [file for file in files if not Path(source, file).is_file()]):
+            reason = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not there"
         random = "text_weights" if option == "text" else "weights"
-        advice = f"; give another, or {random}=random" if local and "model.safetensors" in files else ""
+        advice = (
+            f"; give another, or {random}=random"
+            if local and "model.safetensors" in files and option != "model"
+            else ""
+        )
         raise RequirementError(f"{option}={name} needs {' and '.join(files)} to be read; {reason}{advice}") from error
 
 
@@ -370,14 +376,20 @@ def open_body(
             config.image_size = image_size
         return task.from_config(config, trust_remote_code=False)
     # Safetensors only: a pickle can run code.
-    body, info = read_model(
-        name,
-        lambda source, local: task.from_pretrained(
-            source, use_safetensors=True, local_files_only=local, trust_remote_code=False, output_loading_info=True
-        ),
-        files=["config.json", "model.safetensors"],
-        option=option,
-    )
+    verbosity = logging.get_verbosity()
+    if complete is not None:
+        logging.set_verbosity_error()  # The sentence below takes the place of the library's report.
+    try:
+        body, info = read_model(
+            name,
+            lambda source, local: task.from_pretrained(
+                source, use_safetensors=True, local_files_only=local, trust_remote_code=False, output_loading_info=True
+            ),
+            files=["config.json", "model.safetensors"],
+            option=option,
+        )
+    finally:
+        logging.set_verbosity(verbosity)
     if complete is not None:
         complete(body)
         if missing := sorted(info["missing_keys"]):
