@@ -112,7 +112,7 @@ NAMES = (
 
 Model = TypeVar("Model")
 
-SECONDS = 5
+SECONDS = 3
 """Time limit for an answer of the hub."""
 
 _BROKEN = (OSError, ValueError, SafetensorError, StrictDataclassError)
