@@ -15,6 +15,7 @@ from walk import SOURCE
 
 import subtext
 from subtext.cli import main
+from subtext.cli.command import BOTH
 from subtext.recipes.catalogue import models, plan_options
 
 # What the code has now, rounded up.
@@ -145,7 +146,7 @@ def test_every_command_is_one_public_function_with_the_same_parameters(path, com
     assert len(functions) == 1, functions
     described = set(inspect.signature(functions[0]).parameters) - PYTHON_ONLY.get(path[0], set())
     # How the result is printed is no argument of a function that returns it.
-    typed = {parameter.name for parameter in command.params} - {"as_json"}
+    typed = {str(parameter.name).removesuffix(BOTH) for parameter in command.params} - {"as_json"}
     if path[0] == "train":
         recipe = models()[path[1]]
         typed -= {option.name for option in (*recipe.options, *plan_options(recipe.plan))}

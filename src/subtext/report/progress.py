@@ -134,6 +134,7 @@ def _bar() -> Progress:
         """Items a second."""
 
         def render(self, task: Task) -> Text:
+            """Nothing before enough is known."""
             return Text("" if task.speed is None else f"{task.speed:,.3g}/s")
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
