@@ -10,8 +10,17 @@ from sklearn.isotonic import IsotonicRegression
 
 from subtext.errors import ShapeError
 from subtext.ops.roc import reliability
-from subtext.search.confidence import PENALTY, fit_isotonic, fit_logistic
+from subtext.search.confidence import (
+    PENALTY,
+    Background,
+    Evidence,
+    best_products,
+    fit_isotonic,
+    fit_logistic,
+    probabilities,
+)
 from subtext.search.query import fuse_ranks, inverted_softmax, local_scaling, spread_out
+from subtext.search.stores.manifest import Way
 
 
 def plain_rising(values: np.ndarray, seen: np.ndarray, weights: np.ndarray) -> dict[float, float]:
@@ -127,3 +136,49 @@ def test_spreading_out_is_the_plain_greedy_loop(diversity):
     if diversity == 0:
         assert chosen == np.argsort(-worth)[:7].tolist()
     assert len(spread_out(np.zeros(0), np.zeros((0, 0)), count=3, diversity=0.5)) == 0
+
+
+def evidence(total: int = 20, same_side: tuple[float, ...] = (0.2, np.nan, -0.1)) -> Evidence:
+    """Two best hits; of a background of five the first of them, keys 3 and 5 being drawn into it."""
+    sample = Background(np.array([1, 3, 5, 7, 9]), np.zeros((5, 1, 2), np.float32), total)
+    scores = np.array([0.1, 0.9, 0.8, 0.3, -0.2], np.float32)
+    same = np.array(same_side, np.float32)
+    return Evidence.collect(np.array([3, 5]), np.array([0.9, 0.8], np.float32), sample, scores, same)
+
+
+def test_the_level_is_the_sum_over_best_hits_and_the_rest_by_the_background():
+    for temperature in (0.05, 0.5):
+        rest = np.mean([np.exp(s / temperature) for s in np.array([0.1, 0.3, -0.2], np.float32).astype(float)])
+        best = sum(np.exp(s / temperature) for s in np.array([0.9, 0.8], np.float32).astype(float))
+        assert evidence().level(temperature) == pytest.approx(np.log(best + 18 * rest), abs=1e-9)
+        assert evidence(total=2).level(temperature) == pytest.approx(np.log(best), abs=1e-9), "there is no rest"
+        assert evidence(total=1).level(temperature) == pytest.approx(np.log(best), abs=1e-9), "hits count in any case"
+        assert evidence(total=3).level(temperature) == pytest.approx(np.log(best + rest), abs=1e-9)
+
+
+def test_signs_and_percentiles_are_plain_formulas():
+    signs = evidence().signs(0.25)
+    familiar = 0.5 * np.log((np.exp(np.float32(0.2) / 0.5) + np.exp(np.float32(-0.1) / 0.5)) / 2)
+    assert signs == {"level": pytest.approx(0.25 * evidence().level(0.25)), "familiar": pytest.approx(familiar)}
+    assert set(evidence(same_side=()).signs(0.25)) == {"level"}
+    steps = {"xs": [-1.0, 1.0], "ys": [0.2, 0.6]}
+    low, high = np.linspace(-9, 9, 101).tolist(), np.linspace(5, 6, 101).tolist()
+    quantiles = np.linspace(0, 1, 101).tolist()
+    way = Way(0.25, (2.0, -0.5), 0.1, steps, {"level": low, "familiar": high}, quantiles, 0.05, {})
+    assert evidence().percentile(way) == 0, "the weaker of both"
+    alone = evidence(same_side=()).percentile(way)
+    assert alone == pytest.approx((evidence().signs(0.25)["level"] + 9) / 18, abs=1e-9)
+    unknown = Way(0.25, (2.0, -0.5), 0.1, steps, {}, [0.0, 0.5, 1.0], 0.05, {})
+    assert evidence().percentile(unknown) == 1
+    scores = np.array([0.0, 0.1], np.float32)
+    log_odds = [2.0 * float(score) / 0.25 - 0.5 * 0.4 + 0.1 for score in scores]
+    wanted = [0.2 + 0.4 * (value + 1) / 2 for value in log_odds]
+    assert probabilities(scores, 0.4, way).tolist() == pytest.approx(wanted, abs=1e-7)
+
+
+def test_best_products_are_of_the_best_views():
+    random = np.random.default_rng(1)
+    queries, vectors = (random.standard_normal(shape).astype(np.float32) for shape in ((3, 2, 4), (5, 3, 4)))
+    wanted = [[max(float(a @ b) for a in query for b in item) for item in vectors] for query in queries]
+    np.testing.assert_allclose(best_products(queries, vectors), wanted, rtol=1e-5)
+    assert best_products(queries, vectors[:0]).shape == (3, 0)

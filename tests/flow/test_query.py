@@ -1,0 +1,102 @@
+"""A query by itself: its parts and their weights, its ranges, and when it is answered in a batch or from the cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from subtext.data.pixels import ReadImage
+from subtext.errors import RequirementError
+from subtext.search.confidence import Background
+from subtext.search.query import CombinedQuery, Part, Query, part_scores, require_target
+
+PICTURE = b"bytes of an image"
+
+
+@pytest.mark.parametrize(
+    ("query", "parts"),
+    [
+        (Query("a"), [("text", "a", 1.0)]),
+        (Query("a", image_weight=0.9), [("text", "a", 1.0)]),
+        (Query(image=PICTURE, image_weight=0.2), [("image", PICTURE, 1.0)]),
+        (Query("a", PICTURE, image_weight=0.25), [("text", "a", 0.75), ("image", PICTURE, 0.25)]),
+        (Query("a", PICTURE, image_weight=0), [("text", "a", 1.0)]),
+        (Query("a", PICTURE, image_weight=1), [("image", PICTURE, 1.0)]),
+        (Query(like=("x", "y"), image_weight=0.2), [("item", "x", 0.5), ("item", "y", 0.5)]),
+        (Query("a", like=("x", "y")), [("text", "a", 0.5), ("item", "x", 0.25), ("item", "y", 0.25)]),
+        (Query(image=PICTURE, like=("x",)), [("image", PICTURE, 0.5), ("item", "x", 0.5)]),
+        (
+            Query("a", not_like=("x",), not_text="b", not_like_weight=0.6),
+            [("text", "a", 1.0), ("item", "x", -0.3), ("text", "b", -0.3)],
+        ),
+        (Query("a", not_like=("x",), not_like_weight=0), [("text", "a", 1.0)]),
+    ],
+)
+def test_positive_weights_sum_to_one_and_negative_ones_to_theirs(query: Query, parts: list[tuple]) -> None:
+    assert [part[:2] for part in query.parts] == [part[:2] for part in parts]
+    assert [part[2] for part in query.parts] == pytest.approx([part[2] for part in parts])
+    assert query.texts == [value for kind, value, _ in parts if kind == "text"]
+    words = [value for kind, value, weight in parts if kind == "text" and weight > 0]
+    assert query.positive_text == (words[0] if words else None)
+    assert query.text_only == all(kind == "text" for kind, _, weight in parts if weight > 0)
+
+
+def test_ranges_of_a_query() -> None:
+    good = [("image_weight", 0), ("image_weight", 1), ("diversity", 0), ("diversity", 1), ("not_like_weight", 0)]
+    for name, value in [*good, ("not_like_weight", 99.0), ("depth", 1), ("top", 1)]:
+        Query("a", **{name: value})
+    for name, value, told in [
+        ("image_weight", -0.1, "image_weight needs to be from 0 to 1; it got -0.1"),
+        ("image_weight", 1.1, "from 0 to 1"), ("diversity", -0.1, "diversity needs to be from 0 to 1"),
+        ("diversity", 1.1, "from 0 to 1"), ("not_like_weight", -1, "not_like_weight needs to be 0 or more; it got -1"),
+        ("depth", 0, "depth needs to be 1 or more; it got 0"), ("top", 0, "a search needs top of 1 or more; it got 0"),
+        ("hubness", "cls", "hubness needs to be csls or softmax; it got 'cls'"),
+        ("target", "words", "a search looks for 'images' or 'texts'; it got 'words'"),
+    ]:  # fmt: skip
+        with pytest.raises(RequirementError, match=told):
+            Query("a", **{name: value})
+    with pytest.raises(RequirementError, match="a search needs text, an image or an example item"):
+        Query(not_text="a")
+    assert require_target("images", 1) == "images" and require_target("texts", 1) == "texts"
+    Query(image=PICTURE), Query(like=("x",)), Query("a", hubness="softmax")
+
+
+def test_one_text_or_image_by_score_can_be_part_of_a_batch() -> None:
+    assert Query("a").batchable and Query(image=PICTURE).batchable
+    options = [{"lexical": True}, {"hubness": "csls"}, {"diversity": 0.5}]
+    for option in [*options, {"min_probability": 0.0}, {"explain": True}, {"not_text": "b"}, {"like": ("x",)}]:
+        query = Query("a", **option)
+        assert not query.batchable and query.by_score == (option not in options)
+    assert not Query(like=("x",)).batchable
+
+
+def test_queries_with_equal_answers_have_equal_keys() -> None:
+    read = [ReadImage(np.full((2, 2, 3), value, np.uint8), "f") for value in (0, 0, 1)]
+    queries = [Query("a"), Query("b"), Query("a", top=3), Query(image=PICTURE), Query(image=b"other")]
+    keys = [query.cache_key for query in queries] + [Query(image=it).cache_key for it in read[1:]]
+    assert len(set(keys)) == len(keys)
+    assert Query("a").cache_key == keys[0] and Query(image=bytes(PICTURE)).cache_key == Query(image=PICTURE).cache_key
+    assert Query(image=read[0]).cache_key == Query(image=read[1]).cache_key
+
+
+def test_a_part_is_scored_by_its_best_views_and_its_deviation() -> None:
+    vectors = np.array([[[1, 0], [0, 1]], [[0, 0.5], [0.5, 0]]], np.float32)
+    part = Part(1.0, np.array([[2, 1], [0, 3]], np.float32), "texts")
+    assert part_scores(part, vectors).tolist() == [3, 1.5] and part_scores(part, vectors[:0]).tolist() == []
+    alone = CombinedQuery([part], None)
+    assert alone.single and alone.scaled() == [(part, 0.0, 1.0)]
+    assert not CombinedQuery([part, part], None).single
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_parts_are_summed_in_deviations_over_the_background(count: int) -> None:
+    random = np.random.default_rng(0)
+    sample, vectors = (random.standard_normal((number, 1, 3)).astype(np.float32) for number in (count, 5))
+    parts = [Part(weight, random.standard_normal((1, 3)).astype(np.float32), "texts") for weight in (0.7, -0.4)]
+    wanted = np.zeros(5)
+    for part in parts:
+        of_sample, own = ((those[:, 0] @ part.vectors[0]).astype(float) for those in (sample, vectors))
+        mean, spread = (of_sample.mean() if count else 0, of_sample.std() if count > 1 else 1)
+        wanted += part.weight * (own - mean) / spread
+    combined = CombinedQuery(parts, Background(np.arange(count), sample, 9))
+    np.testing.assert_allclose(combined.scores(vectors), wanted, rtol=1e-4, atol=1e-5)
