@@ -43,12 +43,14 @@ def test_positive_weights_sum_to_one_and_negative_ones_to_theirs(query: Query, p
 
 def test_ranges_of_a_query() -> None:
     good = [("image_weight", 0), ("image_weight", 1), ("diversity", 0), ("diversity", 1), ("not_like_weight", 0)]
-    for name, value in [*good, ("not_like_weight", 99.0), ("depth", 1), ("top", 1)]:
+    for name, value in [*good, ("not_like_weight", 1000.0), ("depth", 1), ("top", 1)]:
         Query("a", **{name: value})
     for name, value, told in [
         ("image_weight", -0.1, "image_weight needs to be from 0 to 1; it got -0.1"),
         ("image_weight", 1.1, "from 0 to 1"), ("diversity", -0.1, "diversity needs to be from 0 to 1"),
-        ("diversity", 1.1, "from 0 to 1"), ("not_like_weight", -1, "not_like_weight needs to be 0 or more; it got -1"),
+        ("diversity", 1.1, "from 0 to 1"),
+        ("not_like_weight", -1, "not_like_weight needs to be from 0 to 1000; it got -1"),
+        ("not_like_weight", 1001, "1001"),
         ("depth", 0, "depth needs to be 1 or more; it got 0"), ("top", 0, "a search needs top of 1 or more; it got 0"),
         ("hubness", "cls", "hubness needs to be csls or softmax; it got 'cls'"),
         ("target", "words", "a search looks for 'images' or 'texts'; it got 'words'"),

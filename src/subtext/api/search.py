@@ -69,7 +69,7 @@ def search(
     not_like: Annotated[tuple[str, ...], "Rank items like this one lower; repeatable.", Metavar("ID"), _QUERY] = (),
     not_text: Annotated[str | None, "Words that the results should not match.", Metavar("QUERY"), _QUERY] = None,
     not_like_weight: Annotated[
-        float, "Weight of the negative parts; the positive parts have weight 1.", Range(0), _QUERY
+        float, "Weight of the negative parts; the positive parts have weight 1.", Range(0, 1000), _QUERY
     ] = 0.5,
     top: Annotated[int, "Number of results.", Range(1), _RESULTS] = 10,
     target: Annotated[Literal["images", "texts"], "What to search for.", _RESULTS] = "images",

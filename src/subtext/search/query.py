@@ -30,7 +30,7 @@ class Query:
                names a text
     not_like   ids of items as negative examples          not_text  words that the results should not match
     image_weight     weight of the image (without an image: of `like`), from 0 to 1; the text has the rest
-    not_like_weight  weight of all negative parts; the positive parts have weight 1
+    not_like_weight  weight of all negative parts, from 0 to 1000; the positive parts have weight 1
     top, target      number of results; "images" or "texts"
     where      conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must be true
     lexical    also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009)
@@ -66,7 +66,7 @@ class Query:
             raise RequirementError("a search needs text, an image or an example item (text, image, like); it got none")
         require_target(self.target, self.top)
         for name, least, most in (
-            ("image_weight", 0, 1), ("diversity", 0, 1), ("not_like_weight", 0, np.inf), ("depth", 1, np.inf),
+            ("image_weight", 0, 1), ("diversity", 0, 1), ("not_like_weight", 0, 1000), ("depth", 1, np.inf),
         ):  # fmt: skip
             value = getattr(self, name)
             if not least <= value <= most:
