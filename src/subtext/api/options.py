@@ -166,7 +166,7 @@ def parameters(verb: Callable[..., Any]) -> tuple[Parameter, ...]:
 def verb(function: Callable[P, T]) -> Callable[P, T]:
     """Check the arguments of a public function against its annotations before it runs, and describe them.
 
-    A value alone stands for a tuple of one. The docstring gets a line for each argument.
+    A list stands for a tuple, a value alone for a tuple of one. The docstring gets a line for each argument.
 
     Raises ArgumentError for a value of another type, not among the choices, or out of range; TypeError for an unknown
     name.
@@ -197,8 +197,8 @@ def verb(function: Callable[P, T]) -> Callable[P, T]:
             raise TypeError(f"{function.__name__}: {advice}") from None
         for parameter in parameters(checked):
             if (value := bound.arguments.get(parameter.name)) is not None:
-                if parameter.multiple and isinstance(value, str | Real | os.PathLike):
-                    value = (value,)
+                if parameter.multiple and isinstance(value, str | Real | os.PathLike | list):
+                    value = tuple(value) if isinstance(value, list) else (value,)
                 # A number of numpy becomes one of Python, which JSON can hold.
                 value = tuple(map(_plain, value)) if isinstance(value, tuple) else _plain(value)
                 bound.arguments[parameter.name] = value
