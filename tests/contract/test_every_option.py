@@ -107,7 +107,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def small(model: str, clip: str) -> dict[str, object]:
-    if model == "clip":
+    if model in ("adapt", "clip"):
         return {"model": clip}
     names = {option.name for option in catalogue.models()[model].options}
     return {name: value for name, value in SMALL.items() if name in names}
@@ -140,7 +140,7 @@ def test_an_option_of_a_model_changes_it_or_is_refused(model: str, clip: str) ->
     options = [option for option in catalogue.models()[model].options if option.name != "model"]
     own = [option for option in options if not option.group]
     ignored = []
-    kind = "" if model == "clip" else "both"
+    kind = "" if model in ("adapt", "clip") else "both"
     for around in contexts(own):
         start = {**small(model, clip), **around}
         if kind:

@@ -13,7 +13,7 @@ from subtext.errors import RequirementError
 from subtext.models.heads.gaussian import Gaussian, PooledSpread, Spread
 from subtext.models.heads.gpo import Gpo
 from subtext.models.heads.graph import Graph
-from subtext.models.heads.mean import Mean, Passthrough
+from subtext.models.heads.mean import Adapter, Mean, Passthrough
 from subtext.models.heads.parts import Attended, Fused, Parts, Pie
 
 HEADS: dict[str, Callable[[], nn.Module]] = {
@@ -24,6 +24,7 @@ HEADS: dict[str, Callable[[], nn.Module]] = {
     "pooling": lambda: Gpo(6, 8),
     "pooling of regions": lambda: Gpo(6, 8, perceptron=True),
     "passthrough": Passthrough,
+    "adapter": lambda: Adapter(6, 4, dropout=0.5),
     "parts": lambda: Parts(6, 8),
     "parts of two directions": lambda: Parts(6, 3, project=False, halves=True),
     "self-attended": lambda: Attended(Parts(6, 8), 8, normalise=True),

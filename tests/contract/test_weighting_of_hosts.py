@@ -29,6 +29,7 @@ HOSTS: dict[str, dict[str, object]] = {
     "pcme": {**SMALL, "samples": 2},
     "pcme_plus": SMALL,
     "clip": {"model": "{clip}"},
+    "adapt": {"model": "{clip}"},
 }
 METHODS: dict[str, dict[str, object]] = {
     "diversity": {"graph": "graph"},
@@ -43,7 +44,7 @@ METHODS: dict[str, dict[str, object]] = {
 }
 COSINE = "needs a model that compares items by the cosine of their vectors"
 TRIPLET = "needs a model with a triplet loss between images and texts"
-WITHOUT_TRIPLET = ("dual", "ascl", "pcme", "pcme_plus", "clip")
+WITHOUT_TRIPLET = ("dual", "ascl", "pcme", "pcme_plus", "clip", "adapt")
 REFUSED = {
     # Its loss is one of plain cosines, which a match probability or a distance of distributions would lose.
     **{(host, "hal"): COSINE for host in ("pcme", "pcme_plus")},
@@ -66,7 +67,9 @@ def made(host: str, clip: str, *methods: tuple[str, dict[str, object]]) -> Setup
     shape = FeatureShape(6, 6, {n: np.zeros(6, np.float32) for n in ("pooled", "grid")}, {
         n: np.ones(6, np.float32) for n in ("pooled", "grid")
     })  # fmt: skip
-    context = BuildContext(image_features=None if host == "clip" else shape, texts=("a dog", "a dog and boats"), seed=0)
+    context = BuildContext(
+        image_features=None if host in ("clip", "adapt") else shape, texts=("a dog", "a dog and boats"), seed=0
+    )
     arguments = {key: clip if value == "{clip}" else value for key, value in HOSTS[host].items()}
     return build(host, arguments, methods=methods, context=context)
 

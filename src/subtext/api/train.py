@@ -290,6 +290,23 @@ def _description(job: Job, setup: Setup, data: TrainingData) -> str:
     )
 
 
+def _gained(job: Job) -> list[str]:
+    """The pretrained model and the adapted one, and their paired difference; `subtext compare` tests more figures."""
+    from subtext.evaluation.compare import compare, read_measured
+    from subtext.training.fit import KEPT, START
+
+    kept, start = (job.out / f"{name}.json" for name in (KEPT, START))
+    compared = compare([read_measured(kept)], [read_measured(start)], figures=("recall@1", "recall@10"))
+    rows: list[list[Cell]] = []
+    for line in compared.lines:
+        interval = "-" if line.low != line.low else f"{line.low:+.1f} to {line.high:+.1f}"
+        rows.append([line.name, f"{line.second:.1f}", f"{line.first:.1f}", f"{line.difference:+.1f}", interval])
+    return [
+        table([f"split {job.val_split}, which selected the epoch", "zero-shot", "adapted", "difference", "95 %"], rows),
+        f"on another split: subtext compare, of `subtext evaluate {shlex.quote(str(job.out))}` and of --model",
+    ]
+
+
 def _size(pairs: Dataset) -> str:
     return f"{counted(len(pairs.images), 'image')}, {counted(len(pairs.texts), 'text')}"
 
@@ -303,6 +320,8 @@ def _outcome(job: Job, record: Record, data: TrainingData) -> str:
     lines = [f"{job.out}: {record.status} after {counted(record.epochs, 'epoch')}{best}, {duration(record.seconds)}"]
     if record.best and data.val is not None:
         lines += [f"on the split {job.val_split}:", *figures_table(record.best, chance_figures(data.val))]
+    if record.start:
+        lines += _gained(job)
     if record.status == "stopped":
         return "\n".join([*lines, "run the same command with --resume to continue"])
     split = job.val_split or job.train_split

@@ -74,7 +74,9 @@ class Record:
     data               the source of the pairs
     seed               of every draw
     status             "training" until the end; "stopped" when a person, a signal or a bad number ended it
-    best, best_epoch   validation figures of the kept weights, and their epoch counted from 1; empty and None before
+    best, best_epoch   validation figures of the kept weights, and their epoch counted from 1; empty and None before. 0
+                       is the model before training, where that takes part in the selection
+    start              validation figures of that model; empty where it does not take part
     epochs, steps      finished so far
     seconds            of training, over all resumptions
     version, versions  of Subtext, and of its libraries
@@ -90,6 +92,7 @@ class Record:
     status: Literal["training", "finished", "stopped"] = "training"
     best: dict[str, float] = field(default_factory=dict)
     best_epoch: int | None = None
+    start: dict[str, float] = field(default_factory=dict)
     epochs: int = 0
     steps: int = 0
     seconds: float = 0.0

@@ -98,8 +98,10 @@ def build(
             ("image", "features", context.image_features),
             ("text", "text_features", context.text_features),
         ):
-            if shape is not None and values.get(side) not in ("auto", "features"):
+            if shape is not None and values.get(side, values.get("model")) not in ("auto", "features"):
                 needs = f"another model; {model} reads none"
+                if recipe.name == "adapt":
+                    needs = f"model=features; model is {values['model']}"
                 if side in values:
                     needs = f"{side}=features; {side} is {values[side]}"
                 raise RecipeError(f"{features} needs {needs}; leave {features} out, or change that")

@@ -171,6 +171,15 @@ def _start_words(embedding: nn.Embedding, words: WordInput, texts: InputOptions,
         embedding.weight[torch.from_numpy(rows)] = torch.from_numpy(vectors)
 
 
+def feature_side(context: BuildContext, modality: Literal["image", "text"]) -> Side:
+    """The side of a modality whose vectors are precomputed, at unit length.
+
+    Raises RequirementError when there are none.
+    """
+    shape = context.image_features if modality == "image" else context.text_features
+    return _features(modality, context.asset(modality), shape, scaling="unit", dropout=0.0)
+
+
 def _kind(saved: Path | None, option: str, features: FeatureShape | None, *, default: str) -> str:
     """What encodes a modality: "features", "gru", "bag", or the name of a backbone."""
     if saved is not None:

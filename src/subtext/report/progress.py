@@ -96,7 +96,8 @@ def _line(report: TrainingReport) -> str | None:
     if report.ended is None:
         return None
     recall = f"; recall@10 {_recall(report.figures)}" if report.figures else ""
-    return f"epoch {report.ended} of {report.epochs}: loss {report.loss:.4g}{recall}{_left(report)}"
+    loss = "before training" if math.isnan(report.loss) else f"loss {report.loss:.4g}"
+    return f"epoch {report.ended} of {report.epochs}: {loss}{recall}{_left(report)}"
 
 
 def _where(report: TrainingReport) -> str:

@@ -12,6 +12,8 @@
     RUN/cache/                                             while it trains: outputs of frozen encoders
     RUN/epochs/EPOCH/                                      runs, with `save_every_epochs`
     RUN/nan.json                                           the pairs of a batch whose loss was not finite
+    RUN/start.json, start.npz, kept.json, kept.npz         validation before training, and with the kept weights, for
+                                                           `subtext compare`, where epoch 0 takes part in the selection
 
 Once the record says "finished" neither checkpoints nor cache are needed, and both are removed. That record is written
 last: a kill before it leaves the checkpoints to go on from; a kill after it leaves at worst some files that the next
@@ -51,7 +53,7 @@ from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.inputs import Draw
 from subtext.data.text import cut_note
 from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError, TrainingError, counted, listed
-from subtext.evaluation import Protocol, embed_pairs, evaluate
+from subtext.evaluation import Protocol, Result, embed_pairs, evaluate
 from subtext.models.checkpoint import (
     ASSETS,
     RECORD,
@@ -102,6 +104,8 @@ CHECK_EVERY = 25
 """Steps between two checks for a number that is not finite, on a device where checking means waiting."""
 LARGE = 0.2
 """Share of the pairs in one group from which a note is due: so many fewer wrong answers are learnt from."""
+START, KEPT = "start", "kept"
+"""Names of the validation before training, and of that with the kept weights."""
 PROTOCOL = Protocol(c_way=(), bootstrap=0)
 """Recall at 1, 5 and 10 and ranks, without intervals: an epoch's end should be short."""
 
@@ -167,7 +171,7 @@ def fit(
         snapshot: Snapshot | None = None
         if earlier is not None:
             # Its results stay in the record until there are new ones.
-            results = ("best", "best_epoch", "epochs", "steps", "seconds")
+            results = ("best", "best_epoch", "start", "epochs", "steps", "seconds")
             record = replace(record, **{name: getattr(earlier, name) for name in results})
             snapshot, damaged = newest_snapshot(out)
             notes += damaged
@@ -193,10 +197,10 @@ def fit(
         working, cache_notes = working_model(
             setup, (train, val), run.cache or out / CACHE, run=run, processes=processes
         )
-        training = Training(setup, working, train, val, out, run, processes, extras, memories)
+        training = Training(setup, working, train, val, out, run, processes, extras, memories, record=record)
         relevance_notes = () if training.related is None else training.related.notes
         notes = list(dict.fromkeys([*notes, *relevance_notes, *cache_notes]))
-        return training.go(snapshot, record=record, report=report, notes=notes)
+        return training.go(snapshot, report=report, notes=notes)
 
 
 def begun(
@@ -469,6 +473,7 @@ class Watch:
     best        best value so far, and its epoch counted from 1
     still       epochs since the best           waiting, drops  of the plateau schedule: epochs since the last drop or
     figures     of the best epoch               best, and drops so far
+    start       figures before the first step, where they take part in the selection
     """
 
     largest: bool
@@ -478,6 +483,7 @@ class Watch:
     waiting: int = 0
     drops: int = 0
     figures: dict[str, float] | None = None
+    start: dict[str, float] | None = None
 
     def look(self, value: float, figures: Mapping[str, float], *, epoch: int, plan: Plan) -> tuple[bool, bool]:
         """Count an epoch, from 1: whether its weights are the ones to keep, and whether training should end.
@@ -624,6 +630,8 @@ class Training:
         processes: Processes,
         extras: Sequence[ExtraReader],
         memories: Memories,
+        *,
+        record: Record,
     ) -> None:
         self.setup, self.plan, self.working = setup, setup.plan, working
         self.train, self.val, self.out = train, val, out
@@ -648,6 +656,8 @@ class Training:
         )
         self.first_bad = torch.full((), -1, dtype=torch.int64, device=processes.device)
         self.steps = len(self.batches(0)) * self.plan.epochs
+        self.measured: Result | None = None
+        self.record = record
 
     def batches(self, epoch: int) -> list[NDArray[np.int64]]:
         """Rows of every batch of an epoch counted from 0, the same on every process."""
@@ -701,15 +711,30 @@ class Training:
         self.check()
         state.average.after_epoch(state.epoch)
         with state.average.applied():
-            value = self._measure()
-            keep, stop = state.watch.look(value, state.figures, epoch=state.epoch + 1, plan=self.plan)
-            if keep:
-                weights = self.working.state_dict()
-                names = [name for name in self.learnt if name in weights]
-                state.kept = {name: weights[name].detach().to("cpu", copy=True) for name in names}
+            keep, stop = self._judge(state.epoch + 1)
         state.epoch, state.offset = state.epoch + 1, 0
         state.ended = stop or state.epoch >= self.plan.epochs
         return keep
+
+    def measure_start(self) -> None:
+        """Measure the model before its first step; its weights take part in the selection as epoch 0."""
+        self._judge(0)
+        self.state.watch.start = dict(self.state.figures)
+
+    def _judge(self, epoch: int) -> tuple[bool, bool]:
+        """Measure the weights of an epoch, and keep them if they are the best; gives what `Watch.look` does."""
+        state = self.state
+        keep, stop = state.watch.look(self._measure(), state.figures, epoch=epoch, plan=self.plan)
+        if keep:
+            weights = self.working.state_dict()
+            names = [name for name in self.learnt if name in weights]
+            state.kept = {name: weights[name].detach().to("cpu", copy=True) for name in names}
+        if self.setup.from_start and self.measured is not None:
+            for name, due in ((START, epoch == 0), (KEPT, keep)):
+                if due:
+                    self.measured.save(self.out / f"{name}.json")
+                    self.measured.save_queries(self.out / f"{name}.npz")
+        return keep, stop
 
     def check(self) -> None:
         """Raise TrainingError when a loss or a gradient was not finite: with the first pairs of the batch, or of the
@@ -797,6 +822,8 @@ class Training:
             size, workers = plan.batch_size, self.options.workers
             measured = evaluate(self.working, self.val, protocol=PROTOCOL, batch_size=size, workers=workers)
             state.figures = dict(measured.figures)
+            about = {"model": {"host": self.record.model, "seed": self.options.seed}}
+            self.measured = replace(measured, about={**about, "split": self.record.data.val_split})
             if plan.select == "loss":
                 state.figures["loss"] = self._validation_loss(self.val)
         name = "loss" if plan.select == "loss" else "rsum"
@@ -816,12 +843,10 @@ class Training:
         self.working.train(was_training)
         return float(torch.stack(losses).double().mean())
 
-    def go(
-        self, snapshot: Snapshot | None, *, record: Record, report: Callable[[Report], None] | None, notes: list[str]
-    ) -> Fitted:
+    def go(self, snapshot: Snapshot | None, *, report: Callable[[Report], None] | None, notes: list[str]) -> Fitted:
         """Train to the end, or to where it is stopped; from a checkpoint, or from the beginning."""
         state = self.state
-        self.record, self.report_to, self.notes = record, report, notes
+        self.report_to, self.notes = report, notes
         self.journal: Journal | None = None
         self.started = self.reported = time.monotonic()
         self.estimate = Estimate()
@@ -835,6 +860,9 @@ class Training:
         for note in self.notes:
             self._report(note=note)
         try:
+            if self.setup.from_start and self.val is not None and not state.step:
+                self.measure_start()
+                self._report(ended=float("nan"))
             with listening() as stop:
                 stopped = False
                 while not state.ended and not stopped:
@@ -911,6 +939,7 @@ class Training:
             status=status,
             best=state.watch.figures or {},
             best_epoch=state.watch.best_epoch,
+            start=state.watch.start or {},
             epochs=state.epoch,
             steps=state.step,
             seconds=round(state.seconds, 2),

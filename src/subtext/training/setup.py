@@ -62,6 +62,7 @@ class Setup:
     mixing           mixes images of a batch, for losses that read the share of each; None for none
     defaults_before  values that held for options which an older record lacks: those of the model and the plan, then
                      those of each method
+    from_start       measure the model before the first step, too: as epoch 0, it takes part in the selection
     opened           built to open a run, not to train: combinations that are no longer trained can still be opened
     """
 
@@ -74,6 +75,7 @@ class Setup:
     relevance: RelevanceSource | None = None
     mixing: Mixing | None = None
     defaults_before: tuple[Mapping[str, object], ...] = ()
+    from_start: bool = False
     opened: bool = False
 
 

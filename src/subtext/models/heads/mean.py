@@ -1,4 +1,4 @@
-"""Heads of one vector: Mean maps the pooled vector, or the mean of the parts; Passthrough sets its length to one."""
+"""Heads of one vector: Mean maps a pooled vector or the mean of parts, Passthrough keeps it, and Adapter adds to it."""
 
 from __future__ import annotations
 
@@ -111,3 +111,33 @@ class Passthrough(nn.Module):
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """The pooled vectors at unit length."""
         return Embeddings(vectors=unit(pooled_of(encoded, "a passthrough head"))[:, None], ids=ids)
+
+
+class Adapter(nn.Module):
+    """Residual adapter head (CLIP-Adapter, Gao et al. 2021), which starts as the identity.
+
+    z = u + V relu(U dropout(u)), then z / |z|     u = x / |x| of the pooled vector x (N D)
+
+    The paper mixes u and the perceptron by a fixed share; here V starts at zero and learns it.
+
+    width    D         hidden  rows of U
+    dropout  share of u set to zero in training, before U
+
+    Takes   Encoded with a pooled vector.
+    Gives   Embeddings, vectors (N 1 D).
+    Raises  RequirementError when there is no pooled vector.
+    """
+
+    inputs = ("pooled",)
+
+    def __init__(self, width: int, hidden: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.perceptron = nn.Sequential(
+            nn.Dropout(dropout), linear(width, hidden), nn.ReLU(), linear(hidden, width, bias=False)
+        )
+        nn.init.zeros_(self.perceptron[3].weight)
+
+    def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
+        """The pooled vectors with what was learnt, at unit length."""
+        vectors = unit(pooled_of(encoded, "an adapter"))
+        return Embeddings(vectors=unit(vectors + self.perceptron(vectors))[:, None], ids=ids)

@@ -1,0 +1,126 @@
+"""`subtext train adapt`: a frozen dual encoder, adapters that start as the identity, and epoch 0 in the selection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import made_data
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from command import call
+from PIL import Image
+from torch import nn
+
+import subtext as st
+from subtext.core import Encoded
+from subtext.errors import RecipeError, RequirementError
+from subtext.models.heads.mean import Adapter
+from subtext.ops.numerics import unit
+
+WIDTH = 12
+COUNTS = {"train": 120, "val": 40}
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Vectors of a dual encoder on an archive whose texts mean something else: in a part of the space, mirrored."""
+    folder = tmp_path_factory.mktemp("archive")
+    rng = np.random.default_rng(0)
+    count = sum(COUNTS.values())
+    images = rng.normal(size=(count, WIDTH)).astype(np.float32)
+    mirror = np.where(np.arange(WIDTH) < WIDTH // 3, -1.0, 1.0)
+    texts = (images * mirror + 0.6 * rng.normal(size=images.shape)).astype(np.float32)
+    splits = [split for split, number in COUNTS.items() for _ in range(number)]
+    rows = [{"image": f"{n}.jpg", "captions": [f"text {n}"], "split": split} for n, split in enumerate(splits)]
+    made_data.write_rows(folder / "pairs.jsonl", rows)
+    names = np.array([row["image"] for row in rows])
+    np.savez(folder / "images.npz", names=names, pooled=images)
+    np.savez(folder / "texts.npz", names=np.array([f"{name}#0" for name in names]), pooled=texts)
+    return folder
+
+
+def adapted(archive: Path, out: Path, **options: Any) -> st.Run:
+    sources = {"features": archive / "images.npz", "text_features": archive / "texts.npz"}
+    common = {"epochs": 3, "quiet": True, "workers": 0, "device": "cpu", "model": "features"}
+    return st.train("adapt", data=archive / "pairs.jsonl", out=out, **sources, **(common | options))  # type: ignore[arg-type]
+
+
+def test_an_adapter_starts_as_the_identity_and_adds_a_perceptron() -> None:
+    head = Adapter(5, 3).eval()
+    x = torch.randn(4, 5)
+    torch.testing.assert_close(head(Encoded(pooled=x), torch.arange(4)).vectors[:, 0], unit(x))
+    down, up = head.perceptron[1], head.perceptron[3]
+    assert isinstance(down, nn.Linear) and isinstance(up, nn.Linear)
+    nn.init.normal_(up.weight)
+    for row, found in zip(x, head(Encoded(pooled=x), torch.arange(4)).vectors[:, 0], strict=True):
+        u = row / row.norm()
+        by_hand = u + up.weight @ (down.weight @ u + down.bias).clamp(min=0)
+        torch.testing.assert_close(found, by_hand / by_hand.norm())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_kept_is_never_worse_than_the_start(archive: Path, tmp_path: Path, seed: int) -> None:
+    """By a rate that learns, and by one that only spoils."""
+    good = adapted(archive, tmp_path / "good", seed=seed, epochs=8, lr=0.02)
+    record = good.record
+    assert record.best["rsum"] > record.start["rsum"] and record.best_epoch is not None and record.best_epoch > 0
+    spoilt = adapted(archive, tmp_path / "spoilt", seed=seed, lr=50.0, max_grad_norm=0.0)
+    assert spoilt.record.best_epoch == 0 and spoilt.record.best == spoilt.record.start == record.start
+    assert not spoilt.model.image.head.perceptron[3].weight.any(), "the weights are those of the start"
+    again = st.evaluate(tmp_path / "spoilt", split="val", quiet=True)
+    assert again.figures["rsum"] == record.start["rsum"]
+
+
+def test_the_result_states_both_and_their_paired_difference(archive: Path, tmp_path: Path) -> None:
+    run = adapted(archive, tmp_path / "run", epochs=8, lr=0.02)
+    compared = st.compare(tmp_path / "run" / "kept.json", tmp_path / "run" / "start.json", metric=("recall@10",))
+    line = compared.lines[0]
+    assert line.first == run.record.best[line.name] and line.second == run.record.start[line.name]
+    assert line.low <= line.difference <= line.high
+    rows = [text.split() for text in run.summary.splitlines() if text.startswith(line.name)]
+    interval = [f"{line.low:+.1f}", "to", f"{line.high:+.1f}"]
+    assert rows == [[line.name, f"{line.second:.1f}", f"{line.first:.1f}", f"{line.difference:+.1f}", *interval]]
+    assert "split val, which selected the epoch" in run.summary
+    finished = adapted(archive, tmp_path / "run", epochs=8, lr=0.02, resume=True)
+    assert finished.record.start == run.record.start and line.name in finished.summary
+
+
+def test_a_pretrained_folder_is_embedded_once_and_epoch_0_is_it(tmp_path: Path) -> None:
+    folder = tiny_models.processed("clip", tmp_path / "clip")[0]
+    rng = np.random.default_rng(1)
+    rows = []
+    for number in range(40):
+        Image.fromarray(rng.integers(0, 255, (36, 40, 3), dtype=np.uint8)).save(tmp_path / f"{number}.png")
+        split = "train" if number < 20 else "val"
+        rows.append({"image": f"{number}.png", "captions": [f"a dog on beach {number}"], "split": split})
+    made_data.write_rows(tmp_path / "pairs.jsonl", rows)
+    words = ["--data", tmp_path / "pairs.jsonl", "--text-prompt", "two {}", "--out", tmp_path / "run", "--epochs", 1]
+    answer = call("train", "adapt", "--model", folder, *words, "--workers", 0)
+    assert "epoch 0 of 1: before training; recall@10" in answer.stderr
+    assert answer.stderr.count("encoder was run once; its outputs are read from") == 2
+    zero_shot = st.evaluate(
+        model=folder, text_prompt="two {}", data=tmp_path / "pairs.jsonl", split="val", bootstrap=0, quiet=True
+    )
+    start = st.open_run(tmp_path / "run").record.start
+    assert {name: zero_shot.figures[name] for name in start} == pytest.approx(start)
+    call("index", "build", tmp_path / "library", "--run", tmp_path / "run", "-q")
+
+
+def test_without_validation_the_last_epoch_is_kept(archive: Path, tmp_path: Path) -> None:
+    run = adapted(archive, tmp_path / "run", val_split="none")
+    assert run.record.start == {} and run.record.epochs == 3
+    last = adapted(archive, tmp_path / "last", select="last", lr=50.0, max_grad_norm=0.0)
+    assert last.record.best_epoch == 3 and last.record.start["rsum"] > last.record.best["rsum"]
+
+
+def test_what_cannot_be_adapted(archive: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="text_prompt and the options of images need a pretrained model"):
+        adapted(archive, tmp_path / "a", text_prompt="a {}")
+    with pytest.raises(RecipeError, match="features needs model=features; model is some/clip"):
+        adapted(archive, tmp_path / "b", model="some/clip")
+    np.savez(tmp_path / "narrow.npz", **{**np.load(archive / "texts.npz"), "pooled": np.ones((160, 5), np.float32)})
+    with pytest.raises(RequirementError, match="one space; their vectors have 12 and 5 numbers"):
+        adapted(archive, tmp_path / "c", text_features=tmp_path / "narrow.npz")
