@@ -151,8 +151,8 @@ class PixelInput:
         elif self.resize == "edge":
             short = round(self.size / self.crop_share)
             sides = (short * width // min(width, height), short * height // min(width, height))
-            left, top = (sides[0] - self.size) // 2, (sides[1] - self.size) // 2
-            corners = (left, top, left + self.size, top + self.size)
+            across, down = (sides[0] - self.size) // 2, (sides[1] - self.size) // 2
+            corners = (across, down, across + self.size, down + self.size)
             # Pillow rounds otherwise where it resizes a part, so that only extreme aspects are cut first.
             if max(sides) <= LONGEST * short:
                 image = image.resize(sides, _FILTERS[self.filter], reducing_gap=3.0)
