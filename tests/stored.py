@@ -138,7 +138,6 @@ CASES: list[tuple[str | Condition, Callable[[int], bool]]] = [
     ('text contains ""weird"" (AND', lambda n: False),
     ("text contains ?!", lambda n: False),
     ('year = "1907"', lambda n: False),
-    ("place > 3", lambda n: False),
 ]
 """Conditions, and which pictures fulfil them."""
 

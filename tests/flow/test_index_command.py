@@ -115,7 +115,7 @@ def test_what_was_deleted_stays_away(place: Path) -> None:
     assert len(ids(place)) == 10
     told = call("index", "add", place / "index", "--data", place / "data", "--again", "-q").stdout
     assert "6 items embedded" in told and len(ids(place)) == 12
-    told = call("index", "delete", place / "index", "--where", "split = test", "--where", "place > 10").stdout
+    told = call("index", "delete", place / "index", "--where", "split = test", "--where", "place > 10", "--yes").stdout
     assert "1 image and 2 texts" in told
     listed = place / "ids.txt"
     listed.write_text("pink\n\n")

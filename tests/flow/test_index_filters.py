@@ -45,9 +45,9 @@ def test_all_conditions_have_to_hold(folder: Folder) -> None:
     [
         ("year", "needs the form FIELD TEST VALUE"),
         ("year ~ 3", "needs the form FIELD TEST VALUE"),
-        ("place > Paris", "'place >' needs a number or a date; it got 'Paris'"),
+        ("year == 1990", "tests equality by one =; it got 'year == 1990'; write 'year = VALUE'"),
         ("text = boat", "'text' takes only contains"),
-        ("id < 5", "'id <' needs a number or a date"),
+        ("id < 5", "'id <' has no meaning; ids have no order"),
         ("place contains '  '", "'place contains' needs a text"),
     ],
 )
@@ -154,3 +154,23 @@ def test_a_filter_on_lists_loses_nothing(tmp_path: Path, condition: str) -> None
     assert [len(each.keys) for each in found] == [min(10, len(keys))] * 3
     assert set(found[0].keys.tolist()) <= set(keys.tolist())
     assert sum(same) >= (0.9 if len(keys) > 60 else 1.0) * sum(len(each.keys) for each in exact)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (
+            "place > Paris",
+            r"'place >' needs a number or a date .* it got 'Paris'; 'place' is text \(.*, .*, .*\); test it",
+        ),
+        ("place >= 3", r"'place >=' needs .* it got '3'; 'place' is text \("),
+        ("taken >= 2015", r"'taken' is a date \(.*, .*, .*\); name a day, as in 2021-03-05"),
+        ("year < 2021-03-05", r"'year' is a number \(\d+, \d+, \d+\); name a number"),
+        ("yaer < 5", r"none has 'yaer'; there are .*; the nearest: 'year' is a number"),
+    ],
+)
+def test_a_limit_of_another_type_is_told_with_values(folder: Folder, written: str, told: str) -> None:
+    with folder.reading() as view, pytest.raises(RequirementError, match=told):
+        view.matching("images", [parse(written)])
+    with folder.reading() as view:
+        assert not len(view.matching("images", [parse("year < -99")])), "a limit of the right type may match nothing"

@@ -82,7 +82,7 @@ def test_it_grows_follows_its_data_and_shrinks(place: tuple[str, Path]) -> None:
     assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
     assert "3 items embedded" in call("index", "add", address, "--data", data, "--restore-deleted", "-q").stdout
     assert "the first is 'rde'; nothing was deleted" in call("index", "delete", address, "red", "rde", code=1).stderr
-    assert "1 image" in call("index", "delete", address, "--where", "place > 9", "--where", "split = test").stdout
+    assert "1 image" in call("index", "delete", address, "--where", "place > 9", "--where", "split = test", "-y").stdout
     assert "checked 1 time" in call("index", "watch", address, "--max-checks", 1, "-q").stdout
     assert "rows of deleted items are overwritten" in call("index", "compact", address).stdout
     assert ": whole" in call("index", "verify", address).stdout

@@ -167,6 +167,7 @@ class Sources:
     features, text_features  precomputed features, joined by name
     split_seed     of the 80-10-10 split of data without splits
     on_error       "raise" or "skip" rows that cannot be used
+    columns, text_fields  names of a foreign table's columns, and of the fields that are texts; see `subtext.read`
     """
 
     data: Path | Dataset | None = None
@@ -175,6 +176,8 @@ class Sources:
     text_features: Path | None = None
     split_seed: int | None = None
     on_error: Literal["raise", "skip"] | None = None
+    columns: str | None = None
+    text_fields: str | None = None
 
     @staticmethod
     def of(
@@ -184,6 +187,8 @@ class Sources:
         text_features: Path | str | None = None,
         split_seed: int | None = None,
         on_error: Literal["raise", "skip"] | None = None,
+        columns: str | None = None,
+        text_fields: str | None = None,
     ) -> Sources:
         """The sources that a public function was called with.
 
@@ -199,7 +204,7 @@ class Sources:
         paths = (None if path is None else Path(path).expanduser() for path in (images, features, text_features))
         images, features, text_features = paths
         data = Path(data).expanduser() if isinstance(data, str | Path) else data
-        return Sources(data, images, features, text_features, split_seed, on_error)
+        return Sources(data, images, features, text_features, split_seed, on_error, columns, text_fields)
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Sources:
@@ -210,6 +215,8 @@ class Sources:
         return Sources(
             **{name: Path(values[name]) for name in paths if values.get(name) is not None},
             split_seed=values.get("split_seed"),
+            columns=values.get("columns"),
+            text_fields=values.get("text_fields"),
             on_error=cast(Literal["raise", "skip"] | None, on_error),
         )
 
@@ -223,6 +230,8 @@ class Sources:
         values = {
             name: str(value.expanduser().resolve()) if isinstance(value, Path) else value
             for name, value in vars(self).items()
+            # Where nobody named them, a journal reads as it did before they existed.
+            if value is not None or name not in ("columns", "text_fields")
         }
         if self.data is None or isinstance(self.data, Path):
             return values
@@ -263,6 +272,8 @@ class Sources:
             on_error=self.on_error or "raise",
             verify=verify,
             need_images=need_images,
+            columns=self.columns,
+            text_fields=self.text_fields,
             progress=progress,
         )
         if need_pairs and not len(dataset):

@@ -318,6 +318,18 @@ Features = Annotated[
     str | Path | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _DATA
 ]
 TextFeatures = Annotated[str | Path | None, "Precomputed text features, in the same formats.", _DATA]
+Columns = Annotated[
+    str | None,
+    "Columns of a foreign table: image=filename,text=headline+caption,date=taken_on. Default: guessed by usual names.",
+    _DATA,
+    Metavar("ROLE=COLUMN,..."),
+]
+TextFields = Annotated[
+    str | None,
+    "Fields that are texts of an image, with commas. Default for images in a folder: headline,caption.",
+    _DATA,
+    Metavar("FIELD,..."),
+]
 SplitSeed = Annotated[int | None, "Seed of the 80-10-10 split of data without splits.", _DATA]
 OnError = Annotated[Literal["raise", "skip"] | None, "What to do with rows that cannot be used.", _DATA]
 Split = Annotated[str | None, "Split to use; all: the complete data set. Default: the run's validation split.", _DATA]
@@ -336,6 +348,8 @@ class ModelOptions(TypedDict, total=False):
     images: Images
     features: Features
     text_features: TextFeatures
+    columns: Columns
+    text_fields: TextFields
     split_seed: SplitSeed
     on_error: OnError
     device: Device

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import Sources
-from subtext.api.options import Metavar, Quiet, Range, Section, verb
+from subtext.api.options import Columns, Metavar, Quiet, Range, Section, TextFields, verb
 from subtext.errors import ArgumentError, DataError, RequirementError, counted
 from subtext.report.progress import counter, meter
 from subtext.report.text_table import Printed
@@ -38,6 +38,8 @@ def check(
     images: Images = None,
     features: Annotated[str | Path | None, "Image features: check that they cover DATA.", Section("Data")] = None,
     text_features: Annotated[str | Path | None, "Text features: check that they cover DATA.", Section("Data")] = None,
+    columns: Columns = None,
+    text_fields: TextFields = None,
     split_seed: SplitSeed = 0,
     verify: Annotated[bool, "Decode every image.", Section("Check")] = False,
     on_error: Annotated[
@@ -57,7 +59,7 @@ def check(
     """
     from subtext.curation.check import check_dataset
 
-    paths = Sources.of(data, images, features, text_features)
+    paths = Sources.of(data, images, features, text_features, columns=columns, text_fields=text_fields)
     assert paths.data is not None
     with counter("checking images", quiet=quiet or not verify) as progress:
         return check_dataset(
@@ -69,6 +71,8 @@ def check(
             verify=verify,
             features=paths.features,
             text_features=paths.text_features,
+            columns=columns,
+            text_fields=text_fields,
             progress=progress,
         )
 
@@ -110,6 +114,8 @@ def prepare(
     data: Source,
     *,
     images: Images = None,
+    columns: Columns = None,
+    text_fields: TextFields = None,
     split_seed: SplitSeed = 0,
     on_error: OnError = "raise",
     out: Out = None,
@@ -117,20 +123,21 @@ def prepare(
     longer_than: Annotated[int | None, "Keep only texts of more than N characters.", Range(1)] = None,
     resplit: Annotated[bool, "Replace the splits of DATA by a random 80-10-10 split."] = False,
 ) -> PreparedDataset:
-    """Shorten or filter the texts of a data set, or make new splits, and write a file of pairs.
+    """Shorten or filter the texts of a data set, name its columns, or make new splits, and write a file of pairs.
 
     --longer-than applies to the full texts, before --max-sentences shortens them. Image paths do not change. So the new
     file needs --images with the old folder.
 
     Raises ArgumentError without an option for a change, and DataError if the data cannot be read or no text remains.
     """
-    if max_sentences is None and longer_than is None and not resplit:
-        raise ArgumentError("nothing to do; give max_sentences, longer_than or resplit")
+    if max_sentences is None and longer_than is None and not resplit and columns is None and text_fields is None:
+        raise ArgumentError("nothing to do; give max_sentences, longer_than, resplit, columns or text_fields")
     from subtext.data.prepare import cut_sentences, only_longer, resplit_groups
     from subtext.data.write import SUFFIXES
 
     path = _new_file("out", out, *SUFFIXES)
-    original = dataset = Sources.of(data, images, split_seed=split_seed, on_error=on_error).read()
+    names = {"columns": columns, "text_fields": text_fields}
+    original = dataset = Sources.of(data, images, split_seed=split_seed, on_error=on_error, **names).read()
     if longer_than is not None:
         dataset = only_longer(dataset, longer_than)
     if max_sentences is not None:

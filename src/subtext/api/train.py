@@ -10,7 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import Run, Sources, choose_device, read
-from subtext.api.options import Device, Features, Flag, Metavar, Quiet, Range, Section, TextFeatures, Workers, verb
+from subtext.api.options import (
+    Columns,
+    Device,
+    Features,
+    Flag,
+    Metavar,
+    Quiet,
+    Range,
+    Section,
+    TextFeatures,
+    TextFields,
+    Workers,
+    verb,
+)
 from subtext.errors import DataError, RecipeError, counted
 from subtext.recipes.catalogue import (
     RECOMMENDED,
@@ -84,6 +97,8 @@ def train(
     images: Annotated[str | Path | None, "Folder of relative image paths.", _DATA] = None,
     features: Features = None,
     text_features: TextFeatures = None,
+    columns: Columns = None,
+    text_fields: TextFields = None,
     train_split: Annotated[str, "Split to train on.", _DATA] = "train",
     val_split: Annotated[str | None, "Split that selects the epoch; none for no selection.", _DATA] = "val",
     split_seed: Annotated[int, "Seed of the 80-10-10 split of data without splits.", _DATA] = 0,
@@ -169,7 +184,7 @@ def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
             options_by_name = {option.name: option for option in [*options, *plan]}
             raise RecipeError(unknown(f"option of '{model}' or of its training", name, options_by_name))
     methods = arguments.get("with_", ())
-    names = ("data", "images", "features", "text_features", "split_seed", "on_error")
+    names = ("data", "images", "features", "text_features", "split_seed", "on_error", "columns", "text_fields")
     run = {name: arguments[name] for name in RunOptions.__dataclass_fields__ if name in arguments}
     val_split = arguments.get("val_split", "val")
     return Job(

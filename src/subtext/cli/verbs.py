@@ -76,7 +76,10 @@ VERBS: dict[str, Entry] = {
     "index move": {"usage": "INDEX --run RUN | --model NAME_OR_FOLDER [OPTIONS]"},
     "index import": {},
     "index calibrate": {},
-    "index delete": {"verb": "delete_from_index"},
+    "index delete": {
+        "verb": "delete_from_index",
+        "extra_arguments": lambda ctx: {} if ctx.params["yes"] else {"confirm": click.confirm},
+    },
     "index compact": {},
     "index info": {"verb": "index_info", "json": True},
     "index verify": {"json": True, "exit_code": lambda result: int(not result.intact)},
@@ -114,6 +117,8 @@ def _verb_command(full_name: str) -> click.Command:
     entry |= {"examples": examples()[full_name], "renamed": RENAMED_OPTIONS.get(full_name)}
     click_command = verb_command(verb, name=name, **entry)
     click_command.short_help = HELP_TEXTS["commands"].get(full_name)
+    if full_name == "index delete":
+        click_command.params.append(click.Option(["--yes", "-y"], is_flag=True, help="Delete without asking."))
     if name == "compare":
         click_command.params.insert(0, click.Argument(["files"], type=PATH, nargs=-1, required=True))
     return click_command

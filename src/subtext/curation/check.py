@@ -162,6 +162,8 @@ def check_dataset(
     verify: bool = True,
     features: Path | None = None,
     text_features: Path | None = None,
+    columns: str | None = None,
+    text_fields: str | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
     """Read a data set and report; a data set that cannot be read at all gives a report with the reason.
@@ -180,6 +182,8 @@ def check_dataset(
             on_error="skip",
             verify=verify,
             need_images=features is None,
+            columns=columns,
+            text_fields=text_fields,
             progress=progress,
         )
     except DataError as error:

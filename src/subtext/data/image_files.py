@@ -31,7 +31,7 @@ _STRIP = 2**20
 """Pixels that are converted at a time."""
 
 # Errors of Pillow's decoders on damaged files, and its warnings of damage, which may be configured as errors.
-_BROKEN = (
+BROKEN = (
     OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError,
     RuntimeError, struct.error, zlib.error, Image.DecompressionBombError, Warning,
 )  # fmt: skip
@@ -149,8 +149,7 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
             return _rgb(_upright(source))
         # An image that fails gives its memory back at once; the error, and the decoder in its frames, would hold it.
         data = read_bytes(source, root)
-        if data[4:8] == b"ftyp" and data[8:12] in _HEIF and b"avif" not in data[8:64]:
-            _require_heif(name)
+        _prepare_decoder(data[:64], name)
         with Image.open(BytesIO(data)) as image, ExitStack() as failed:
             failed.callback(image.close)
             if image.format == "EPS":
@@ -175,13 +174,20 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
         raise DataError(f"image {name} has more than {MAX_PIXELS:,} pixels; make it smaller") from error
     except UnidentifiedImageError as error:
         raise DataError(f"{name} is no image that can be read; it is another kind of file, or damaged") from error
-    except _BROKEN as error:
+    except BROKEN as error:
         traceback.clear_frames(error.__traceback__)
         raise DataError(f"image {name} cannot be decoded: {str(error) or type(error).__name__}") from error
 
 
-def _require_heif(name: str) -> None:
-    """Have Pillow read HEIC. Raises DataError where the package that does it is not installed."""
+def prepare_decoder(file: Path) -> None:
+    """Have Pillow read a file of any format. Raises DataError for HEIC where the package for it is not installed."""
+    with file.open("rb") as start:
+        _prepare_decoder(start.read(64), file.name)
+
+
+def _prepare_decoder(start: bytes, name: str) -> None:
+    if start[4:8] != b"ftyp" or start[8:12] not in _HEIF or b"avif" in start:
+        return
     try:
         import pillow_heif
     except ImportError as error:
@@ -224,7 +230,7 @@ def _upright(image: Image.Image, *, in_place: bool = False) -> Image.Image:
             ImageOps.exif_transpose(image, in_place=True)
             return image
         return ImageOps.exif_transpose(image)
-    except _BROKEN:
+    except BROKEN:
         return image
 
 

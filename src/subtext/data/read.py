@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -18,7 +19,18 @@ from subtext.data.dataset import Dataset, Items, Judgements, Problem, summarise
 from subtext.data.image_files import image_exists, open_image
 from subtext.data.readers import readers
 from subtext.data.readers.table import TABLES
-from subtext.data.rows import MERGED, Progress, Row, RowError, Source, draw_splits, rows_of
+from subtext.data.rows import (
+    MERGED,
+    Columns,
+    Progress,
+    Row,
+    RowError,
+    Source,
+    draw_splits,
+    parse_columns,
+    rows_of,
+    with_roles,
+)
 from subtext.errors import ArgumentError, DataError, RequirementError, counted
 
 if TYPE_CHECKING:
@@ -45,6 +57,8 @@ def read(
     verify: bool = False,
     merge_split: Mapping[str, str] | None = None,
     need_images: bool = True,
+    columns: str | None = None,
+    text_fields: str | None = None,
     progress: Progress | None = None,
 ) -> Dataset:
     """Read a data set of any format that a reader recognises.
@@ -59,6 +73,10 @@ def read(
     verify       decode every image once; `progress` gets the number of decoded images and their total
     merge_split  split names that are read as another split ("restval", "dev" and similar names are built in)
     need_images  False if features replace the images; the image files may then be missing
+    columns      columns of a foreign table, such as "image=filename,text=headline+caption,date=taken_on"; guessed by
+                 usual names where a table has no columns of our own
+    text_fields  the fields that are texts of an image, such as "headline,keywords"; of the files in a folder of images
+                 "headline,caption" if None
 
     Raises DataError if no reader recognises the data, no pair remains, or a row cannot be used and on_error is "raise".
     """
@@ -67,8 +85,10 @@ def read(
         raise DataError(f"the image folder needs to exist; {folder} {'is a file' if folder.exists() else 'does not'}")
     path = Path(data).expanduser() if isinstance(data, str | Path) else "the data set"
     if isinstance(data, Dataset):
-        if split_seed or merge_split:
-            raise ArgumentError("split_seed and merge_split are for files and rows; a data set has its splits already")
+        if split_seed or merge_split or columns or text_fields:
+            raise ArgumentError(
+                "split_seed, merge_split, columns and text_fields are for files and rows; a data set has its own"
+            )
         # What could not be used is left out of it already.
         usable = tuple(problem for problem in data.problems if not problem.fatal)
         dataset, where = (
@@ -77,7 +97,10 @@ def read(
         )
     else:
         try:
-            source = _open_source(path, folder) if isinstance(path, Path) else _source_of_rows(data, folder)
+            roles = parse_columns(columns, text_fields)
+            source = (
+                _open_source(path, folder, roles) if isinstance(path, Path) else _source_of_rows(data, folder, roles)
+            )
             dataset, where = _assemble(source, split_seed, {**MERGED, **(merge_split or {})})
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -105,7 +128,7 @@ def read(
     return replace(dataset, problems=tuple(problems))
 
 
-def _source_of_rows(rows: Any, images: Path | None) -> Source:
+def _source_of_rows(rows: Any, images: Path | None, columns: Columns) -> Source:
     """Rows in memory: mappings, or a data frame, whose empty cells are left out and whose arrays become lists."""
     if hasattr(rows, "to_dict"):
         rows = rows.astype(object).where(rows.notna(), None).to_dict("records")
@@ -116,10 +139,10 @@ def _source_of_rows(rows: Any, images: Path | None) -> Source:
             f"{wrong[0]!r:.60}"
         )
     plain = ((at, {str(n): c.tolist() if hasattr(c, "tolist") else c for n, c in row.items()}) for at, row in records)
-    return Source(rows_of(plain, "the list of rows"), images or Path())
+    return Source(rows_of(with_roles(plain, columns, "the list of rows"), "the list of rows"), images or Path())
 
 
-def _open_source(path: Path, images: Path | None) -> Source:
+def _open_source(path: Path, images: Path | None, columns: Columns) -> Source:
     """The rows of the data set at a path, by the first reader that recognises it.
 
     Raises DataError that names what the readers look for when none does.
@@ -129,7 +152,13 @@ def _open_source(path: Path, images: Path | None) -> Source:
     available = readers()
     reader = next((reader for reader in available if reader.recognises(path)), None)
     if reader is not None:
-        source = reader.read(path, images)
+        roles = {"columns": columns} if columns else {}
+        if roles and "columns" not in signature(reader.read).parameters:
+            raise ArgumentError(
+                f"columns and text_fields are for tables and folders of images; {path} is read as {reader.LOOKS_FOR}, "
+                "which has fixed names"
+            )
+        source = reader.read(path, images, **roles)
         if not isinstance(source, Source):
             raise RequirementError(f"a reader's read needs to return a Source; {reader!r} returned {source!r:.60}")
         return source

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher, get_close_matches
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,17 +18,30 @@ from numpy.typing import NDArray
 from subtext.data.dataset import Problem
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import image_exists
-from subtext.errors import DataError, counted
+from subtext.errors import ArgumentError, DataError, counted
 from subtext.ops import draw
 
 IMAGE = ("image", "file_name", "filename")
 TEXT = ("captions", "caption", "text")
+ROLES = dict.fromkeys(IMAGE, "image") | dict.fromkeys(TEXT, "text")
+"""Names of a column in our own form -> its role."""
 TEXT_ID = ("text_ids", "text_id")
 MARK = b"\xef\xbb\xbf"
 """The byte-order mark that some editors write before UTF-8."""
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://|data:", re.IGNORECASE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PYTHON_LIST = re.compile(r"\s*\[\s*'")
+_USUAL_IMAGE = (
+    "image", "file_name", "filename", "image_path", "image_file", "image_name", "imagepath", "imagefile", "img_path",
+    "img", "file_path", "filepath", "path", "file", "photo", "picture", "bild", "datei", "dateiname", "bilddatei",
+    "fichier",
+)  # fmt: skip
+_USUAL_TEXT = (
+    ("headline", "title", "titel", "titre"),
+    ("caption", "captions", "text", "caption_abstract", "description", "beschreibung", "bildunterschrift", "legende",
+     "alt_text", "alttext", "alt", "abstract", "sentence"),
+)  # fmt: skip
+"""Usual names of the columns of a foreign table, the most specific first: of a headline, and of a longer text."""
 RESERVED = frozenset((*IMAGE, *TEXT, *TEXT_ID, "id", "split", "group"))
 
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
@@ -45,6 +59,9 @@ Progress = Callable[[int, int], None]
 
 Record = tuple[str, Mapping[str, Any] | Problem]
 """The position of a record in its file, and its columns or the reason why it has none."""
+
+Columns = Mapping[str, tuple[str, ...]]
+"""Role -> the columns of a foreign table that have it: "image", "text", "id", "split", "group", or a metadata field."""
 
 
 @dataclass(slots=True)
@@ -127,18 +144,123 @@ def rows_of(
             yield row
 
 
+def parse_columns(columns: str | None, text_fields: str | None) -> Columns:
+    """`image=filename,text=headline+caption` as columns of each role; `text_fields` are those of the texts alone.
+
+    Raises ArgumentError for another form.
+
+    >>> parse_columns("image=file,text=head+body", None)
+    {'image': ('file',), 'text': ('head', 'body')}
+    """
+    form = "columns needs ROLE=COLUMN with commas, as in image=filename,text=headline+caption,date=taken_on"
+    roles: dict[str, tuple[str, ...]] = {}
+    for part in (columns or "").split(",") if columns is not None else ():
+        role, equals, sources = part.partition("=")
+        names = tuple(name.strip() for name in sources.split("+"))
+        if not role.strip() or not equals or "" in names:
+            raise ArgumentError(f"{form}; it got '{part}'")
+        if (role := ROLES.get(role.strip(), role.strip())) in roles:
+            raise ArgumentError(f"{form}; '{role}' is there twice; put several columns of one role together with +")
+        roles[role] = names
+    if text_fields is not None:
+        fields = tuple(field.strip() for field in text_fields.split(","))
+        if "" in fields or "text" in roles:
+            wrong = "it names an empty field" if "" in fields else "columns names the text, too; give one of them"
+            raise ArgumentError(f"text_fields needs fields with commas, as in headline,keywords; {wrong}")
+        roles["text"] = fields
+    return roles
+
+
+def require_columns(columns: Columns, available: Collection[str], subject: str) -> None:
+    """Raise DataError with the nearest names where a role has a column that is not there."""
+    for role, sources in columns.items():
+        for missing in set(sources) - set(available):
+            near = get_close_matches(missing, available, n=3, cutoff=0.5)
+            names = ", ".join(f"'{name}'" for name in near or sorted(map(str, available))) or "none"
+            raise DataError(
+                f"{subject} has no '{missing}', which is named for '{role}'; "
+                f"{'the nearest names are' if near else 'there are'} {names}"
+            )
+
+
+def with_roles(records: Iterable[Record], columns: Columns, name: str) -> Iterator[Record]:
+    """The records of a table under the names of roles.
+
+    Without columns, a table that has none of our own names is guessed by usual names, and a note says what was guessed.
+
+    Raises DataError with the nearest names for a column that none of the first records has.
+    """
+    records = iter(records)
+    first = list(islice(records, 20))
+    names = list(dict.fromkeys(str(column) for _, row in first if not isinstance(row, Problem) for column in row))
+    if names and columns:
+        require_columns(columns, names, name)
+    elif names and (columns := _guessed(names)):
+        told = ",".join(f"{role}={'+'.join(sources)}" for role, sources in columns.items())
+        yield name, Problem(name, f"its columns were guessed: {told}; name others with --columns", fatal=False)
+    for where, row in chain(first, records):
+        yield where, row if isinstance(row, Problem) or not columns else renamed(row, columns)
+
+
+def _guessed(names: Sequence[str]) -> Columns:
+    """The columns of image and text by usual names, whatever their case; of a role that has our own name, none."""
+    plain = {re.sub(r"[\W_]+", "_", name.strip().casefold()).strip("_"): name for name in reversed(names)}
+    columns: dict[str, tuple[str, ...]] = {}
+    if not {*IMAGE, "id"} & set(names):
+        columns["image"] = tuple(plain[usual] for usual in _USUAL_IMAGE if usual in plain)[:1]
+    if not {*TEXT, *TEXT_ID} & set(names):
+        kinds = (next((plain[usual] for usual in kind if usual in plain), None) for kind in _USUAL_TEXT)
+        columns["text"] = tuple(dict.fromkeys(filter(None, kinds)))
+    return {role: sources for role, sources in columns.items() if sources}
+
+
+def renamed(record: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
+    """A record under the names of the roles that its columns have.
+
+    The texts of an image are the values of all columns of "text", without repetition; those columns are no metadata
+    but for lists, such as keywords. Another role of several columns is a list of their values.
+    """
+    moved = {name for sources in columns.values() for name in sources}
+    replaced = {name for role in columns for name in {"image": IMAGE, "text": TEXT}.get(role, (role,))}
+    lists = {name: value for name, value in record.items() if name in moved and isinstance(value, list)}
+    new = {name: value for name, value in record.items() if name not in moved | replaced} | lists
+    for role, sources in columns.items():
+        values = [value for name in sources if not _is_empty(value := record.get(name))]
+        if role == "text":
+            texts = [text for value in values for text in (value if isinstance(value, list | tuple) else [value])]
+            new["captions"] = list(dict.fromkeys(texts)) if all(isinstance(text, str) for text in texts) else texts
+        elif len(sources) > 1 and role not in RESERVED:
+            new[role] = values
+        elif values:
+            new[role] = values[0]
+    return new
+
+
 def _require_columns(columns: set[str], name: str) -> None:
-    missing = []
+    missing, needed = [], []
     if not columns.intersection((*IMAGE, "id")):
         missing.append("an image column ('image', 'file_name' or 'filename'; 'id' for images known by features)")
+        needed.append(("image", _USUAL_IMAGE))
     if not columns.intersection((*TEXT, *TEXT_ID)):
         missing.append("a text column ('captions', 'caption' or 'text'; 'text_id' for texts known by features)")
+        needed.append(("text", _USUAL_TEXT[0] + _USUAL_TEXT[1]))
     if missing:
         names = ", ".join(f"'{column}'" for column in sorted(map(str, columns))) or "none"
-        # Spreadsheets of many countries save CSV with semicolons, which then reads as one column.
-        semicolons = len(columns) == 1 and ";" in names and name.endswith(".csv")
-        advice = "separate them by commas" if semicolons else "rename them"
-        raise DataError(f"{name} needs {' and '.join(missing)}; its columns are {names}; {advice}")
+        near = [(role, _nearest(columns, usual)) for role, usual in needed]
+        advice = ",".join(f"{role}={column or 'COLUMN'}" for role, column in near)
+        raise DataError(
+            f"{name} needs {' and '.join(missing)}; its columns are {names}; name yours: --columns {advice}"
+        )
+
+
+def _nearest(columns: Iterable[str], usual: Sequence[str]) -> str | None:
+    """The column whose name is most like a usual one; None where none is."""
+    ratio, best = max(
+        (SequenceMatcher(None, str(column).casefold(), name).ratio(), str(column))
+        for column in columns
+        for name in usual
+    )
+    return best if ratio >= 0.6 else None
 
 
 def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None) -> tuple[Row, list[Problem]]:

@@ -47,6 +47,7 @@ class DataSource:
     train_split, val_split   names of splits; val_split is None for a run without validation
     split_seed               of the 80-10-10 split of data without splits
     on_error                 "raise" or "skip" rows that cannot be used
+    columns, text_fields     names of a foreign table's columns, and of the fields that are texts
     fingerprint              of the training and validation pairs (`data.fingerprint`)
     inputs                   fingerprint of all other inputs: feature files, vocabulary, transform, precision of cached
                              outputs of frozen encoders, and graphs of neighbours
@@ -60,6 +61,8 @@ class DataSource:
     val_split: str | None = "val"
     split_seed: int = 0
     on_error: Literal["raise", "skip"] = "raise"
+    columns: str | None = None
+    text_fields: str | None = None
     fingerprint: str = ""
     inputs: str = ""
 

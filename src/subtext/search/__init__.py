@@ -276,10 +276,14 @@ class Index:
             return Part(weight, embedded.vectors[0].float().numpy(), "texts" if kind == "text" else "images")
         sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
         for side in sides:
-            key = view.keys_of(side, [name]).get(name)
-            if key is not None:
+            known = view.ids_of(side, [name]).get(name)
+            if known is not None:
+                key = view.keys_of(side, [known])[known]
                 return Part(weight, view.vectors(side, np.array([key]))[0], side, key)
-        raise RequirementError(f"an example needs the id of an item of the index; there is no '{name}'; give another")
+        raise RequirementError(
+            f"an example needs the id of an item of the index, or the path of its image; there is no '{name}'; give "
+            "another"
+        )
 
     def _answer(
         self,

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -19,7 +19,7 @@ from subtext.report.text_table import Printed, size, table
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.search.stores.manifest import Calibration, Manifest
-    from subtext.search.stores.store import Store
+    from subtext.search.stores.store import Store, View
 
 
 MANY = 32
@@ -134,7 +134,7 @@ class IndexReport(Printed):
 @verb
 def delete_from_index(
     index: IndexArgument,
-    ids: Annotated[tuple[str, ...], "Ids of items.", _ITEMS, Metavar("IDS")] = (),
+    ids: Annotated[tuple[str, ...], "Ids of items, or paths of images.", _ITEMS, Metavar("IDS")] = (),
     *,
     ids_from: Annotated[str | Path | None, "A text file of ids, one per line.", _ITEMS, Metavar("FILE")] = None,
     where: Annotated[
@@ -142,6 +142,8 @@ def delete_from_index(
     ] = (),
     texts: Annotated[bool, "IDS and --where name texts, not images.", _ITEMS] = False,
     keep_texts: Annotated[bool, "Keep the texts that have no other image.", _ITEMS] = False,
+    dry_run: Annotated[bool, "List the items that would be deleted, and delete none.", _ITEMS] = False,
+    confirm: Callable[[str], bool] | None = None,
 ) -> IndexReport:
     """Delete images from an index, and the texts that have no other image.
 
@@ -151,10 +153,12 @@ def delete_from_index(
 
     Give an interrupted deletion again to finish it: ids that the same request has deleted are passed over.
 
+    confirm  asked before the items of a condition are deleted, with a sentence of their number; the command line asks
+
     Raises RequirementError if no item is named, and for an id that is not in the index. Then nothing is deleted.
     """
     from subtext.search.stores.condition import parse
-    from subtext.search.stores.item import SIDES
+    from subtext.search.stores.item import SIDES, deletion_hash
     from subtext.search.stores.store import open_store
 
     store, side = open_store(index), SIDES[int(texts)]
@@ -173,21 +177,38 @@ def delete_from_index(
     # The journal knows the request by a digest, as it must not keep the ids of deleted items.
     request = json.dumps([side, sorted(names), list(where), keep_texts]).encode()
     source = {"request": hashlib.blake2b(request, digest_size=16).hexdigest()}
+
+    def chosen(view: View) -> list[str]:
+        """The ids of the items to delete."""
+        again = any(job.verb == "delete" and job.source == source for job in view.jobs())
+        known = view.ids_of(side, names)
+        absent = sorted(set(names) - set(known))
+        hashes = {name: deletion_hash(side, name) for name in absent} if again else {}
+        before = view.deleted_among(list(hashes.values()))
+        missing = [name for name in absent if hashes.get(name) not in before]
+        if missing:
+            raise RequirementError(
+                f"a deletion needs ids that are in the index, or paths of its images; {len(missing)} of {len(names)} "
+                f"are not, the first is '{missing[0]}'; nothing was deleted"
+            )
+        if not where:
+            return [known.get(name, name) for name in names]
+        # The first time, a field that no item has is a mistake; then it may be gone with the items.
+        keys = view.select(side, conditions) if again else view.matching(side, conditions)
+        matching = [item.id for item in view.items(side, keys)]
+        return [name for name in known.values() if name in set(matching)] if names else matching
+
+    if dry_run or (where and confirm is not None):
+        with store.reading() as view:
+            found = chosen(view)
+        number = counted(len(found), side.removesuffix("s"))
+        if dry_run:
+            return IndexReport(str(store.path), (f"{number} would be deleted", *found), {side: len(found)})
+        if confirm is not None and not confirm(f"Delete {number} with {' and '.join(where)}?"):
+            return IndexReport(str(store.path), ("nothing was deleted",), {side: 0})
     with store.writing("delete") as writer:
         with store.reading() as view:
-            again = any(job.verb == "delete" and job.source == source for job in view.jobs())
-            absent = set(names) - set(view.keys_of(side, names))
-            missing = sorted(absent - writer.deleted_before(side, sorted(absent)) if again else absent)
-            if missing:
-                raise RequirementError(
-                    f"a deletion needs ids that are in the index; {len(missing)} of {len(names)} are not, the first is "
-                    f"'{missing[0]}'; nothing was deleted"
-                )
-            if where:
-                # The first time, a field that no item has is a mistake; then it may be gone with the items.
-                keys = view.select(side, conditions) if again else view.matching(side, conditions)
-                matching = [item.id for item in view.items(side, keys)]
-                names = [name for name in names if name in set(matching)] if names else matching
+            names = chosen(view)
         job = writer.begin("delete", source=source, total=len(names))
         counts = writer.delete(side, names, keep_texts=keep_texts)
         writer.finish(job)

@@ -5,7 +5,8 @@ A reader is a module of this folder, or any object with the same names:
     LOOKS_FOR            the files that it looks for, for the message that no reader fits
     PRIORITY             readers of higher priority are tried first; the general ones of this folder have the lowest
     recognises(path)     whether a path is in this format
-    read(path, images)   the Source of that path; `images` is the folder of the images, None for the data set's own
+    read(path, images)   the Source of that path; `images` is the folder of the images, None for the data set's own.
+                         With a parameter `columns`, it also takes the columns of each role (`rows.Columns`)
 
 A reader outside of the package needs one line that names it: `register(reader)`, or an entry point of the group
 `subtext.readers` in its own package.
@@ -39,7 +40,7 @@ class Reader(Protocol):
     def recognises(self, path: Path) -> bool:
         """Whether the path is in this format; cheap, and False for a path that is not there."""
 
-    def read(self, path: Path, images: Path | None) -> Source:
+    def read(self, path: Path, images: Path | None, **options: Any) -> Source:
         """The rows of the data set. Raises DataError when it cannot be read."""
 
 

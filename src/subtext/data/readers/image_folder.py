@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from subtext.data.dataset import Problem
-from subtext.data.readers.table import records, with_numbers
-from subtext.data.rows import Row, Source, rows_of, split_in_name
+from subtext.data.readers.table import typed_records
+from subtext.data.rows import Columns, Row, Source, rows_of, split_in_name
 
 PRIORITY = 90
 LOOKS_FOR = "metadata.csv, metadata.jsonl or metadata.parquet (ImageFolder)"
@@ -27,7 +27,7 @@ def _metadata_files(folder: Path) -> list[Path]:
     return next(filter(None, levels), [])
 
 
-def read(path: Path, images: Path | None) -> Source:
+def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
     """`file_name` is relative to the metadata's own folder; a sub-folder named after a split is that split.
 
     Where the metadata has no split, and every image lies in a folder that is named after one, that is its split.
@@ -36,9 +36,8 @@ def read(path: Path, images: Path | None) -> Source:
     for file in _metadata_files(path):
         folder = "" if file.parent == path else file.parent.relative_to(path).as_posix()
         prefix = f"{file.relative_to(path)} " if folder else ""
-        rows += rows_of(
-            with_numbers(records(file, prefix), file), file.name, folder=folder, split=split_in_name(folder)
-        )
+        name = None if columns else file.name
+        rows += rows_of(typed_records(file, columns, prefix), name, folder=folder, split=split_in_name(folder))
     usable = [row for row in rows if isinstance(row, Row)]
     if all(row.split is None for row in usable):
         parents = [row.image.partition("/") if isinstance(row.image, str) else ("", "", "") for row in usable]

@@ -1,30 +1,40 @@
-"""JSON-lines, CSV and Parquet: a row per image with its texts, or a row per pair."""
+"""JSON-lines, CSV, TSV, Excel and Parquet: a row per image with its texts, or a row per pair."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from datetime import datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subtext.data.arrays import parquet_batches
 from subtext.data.dataset import Problem
-from subtext.data.rows import MARK, RESERVED, Record, Source, described, rows_of, valid
-from subtext.errors import DataError
+from subtext.data.rows import MARK, RESERVED, Columns, Record, Source, described, rows_of, valid, with_roles
+from subtext.errors import DataError, counted
 
 if TYPE_CHECKING:
     import pyarrow
 
 PRIORITY = 0
-LOOKS_FOR = "one JSON-lines, CSV or Parquet file"
+LOOKS_FOR = "one JSON-lines, CSV, TSV, Excel or Parquet file"
 
-TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
+TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".xlsx")
 """Suffixes of the files that `records` reads."""
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+"""Suffix of a table of texts -> the usual separator of its cells; the one that its first line has most often counts."""
 
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?", re.ASCII)
 """What is a number in a cell; 007 is a name."""
+_DAY = re.compile(r"(\d{4})/(\d\d)/(\d\d)|(\d\d)\.(\d\d)\.(\d{4})", re.ASCII)
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?", re.ASCII)
+_TEXTS = {*RESERVED, "labels"}
+"""Columns that are no numbers and no dates, whatever they look like."""
 _MAX_FIELD_SIZE = 64 * 2**20
 
 
@@ -39,11 +49,15 @@ def _file(path: Path) -> Path | None:
     return files[0] if len(files) == 1 else None
 
 
-def read(path: Path, images: Path | None) -> Source:
-    """One file; relative image paths start at `images`, or else at the file's folder."""
+def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
+    """One file; relative image paths start at `images`, or else at the file's folder.
+
+    columns  of each role, where they have other names
+    """
     file = _file(path)
     assert file is not None
-    return Source(rows_of(with_numbers(records(file), file), file.name), images if images is not None else file.parent)
+    rows = rows_of(typed_records(file, columns), None if columns else file.name)
+    return Source(rows, images if images is not None else file.parent)
 
 
 def records(path: Path, prefix: str = "") -> Iterator[Record]:
@@ -55,25 +69,66 @@ def records(path: Path, prefix: str = "") -> Iterator[Record]:
     try:
         if suffix == ".parquet":
             yield from _parquet(path, prefix)
-        elif suffix in (".csv", ".tsv"):
-            yield from _csv(path, prefix, "\t" if suffix == ".tsv" else ",")
+        elif suffix == ".xlsx":
+            yield from _excel(path, prefix)
+        elif suffix in SEPARATORS:
+            yield from _csv(path, prefix)
         else:
             yield from _json(path, prefix)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def with_numbers(rows: Iterator[Record], path: Path) -> Iterator[Record]:
-    """The rows of a file of pairs; in CSV, further columns whose cells are all numbers become numbers, as in JSON."""
-    texts = {*RESERVED, "labels"}
-    tables = path.suffix.lower() in (".csv", ".tsv")
-    for _, row in records(path) if tables else ():
+def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") -> Iterator[Record]:
+    """The rows of a file of pairs, under the names of roles; in CSV, columns of numbers or dates alone become these.
+
+    Numbers become those of JSON, dates texts of ISO 8601. A column with other cells beside its numbers or dates stays a
+    text, and a note says so.
+    """
+
+    def named() -> Iterator[Record]:
+        return with_roles(records(path, prefix), columns or {}, path.name)
+
+    if path.suffix.lower() not in SEPARATORS:
+        yield from named()
+        return
+    kinds: dict[str, dict[str, tuple[str, str, int]]] = {}
+    for where, row in named():
+        for name, cell in () if isinstance(row, Problem) else row.items():
+            if isinstance(cell, str) and name not in _TEXTS:
+                kind = "numbers" if _NUMBER.fullmatch(cell) else "dates" if _date(cell) else "texts"
+                first = kinds.setdefault(name, {}).get(kind, (where, cell, 0))
+                kinds[name][kind] = (*first[:2], first[2] + 1)
+    for name, counts in kinds.items():
+        (main, (*_, count)), *others = sorted(counts.items(), key=lambda kind: -kind[1][2])
+        if others and main != "texts":
+            where, cell, _ = others[0][1]
+            told = (
+                f"column '{name}' has {counted(count, main[:-1])} and '{cell[:40]}' ({where}); it is read as text, so "
+            )
+            yield path.name, Problem(path.name, f"{told}< and > hold for none of it", name=f"'{name}'", fatal=False)
+    of_column = {name: next(iter(counts)) for name, counts in kinds.items() if len(counts) == 1}
+    readings = {name: _READINGS[kind] for name, kind in of_column.items() if kind in _READINGS}
+    for where, row in named():
         if not isinstance(row, Problem):
-            texts |= {name for name, cell in row.items() if cell is not None and not _NUMBER.fullmatch(cell)}
-    for where, row in rows:
-        if tables and not isinstance(row, Problem):
-            row = {name: cell if cell is None or name in texts else json.loads(cell) for name, cell in row.items()}
+            row = {n: cell if cell is None or n not in readings else readings[n](cell) for n, cell in row.items()}
         yield where, row
+
+
+def _date(cell: str) -> str | None:
+    """A date as ISO 8601: 2021-03-05 with or without a time, 2021/03/05 or 05.03.2021; None for anything else."""
+    if match := _DAY.fullmatch(cell):
+        cell = f"{match[1] or match[6]}-{match[2] or match[5]}-{match[3] or match[4]}"
+    if not _ISO.fullmatch(cell):
+        return None
+    try:
+        datetime.fromisoformat(cell)
+    except ValueError:
+        return None
+    return cell
+
+
+_READINGS: Mapping[str, Callable[[str], Any]] = {"numbers": json.loads, "dates": _date}
 
 
 def _json(path: Path, prefix: str) -> Iterator[Record]:
@@ -117,12 +172,20 @@ def _object(value: Any, where: str) -> Mapping[str, Any] | Problem:
     return Problem(where, f'needs a JSON object ({{"image": ..., "captions": [...]}}); it is {described(value)}')
 
 
-def _csv(path: Path, prefix: str, separator: str) -> Iterator[Record]:
+def _csv(path: Path, prefix: str) -> Iterator[Record]:
     with path.open("rb") as raw:
-        _utf8(path, raw.read(4))
+        start = raw.read(2**16)
+    _utf8(path, start)
+    header, usual = start.removeprefix(MARK).strip().partition(b"\n")[0], SEPARATORS[path.suffix.lower()]
+    # Spreadsheets of many countries save CSV with semicolons.
+    separator = max((usual, ",", ";", "\t"), key=lambda mark: header.count(mark.encode()))
+    encoding = "utf-8-sig"
+    if _is_windows(path):
+        encoding = "cp1252"
+        yield path.name, Problem(path.name, "is not UTF-8; it was read as Windows-1252 (cp1252)", fatal=False)
     before = csv.field_size_limit(_MAX_FIELD_SIZE)
     try:
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        with path.open(encoding=encoding, errors="surrogateescape", newline="") as file:
             # Strict: otherwise an unclosed quote would make one text of all lines that follow.
             reader = csv.reader(file, delimiter=separator, strict=True)
             try:
@@ -156,6 +219,53 @@ def _cells(header: list[str], cells: list[str], where: str) -> Mapping[str, Any]
     if not all(map(valid, cells)):
         return Problem(where, "is not valid UTF-8; save the file as UTF-8")
     return {name: cell if cell != "" else None for name, cell in zip(header, cells, strict=True)}
+
+
+def _is_windows(path: Path) -> bool:
+    """Whether a file has lines that are no UTF-8, and none whose accents are: a damaged line alone changes nothing."""
+    windows = False
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.isascii():
+                continue
+            try:
+                line.removeprefix(MARK).decode("utf-8")
+            except UnicodeDecodeError:
+                windows = True
+            else:
+                return False
+    return windows
+
+
+def _excel(path: Path, prefix: str) -> Iterator[Record]:
+    """The rows of the first sheet, as Excel shows them: whole numbers without a point, dates in ISO 8601."""
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise DataError(f"{path} is Excel, which needs openpyxl; pip install 'subtext[excel]'") from error
+    try:
+        with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+            rows = book.worksheets[0].iter_rows(values_only=True)
+            header = [str(name).strip() if name is not None else "" for name in next(rows, ())]
+            named = [name for name in header if name]
+            if not named or len(set(named)) != len(named):
+                reason = f"they are {', '.join(named)}" if named else "it is empty"
+                raise DataError(f"{path} needs a first row that names its columns, each once; {reason}")
+            for number, cells in enumerate(rows, start=2):
+                row = {name: _cell(cell) for name, cell in zip(header, cells, strict=False) if name}
+                if any(cell is not None for cell in row.values()):
+                    yield f"{prefix}row {number}", row
+    except (zipfile.BadZipFile, KeyError, SyntaxError, ValueError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} needs to be an Excel workbook (.xlsx); reading it failed: {_short(error)}") from error
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, datetime):
+        # Excel stores a day as its first moment.
+        return value.date().isoformat() if value.time() == time() else value.isoformat()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _parquet(path: Path, prefix: str) -> Iterator[Record]:

@@ -14,6 +14,7 @@ from subtext.search.stores.item import seconds
 Value = str | int | float | date | datetime
 Test = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
 
+ORDER = ("<", "<=", ">", ">=")
 TEXT, ID = "text", "id"
 """Fields that every item has: its text (of an image: its captions), and its id."""
 
@@ -50,8 +51,8 @@ class Condition:
             raise RequirementError(f"'{self.field} contains' needs a text; it got {self.value!r}")
         if self.field == TEXT and self.test != "contains":
             raise RequirementError(f"'text' takes only contains; it got '{self.test}'")
-        if self.test in ("<", "<=", ">", ">=") and (isinstance(self.value, str) or self.field == ID):
-            raise RequirementError(f"'{self.field} {self.test}' needs a number or a date; it got {self.value!r}")
+        if self.test in ORDER and self.field == ID:
+            raise RequirementError(f"'id {self.test}' has no meaning; ids have no order; it got {self.value!r}")
 
     @property
     def values(self) -> Sequence[Value]:
@@ -79,6 +80,8 @@ def parse(text: str) -> Condition:
             f"{', '.join(get_args(Test))}"
         )
     field, test, written = match[1], match[2], match[3]
+    if written.startswith("="):
+        raise RequirementError(f"a condition tests equality by one =; it got {text!r}; write '{field} = VALUE'")
     if test == "contains" or field == TEXT:
         return Condition(field, test, written.strip("\"'"))  # type: ignore[arg-type]
     if test in ("=", "!=", "in"):

@@ -18,6 +18,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
+from datetime import date
+from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError, counted, listed
 from subtext.ops import draw
-from subtext.search.stores.condition import ID, TEXT, Condition
+from subtext.search.stores.condition import ID, ORDER, TEXT, Condition
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -184,17 +186,47 @@ class View(ABC):
     def matching(self, side: Side, where: Sequence[Condition]) -> NDArray[np.int64]:
         """The keys of the items that fulfil every condition, ascending.
 
-        Raises RequirementError when no item of that side has a field of the conditions.
+        Raises RequirementError when no item of that side has a field of the conditions, or a limit is of another type
+        than all its values.
         """
         names = {condition.field for condition in where} - {TEXT, ID}
         fields = self.fields(side) if names else []
         missing = sorted(names - set(fields))
         if missing:
+            near = get_close_matches(missing[0], fields, n=1)
+            meant = f"; the nearest: {self._described(side, near[0])}" if near else ""
             raise RequirementError(
                 f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are "
-                f"{', '.join(fields) or 'none'}, and text and id"
+                f"{', '.join(fields) or 'none'}, and text and id{meant}"
             )
-        return self.select(side, where) if where else self.keys(side)
+        ordered = [condition for condition in where if condition.test in ORDER]
+        for condition in ordered:
+            if isinstance(condition.value, str):
+                self._require_order(side, condition)
+        keys = self.select(side, where) if where else self.keys(side)
+        # A field of another type matches nothing: only then its type is looked at.
+        for condition in ordered if not len(keys) else ():
+            self._require_order(side, condition)
+        return keys
+
+    def _require_order(self, side: Side, condition: Condition) -> None:
+        """Raise RequirementError where a field has nothing that the limit of a condition is compared with."""
+        values = self.values(side, condition.field, most=0, choice=0)
+        usable = values.dates is not None if isinstance(condition.value, date) else values.numbers
+        if isinstance(condition.value, str) or not usable:
+            advice = "name a day, as in 2021-03-05" if values.dates is not None else "test it by = or contains"
+            advice = "name a number" if values.numbers else advice
+            raise RequirementError(
+                f"'{condition.field} {condition.test}' needs a number or a date to compare with; it got "
+                f"{str(condition.value)!r}; {self._described(side, condition.field)}; {advice}"
+            )
+
+    def _described(self, side: Side, name: str) -> str:
+        """A field with its type and three of its values, for a message."""
+        values = self.values(side, name, most=3, choice=2**62)
+        kind = "a number" if not values.texts else "a date" if values.dates is not None else "text"
+        kind = "text and numbers" if values.texts and values.numbers else kind
+        return f"'{name}' is {kind} ({', '.join(str(value) for value, _ in values.common)})"
 
     def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
         """The items of these keys, in their order. Raises KeyError for one that is not in the index."""
@@ -218,6 +250,19 @@ class View(ABC):
     def keys_of(self, side: Side, ids: Sequence[str]) -> dict[str, int]:
         """The key of each of these ids that is in the index."""
         return {row.id: row.key for row in self.rows(side, ids=ids)}
+
+    def ids_of(self, side: Side, names: Sequence[str]) -> dict[str, str]:
+        """The id of each of these names that is in the index: an id, or the path of an image as an answer shows it.
+
+        Paths cost a look at every item.
+        """
+        found = {row.id: row.id for row in self.rows(side, ids=names)}
+        root = Path(self.manifest.root)
+        paths = {str(root / Path(name).expanduser()): name for name in names if name not in found}
+        for item in self.items(side, self.keys(side)) if paths and side == "images" else ():
+            if item.path is not None and (name := paths.get(str(root / item.path))) is not None:
+                found[name] = item.id
+        return found
 
     def partners(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> dict[int, list[int]]:
         """Key -> keys of the items of the other side that it is linked with, ascending; without links no entry."""

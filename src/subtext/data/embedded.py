@@ -1,0 +1,208 @@
+"""What is written inside an image file: IPTC, XMP (also of a .xmp file beside it) and EXIF, under one set of names.
+
+Pillow and defusedxml take the blocks apart. Where several blocks have a field, that of the file beside the image comes
+first, then XMP, IPTC and EXIF: XMP names its encoding, and programs of today edit it first.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from defusedxml.ElementTree import fromstring
+from PIL import Image
+from PIL.IptcImagePlugin import getiptcinfo
+
+from subtext.data.image_files import BROKEN, prepare_decoder
+
+FIELDS = (
+    "headline", "caption", "keywords", "byline", "credit", "date", "city", "country", "rights", "camera", "orientation",
+    "latitude", "longitude",
+)  # fmt: skip
+TEXT_FIELDS = ("headline", "caption")
+"""The fields whose values are the texts of an image, unless others are named."""
+SIDECAR = ".xmp"
+
+_RDF, _XML = "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}", "{http://www.w3.org/XML/1998/namespace}"
+_DC, _PHOTOSHOP = "{http://purl.org/dc/elements/1.1/}", "{http://ns.adobe.com/photoshop/1.0/}"
+_XMP = {
+    "headline": (f"{_PHOTOSHOP}Headline", f"{_DC}title"),
+    "caption": (f"{_DC}description",),
+    "keywords": (f"{_DC}subject",),
+    "byline": (f"{_DC}creator",),
+    "credit": (f"{_PHOTOSHOP}Credit",),
+    "date": (f"{_PHOTOSHOP}DateCreated", "{http://ns.adobe.com/xap/1.0/}CreateDate"),
+    "city": (f"{_PHOTOSHOP}City",),
+    "country": (f"{_PHOTOSHOP}Country",),
+    "rights": (f"{_DC}rights",),
+}
+"""Field -> the properties of XMP that have it, the first one that is there counts."""
+_IPTC = {
+    "headline": (105, 5), "caption": (120,), "keywords": (25,), "byline": (80,), "credit": (110,), "date": (55,),
+    "city": (90,), "country": (101,), "rights": (116,),
+}  # fmt: skip
+"""Field -> its data sets in record 2 of IPTC-IIM 4.2; 5 is the object name, which XMP calls dc:title."""
+_IPTC_TIME = (2, 60)
+_IPTC_CHARSET = (1, 90)
+_UTF8_MARK = b"\x1b%G"
+_LISTS = ("keywords",)
+_MAKE, _MODEL, _ORIENTATION, _EXIF_IFD, _GPS_IFD = 271, 272, 274, 34665, 34853
+_TAKEN = ((36867, 36881), (36868, 36882))
+"""Tags of the date of taking and of digitising, each with that of its offset from UTC."""
+_DATE = re.compile(
+    r"(\d{4})[-:]?(\d\d)[-:]?(\d\d)(?:[T ]?(\d\d):?(\d\d)(?::?(\d\d))?(?:\.\d*)?)?\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII
+)
+
+
+def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, Any], list[str]]:
+    """The fields of an image file and of the .xmp beside it; and what cannot be read, one sentence per block.
+
+    keywords are a list; byline is one where there are several; date is ISO 8601; latitude and longitude are degrees,
+    orientation is EXIF's number from 1 to 8. A file that is no image has no fields here: decoding says what is wrong.
+    """
+    found: list[Mapping[str, Any]] = []
+    wrong: list[str] = []
+
+    def take(block: str, read: Callable[[], Mapping[str, Any]]) -> None:
+        reasons: list[object] = []
+        # Pillow warns of damage, and goes on.
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            try:
+                found.append(read())
+            except BROKEN as error:
+                reasons.append(error)
+        reasons += [warning.message for warning in told]
+        if reasons:
+            reason = " ".join(str(reasons[0]).split())[:160] or type(reasons[0]).__name__
+            wrong.append(f"its {block} block is damaged, {reason}; the image counts without it")
+
+    if sidecar is not None:
+        take(SIDECAR, lambda: _xmp(sidecar.read_bytes()))
+    try:
+        prepare_decoder(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = Image.open(file)
+        with image:
+            packet = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp")
+            if packet:
+                take("XMP", lambda: _xmp(packet))
+            take("IPTC", lambda: _iptc(getiptcinfo(image) or {}))
+            # Of other formats, Pillow would decode the image to look for EXIF that comes after it.
+            if image.format in ("JPEG", "MPO", "TIFF") or "exif" in image.info:
+                take("EXIF", lambda: _exif(image.getexif()))
+    except BROKEN:
+        pass
+    fields: dict[str, Any] = {}
+    for block in found:
+        fields = {**{name: value for name, value in block.items() if value not in (None, "", [])}, **fields}
+    return {name: fields[name] for name in FIELDS if name in fields}, wrong
+
+
+def _xmp(packet: bytes | str) -> dict[str, Any]:
+    root = fromstring(packet.strip(b"\0 \r\n\t") if isinstance(packet, bytes) else packet.strip("\0 \r\n\t"))
+    properties: dict[str, list[str]] = {}
+    for description in root.iter(f"{_RDF}Description"):
+        for name, text in description.attrib.items():
+            properties.setdefault(name, [text])
+        for child in description:
+            properties.setdefault(child.tag, list(_values(child)))
+    fields = {}
+    for field, names in _XMP.items():
+        values = next(filter(None, (_cleaned(properties.get(name, ())) for name in names)), [])
+        fields[field] = _shaped(field, values)
+    return {**fields, "date": _date(fields["date"])}
+
+
+def _values(element: Element) -> Iterator[str]:
+    """The values of a property: of a list all, of alternatives in several languages the default one."""
+    items = list(element.iter(f"{_RDF}li"))
+    if element.find(f"{_RDF}Alt") is not None:
+        items = sorted(items, key=lambda item: item.get(f"{_XML}lang") != "x-default")[:1]
+    yield from ("".join(item.itertext()) for item in items or [element])
+
+
+def _iptc(sets: Mapping[tuple[int, int], Any]) -> dict[str, Any]:
+    utf8 = sets.get(_IPTC_CHARSET) == _UTF8_MARK
+
+    def values(number: int) -> list[str]:
+        raw = sets.get((2, number)) or []
+        return _cleaned(_decoded(value, utf8) for value in (raw if isinstance(raw, list) else [raw]) if value)
+
+    fields = {field: _shaped(field, next(filter(None, map(values, numbers)), [])) for field, numbers in _IPTC.items()}
+    time = sets.get(_IPTC_TIME)
+    moment = f"{fields['date']}T{_decoded(time, utf8)}" if fields["date"] and isinstance(time, bytes) else None
+    return {**fields, "date": (moment and _date(moment)) or _date(fields["date"])}
+
+
+def _decoded(value: bytes, utf8: bool) -> str:
+    """IPTC often does not name its encoding: then it is UTF-8 where it can be, and else that of Windows."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.decode("utf-8" if utf8 else "cp1252", "replace")
+
+
+def _exif(exif: Image.Exif) -> dict[str, Any]:
+    taken, position = exif.get_ifd(_EXIF_IFD), exif.get_ifd(_GPS_IFD)
+    dates = (_date(f"{taken[tag]} {taken.get(offset) or ''}") for tag, offset in _TAKEN if taken.get(tag))
+    names = _cleaned(str(exif[tag]) for tag in (_MAKE, _MODEL) if exif.get(tag))
+    # Models of most makers begin with the maker's name.
+    camera = names[-1] if len(names) == 2 and names[1].casefold().startswith(names[0].casefold()) else " ".join(names)
+    orientation = exif.get(_ORIENTATION)
+    latitude, longitude = _degrees(position, 1, "S", 90), _degrees(position, 3, "W", 180)
+    both = latitude is not None and longitude is not None
+    return {
+        "date": next(filter(None, dates), None),
+        "camera": camera,
+        "orientation": orientation if orientation in range(1, 9) else None,
+        "latitude": latitude if both else None,
+        "longitude": longitude if both else None,
+    }
+
+
+def _degrees(position: Mapping[int, Any], reference: int, negative: str, most: int) -> float | None:
+    """Degrees, minutes and seconds, three rationals, as degrees."""
+    parts = position.get(reference + 1)
+    if not isinstance(parts, tuple) or len(parts) != 3:
+        return None
+    degrees = sum(float(part) / 60**power for power, part in enumerate(parts))
+    if not math.isfinite(degrees) or degrees > most:
+        return None
+    return round(-degrees if str(position.get(reference)).strip("\0 ") == negative else degrees, 6)
+
+
+def _cleaned(values: Any) -> list[str]:
+    texts = (" ".join(value.replace("\0", " ").split()) for value in values)
+    return [text for text in texts if text]
+
+
+def _shaped(field: str, values: list[str]) -> Any:
+    if field in _LISTS or len(values) > 1:
+        return list(dict.fromkeys(values))
+    return values[0] if values else None
+
+
+def _date(text: Any) -> str | None:
+    """A date of any block in ISO 8601; None for one that is none, such as the zeros of a camera without a clock."""
+    match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        return None
+    year, month, day, hour, minute, second, offset = match.groups()
+    if hour is None:
+        written = f"{year}-{month}-{day}"
+    else:
+        zone = "" if not offset else "+00:00" if offset == "Z" else f"{offset[:3]}:{offset[-2:]}"
+        written = f"{year}-{month}-{day}T{hour}:{minute}:{second or '00'}{zone}"
+    try:
+        datetime.fromisoformat(written)
+    except ValueError:
+        return None
+    return written

@@ -1,0 +1,188 @@
+"""Tables of other programs: other names, separators, encodings and types of columns; each is guessed, or said."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+import drawn
+import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import call
+
+import subtext as st
+from subtext.data.read import read
+from subtext.errors import ArgumentError, DataError
+
+ROWS = [
+    {"Filename": "red.png", "Headline": "Café", "Caption": "The ruling stands", "taken_on": "2021-03-05", "Year": 1950},
+    {"Filename": "blue.png", "Headline": "Zwei", "Caption": None, "taken_on": "2021-04-05", "Year": 1999},
+    {"Filename": "green.png", "Headline": None, "Caption": None, "taken_on": "2021-05-05", "Year": 2015},
+]
+COLUMNS = "image=Filename,text=Headline+Caption,date=taken_on,year=Year"
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return drawn.runs(tmp_path_factory.mktemp("tables"), "run") / "data"
+
+
+def written(folder: Path, form: str) -> Path:
+    path = folder / f"list.{form.partition(' ')[0]}"
+    names = list(ROWS[0])
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), path)
+    elif path.suffix == ".xlsx":
+        book = openpyxl.Workbook()
+        book.active.append(names)
+        for row in ROWS:
+            day = datetime.datetime.fromisoformat(str(row["taken_on"]))
+            book.active.append([day if name == "taken_on" else row[name] for name in names])
+        book.save(path)
+    else:
+        mark = {"csv": ",", "tsv": "\t", "csv ;": ";", "csv tab": "\t"}[form.removesuffix(" cp1252")]
+        lines = [mark.join(names), *(mark.join(str(row[name] or "") for name in names) for row in ROWS)]
+        path.write_bytes("\n".join(lines).encode("cp1252" if "cp1252" in form else "utf-8"))
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "csv ;", "csv tab", "csv ; cp1252", "xlsx", "jsonl", "parquet"])
+def test_named_columns_of_every_form(images: Path, tmp_path: Path, form: str) -> None:
+    data = read(written(tmp_path, form), images=images, columns=COLUMNS)
+    assert data.images.ids == ["red.png", "blue.png", "green.png"]
+    assert data.texts.values == ["Café", "The ruling stands", "Zwei"]
+    assert data.links.tolist() == [[0, 0], [0, 1], [1, 2]]
+    assert data.images.metadata == {"date": [row["taken_on"] for row in ROWS], "year": [1950, 1999, 2015]}
+    told = [problem.what for problem in data.problems]
+    assert ("is not UTF-8; it was read as Windows-1252 (cp1252)" in told) == ("cp1252" in form)
+
+
+def test_columns_are_guessed_by_usual_names_and_the_guess_is_printed(images: Path, tmp_path: Path) -> None:
+    shown = call("data", "check", written(tmp_path, "csv"), "--images", images).stdout
+    assert "its columns were guessed: image=Filename,text=Headline+Caption; name others with --columns" in shown
+    assert "3 images, 3 texts, 3 pairs" in shown
+    assert "line 4: has no text; its image is an item of an index, and of no pair" in shown
+
+
+def test_the_nearest_names_are_offered(images: Path, tmp_path: Path) -> None:
+    path = written(tmp_path, "csv")
+    with pytest.raises(
+        DataError, match=r"has no 'Filenam', which is named for 'image'; the nearest names are 'Filename'"
+    ):
+        read(path, images=images, columns="image=Filenam")
+    (tmp_path / "other.csv").write_text("imgae,words\nred.png,x\n")
+    with pytest.raises(
+        DataError, match=r"its columns are 'imgae', 'words'; name yours: --columns image=imgae,text=COLUMN"
+    ):
+        read(tmp_path / "other.csv", images=images)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [("image", "it got 'image'"), ("image=", "it got 'image='"), ("image=a,filename=b", "'image' is there twice")],
+)
+def test_columns_of_another_form_are_told(images: Path, tmp_path: Path, columns: str, told: str) -> None:
+    with pytest.raises(ArgumentError, match=f"columns needs ROLE=COLUMN with commas, .*{told}"):
+        read(written(tmp_path, "csv"), images=images, columns=columns)
+
+
+def test_data_with_fixed_names_takes_no_columns(tmp_path: Path) -> None:
+    (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": [{"filename": "a.png", "sentences": []}]}))
+    with pytest.raises(ArgumentError, match="columns and text_fields are for tables and folders of images"):
+        read(tmp_path / "dataset_coco.json", columns="image=a")
+
+
+def test_rows_without_an_image_are_reported(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("Foto,Titel,Bild\nx,Eins,red.png\ny,Zwei,\n")
+    with pytest.raises(DataError, match="line 3: has no image"):
+        read(tmp_path / "list.csv", images=images)
+    data = read(tmp_path / "list.csv", images=images, on_error="skip")
+    assert data.images.ids == ["red.png"] and data.images.metadata == {"Foto": ["x"]}
+
+
+def test_columns_get_types_and_mixed_ones_are_said(images: Path, tmp_path: Path) -> None:
+    rows = [
+        "red.png,a,1950,1.5,05.03.2021,007",
+        "blue.png,b,c. 1951,2,06.03.2021,008",
+        "green.png,c,1952,,2021/03/07,009",
+    ]
+    (tmp_path / "list.csv").write_text("\n".join(["image,text,year,size,day,code", *rows]))
+    data = read(tmp_path / "list.csv", images=images)
+    assert data.images.metadata == {
+        "year": ["1950", "c. 1951", "1952"], "size": [1.5, 2, None], "day": ["2021-03-05", "2021-03-06", "2021-03-07"],
+        "code": ["007", "008", "009"],
+    }  # fmt: skip
+    assert [str(problem) for problem in data.problems] == [
+        "list.csv: column 'year' has 2 numbers and 'c. 1951' (line 3); it is read as text, so < and > hold for none "
+        "of it"
+    ]
+
+
+def test_one_damaged_line_of_utf8_stays_one(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_bytes("image,text\nred.png,Łódź\nblue.png,".encode() + b"caf\xe9\n")
+    with pytest.raises(DataError, match="line 3: is not valid UTF-8"):
+        read(tmp_path / "list.csv", images=images)
+    assert read(tmp_path / "list.csv", images=images, on_error="skip").texts.values == ["Łódź"]
+
+
+def test_no_workbook_is_told(tmp_path: Path) -> None:
+    (tmp_path / "list.xlsx").write_bytes(b"no workbook")
+    with pytest.raises(DataError, match=r"list.xlsx needs to be an Excel workbook \(.xlsx\)"):
+        read(tmp_path / "list.xlsx")
+
+
+def test_a_run_and_an_index_remember_the_columns(images: Path, tmp_path: Path) -> None:
+    path, run = written(tmp_path, "csv ;"), images.parent / "run"
+    words = ["index", "build", tmp_path / "index", "--run", run, "--data", path, "--images", images, "--quiet"]
+    call(*words, "--columns", COLUMNS)
+    assert "3 images" in (told := call("index", "update", tmp_path / "index", "--quiet").stdout) or "0 items" in told
+    assert {hit.id for hit in st.search(tmp_path / "index", "x", where=("year >= 1999",)).hits} == {
+        "blue.png",
+        "green.png",
+    }
+    derived = tmp_path / "own.jsonl"
+    call("data", "prepare", path, "--images", images, "--columns", COLUMNS, "--out", derived)
+    assert json.loads(derived.read_text().splitlines()[0])["date"] == "2021-03-05"
+
+
+def test_a_withdrawal_asks_and_deletes_what_it_said(images: Path, tmp_path: Path) -> None:
+    path, index = written(tmp_path, "csv"), tmp_path / "index"
+    call(
+        "index",
+        "build",
+        index,
+        "--run",
+        images.parent / "run",
+        "--data",
+        path,
+        "--images",
+        images,
+        "--columns",
+        COLUMNS,
+        "--quiet",
+    )
+    shown = call("index", "delete", index, "--where", "year < 1995", "--dry-run").stdout
+    assert shown.splitlines() == [f"{index}: 1 image would be deleted", "red.png"]
+    for answer in ("n\n", ""):
+        asked = call_with(answer, "index", "delete", index, "--where", "year < 1995")
+        assert "Delete 1 image with year < 1995?" in asked and st.index_info(index).counts["images"] == 3
+    assert "1 image" in call("index", "delete", index, "--where", "year < 1995", "--yes").stdout
+    assert st.index_info(index).counts["images"] == 2
+    told = call("index", "delete", index, "--where", "date < 1995", "--yes", code=1).stderr
+    assert "'date' is a date (2021-04-05, 2021-05-05); name a day" in told
+    shown = st.search(index, "x", top=1).hits[0].path
+    assert "1 image" in call("index", "delete", index, shown).stdout, "the path of the hit table names the item"
+    assert (
+        st.search(index, "x", not_like=(str(images / "green.png"),)).hits or st.index_info(index).counts["images"] == 1
+    )
+
+
+def call_with(answer: str, *words: object) -> str:
+    from command import invoke
+
+    return invoke(*words, input=answer).output
