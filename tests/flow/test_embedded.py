@@ -32,7 +32,8 @@ def jpegs(folder: Path, count: int) -> list[Path]:
 
 IPTC = {
     "IPTC:Headline": "The ruling stands", "IPTC:Caption-Abstract": "A gavel in Łódź, 1958.",
-    "IPTC:Keywords": ["law", "court"], "IPTC:By-line": "Ann Example", "IPTC:Credit": "Desk", "IPTC:DateCreated": "2021:03:05",
+    "IPTC:Keywords": ["law", "court"], "IPTC:By-line": "Ann Example", "IPTC:Credit": "Desk",
+    "IPTC:DateCreated": "2021:03:05",
     "IPTC:TimeCreated": "14:30:00+01:00", "IPTC:City": "Łódź", "IPTC:Country-PrimaryLocationName": "Poland",
     "IPTC:CopyrightNotice": "All rights reserved",
 }  # fmt: skip
@@ -113,7 +114,8 @@ def test_a_file_beside_the_image_comes_first(files: Path, tmp_path: Path) -> Non
         (folder / name).write_bytes((files / "iptc.jpg").read_bytes())
     packet = """<x:xmpmeta xmlns:x="adobe:ns:meta/"><r:RDF xmlns:r="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
       <r:Description xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:p="http://ns.adobe.com/photoshop/1.0/"
-      p:City="Rom"><dc:description><r:Alt><r:li xml:lang="de">Heute</r:li><r:li xml:lang="x-default">Today</r:li></r:Alt>
+      p:City="Rom"><dc:description><r:Alt><r:li xml:lang="de">Heute</r:li>
+      <r:li xml:lang="x-default">Today</r:li></r:Alt>
       </dc:description>
       </r:Description></r:RDF></x:xmpmeta>"""
     (folder / "a.xmp").write_text(packet)

@@ -153,7 +153,7 @@ class NewItem(Form):
     picture: str = Field(
         min_length=1, description="The bytes of the image's file, in base64.", json_schema_extra={"format": "byte"}
     )
-    captions: list[Words] = Field(min_length=1, max_length=20)
+    captions: list[Words] = Field([], max_length=20)
     metadata: dict[str, str | int | float | bool | list[str]] = Field(
         {}, max_length=50, json_schema_extra={"propertyNames": {"not": {"enum": list[JsonValue](sorted(RESERVED))}}}
     )

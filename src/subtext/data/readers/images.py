@@ -59,6 +59,17 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | Problem]:
         yield Problem(folder.name, note, fatal=False)
 
 
+def files_by_name(folder: Path) -> dict[str, str]:
+    """Name of an image, with and without its suffix -> its path from the folder; of several, the first one."""
+    found: dict[str, str] = {}
+    for path in sorted(_files(folder)):
+        name = path.rpartition("/")[2]
+        if _suffix(name) in SUFFIXES:
+            found.setdefault(name, path)
+            found.setdefault(os.path.splitext(name)[0], path)  # noqa: PTH122 (100,000 paths)
+    return found
+
+
 def _files(folder: Path) -> Iterator[str]:
     """The paths of all files, from the folder; without hidden ones, which systems and editors write."""
     for parent, folders, names in os.walk(folder):

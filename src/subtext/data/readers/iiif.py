@@ -1,0 +1,139 @@
+"""IIIF Presentation 2 and 3: manifests as JSON files on disk, with their images beside them. Nothing is downloaded.
+
+A manifest, or a folder with some. A canvas is an image: the file in the manifest's folder, or in its sub-folders, whose
+name is that of the canvas' image or its identifier in the Image API, with or without a suffix. The label of the
+manifest is `headline`, its summary or that of the canvas `caption`. Labels of its metadata are fields.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from subtext.data.dataset import Problem
+from subtext.data.embedded import TEXT_FIELDS
+from subtext.data.readers.images import files_by_name
+from subtext.data.rows import Columns, Record, Source, read_object, renamed, rows_of
+
+PRIORITY = 60
+LOOKS_FOR = "manifests of IIIF Presentation 2 or 3"
+_CONTEXT = b"iiif.io/api/presentation/"
+_START = 2**16
+"""Bytes of a file in which the context stands."""
+_SIZE = re.compile(r"(full|square|(pct:)?[\d.]+,[\d.]+,[\d.]+,[\d.]+)/[^/]+/!?[\d.]+/[a-z]+\.[a-z0-9]+$")
+"""The end of an address of the Image API: region, size, rotation, quality and format."""
+_TAG = re.compile(r"<[^>]*>")
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is a manifest, or a folder with some."""
+    return bool(_manifests(path))
+
+
+def _manifests(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.suffix.lower() == ".json" else []
+    return [file for file in files if file.is_file() and _is_manifest(file)]
+
+
+def _is_manifest(file: Path) -> bool:
+    with file.open("rb") as start:
+        return _CONTEXT in start.read(_START)
+
+
+def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
+    """An item per canvas whose image is there; the canvases of a manifest are one group.
+
+    columns  role -> fields of the manifest; its texts are `headline` and `caption` where no others are named
+    """
+    root = images if images is not None else (path if path.is_dir() else path.parent)
+    files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
+    records = (record for manifest in _manifests(path) for record in _records(manifest, files))
+    named = ((where, row if isinstance(row, Problem) else renamed(row, columns)) for where, row in records)
+    return Source(rows_of(named, None), root)
+
+
+def _records(file: Path, files: Mapping[str, str]) -> Iterator[Record]:
+    manifest = read_object(file)
+    about = _about(manifest)
+    sequences = manifest.get("sequences")
+    canvases = _list(_list(sequences)[0].get("canvases")) if _list(sequences) else _list(manifest.get("items"))
+    if not canvases:
+        yield file.name, Problem(file.name, "has no canvas; a collection names manifests, which are read one by one")
+    for number, canvas in enumerate(canvases, start=1):
+        where = f"{file.name} canvas {number}"
+        addresses = list(_addresses(canvas))
+        image = next((files[name] for address in addresses for name in _names(address) if name in files), None)
+        if image is None:
+            named = addresses[0] if addresses else "an image"
+            yield where, Problem(where, f"'{named}' is not beside the manifest, and nothing is downloaded", name=named)
+            continue
+        own = _about(canvas)
+        if (label := own.pop("headline", None)) and label != about.get("headline"):
+            own["label"] = label
+        group = {"group": str(manifest.get("id") or manifest.get("@id") or file.name)} if len(canvases) > 1 else {}
+        yield where, {**about, **own, **group, "image": image}
+
+
+def _addresses(canvas: Mapping[str, Any]) -> Iterator[str]:
+    """The addresses of the images painted on a canvas, and of their Image API."""
+    pages = [annotation for page in _list(canvas.get("items")) for annotation in _list(page.get("items"))]
+    for annotation in [*pages, *_list(canvas.get("images"))]:
+        for body in _list(annotation.get("body") or annotation.get("resource")):
+            choices = [body, *_list(body.get("items")), *_list(body.get("default"))]
+            for choice in choices:
+                for named in (choice, *_list(choice.get("service"))):
+                    address = named.get("id") or named.get("@id")
+                    if isinstance(address, str):
+                        yield address
+
+
+def _names(address: str) -> Iterator[str]:
+    """What a file on disk may be called: the end of the address, and the identifier of the Image API."""
+    path = urlsplit(address).path.rstrip("/")
+    for end in (path, _SIZE.sub("", path).rstrip("/"), path.removesuffix("/info.json")):
+        name = unquote(unquote(end.rpartition("/")[2]).rpartition("/")[2])
+        yield from (name, name.rpartition(".")[0] or name)
+
+
+def _about(part: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a manifest or a canvas."""
+    statement = part.get("requiredStatement")
+    credit = statement.get("value") if isinstance(statement, dict) else part.get("attribution")
+    fields: dict[str, Any] = {}
+    for entry in _list(part.get("metadata")):
+        label, values = "; ".join(_texts(entry.get("label"))), _texts(entry.get("value"))
+        if label and values:
+            fields[label.casefold()] = values if len(values) > 1 else values[0]
+    date = part.get("navDate")
+    fields |= {
+        "headline": "; ".join(_texts(part.get("label"))),
+        "caption": " ".join(_texts(part.get("summary") or part.get("description"))),
+        "credit": "; ".join(_texts(credit)) or fields.get("credit"),
+        "rights": part.get("rights") or part.get("license") or fields.get("rights"),
+        "date": date.removesuffix("T00:00:00Z") if isinstance(date, str) else fields.get("date"),
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of a value in any of the notations: of several languages, those of none, of English, or the first."""
+    if isinstance(value, dict) and "@value" not in value:
+        value = next((value[language] for language in ("none", "en", *value) if value.get(language)), [])
+    values = value if isinstance(value, list) else [value]
+    if any(isinstance(one, dict) for one in values):
+        languages = [one.get("@language") for one in values if isinstance(one, dict)]
+        chosen = "en" if "en" in languages else languages[0]
+        values = [one.get("@value") if isinstance(one, dict) else one for one in values
+                  if not isinstance(one, dict) or one.get("@language") in (None, chosen)]  # fmt: skip
+    texts = (" ".join(html.unescape(_TAG.sub(" ", str(one))).split()) for one in values if one is not None)
+    return [text for text in texts if text]
+
+
+def _list(value: Any) -> list[Mapping[str, Any]]:
+    """The objects of a value that is one or several; what is no object is left out."""
+    values = value if isinstance(value, list) else [value]
+    return [one for one in values if isinstance(one, dict)]

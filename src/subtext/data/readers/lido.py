@@ -1,0 +1,121 @@
+"""LIDO 1.0 and 1.1, in which museums deliver objects: XML files on disk, with the images beside them.
+
+A file, or a folder with some. An object has the images of its resources: the files in the XML's folder, or in its
+sub-folders, that have the name of a `linkResource`. The object's title is `headline`, its description `caption`, its
+subjects `keywords`; who and when are those of its production, where it names one, else of its first event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from xml.etree.ElementTree import Element
+
+from defusedxml.ElementTree import parse
+
+from subtext.data.dataset import Problem
+from subtext.data.embedded import TEXT_FIELDS
+from subtext.data.readers.images import files_by_name
+from subtext.data.rows import Columns, Record, Source, renamed, rows_of
+from subtext.errors import DataError
+
+PRIORITY = 61
+LOOKS_FOR = "LIDO (.xml)"
+_NAMESPACE = "http://www.lido-schema.org"
+_START = 2**16
+"""Bytes of a file in which the namespace stands."""
+_FIELDS = {
+    "headline": "titleWrap/titleSet/appellationValue",
+    "caption": "objectDescriptionWrap/objectDescriptionSet/descriptiveNoteValue",
+    "keywords": "subjectWrap/subjectSet/subject/subjectConcept/term",
+    "rights": "rightsWorkWrap/rightsWorkSet/rightsType/term",
+    "credit": "rightsWorkWrap/rightsWorkSet/creditLine",
+    "collection": "repositoryWrap/repositorySet/repositoryName/legalBodyName/appellationValue",
+}
+_OF_EVENT = {
+    "byline": ("displayActorInRole", "actor/nameActorSet/appellationValue"),
+    "date": ("eventDate/date/earliestDate", "eventDate/displayDate"),
+    "city": ("eventPlace/place/namePlaceSet/appellationValue", "eventPlace/displayPlace"),
+}
+_LISTS = ("keywords",)
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is such a file, or a folder with some."""
+    return bool(_files(path))
+
+
+def _files(path: Path) -> list[Path]:
+    files = sorted(path.glob("*.xml")) if path.is_dir() else [path] if path.suffix.lower() == ".xml" else []
+    return [file for file in files if file.is_file() and _is_lido(file)]
+
+
+def _is_lido(file: Path) -> bool:
+    with file.open("rb") as start:
+        return _NAMESPACE.encode() in start.read(_START)
+
+
+def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
+    """An item per image that is there; the images of an object are one group.
+
+    columns  role -> fields of the object; its texts are `headline` and `caption` where no others are named
+
+    Raises DataError for a file that is no XML, or names entities.
+    """
+    root = images if images is not None else (path if path.is_dir() else path.parent)
+    files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
+    records = (record for file in _files(path) for record in _records(file, files))
+    named = ((where, row if isinstance(row, Problem) else renamed(row, columns)) for where, row in records)
+    return Source(rows_of(named, None), root)
+
+
+def _records(file: Path, files: Mapping[str, str]) -> Iterator[Record]:
+    try:
+        tree = parse(file).getroot()
+    except (SyntaxError, ValueError) as error:
+        raise DataError(f"{file} needs to be XML without entities; {str(error)[:200]}") from error
+    for number, record in enumerate(tree.iter(f"{{{_NAMESPACE}}}lido"), start=1):
+        name = next(iter(_values(record, "lidoRecID")), str(number))
+        where = f"{file.name} object {name}"
+        named = _values(record, "linkResource")
+        found = [files[end] for link in named for end in _names(link) if end in files]
+        if not found:
+            missing = named[0] if named else "an image"
+            yield where, Problem(where, f"'{missing}' is not beside the XML, and nothing is downloaded", name=missing)
+        fields = _about(record)
+        group = {"group": f"{file.name} {name}"} if len(set(found)) > 1 else {}
+        for image in dict.fromkeys(found):
+            yield where, {**fields, **group, "object": name, "image": image}
+
+
+def _names(link: str) -> tuple[str, str]:
+    name = PurePosixPath(unquote(urlsplit(link.strip()).path).replace("\\", "/")).name
+    return name, PurePosixPath(name).stem
+
+
+def _about(record: Element) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for field, path in _FIELDS.items():
+        values = _values(record, path)
+        fields[field] = values if field in _LISTS else " ".join(values)
+    events = list(record.iter(f"{{{_NAMESPACE}}}event"))
+    kinds = [" ".join(_values(event, "eventType")).casefold() for event in events]
+    production = next(
+        (event for event, kind in zip(events, kinds, strict=True) if "produ" in kind or "herst" in kind), None
+    )
+    event = production if production is not None else next(iter(events), None)
+    for field, paths in _OF_EVENT.items() if event is not None else ():
+        fields[field] = next(filter(None, ("; ".join(_values(event, path)) for path in paths)), "")
+    return {field: value for field, value in fields.items() if value}
+
+
+def _values(part: Element, path: str) -> list[str]:
+    """The texts of the elements at the end of a path, which may begin at any depth; each once."""
+    first, *rest = (f"{{{_NAMESPACE}}}{name}" for name in path.split("/"))
+    found = list(part.iter(first))
+    for name in rest:
+        found = [child for element in found for child in element.findall(name)]
+    texts = (" ".join("".join(element.itertext()).split()) for element in found)
+    return list(dict.fromkeys(text for text in texts if text))

@@ -1,0 +1,149 @@
+"""IIIF manifests and LIDO as files on disk, with images beside them; nothing is downloaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from subtext.data.read import read
+from subtext.errors import DataError
+
+PRESENTATION = "http://iiif.io/api/presentation/"
+
+
+def images(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (9, 9), (len(name), 40, 90)).save(folder / name)
+    return folder
+
+
+def version_2(folder: Path) -> Path:
+    def canvas(number: int, address: str, **more: object) -> dict[str, object]:
+        service = {"@id": "https://iiif.example.org/image/page-2", "profile": "level2"} if number == 2 else {}
+        resource = {"@id": address, "@type": "dctypes:Image", **({"service": service} if service else {})}
+        return {"@type": "sc:Canvas", "label": f"f. {number}r", "images": [{"resource": resource}], **more}
+
+    manifest = {
+        "@context": f"{PRESENTATION}2/context.json",
+        "@id": "https://example.org/book",
+        "@type": "sc:Manifest",
+        "label": "Book of <b>Hours</b>",
+        "description": [
+            {"@value": "Ein Buch", "@language": "de"},
+            {"@value": "A book &amp; its pages", "@language": "en"},
+        ],
+        "attribution": "Example Library",
+        "license": "https://creativecommons.org/publicdomain/zero/1.0/",
+        "metadata": [{"label": "Place", "value": ["Paris", "Lyon"]}, {"label": "Date", "value": "1450"}],
+        "sequences": [
+            {
+                "canvases": [
+                    canvas(1, "https://example.org/files/one%20a.jpg"),
+                    canvas(2, "https://iiif.example.org/image/page-2/full/full/0/native.jpg"),
+                    canvas(3, "https://example.org/files/gone.jpg"),
+                ]
+            }
+        ],
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return images(folder, "one a.jpg", "scans/page-2.png")
+
+
+def test_presentation_2(tmp_path: Path) -> None:
+    version_2(tmp_path)
+    with pytest.raises(DataError, match=r"manifest.json canvas 3: 'https://example.org/files/gone.jpg' is not beside"):
+        read(tmp_path)
+    data = read(tmp_path, on_error="skip", verify=True)
+    assert data.images.ids == ["one a.jpg", "scans/page-2.png"]
+    assert data.texts.values == ["Book of Hours", "A book & its pages"]
+    assert len(data.links) == 4, "the texts of a manifest are those of each of its canvases"
+    assert data.images.metadata == {
+        "place": [["Paris", "Lyon"]] * 2, "date": ["1450"] * 2, "credit": ["Example Library"] * 2,
+        "rights": ["https://creativecommons.org/publicdomain/zero/1.0/"] * 2, "label": ["f. 1r", "f. 2r"],
+    }  # fmt: skip
+    assert read(tmp_path / "manifest.json", on_error="skip").images.ids == data.images.ids
+
+
+def test_presentation_3(tmp_path: Path) -> None:
+    def canvas(name: str, **more: object) -> dict[str, object]:
+        body = {"id": f"https://iiif.example.org/{name}/full/max/0/default.jpg", "type": "Image"}
+        page = {"type": "AnnotationPage", "items": [{"type": "Annotation", "motivation": "painting", "body": body}]}
+        return {"type": "Canvas", "items": [page], **more}
+
+    manifest = {
+        "@context": f"{PRESENTATION}3/context.json",
+        "id": "https://example.org/map",
+        "type": "Manifest",
+        "label": {"de": ["Karte"], "en": ["Map of Łódź"]},
+        "summary": {"none": ["Drawn by hand."]},
+        "requiredStatement": {"label": {"en": ["Held by"]}, "value": {"en": ["City Archive"]}},
+        "navDate": "1821-05-01T00:00:00Z",
+        "metadata": [{"label": {"en": ["Keywords"]}, "value": {"en": ["map", "city"]}}],
+        "items": [canvas("map.tif", label={"none": ["recto"]}, summary={"en": ["The front."]})],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(manifest, ensure_ascii=False))
+    data = read(images(tmp_path, "map.tif"))
+    assert data.texts.values == ["Map of Łódź", "The front."]
+    wanted = {"keywords": ["map", "city"], "credit": "City Archive", "date": "1821-05-01", "label": "recto"}
+    assert {name: column[0] for name, column in data.images.metadata.items()} == wanted
+    assert read(tmp_path, text_fields="keywords").texts.values == ["map", "city"]
+
+
+def test_a_manifest_without_canvases_is_told(tmp_path: Path) -> None:
+    images(tmp_path, "a.jpg")
+    (tmp_path / "c.json").write_text(
+        json.dumps({"@context": f"{PRESENTATION}3/context.json", "type": "Collection", "items": []})
+    )
+    with pytest.raises(DataError, match=r"c.json: has no canvas; a collection names manifests"):
+        read(tmp_path)
+    (tmp_path / "c.json").write_text(f'{{"@context": "{PRESENTATION}3/context.json", ')
+    with pytest.raises(DataError, match=r"c.json needs to be a JSON object"):
+        read(tmp_path)
+
+
+LIDO = """<lido:lidoWrap xmlns:lido="http://www.lido-schema.org">
+{records}</lido:lidoWrap>"""
+OBJECT = """<lido:lido><lido:lidoRecID lido:type="local">{name}</lido:lidoRecID><lido:descriptiveMetadata xml:lang="en">
+<lido:objectIdentificationWrap><lido:titleWrap><lido:titleSet><lido:appellationValue>The gavel</lido:appellationValue>
+</lido:titleSet></lido:titleWrap><lido:objectDescriptionWrap><lido:objectDescriptionSet><lido:descriptiveNoteValue>
+ Oak,   turned. </lido:descriptiveNoteValue></lido:objectDescriptionSet></lido:objectDescriptionWrap>
+</lido:objectIdentificationWrap><lido:eventWrap>
+<lido:eventSet><lido:event><lido:eventType><lido:term>Acquisition</lido:term></lido:eventType><lido:eventDate>
+<lido:displayDate>1990</lido:displayDate></lido:eventDate></lido:event></lido:eventSet>
+<lido:eventSet><lido:event><lido:eventType><lido:term>Production</lido:term></lido:eventType><lido:eventActor>
+<lido:displayActorInRole>Ann Example, turner</lido:displayActorInRole></lido:eventActor><lido:eventDate><lido:date>
+<lido:earliestDate>1821-05-01</lido:earliestDate></lido:date></lido:eventDate></lido:event></lido:eventSet>
+</lido:eventWrap><lido:objectRelationWrap><lido:subjectWrap><lido:subjectSet><lido:subject><lido:subjectConcept>
+<lido:term>law</lido:term><lido:term>court</lido:term></lido:subjectConcept></lido:subject></lido:subjectSet>
+</lido:subjectWrap></lido:objectRelationWrap></lido:descriptiveMetadata><lido:administrativeMetadata><lido:resourceWrap>
+<lido:resourceSet><lido:resourceRepresentation><lido:linkResource>{link}</lido:linkResource></lido:resourceRepresentation>
+</lido:resourceSet></lido:resourceWrap></lido:administrativeMetadata></lido:lido>
+"""
+
+
+def test_lido(tmp_path: Path) -> None:
+    records = OBJECT.format(name="1/1", link="https://museum.example/media/gavel.jpg") + OBJECT.format(
+        name="2", link="gone.jpg"
+    )
+    (tmp_path / "objects.xml").write_text(LIDO.format(records=records))
+    images(tmp_path, "media/gavel.jpg")
+    with pytest.raises(DataError, match=r"objects.xml object 2: 'gone.jpg' is not beside the XML"):
+        read(tmp_path)
+    data = read(tmp_path, on_error="skip", verify=True)
+    assert data.images.ids == ["media/gavel.jpg"] and data.texts.values == ["The gavel", "Oak, turned."]
+    assert {name: column[0] for name, column in data.images.metadata.items()} == {
+        "keywords": ["law", "court"], "byline": "Ann Example, turner", "date": "1821-05-01", "object": "1/1",
+    }  # fmt: skip
+
+
+def test_lido_with_entities_is_refused(tmp_path: Path) -> None:
+    text = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]>' + LIDO.format(
+        records=OBJECT.format(name="&a;", link="a.jpg")
+    )
+    (tmp_path / "objects.xml").write_text(text)
+    with pytest.raises(DataError, match=r"objects.xml needs to be XML without entities"):
+        read(images(tmp_path, "a.jpg"))
