@@ -175,11 +175,10 @@ def test_a_withdrawal_asks_and_deletes_what_it_said(images: Path, tmp_path: Path
     assert st.index_info(index).counts["images"] == 2
     told = call("index", "delete", index, "--where", "date < 1995", "--yes", code=1).stderr
     assert "'date' is a date (2021-04-05, 2021-05-05); name a day" in told
-    shown = st.search(index, "x", top=1).hits[0].path
+    shown = str(st.search(index, "x", top=1).hits[0].path)
+    lowered = st.search(index, "x", not_like=(shown,)).hits
+    assert lowered == st.search(index, "x", not_like=(Path(shown).name,)).hits
     assert "1 image" in call("index", "delete", index, shown).stdout, "the path of the hit table names the item"
-    assert (
-        st.search(index, "x", not_like=(str(images / "green.png"),)).hits or st.index_info(index).counts["images"] == 1
-    )
 
 
 def call_with(answer: str, *words: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -23,11 +24,14 @@ SUFFIXES = (".jsonl", ".parquet")
 def write_dataset(pairs: Dataset, path: Path) -> None:
     """Write a row for each run of pairs of one image: id, image, captions, text_ids, split, group and metadata.
 
+    An image without a text has a row of its own.
+
     Reading the file gives pairs of the same fingerprint, whatever the seed of splits. Paths of images stay relative
     to `pairs.root`, so a file elsewhere needs that folder as --images.
 
-    Raises DataError for another ending, for graded judgements and lone items, which rows cannot hold, and for what JSON
-    lines cannot hold, such as images stored as bytes; OutputError where it cannot be written.
+    Raises DataError for another ending, for graded judgements, texts without an image and images that are no partner
+    of the texts of their group, which rows cannot hold, and for what JSON lines cannot hold, such as images stored as
+    bytes; OutputError where it cannot be written.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(f"pairs are written to a file that ends in {' or '.join(SUFFIXES)}; it got {path.name}")
@@ -35,10 +39,14 @@ def write_dataset(pairs: Dataset, path: Path) -> None:
         raise DataError(
             "graded judgements cannot be written as rows of pairs; leave a data set that brings them in its own form"
         )
-    for noun, items, column in (("image", pairs.images, 0), ("text", pairs.texts, 1)):
-        lone = len(items) - len(np.unique(pairs.links[:, column]))
-        if lone:
-            raise DataError(f"{counted(lone, noun)} without a partner cannot be written as rows of pairs; leave it out")
+    textless = np.setdiff1d(np.arange(len(pairs.images)), pairs.links[:, 0])
+    # Read again, an image without a text belongs to all texts of its group.
+    lone = np.isin(pairs.images.groups[textless], pairs.texts.groups).sum()
+    for noun, count in (("image", lone), ("text", len(pairs.texts) - len(np.unique(pairs.links[:, 1])))):
+        if count:
+            raise DataError(
+                f"{counted(count, noun)} without a partner cannot be written as rows of pairs; leave it out"
+            )
     write_rows(list(_rows(pairs)), path)
 
 
@@ -78,7 +86,10 @@ def _rows(pairs: Dataset) -> Iterator[dict[str, Any]]:
         described_texts.add(text)
         metadata = {name: column[row] for name, column in items.metadata.items() if column[row] is not None}
         entries.append((image, texts.values[text] is None, metadata, text))
+    waiting = deque(np.setdiff1d(np.arange(len(images)), pairs.links[:, 0]).tolist())
     for (image, wordless, metadata), run in groupby(entries, key=itemgetter(0, 1, 2)):
+        while waiting and waiting[0] < image:
+            yield _textless(pairs, waiting.popleft())
         rows = [text for *_, text in run]
         group = int(images.groups[image])
         columns = {
@@ -91,3 +102,11 @@ def _rows(pairs: Dataset) -> Iterator[dict[str, Any]]:
         }
         columns = {name: value for name, value in columns.items() if value is not None}
         yield columns | {name: value for name, value in metadata.items() if name not in columns}
+    yield from (_textless(pairs, image) for image in waiting)
+
+
+def _textless(pairs: Dataset, image: int) -> dict[str, Any]:
+    items = pairs.images
+    columns = {"id": items.ids[image], "image": items.values[image], "captions": [], "split": str(items.splits[image])}
+    metadata = {name: column[image] for name, column in items.metadata.items() if name not in columns}
+    return {name: value for name, value in (metadata | columns).items() if value is not None}
