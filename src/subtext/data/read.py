@@ -87,7 +87,8 @@ def read(
     if isinstance(data, Dataset):
         if split_seed or merge_split or columns or text_fields:
             raise ArgumentError(
-                "split_seed, merge_split, columns and text_fields are for files and rows; a data set has its own"
+                "split_seed, merge_split, columns and text_fields are for files and rows; a data set has its splits "
+                "already"
             )
         # What could not be used is left out of it already.
         usable = tuple(problem for problem in data.problems if not problem.fatal)

@@ -186,18 +186,22 @@ def require_columns(columns: Columns, available: Collection[str], subject: str) 
 def with_roles(records: Iterable[Record], columns: Columns, name: str) -> Iterator[Record]:
     """The records of a table under the names of roles.
 
-    Without columns, a table that has none of our own names is guessed by usual names, and a note says what was guessed.
+    Image and text of a table that has neither our own names nor is named here are guessed by usual names, and a note
+    says what was guessed.
 
     Raises DataError with the nearest names for a column that none of the first records has.
     """
     records = iter(records)
     first = list(islice(records, 20))
     names = list(dict.fromkeys(str(column) for _, row in first if not isinstance(row, Problem) for column in row))
-    if names and columns:
+    if names:
         require_columns(columns, names, name)
-    elif names and (columns := _guessed(names)):
-        told = ",".join(f"{role}={'+'.join(sources)}" for role, sources in columns.items())
+    moved = {source for sources in columns.values() for source in sources}
+    usual = _guessed([column for column in names if column not in moved])
+    if guessed := {role: sources for role, sources in usual.items() if role not in columns}:
+        told = ",".join(f"{role}={'+'.join(sources)}" for role, sources in guessed.items())
         yield name, Problem(name, f"its columns were guessed: {told}; name others with --columns", fatal=False)
+    columns = {**guessed, **columns}
     for where, row in chain(first, records):
         yield where, row if isinstance(row, Problem) or not columns else renamed(row, columns)
 
