@@ -99,7 +99,13 @@ class FeatureInput:
         if any(isinstance(value, np.ndarray | Mapping) for value in batch.values):
             arrays = self._of_items(batch)
         else:
-            arrays = self.of_rows(self.rows(batch.ids, batch.values))
+            try:
+                rows = self.rows(batch.ids, batch.values)
+            except DataError as error:
+                if self.file is None:
+                    raise
+                raise DataError(f"{self._needs}; {error}") from error
+            arrays = self.of_rows(rows)
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if "grid" in arrays:
             mask = real_regions(arrays["grid"])

@@ -58,6 +58,36 @@ def require_packages() -> None:
             raise RequirementError(f"an ONNX export needs the package {name}; pip install 'subtext[onnx]'") from error
 
 
+_USE = """
+`subtext.json` describes the inputs of each graph, how they are prepared from images and texts, and the score.
+
+```python
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+folder = Path("FOLDER")  # this folder
+about = json.loads((folder / "subtext.json").read_text(encoding="utf-8"))
+
+
+def embed(side, inputs):  # name -> array, as about[side]["inputs"] has them
+    return onnxruntime.InferenceSession(folder / about[side]["file"]).run(None, inputs)[0]  # (items, views, width)
+
+
+def empty(side):  # two items of zeros, in place of prepared ones
+    described = about[side]["inputs"].items()
+    return {name: np.zeros([2 if isinstance(n, str) else n for n in one["axes"]], one["type"]) for name, one in described}
+
+
+images, texts = embed("image", empty("image")), embed("text", empty("text"))
+cosines = np.einsum("ivd,twd->itvw", images, texts).max(axis=(2, 3))
+scores = about["scale"] * cosines + about["shift"]
+```
+"""
+
+
 def write_graph(model: Model, side: str, samples: Samples, folder: Path) -> float:
     """Write SIDE.onnx and the assets of its inputs; returns the largest difference from the model over all samples.
 
@@ -115,7 +145,9 @@ def write_description(
         "checked": {"on": samples.source, "largest difference": differences},
     }
     (folder / "subtext.json").write_text(json.dumps(description, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(model_card(public_record(record)), encoding="utf-8")
+    before, _, after = model_card(public_record(record)).partition("## Use\n")
+    _, _, after = after.partition("## Limits\n")
+    (folder / "README.md").write_text(f"{before}## Use\n{_USE}\n## Limits\n{after}", encoding="utf-8")
 
 
 def _inputs(branch: Branch, batch: Tensors) -> dict[str, Any]:

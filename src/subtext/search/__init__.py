@@ -243,6 +243,9 @@ class Index:
     def embed_image(self, image: Any) -> Embeddings:
         """The vectors of an image or of its features. Raises the errors of reading it."""
         spec = self.model.image.input_spec
+        if isinstance(image, str | Path) and self.feature_name(image) is None and not Path(image).expanduser().exists():
+            names = "" if not isinstance(spec, FeatureInput) else ", and it is no name in the model's features either"
+            raise DataError(f"a query image needs a file; {Path(image).expanduser().absolute()} does not exist{names}")
         if isinstance(spec, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
             name = self.feature_name(image)
             if name is None and isinstance(image, str | Path) and Path(image).suffix in (".npy", ".npz"):

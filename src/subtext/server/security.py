@@ -118,8 +118,33 @@ def library_error(request: Request, error: SubtextError) -> JSONResponse:
 
 def validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
     """The answer for values that cannot be used. They are not echoed: they may be long, or not text at all."""
-    parts = [f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors()[:3]]
-    return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(parts))
+    return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(map(_sentence, error.errors()[:3])))
+
+
+_NEEDS = {
+    "missing": "is missing", "int_parsing": "needs a whole number", "int_from_float": "needs a whole number",
+    "int_type": "needs a whole number", "float_parsing": "needs a number", "float_type": "needs a number",
+    "bool_parsing": "needs true or false", "bool_type": "needs true or false", "string_type": "needs a text",
+    "list_type": "needs a list", "dict_type": "needs an object", "model_attributes_type": "needs a JSON object",
+    "model_type": "needs a JSON object", "json_invalid": "is no JSON", "literal_error": "needs {expected}",
+    "less_than_equal": "needs {le} or less", "greater_than_equal": "needs {ge} or more",
+    "greater_than": "needs more than {gt}", "string_too_long": "needs {max_length} characters or fewer",
+    "string_too_short": "needs {min_length} characters or more",
+    "too_long": "needs {max_length} or fewer", "too_short": "needs {min_length} or more",
+    "string_pattern_mismatch": "has characters that it cannot have", "extra_forbidden": "is no name that is known here",
+}  # fmt: skip
+"""Kind of a validator's error -> the rest of a sentence about the value; others keep the validator's words."""
+
+
+def _sentence(part: Mapping[str, Any]) -> str:
+    """One error of the validator in plain words: 'top' needs 200 or less."""
+    name = ".".join(str(place)[:80] for place in part["loc"] if place not in ("query", "body"))
+    if part["type"] == "value_error":
+        return str(part["msg"]).removeprefix("Value error, ")
+    known = _NEEDS.get(part["type"])
+    needs = part["msg"] if known is None else known.format(**part.get("ctx", {}))
+    # The place of what is no JSON is a number of characters.
+    return f"'{name}' {needs}" if name and part["type"] != "json_invalid" else f"the body {needs}"
 
 
 ERROR_HANDLERS: dict[int | type[Exception], Any] = {

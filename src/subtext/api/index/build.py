@@ -87,7 +87,7 @@ class IndexChange(Printed):
         parts = [f"{counted(self.embedded, 'item')} embedded", f"{self.unchanged:,} unchanged"]
         parts += [f"{self.amended:,} with other metadata"] if self.amended else []
         parts += [f"{self.deleted:,} deleted"] if self.deleted else []
-        restore = "as they were deleted before (--restore-deleted brings them back)"
+        restore = "as they were deleted before (`subtext index add --data DATA --restore-deleted` brings them back)"
         parts += [f"{self.left_out:,} left out, {restore}"] if self.left_out else []
         return [f"{self.path}: {', '.join(parts)}", *self.advice]
 
