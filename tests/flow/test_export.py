@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import drawn
 import numpy as np
@@ -134,6 +135,10 @@ def test_onnx_gives_the_models_vectors(place: Path, tmp_path: Path, run: str) ->
     assert told["text"]["inputs"]["tokens"] == {"type": "int64", "axes": ["items", "length"]}
     assert told["image"]["inputs"]["pixels"]["axes"] == ["items", 3, 32, 32]
     assert (tmp_path / "onnx" / "assets" / "text" / "vocabulary.json").is_file()
+    written = (tmp_path / "onnx" / "README.md").read_text().replace("FOLDER", str(tmp_path / "onnx"))
+    named: dict[str, Any] = {}
+    exec(written.partition("```python")[2].partition("```")[0], named)
+    assert named["scores"].shape == (2, 2) and np.isfinite(named["scores"]).all()
     model = load(place / run)
     session = onnxruntime.InferenceSession(str(tmp_path / "onnx" / "text.onnx"))
     for texts in (["red"], ["a red square", "ein Quadrat", "one two three four five six seven eight"] * 5):

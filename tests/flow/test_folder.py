@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command import call
 from PIL import Image
-from served import client
+from served import WRITES, client, item
 
 import subtext as st
 from subtext.data.image_files import open_image
@@ -166,3 +166,47 @@ def test_rows_without_a_text_are_items(tmp_path: Path) -> None:
     assert data.images.ids == ["a.JPG", "b.png", "c.webp", "2021/d.tif"]
     assert data.images.metadata["year"] == [2001, None, 2003, None]
     assert data.texts.values == ["a black square"] and data.links.tolist() == [[0, 0]]
+
+
+def test_an_image_without_captions_is_added_over_http(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "library", tmp_path / "library")
+    with client(tmp_path / "library") as server:
+        bare = {name: value for name, value in item("new").items() if name != "captions"}
+        assert server.post("/add", json={"items": [bare]}, headers=WRITES).status_code == 201
+        assert server.get("/item", params={"id": "new"}).json()["texts"] == []
+
+
+def test_bad_requests_are_told_in_plain_words(place: Path) -> None:
+    with client(place / "library") as server:
+        for given, told in (
+            ({"q": "x", "top": "x"}, "'top' needs a whole number"),
+            ({"q": "x", "top": 500}, "'top' needs 200 or less"),
+            ({"q": "x" * 2000}, "'q' needs 1000 characters or fewer"),
+            ({"q": "x", "hubness": "y"}, "'hubness' needs 'csls' or 'softmax'"),
+            ({}, "words (q) are needed, or an example item (like); there is neither"),
+            ({"q": "x", "where": "name == 3"}, "a condition tests equality by one ="),
+        ):
+            answer = server.get("/search", params=given)
+            assert answer.status_code == 422 and answer.json()["error"].startswith(told)
+        for body, told in (
+            ({"items": [{"id": "x"}]}, "'items.0.picture' is missing"),
+            ({"itms": []}, "'items' is missing; 'itms' is no name that is known here"),
+        ):
+            assert server.post("/add", json=body, headers=WRITES).json()["error"] == told
+
+
+def test_a_query_image_that_is_missing_is_said_to_be(place: Path) -> None:
+    told = call("search", place / "library", "--image", place / "gone.jpg", code=1).stderr
+    assert f"a query image needs a file; {place / 'gone.jpg'} does not exist" in told
+
+
+def test_a_features_run_says_what_to_pass_and_an_update_names_the_command(place: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", names=np.array(sorted(drawn.COLOURS)), pooled=np.ones((12, 8), np.float32))
+    options = {"image": "features", "min_count": 1, "epochs": 1, "quiet": True}
+    run = st.train("dual", data=place / "data", features=tmp_path / "f.npz", out=tmp_path / "run", **options)
+    with pytest.raises(DataError, match=r"needs an array \(8\) for each item, or its name in a file; .* names 'black'"):
+        run.model.embed_images([str(place / "data" / "red.jpg")])
+    shutil.copytree(place / "library", tmp_path / "library")
+    call("index", "delete", tmp_path / "library", place / "photos" / "a.JPG")
+    told = call("index", "update", tmp_path / "library", "--quiet").stdout
+    assert "1 left out" in told and "`subtext index add --data DATA --restore-deleted` brings them back" in told

@@ -77,8 +77,8 @@ def embed(side, inputs):  # name -> array, as about[side]["inputs"] has them
 
 
 def empty(side):  # two items of zeros, in place of prepared ones
-    described = about[side]["inputs"].items()
-    return {name: np.zeros([2 if isinstance(n, str) else n for n in one["axes"]], one["type"]) for name, one in described}
+    inputs = about[side]["inputs"].items()
+    return {name: np.zeros([2 if isinstance(n, str) else n for n in i["axes"]], i["type"]) for name, i in inputs}
 
 
 images, texts = embed("image", empty("image")), embed("text", empty("text"))

@@ -272,7 +272,8 @@ function typed({ alone = !state.picture && !state.like } = {}) {
 }
 
 function listen() {
-  by("search").addEventListener("submit", (event) => { event.preventDefault(); go(typed(), { anew: true }); });
+  // Keys then act on the hits, and a phone shows them in the place of its keyboard.
+  by("search").addEventListener("submit", (event) => { event.preventDefault(); by("q").blur(); go(typed(), { anew: true }); });
   by("home").addEventListener("click", (event) => { event.preventDefault(); go({ ...NOTHING, item: "", where: [] }, { anew: true }); by("q").focus(); });
   by("words").addEventListener("input", () => toldWeight(by("asked"), state));
   by("words").addEventListener("change", () => go({ words: Number(by("words").value) }, { replace: true }));
