@@ -60,6 +60,7 @@ NOT_RUN = {
     "subtext index calibrate library --data photos.jsonl": "needs more data; test_calibration.py runs it",
     "subtext score claims.jsonl ": "needs a calibrated index; test_curate.py runs it",
     "subtext curate pairs.jsonl ": "needs more data; test_curate.py runs it",
+    "subtext data check list.csv ": "needs a table of another program; test_foreign_tables.py reads made ones",
     "subtext data check FOLDER": "FOLDER stands for a published data set; test_published.py reads made ones",
     "subtext neighbours build graph --data FOLDER": "the same",
     "subtext data prepare politics ": "needs Politics; test_published.py reads a made one",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,13 +153,12 @@ def _open_source(path: Path, images: Path | None, columns: Columns) -> Source:
     available = readers()
     reader = next((reader for reader in available if reader.recognises(path)), None)
     if reader is not None:
-        roles = {"columns": columns} if columns else {}
-        if roles and "columns" not in signature(reader.read).parameters:
+        if columns and "columns" not in signature(reader.read).parameters:
             raise ArgumentError(
                 f"columns and text_fields are for tables and folders of images; {path} is read as {reader.LOOKS_FOR}, "
                 "which has fixed names"
             )
-        source = reader.read(path, images, **roles)
+        source = cast(Any, reader).read(path, images, columns=columns) if columns else reader.read(path, images)
         if not isinstance(source, Source):
             raise RequirementError(f"a reader's read needs to return a Source; {reader!r} returned {source!r:.60}")
         return source

@@ -40,7 +40,7 @@ class Reader(Protocol):
     def recognises(self, path: Path) -> bool:
         """Whether the path is in this format; cheap, and False for a path that is not there."""
 
-    def read(self, path: Path, images: Path | None, **options: Any) -> Source:
+    def read(self, path: Path, images: Path | None) -> Source:
         """The rows of the data set. Raises DataError when it cannot be read."""
 
 
