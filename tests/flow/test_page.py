@@ -25,9 +25,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with served.client(indexes[0]) as own:
         body = {"items": [served.item("evil", served.picture((9, 9, 9)), EVIL, credit="=1+1", licence="CC BY 4.0")]}
         assert own.post("/add", json=body, headers=served.WRITES).status_code == 201
-    with served.client(indexes[1]) as other:
-        days = [served.item(name, served.picture((9, 9, 9)), taken=f"2021-03-0{n}") for n, name in enumerate("xyz", 1)]
-        assert other.post("/add", json={"items": days}, headers=served.WRITES).status_code == 201
     with served.running(*indexes) as port:
         yield f"http://localhost:{port}"
 
@@ -111,26 +108,6 @@ def test_keys_act_on_the_hits_after_a_search(page) -> None:
     assert page.evaluate("document.activeElement.closest('.card') !== null")
     page.keyboard.press("?")
     assert "probability that the item is a match" in page.text_content("#help")
-
-
-@pytest.mark.parametrize("width", [1366, 390])
-def test_filters_of_dates_do_not_overlap(page, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
-    page.goto("/?index=other")
-    cards(page)
-    page.click("#filter")
-    page.wait_for_selector("#filters input[type=date]")
-    apart = """() => {
-      const boxes = [...document.querySelectorAll('#filters .field')].map(one => {
-        const inner = [one, ...one.querySelectorAll('input:not([type=checkbox])')].map(each => each.getBoundingClientRect());
-        return {left: Math.min(...inner.map(b => b.left)), right: Math.max(...inner.map(b => b.right)), top: inner[0].top, bottom: inner[0].bottom};
-      });
-      return boxes.every((a, n) => boxes.slice(n + 1).every(b => a.right <= b.left + 1 || b.right <= a.left + 1 || a.bottom <= b.top + 1 || b.bottom <= a.top + 1));
-    }"""  # noqa: E501
-    assert page.evaluate(apart)
-    page.fill("#filters input[type=date] >> nth=0", "2021-03-02")
-    page.keyboard.press("Tab")
-    until(page, "document.querySelectorAll('#columns:not([aria-busy]) .card[data-id]').length === 2")
 
 
 def test_html_in_captions_is_shown_as_it_is_written(page) -> None:
