@@ -43,9 +43,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def adapted(archive: Path, out: Path, **options: Any) -> st.Run:
-    sources = {"features": archive / "images.npz", "text_features": archive / "texts.npz"}
-    common = {"epochs": 3, "quiet": True, "workers": 0, "device": "cpu", "model": "features"}
-    return st.train("adapt", data=archive / "pairs.jsonl", out=out, **sources, **(common | options))  # type: ignore[arg-type]
+    common: dict[str, Any] = {"features": archive / "images.npz", "text_features": archive / "texts.npz"}
+    common |= {"model": "features", "epochs": 3, "quiet": True, "workers": 0, "device": "cpu"}
+    return st.train("adapt", data=archive / "pairs.jsonl", out=out, **(common | options))
 
 
 def test_an_adapter_starts_as_the_identity_and_adds_a_perceptron() -> None:
