@@ -20,8 +20,8 @@ from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Calibration
 from subtext.search.stores.postgres.connection import LAYOUT, Address, connect_index
 from subtext.search.stores.postgres.database import COMPLETE, Database
-from subtext.search.stores.postgres.words import words
 from subtext.search.stores.store import Store, StoreGone, is_address, open_store, verify as verify_folder
+from subtext.search.stores.words import words
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 

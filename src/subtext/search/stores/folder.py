@@ -95,6 +95,8 @@ class SqliteTables(Tables):
     Raises IndexError_ when there are no tables, or they are damaged.
     """
 
+    joined = "group_concat(key)"
+
     def __init__(self, file: Path, *, write: bool = False) -> None:
         if not file.is_file():
             raise IndexError_(f"{file} needs to hold the items of the index; it is not there; restore a backup")
@@ -229,7 +231,6 @@ class FolderView(SqlView):
     sides: Mapping[Side, SegmentTable]
     folder: Folder
 
-    joined = "group_concat(key)"
     kinds = (
         "SELECT sum(typeof(value) = 'text'), sum(typeof(value) != 'text'), count(DISTINCT value), "
         "min(CASE WHEN typeof(value) != 'text' THEN value END), max(CASE WHEN typeof(value) != 'text' THEN value END) "

@@ -247,6 +247,11 @@ def item_digest(columns: tuple[Any, ...]) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+def vectors_digest(vectors: NDArray[np.float32]) -> bytes:
+    """16 bytes of an item's (K D) vectors: what `verify` compares."""
+    return hashlib.blake2b(np.ascontiguousarray(vectors, dtype="<f4").tobytes(), digest_size=16).digest()
+
+
 def facets(metadata: Mapping[str, Any]) -> set[Facet]:
     """The values that metadata is filtered by: texts and numbers, those of lists, and the dates among the texts.
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from subtext.errors import IndexError_, RequirementError
 from subtext.search.stores.condition import ID, TEXT, Condition, Value
 from subtext.search.stores.item import (
     DATE,
@@ -29,6 +30,7 @@ from subtext.search.stores.item import (
     Row,
     Side,
     deletion_hash,
+    facets,
 )
 from subtext.search.stores.store import View, Writer
 
@@ -62,16 +64,49 @@ _RECORDS = {
 }
 
 
+def can_hold(text: str) -> bool:
+    """Whether a database can hold a text: it has neither NUL nor unpaired surrogates."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def storable(text: str) -> str:
+    """A text of a condition that a database can hold. Raises RequirementError for another."""
+    if not can_hold(text):
+        raise RequirementError(f"a condition needs texts without NUL and unpaired surrogates; it got {text!r}")
+    return text
+
+
+def require_storable(entries: Sequence[Entry]) -> None:
+    """Raise IndexError_ for an item of which a database cannot hold something."""
+    for entry in entries:
+        values = [text for facet in facets(json.loads(entry.metadata_json)) for text in facet if isinstance(text, str)]
+        texts = [entry.id, entry.path or "", entry.text or "", entry.metadata_json, entry.stamp or "", *values]
+        if not all(can_hold(text) for text in texts):
+            raise IndexError_(
+                "this index needs names, texts and metadata without NUL and unpaired surrogates; item "
+                f"{entry.id!r} has such characters; remove them from the data, or keep the index in a folder"
+            )
+
+
 class Tables(ABC):
     """The tables of an index, by one connection."""
+
+    joined: ClassVar[str]
+    """The aggregate that joins keys by commas."""
 
     @abstractmethod
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`."""
 
-    @abstractmethod
     def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement with the values of each row."""
+        for row in rows:
+            self.run(statement, *row)
+
+    def keys(self, statement: str, *values: Any) -> NDArray[np.int64]:
+        """The keys that a statement gives, in any order."""
+        ((keys,),) = self.run(f"SELECT {self.joined} FROM ({statement}) AS chosen", *values)
+        return np.fromstring(str(keys), dtype=np.int64, sep=",") if keys else np.zeros(0, dtype=np.int64)
 
     def storable(self, names: Sequence[str]) -> list[str]:
         """Those of these names that the database can hold."""
@@ -112,8 +147,6 @@ class SqlView(View):
 
     tables: Tables
     sides: Mapping[Side, Any]
-    joined: ClassVar[str]
-    """The aggregate that joins keys by commas."""
     kinds: ClassVar[str]
     """(texts, numbers, different values, least and greatest number) of a field."""
     common: ClassVar[str]
@@ -124,9 +157,7 @@ class SqlView(View):
         parts = [self._part(condition, SIDES.index(side)) for condition in where]
         parts = parts or [("SELECT key FROM items WHERE side = ?", [SIDES.index(side)])]
         statement = " INTERSECT ".join(f"SELECT key FROM ({part}) AS part{n}" for n, (part, _) in enumerate(parts))
-        values = [value for _, values in parts for value in values]
-        ((keys,),) = self.tables.run(f"SELECT {self.joined} FROM ({statement}) AS chosen", *values)
-        return np.unique(np.fromstring(str(keys), dtype=np.int64, sep=",") if keys else np.zeros(0, dtype=np.int64))
+        return np.unique(self.tables.keys(statement, *[value for _, values in parts for value in values]))
 
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False

@@ -23,7 +23,7 @@ from psycopg.pq import TransactionStatus
 
 from subtext.errors import IndexError_, OutputError
 from subtext.search.stores.item import SIDES
-from subtext.search.stores.sql import Tables
+from subtext.search.stores.sql import Tables, can_hold
 from subtext.search.stores.store import StoreGone, WriterBusy
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -270,6 +270,8 @@ def _close_all(connections: list[Connection]) -> None:
 class PostgresTables(Tables):
     """The tables of an index, by one connection to PostgreSQL."""
 
+    joined = "string_agg(key::text, ',')"
+
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
@@ -289,11 +291,6 @@ class PostgresTables(Tables):
     def storable(self, names: Sequence[str]) -> list[str]:
         """Those of these names that a database can hold."""
         return [name for name in names if can_hold(name)]
-
-
-def can_hold(text: str) -> bool:
-    """Whether PostgreSQL can hold a text: it has neither NUL nor unpaired surrogates."""
-    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def make_tables(connection: Connection, width: int) -> None:

@@ -21,7 +21,6 @@ times what it costs when the graph is built. Later rows are all compared, until 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -30,16 +29,17 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
-from subtext.errors import IndexError_, RequirementError, counted, listed
+from subtext.errors import IndexError_, counted, listed
 from subtext.search.ann import settle
 from subtext.search.stores.condition import Value, moment
-from subtext.search.stores.item import SIDES, Applied, Change, Entry, Hits, Side, facets
+from subtext.search.stores.item import SIDES, Applied, Change, Entry, Hits, Side, facets, vectors_digest
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.postgres.connection import (
     LAYOUT,
@@ -48,7 +48,6 @@ from subtext.search.stores.postgres.connection import (
     Connection,
     Pool,
     PostgresTables,
-    can_hold,
     connect,
     connect_index,
     make_tables,
@@ -57,10 +56,10 @@ from subtext.search.stores.postgres.connection import (
     translated,
     upgrade_layout,
 )
-from subtext.search.stores.postgres.words import as_vector, phrase_query, search_words, words
 from subtext.search.stores.segments import MARGIN
-from subtext.search.stores.sql import Part, SqlView, SqlWriter
+from subtext.search.stores.sql import Part, SqlView, SqlWriter, can_hold, require_storable, storable
 from subtext.search.stores.store import Problem, Stats, Store
+from subtext.search.stores.words import as_vector, phrase_query, words
 
 EF_SEARCH, MAX_EF_SEARCH = 200, 1000
 """Rows that a search of the graph keeps in view (hnsw.ef_search): more find more, and take longer; at most so many."""
@@ -231,6 +230,7 @@ def _array(keys: NDArray[np.int64]) -> str:
     return "{" + ",".join(map(str, keys.tolist())) + "}"
 
 
+_SEARCH = Path(__file__).with_name("words.sql").read_text(encoding="utf-8")
 EXACT_UP_TO = 20_000
 """Vectors of a side that are all compared by default: beyond them a search of the graph is faster."""
 SUFFIX = "_moving"
@@ -248,7 +248,6 @@ class DatabaseView(SqlView):
     tables: PostgresTables
     sides: Mapping[Side, GraphVectors]
 
-    joined = "string_agg(key::text, ',')"
     kinds = (
         "SELECT count(word), count(number), count(DISTINCT word) + count(DISTINCT number), min(number), max(number) "
         "FROM facets WHERE side = ? AND name = ?"
@@ -290,7 +289,7 @@ class DatabaseView(SqlView):
         return self.tables.run("SELECT value FROM kept WHERE name = ?", kind)
 
     def _with_phrase(self, side: int, phrase: str) -> Part:
-        query = phrase_query(_storable(phrase))
+        query = phrase_query(storable(phrase))
         if side == 1:
             return "SELECT key FROM items WHERE side = 1 AND words @@ ?::tsquery", [query]
         statement = (
@@ -301,25 +300,25 @@ class DatabaseView(SqlView):
 
     def _with_substring(self, side: int, name: str | None, part: str) -> Part:
         if name is None:
-            return "SELECT key FROM items WHERE side = ? AND strpos(folded_id, ?) > 0", [side, _storable(part)]
+            return "SELECT key FROM items WHERE side = ? AND strpos(folded_id, ?) > 0", [side, storable(part)]
         statement = "SELECT key FROM facets WHERE side = ? AND name = ? AND strpos(folded, ?) > 0"
-        return statement, [side, _storable(name), _storable(part)]
+        return statement, [side, storable(name), storable(part)]
 
     def _with_values(self, side: int, name: str, values: Sequence[Value]) -> Part:
-        texts = [_storable(value) for value in values if isinstance(value, str)]
+        texts = [storable(value) for value in values if isinstance(value, str)]
         numbers = [_number(value) for value in values if not isinstance(value, str)]
         statement = "SELECT key FROM facets WHERE side = ? AND name = ? AND number = ANY(?::numeric[])"
         if not texts:
-            return statement, [side, _storable(name), numbers]
+            return statement, [side, storable(name), numbers]
         by_word = (
             "SELECT key FROM facets WHERE side = ? AND name = ? AND word IS NOT NULL "
             "AND left(word, 200) IN (SELECT left(w, 200) FROM unnest(?::text[]) AS u(w)) AND word = ANY(?::text[])"
         )
-        return f"{statement} UNION {by_word}", [side, _storable(name), numbers, side, _storable(name), texts, texts]
+        return f"{statement} UNION {by_word}", [side, storable(name), numbers, side, storable(name), texts, texts]
 
     def _with_range(self, side: int, name: str, test: str, limit: Value) -> Part:
         statement = f"SELECT key FROM facets WHERE side = ? AND name = ? AND number {test} ?"
-        return statement, [side, _storable(name), _number(limit)]
+        return statement, [side, storable(name), _number(limit)]
 
 
 class DatabaseWriter(SqlWriter):
@@ -342,7 +341,7 @@ class DatabaseWriter(SqlWriter):
         IndexError_ also for a text that PostgreSQL cannot hold, and StoreGone when the server is away.
         """
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
-        _require_storable([*change.entries, *change.amended])
+        require_storable([*change.entries, *change.amended])
         count = len(change.entries)
         with self.changing():
             ((last,),) = self.tables.run("UPDATE state SET value = value + ? WHERE name = 'key' RETURNING value", count)
@@ -429,14 +428,14 @@ class DatabaseWriter(SqlWriter):
         )
 
     def _insert_links(self, links: Sequence[tuple[str, str]]) -> None:
-        storable = [(image, text) for image, text in links if can_hold(image) and can_hold(text)]
-        if storable:
+        pairs = [(image, text) for image, text in links if can_hold(image) and can_hold(text)]
+        if pairs:
             self.tables.run(
                 "INSERT INTO links SELECT p.image, p.text FROM unnest(?::text[], ?::text[]) AS p(image, text) "
                 "WHERE EXISTS (SELECT 1 FROM items i WHERE i.side = 0 AND i.id = p.image) "
                 "AND EXISTS (SELECT 1 FROM items t WHERE t.side = 1 AND t.id = p.text) ON CONFLICT DO NOTHING",
-                [image for image, _ in storable],
-                [text for _, text in storable],
+                [image for image, _ in pairs],
+                [text for _, text in pairs],
             )
 
 
@@ -634,11 +633,6 @@ class Database(Store):
         return replace(Manifest.from_json(row[0], where=str(self.address)), generation=int(row[1]))
 
 
-def vectors_digest(vectors: NDArray[np.float32]) -> bytes:
-    """16 bytes of an item's (K D) vectors: what `verify` compares."""
-    return hashlib.blake2b(np.ascontiguousarray(vectors, dtype="<f4").tobytes(), digest_size=16).digest()
-
-
 def facet_rows(side: int, key: int, metadata: str) -> Iterator[tuple[Any, ...]]:
     """The rows of the facets of an item."""
     for name, value in sorted(facets(json.loads(metadata)), key=str):
@@ -662,30 +656,32 @@ def _require_free(connection: Connection, address: Address) -> None:
         )
 
 
-def _require_storable(entries: Sequence[Entry]) -> None:
-    """Raise IndexError_ for an item of which PostgreSQL cannot hold something."""
-    for entry in entries:
-        values = [text for facet in facets(json.loads(entry.metadata_json)) for text in facet if isinstance(text, str)]
-        texts = [entry.id, entry.path or "", entry.text or "", entry.metadata_json, entry.stamp or "", *values]
-        if not all(can_hold(text) for text in texts):
-            raise IndexError_(
-                "an index in PostgreSQL needs names, texts and metadata without NUL and unpaired surrogates; item "
-                f"{entry.id!r} has such characters; remove them from the data, or keep the index in a folder"
-            )
-
-
-def _storable(text: str) -> str:
-    """A text that PostgreSQL can hold."""
-    if not can_hold(text):
-        raise RequirementError(f"a condition needs texts without NUL and unpaired surrogates; it got {text!r}")
-    return text
-
-
 def _number(value: Value) -> Decimal | None:
     """As PostgreSQL compares it exactly; None, which nothing is equal to, for what is no number."""
     number = moment(value) if isinstance(value, date) else value
     assert not isinstance(number, str | date)
     return None if isinstance(number, float) and math.isnan(number) else Decimal(number)
+
+
+def search_words(connection: Connection, text: str, *, top: int, counts: tuple[int, int]) -> list[tuple[int, float]]:
+    """The `top` texts that have some of the words, as (key, BM25 score).
+
+    counts  texts that have words, and their words
+
+    sum over words of idf f (k1 + 1) / (f + k1 (1 - b + b length / mean length)), idf = log((N - n + .5) / (n + .5)).
+    """
+    query = words(text)
+    number, total = counts
+    if not query or not number:
+        return []
+    values = {
+        "query": query,
+        "any": " | ".join(f"'{word}'" for word in dict.fromkeys(query)),
+        "number": float(number),
+        "mean": total / number,
+        "top": top,
+    }
+    return [(int(key), float(score)) for key, score in connection.execute(_SEARCH, values)]
 
 
 def _check_vectors(view: DatabaseView, side: Side) -> Iterator[Problem]:

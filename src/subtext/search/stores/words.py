@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from pathlib import Path
-
-from subtext.search.stores.postgres.connection import Connection
 
 LONGEST = 200
 """Letters of a word that count."""
 POSITIONS, TIMES = 16_383, 255
 """PostgreSQL stores so many positions in a text, and so many of one word."""
-_SEARCH = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
+SATURATION, LENGTH = 1.2, 0.75
+"""k1 and b of BM25, as FTS5 has them; `postgres/words.sql` has the same numbers."""
+LEAST = 1e-6
+"""Weight of a word that more than half of the texts have, as in FTS5."""
 
 
 def words(text: str) -> list[str]:
@@ -53,24 +53,3 @@ def phrase_query(text: str) -> str:
     "'a' <-> 'dog' <-> 's' <-> 'day'"
     """
     return " <-> ".join(f"'{word}'" for word in words(text))
-
-
-def search_words(connection: Connection, text: str, *, top: int, counts: tuple[int, int]) -> list[tuple[int, float]]:
-    """The `top` texts that have some of the words, as (key, BM25 score).
-
-    counts  texts that have words, and their words
-
-    sum over words of idf f (k1 + 1) / (f + k1 (1 - b + b length / mean length)), idf = log((N - n + .5) / (n + .5)).
-    """
-    query = words(text)
-    number, total = counts
-    if not query or not number:
-        return []
-    values = {
-        "query": query,
-        "any": " | ".join(f"'{word}'" for word in dict.fromkeys(query)),
-        "number": float(number),
-        "mean": total / number,
-        "top": top,
-    }
-    return [(int(key), float(score)) for key, score in connection.execute(_SEARCH, values)]
