@@ -8,9 +8,11 @@ left alone when `@typing.no_type_check` stands among its decorators.
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import jaxtyping
 import numpy as np
@@ -21,6 +23,45 @@ if os.environ.get("CHECK_SHAPES") != "0":
     jaxtyping.install_import_hook("subtext", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 import torch
+
+STORES = ("folder", "postgresql", "lance")
+"""Stores that the tests of stores run on; the option --store names others, by the scheme of their addresses."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The option --store."""
+    parser.addoption("--store", action="append", help="run the tests of stores on this one, such as lance or my-scheme")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test that asks for `store_kind` runs on each store."""
+    if "store_kind" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "store_kind",
+            metafunc.config.getoption("store") or getattr(metafunc.module, "STORES", STORES),
+            scope="module",
+        )
+
+
+@pytest.fixture(scope="module")
+def address_of(
+    store_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], str]]:
+    """The place of an index of a name, in the store of this test."""
+    folder = tmp_path_factory.mktemp("stores")
+    if store_kind == "postgresql":
+        import database
+
+        with database.started() as server:
+            yield server.address
+    elif store_kind == "folder":
+        yield lambda name: str(folder / name)
+    else:
+        if store_kind == "lance":
+            lance = importlib.import_module("subtext.search.stores.lance")
+            request.addfinalizer(partial(setattr, lance, "GRACE", lance.GRACE))
+            lance.GRACE = 0.0
+        yield lambda name: f"{store_kind}://{folder / name}"
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,10 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-import stored
-
-from subtext.search.stores.postgres.database import Database
-
 with warnings.catch_warnings():
     # A machine without XDG_RUNTIME_DIR is warned of another folder.
     warnings.simplefilter("ignore")
@@ -82,12 +78,3 @@ def started() -> Iterator[Server]:
             yield server
         finally:
             server.server.stop()
-
-
-def made(address: str, *, pictures: int = 40, words: int = 60, exact_up_to: int = 20_000) -> Database:
-    """An index of so many pictures and texts: what `stored.made` puts into a folder."""
-    database = Database.create(address, stored.manifest(exact_up_to))
-    with database.writing("build") as writer:
-        writer.put(stored.images(range(pictures)))
-        writer.put(stored.texts(range(words)))
-    return database

@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from subtext.search.stores.condition import Condition, parse
-from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Manifest
-from subtext.search.stores.store import Store, View
+from subtext.search.stores.store import Store, View, create_store
 
 WIDTH, VIEWS = 8, 2
 PLACES = ("Paris", "Wien", "Łódź")
@@ -66,22 +66,22 @@ def texts(numbers: range) -> Change:
     return Change("texts", [text(number) for number in numbers], vectors(numbers, 1), links=links)
 
 
-def made(path: Path, *, pictures: int = 40, words: int = 60, exact_up_to: int = 200_000) -> Folder:
-    """An index of so many pictures and texts; text n goes with picture n modulo 40."""
-    folder = Folder.create(path, manifest(exact_up_to))
-    with folder.writing("build") as writer:
+def made(place: Path | str, *, pictures: int = 40, words: int = 60, exact_up_to: int = 200_000) -> Any:
+    """An index of so many pictures and texts, in a folder or at an address; text n goes with picture n modulo 40."""
+    store = create_store(place, manifest(exact_up_to))
+    with store.writing("build") as writer:
         writer.put(images(range(pictures)))
         writer.put(texts(range(words)))
-    return folder
+    return store
 
 
-def ids(folder: Folder, side: str = "images") -> set[str]:
+def ids(folder: Store, side: str = "images") -> set[str]:
     with folder.reading() as view:
         return {item.id for item in view.items(side, view.matching(side, []))}  # type: ignore[arg-type]
 
 
 def nearest(
-    folder: Folder, queries: np.ndarray, *, side: str = "images", top: int = 5, **more: object
+    folder: Store, queries: np.ndarray, *, side: str = "images", top: int = 5, **more: object
 ) -> list[list[str]]:
     with folder.reading() as view:
         found = view.nearest(side, queries, top=top, **more)  # type: ignore[index, arg-type]
@@ -156,6 +156,15 @@ def assert_as_a_loop_says(
     assert held == [f"p{number}" for number in numbers], (held, numbers)
     looped = plain(queries, numbers, top=6)
     assert got == looped, (got, looped)
+
+
+def answers(store: Store, queries: np.ndarray, *, side: str = "images", top: int = 7) -> list[list[tuple[str, float]]]:
+    """The ids and scores of the hits of each query."""
+    with store.reading() as view:
+        found = view.nearest(side, queries, top=top)  # type: ignore[arg-type]
+        items = [view.items(side, each.keys) for each in found]  # type: ignore[arg-type]
+    each = zip(items, found, strict=True)
+    return [list(zip([item.id for item in own], one.scores.tolist(), strict=True)) for own, one in each]
 
 
 def assert_same_items(mine: View, theirs: View) -> None:

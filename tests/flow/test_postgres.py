@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import database
-import numpy as np
 import pytest
 import stored
-from database import Server, made, started
+from database import Server, started
 
 from subtext.errors import IndexError_, OutputError, RequirementError
-from subtext.search.stores.condition import Condition, parse
-from subtext.search.stores.folder import Folder
+from subtext.search.stores.condition import parse
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Calibration
 from subtext.search.stores.postgres.connection import LAYOUT, Address, connect_index
 from subtext.search.stores.postgres.database import COMPLETE, Database
-from subtext.search.stores.store import Store, StoreGone, is_address, open_store, verify as verify_folder
-from subtext.search.stores.words import words
+from subtext.search.stores.store import StoreGone, is_address, open_store
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 
@@ -33,112 +29,17 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    return stored.made(tmp_path_factory.mktemp("index") / "index")
-
-
-@pytest.fixture(scope="module")
 def shared(server: Server) -> Database:
     """One that no test changes."""
-    return made(server.address("shared"))
+    return stored.made(server.address("shared"))
 
 
 @pytest.fixture
 def place(server: Server) -> Iterator[Database]:
-    found = made(server.address("own"))
+    found = stored.made(server.address("own"))
     yield found
     found.remove()
     found.close()
-
-
-def answers(store: Store, queries: np.ndarray, *, side: str = "images", top: int = 7) -> list[list[tuple[str, float]]]:
-    with store.reading() as view:
-        found = view.nearest(side, queries, top=top)
-        items = [view.items(side, each.keys) for each in found]
-    each = zip(items, found, strict=True)
-    return [list(zip([item.id for item in own], one.scores.tolist(), strict=True)) for own, one in each]
-
-
-@pytest.mark.parametrize("views", [1, 3])
-def test_it_answers_as_a_folder_does(shared: Database, folder: Folder, views: int) -> None:
-    queries = stored.vectors(range(2000, 2003), views)
-    for side in ("images", "texts"):
-        assert answers(shared, queries, side=side) == answers(folder, queries, side=side)
-    assert stored.nearest(shared, queries, top=7) == stored.plain(queries, list(range(40)), top=7)
-    assert [len(found) for found in stored.nearest(shared, queries, top=99)] == [40] * 3
-
-
-def test_it_is_a_store_as_a_folder_is(shared: Database, folder: Folder) -> None:
-    assert isinstance(shared, Store) and isinstance(folder, Store)
-    assert shared.counts == folder.counts == {"images": 40, "texts": 60} and shared.bytes > 0
-    with shared.reading() as mine, folder.reading() as theirs:
-        stored.assert_same_items(mine, theirs)
-        assert mine.keys_of("images", ["p3", "nobody"]) == theirs.keys_of("images", ["p3", "nobody"])
-        with pytest.raises(KeyError):
-            mine.items("images", [10_000])
-    assert shared.problems() == []
-
-
-@pytest.mark.parametrize(("condition", "wanted"), stored.CASES, ids=[str(case[0])[:40] for case in stored.CASES])
-def test_a_condition_means_what_a_loop_says(
-    shared: Database, condition: str | Condition, wanted: Callable[[int], bool]
-) -> None:
-    stored.assert_as_a_loop_says(shared, condition, wanted, QUERIES)
-
-
-def test_all_conditions_have_to_hold_and_fields_have_to_be_there(shared: Database) -> None:
-    where = [parse("year < 1930"), parse("tags = odd"), parse("place in Paris, Wien"), parse("text contains rowing")]
-    with shared.reading() as view:
-        found = [item.id for item in view.items("images", view.matching("images", where))]
-        assert found == [f"p{n}" for n in range(30) if n % 2 and n % 3 < 2]
-        texts = view.items("texts", view.matching("texts", [parse("text contains word5"), parse("language = en")]))
-        assert [item.id for item in texts] == ["t5"]
-        with pytest.raises(RequirementError, match="none has 'colour'; there are place, rare"):
-            view.matching("images", [parse("colour = red")])
-        assert len(view.matching("images", [Condition("weight", "<", float("inf"))])) == 40
-        assert len(view.matching("images", [Condition("weight", ">", float("nan"))])) == 0
-
-
-def test_words_are_found_as_in_a_folder(shared: Database, folder: Folder) -> None:
-    with shared.reading() as mine, folder.reading() as theirs:
-        for asked in ("boat word7", "WORD12 word3 7", "Rowing rowing word9", "nothing", "? !", "boat 7 word7"):
-            got, wanted = mine.search_text(asked, top=9), theirs.search_text(asked, top=9)
-            assert [key for key, _ in got] == [key for key, _ in wanted], asked
-            np.testing.assert_allclose([score for _, score in got], [score for _, score in wanted], rtol=1e-6)
-    assert words("Łódź, naïve: 3×4 don't 北京") == ["łodz", "naive", "3", "4", "don", "t", "北京"]
-
-
-NASTY = ["'; DROP TABLE items; --", '"x" OR 1=1', "%s %(a)s {} \\", "a' | 'b' & !c:*", "$1; SELECT pg_sleep(9)", "\n\t"]
-
-
-def test_sql_in_names_filters_and_questions_is_data(place: Database) -> None:
-    entries = [Entry(name, b"x", path=name, metadata={"title": name, name: 7, "long": name * 900}) for name in NASTY]
-    said = [Entry(name, b"y", text=name, metadata={"language": name}) for name in NASTY]
-    with place.writing(NASTY[0][:40]) as writer:
-        writer.put(Change("images", entries, stored.vectors(range(50, 50 + len(NASTY)), stored.VIEWS)))
-        links = [(name, name) for name in NASTY]
-        writer.put(Change("texts", said, stored.vectors(range(50, 50 + len(NASTY)), 1), links=links))
-        assert set(writer.rows_of("images", NASTY)) == set(NASTY)
-    with place.reading() as view:
-        for name in NASTY:
-            for where in (
-                Condition("title", "=", name),
-                Condition("id", "=", name),
-                Condition("title", "contains", name.strip() or "x"),
-                Condition(name, ">", 6),
-                Condition("long", "in", [name * 900]),
-            ):
-                got = [item.id for item in view.items("images", view.matching("images", [where]))]
-                assert name in got or not name.strip(), where
-                assert got == [name] or where.test == "contains", where
-            view.matching("images", [Condition("text", "contains", name or "x")]) if name.strip() else None
-            view.search_text(name, top=3)
-        with pytest.raises(RequirementError, match="without NUL"):
-            view.matching("images", [Condition("title", "=", "a\0b")])
-        assert view.keys_of("images", ["a\0b", "\ud800"]) == {}
-    with place.writing("delete") as writer:
-        assert writer.delete("images", [*NASTY, "a\0b"]) == {"images": len(NASTY), "texts": len(NASTY)}
-    assert place.counts == {"images": 40, "texts": 60} and place.problems() == []
 
 
 def test_what_postgres_cannot_hold_is_refused_before_anything_is_written(place: Database) -> None:
@@ -153,76 +54,10 @@ def test_what_postgres_cannot_hold_is_refused_before_anything_is_written(place: 
     assert place.counts["images"] == 40 and place.manifest.generation == 2
 
 
-def test_changes_are_those_of_a_folder(place: Database, tmp_path: Path) -> None:
-    folder = stored.made(tmp_path / "index")
-    for store in (place, folder):
-        with store.writing("add") as writer:
-            writer.put(stored.images(range(40, 60)))
-            assert writer.delete("images", [f"p{number}" for number in range(0, 60, 3)])["texts"] > 0
-            assert writer.deleted_before("images", ["p3", "p4"]) == {"p3"}
-            moved = Change("images", [replace(stored.picture(4), content=b"new")], stored.vectors(range(1000, 1001), 2))
-            writer.put(moved)
-            writer.put(Change("images", amended=[replace(stored.picture(5), metadata={"place": "Rom", "zero": -0.0})]))
-            writer.put(Change("texts", links=[("p8", "t7")]))
-            writer.put(Change("texts", links=[("p10", "t8")], exact_texts=frozenset(["t8"])))
-            before = writer.manifest.generation
-            writer.put(
-                Change("texts", links=[("p8", "t7")], exact_texts=frozenset(["t8"]))
-            ) if store is folder else None
-            assert writer.delete("images", ["p7", "nobody"], keep_texts=False)["images"] == 1
-            assert writer.ids("images") == [*[f"p{n}" for n in range(60) if n % 3 and n not in (4, 7)], "p4"]
-            writer.put(stored.images(range(3, 4)))
-            assert writer.deleted_before("images", ["p3"]) == set(), "put in again by the user's own wish"
-            assert writer.manifest.generation > before
-    with place.reading() as mine, folder.reading() as theirs:
-        for side in ("images", "texts"):
-            keys = {store: view.matching(side, []) for store, view in (("mine", mine), ("theirs", theirs))}
-            got = {item.id: item for item in mine.items(side, keys["mine"])}
-            wanted = {item.id: item for item in theirs.items(side, keys["theirs"])}
-            assert got.keys() == wanted.keys()
-            assert [item.metadata for item in got.values() if item.id != "t8"] == [
-                item.metadata for item in wanted.values() if item.id != "t8"
-            ]
-        assert mine.items("texts", [mine.keys_of("texts", ["t8"])["t8"]])[0].metadata["images"] == ["p10"]
-        assert mine.items("images", mine.matching("images", [parse("place = Rom")]))[0].id == "p5"
-    assert answers(place, QUERIES) == answers(folder, QUERIES)
-    assert place.problems() == [] and verify_folder(folder.path) == []
-
-
-def test_nothing_to_do_is_no_change_and_what_is_wrong_is_refused(place: Database) -> None:
-    bad = stored.vectors(range(50, 52), 2)
-    bad[1, 0, 0] = np.nan
-    with place.writing("add") as writer:
-        before = writer.manifest.generation
-        writer.put(stored.texts(range(0)))
-        writer.put(Change("texts", links=[("p1", "t1")]))
-        assert writer.manifest.generation == before
-        with pytest.raises(IndexError_, match="finite vectors; 1 are not, the first of item 'p51'"):
-            writer.put(Change("images", [stored.picture(50), stored.picture(51)], bad))
-        with pytest.raises(IndexError_, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"):
-            writer.put(Change("images", [stored.picture(50)], stored.vectors(range(50, 51), 1)))
-        writer.put(Change("images", amended=[replace(stored.picture(99), metadata={})]))
-    assert place.counts["images"] == 40 and place.problems() == [], "what somebody has deleted meanwhile stays deleted"
-
-
-def test_the_journal_goes_on_where_a_job_was_cut_off(place: Database) -> None:
-    with place.writing("add") as writer:
-        first = writer.begin("add", source={"data": "a"}, total=30)
-        writer.put(stored.images(range(40, 50)), job=first, done=10)
-    with place.writing("add") as writer:
-        assert writer.begin("add", source={"data": "b"}, total=5) != first
-        assert writer.begin("add", source={"data": "a"}, total=30) == first
-        writer.finish(first)
-    with place.reading() as view:
-        found = {job.number: job for job in view.jobs()}
-    assert found[first].finished is not None and found[first].done == 30
-    assert [job.source for job in found.values() if job.finished is None] == [{"data": "b"}]
-
-
 @pytest.fixture(scope="module")
 def walked(server: Server) -> Database:
     """One so large, by its own measure, that a graph is walked; and rows are never read through."""
-    found = made(server.address("walked", options="-c enable_seqscan=off"), pictures=400, exact_up_to=60)
+    found = stored.made(server.address("walked", options="-c enable_seqscan=off"), pictures=400, exact_up_to=60)
     with found.writing("compact") as writer:
         assert "a graph of images was built" in writer.compact()
         assert not [line for line in writer.compact() if "built" in line], "a second one finds nothing to do"
@@ -260,7 +95,7 @@ def test_a_filter_on_a_graph_loses_nothing(walked: Database, condition: str) -> 
 
 
 def test_what_came_after_a_graph_is_compared_until_it_is_made_anew(server: Server) -> None:
-    store = made(server.address("later", options="-c enable_seqscan=off"), pictures=400, exact_up_to=60)
+    store = stored.made(server.address("later", options="-c enable_seqscan=off"), pictures=400, exact_up_to=60)
     where = [parse("place in Paris, Wien")]
 
     def agrees(numbers: list[int], loose: int) -> None:
@@ -296,7 +131,7 @@ def test_what_came_after_a_graph_is_compared_until_it_is_made_anew(server: Serve
 
 
 def test_a_graph_of_an_earlier_subtext_has_what_comes_later(server: Server) -> None:
-    store = made(server.address("whole", options="-c enable_seqscan=off"), pictures=100, exact_up_to=60)
+    store = stored.made(server.address("whole", options="-c enable_seqscan=off"), pictures=100, exact_up_to=60)
     statement = "CREATE INDEX {} ON images_vectors USING hnsw (vector vector_ip_ops)"
     with store.writing("add") as writer:
         writer.connection.execute(statement.format("images_graph"))
@@ -312,63 +147,13 @@ def test_a_graph_of_an_earlier_subtext_has_what_comes_later(server: Server) -> N
 
 
 def test_a_graph_goes_when_few_are_left(server: Server) -> None:
-    store = made(server.address("shrinking"), pictures=80, exact_up_to=100)
+    store = stored.made(server.address("shrinking"), pictures=80, exact_up_to=100)
     with store.writing("compact") as writer:
         assert "a graph of images was built" in writer.compact()
         writer.delete("images", [f"p{number}" for number in range(40)])
         assert any("graph of images was dropped" in line for line in writer.compact())
     assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(40, 80)))
     store.remove()
-
-
-def test_a_reader_keeps_what_it_sees_while_writers_work(place: Database) -> None:
-    with place.reading() as view:
-        before = sorted(item.id for item in view.items("images", view.matching("images", [])))
-        with place.writing("delete") as writer:
-            writer.delete("images", ["p1", "p2"])
-        found = view.nearest("images", QUERIES, top=40)
-        assert sorted(item.id for item in view.items("images", found[0].keys)) == before
-        with place.reading() as same:
-            assert same.counts["images"] == 40, "inside it, it is one moment"
-    assert stored.ids(place) == set(before) - {"p1", "p2"}
-
-
-def test_many_write_at_once(server: Server, place: Database) -> None:
-    """Two add the same ten items and ten of their own each, one deletes, and somebody searches all the while."""
-    problems: list[Exception] = []
-
-    def add(own: int) -> None:
-        try:
-            with Database(server.address("own")).writing("add") as writer:
-                for number in range(10):
-                    writer.put(stored.images(range(100 + number, 101 + number)))
-                    writer.put(stored.images(range(own + number, own + number + 1)))
-        except IndexError_ as problem:
-            problems.append(problem)
-
-    def delete() -> None:
-        try:
-            with Database(server.address("own")).writing("delete") as writer:
-                for number in range(10):
-                    writer.delete("images", [f"p{number}"])
-        except IndexError_ as problem:
-            problems.append(problem)
-
-    threads = [threading.Thread(target=add, args=(own,)) for own in (200, 300)] + [threading.Thread(target=delete)]
-    for thread in threads:
-        thread.start()
-    seen = []
-    while any(thread.is_alive() for thread in threads):
-        with place.reading() as view:
-            found = view.nearest("images", QUERIES[:1], top=100)[0]
-            seen.append(len(found.keys) == view.counts["images"] == len(view.items("images", found.keys)))
-    for thread in threads:
-        thread.join()
-    assert not problems and seen and all(seen)
-    live = [*range(10, 40), *range(100, 110), *range(200, 210), *range(300, 310)]
-    assert stored.ids(place) == {f"p{number}" for number in live}
-    assert stored.nearest(place, QUERIES, top=9) == stored.plain(QUERIES, live, top=9)
-    assert place.problems() == []
 
 
 def test_a_change_that_is_cut_off_is_not_there(place: Database) -> None:
@@ -407,7 +192,7 @@ def test_what_was_acknowledged_outlives_a_crash_of_the_server(server: Server, pl
 
 def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> None:
     address = server.address("early")
-    with made(address).writing("add") as writer:
+    with stored.made(address).writing("add") as writer:
         writer.connection.execute("DROP TABLE kept")
         writer.connection.execute("UPDATE layout SET version = 1")
     with pytest.raises(IndexError_, match=r"has layout 1, of an earlier Subtext; .*subtext index upgrade"):
@@ -463,7 +248,7 @@ def test_a_dump_is_a_backup(server: Server, shared: Database, tmp_path: Path) ->
     server.run("psql", "--quiet", "--dbname=second", "--command=CREATE EXTENSION vector")
     server.run("pg_restore", "--dbname=second", str(tmp_path / "copy"))
     copied = Database(server.address("shared", database="second"))
-    assert answers(copied, QUERIES) == answers(shared, QUERIES) and copied.problems() == []
+    assert stored.answers(copied, QUERIES) == stored.answers(shared, QUERIES) and copied.problems() == []
 
 
 def test_a_calibration_is_kept(place: Database) -> None:
@@ -543,7 +328,7 @@ def test_whoever_may_only_read_reads(server: Server, shared: Database) -> None:
     )
     server.run("psql", "--quiet", "--dbname=postgres", f"--command={statements}")
     store = Database(server.address("shared").replace("//postgres:", "//visitor:"))
-    assert answers(store, QUERIES) == answers(shared, QUERIES)
+    assert stored.answers(store, QUERIES) == stored.answers(shared, QUERIES)
     with pytest.raises(OutputError, match="needs rights that this user lacks"), store.writing("add") as writer:
         writer.put(stored.images(range(90, 91)))
     assert shared.counts["images"] == 40

@@ -13,10 +13,9 @@ import pytest
 from command import call
 from database import Server, started
 
-from subtext.api.load import load
 from subtext.api.search import open_index
 from subtext.errors import IndexError_
-from subtext.search import Index, Query, build
+from subtext.search import build
 from subtext.search.stores.postgres.database import Database
 
 
@@ -50,44 +49,6 @@ def ids(address: str, *more: object) -> list[str]:
     return [hit["id"] for hit in answer["hits"]]
 
 
-def test_it_answers_as_the_folder_does(place: tuple[str, Path], runs: Path) -> None:
-    mine, theirs = open_index(place[0]), open_index(runs / "index")
-    assert len(mine) == 12
-    asked: list[Query] = [
-        Query("a pink square"),
-        Query("a pink square", target="texts", top=30),
-        Query(image=place[1] / "blue.png", explain=True),
-        Query("red", image=place[1] / "blue.png", like=["cyan"], not_like=["pink"], not_text="black"),
-        Query("a green square", where=["split = train", "place < 5"]),
-        Query("a green square", lexical=True, hubness="csls", diversity=0.3),
-    ]
-    for query in asked:
-        got, wanted = (engine.answer(query) for engine in (mine, theirs))
-        assert [(hit.id, hit.score, hit.captions, hit.why) for hit in got.hits] == [
-            (hit.id, hit.score, hit.captions, hit.why) for hit in wanted.hits
-        ], query
-        assert got.unit == wanted.unit and got.hits
-
-
-def test_it_grows_follows_its_data_and_shrinks(place: tuple[str, Path]) -> None:
-    address, data = place
-    assert "0 items embedded, 36 unchanged" in call("index", "add", address, "--data", data, "-q").stdout
-    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
-    rows[0]["captions"], rows[1]["place"] = ["a red square", "rouge"], 99
-    (data / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]), encoding="utf-8")
-    told = call("index", "update", address, "-q").stdout
-    assert "1 item embedded" in told and "deleted" in told
-    assert len(ids(address)) == 11 and ids(address, "--where", "place = 99") == ["green"]
-    assert "1 image and 2 texts deleted" in call("index", "delete", address, "red").stdout
-    assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
-    assert "3 items embedded" in call("index", "add", address, "--data", data, "--restore-deleted", "-q").stdout
-    assert "the first is 'rde'; nothing was deleted" in call("index", "delete", address, "red", "rde", code=1).stderr
-    assert "1 image" in call("index", "delete", address, "--where", "place > 9", "--where", "split = test", "-y").stdout
-    assert "checked 1 time" in call("index", "watch", address, "--max-checks", 1, "-q").stdout
-    assert "rows of deleted items are overwritten" in call("index", "compact", address).stdout
-    assert ": whole" in call("index", "verify", address).stdout
-
-
 def test_it_tells_what_it_holds(place: tuple[str, Path]) -> None:
     told = call("index", "info", place[0]).stdout
     for wanted in ("images: no; texts: no", "language, place, split", "pgvector", "PostgreSQL", "library"):
@@ -104,63 +65,6 @@ def test_damage_is_told(place: tuple[str, Path]) -> None:
     answer = call("index", "verify", place[0], code=1).stdout
     assert "items: has 11 of 12 images" in answer and "s3cret" not in answer
     assert json.loads(call("index", "verify", place[0], "--json", code=1).stdout)["whole"] is False
-
-
-def test_another_model_is_refused(place: tuple[str, Path], runs: Path) -> None:
-    with pytest.raises(IndexError_, match=r"index=library needs the model that made it"):
-        Index.open(place[0], load(runs / "other"))
-    more = ["--data", place[1], "--run", runs / "other"]
-    assert "needs the model that made it" in call("index", "add", place[0], *more, code=1).stderr
-    assert "needs the model that made it" in call("search", place[0], "x", "--run", runs / "other", code=1).stderr
-
-
-def test_a_build_that_is_cut_off_goes_on(
-    server: Server, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    embedded: list[int] = []
-    plain = build.embed_items
-
-    def failing(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
-        if len(embedded) == 3:
-            raise KeyboardInterrupt
-        embedded.append(len(items))
-        return plain(model, branch, items, *rest, **more)
-
-    monkeypatch.setattr(build, "CHUNK", 4)
-    monkeypatch.setattr(build, "embed_items", failing)
-    address = server.address("cut")
-    words = ["build", address, "--run", runs / "run", "--data", runs / "data", "--quiet"]
-    assert "interrupted" in call("index", *words, code=130).stderr
-    assert Database(address).counts == {"images": 12, "texts": 0}
-    assert "12 of 36 items" in call("index", "info", address).stdout
-    monkeypatch.setattr(build, "embed_items", plain)
-    assert "12 images and 24 texts" in call("index", *words).stdout
-    assert "there is a schema 'cut' in that database already" in call("index", *words, code=1).stderr
-    assert Database(address).problems() == []
-
-
-def test_a_build_that_fails_leaves_nothing(server: Server, runs: Path, tmp_path: Path) -> None:
-    shutil.copytree(runs / "data", tmp_path / "data")
-    for name in drawn.COLOURS:
-        (tmp_path / "data" / f"{name}.png").write_bytes(b"no picture")
-    address = server.address("failed")
-    words = ["build", address, "--run", runs / "run", "--data", tmp_path / "data", "--quiet"]
-    assert call("index", *words, code=1).stderr
-    assert "needs to be an index that" in call("index", "info", address, code=1).stderr
-
-
-def test_vectors_that_were_made_before_are_imported(server: Server, runs: Path, tmp_path: Path) -> None:
-    vectors, address = tmp_path / "vectors.npz", server.address("imported")
-    call("embed", runs / "run", "--data", runs / "data", "--split", "all", "--out", vectors, "-q")
-    words = ["import", address, vectors, "--run", runs / "run", "--data", runs / "data"]
-    assert "vectors of 12 images and 24 texts put in" in call("index", *words).stdout
-    built, made = (open_index(index).search("a pink square", top=20) for index in (runs / "index", address))
-    assert [(hit.id, hit.captions, hit.metadata) for hit in made] == [
-        (hit.id, hit.captions, hit.metadata) for hit in built
-    ]
-    assert call("index", *words).stdout and Database(address).counts == {"images": 12, "texts": 24}
-    words = ["import", address, vectors, "--run", runs / "other", "--data", runs / "data"]
-    assert "of the model that made it" in call("index", *words, code=1).stderr
 
 
 def test_what_a_database_does_by_itself_is_said(place: tuple[str, Path], runs: Path, tmp_path: Path) -> None:

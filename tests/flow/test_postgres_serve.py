@@ -20,7 +20,6 @@ from gloo import free_port
 
 from subtext.search.stores.postgres import connection as pool
 from subtext.search.stores.postgres.database import Database
-from subtext.search.stores.traces import trace_name
 from subtext.server import state
 from subtext.server.application import build
 from subtext.server.serve import Settings
@@ -67,67 +66,6 @@ def address(server: Server, runs: Path) -> Iterator[str]:
 def asking(address: str, **changes: object) -> TestClient:
     values = {**vars(served.settings(**changes)), "indexes": (address,)}
     return TestClient(build(Settings(**values)), base_url="http://localhost")
-
-
-def test_it_answers_as_the_server_of_a_folder(address: str, runs: Path) -> None:
-    with asking(address, log="") as mine, served.client(runs / "library", log="") as theirs:
-        name = theirs.get("/items?top=1&target=texts").json()["items"][0]["id"]
-        for asked in [*ASKED, f"/item?target=texts&id={name}"]:
-            got, wanted = mine.get(asked), theirs.get(asked)
-            assert (got.status_code, got.json()) == (wanted.status_code, wanted.json()), asked
-        picture = {"content": served.picture(), "headers": {"content-type": "image/png"}}
-        for asked in ("/search?target=images&top=4", "/search?q=red&top=4"):
-            assert mine.post(asked, **picture).json() == theirs.post(asked, **picture).json()
-        score = {"q": "a red square", "ids": ["red", "cyan"]}
-        assert mine.post("/score", json=score).json() == theirs.post("/score", json=score).json()
-        assert mine.get("/thumbnail?id=red&size=96").content == theirs.get("/thumbnail?id=red&size=96").content
-        assert mine.get("/thumbnail?id=nobody").status_code == 404
-        about = mine.get("/libraries").json()["libraries"][0]
-        assert (about["name"], about["pictures"], about["texts"]) == ("library", 12, 24)
-        assert 'subtext_items{library="library",side="images"} 12.0' in mine.get("/metrics").text
-        assert mine.get("/healthz").json()["status"] == "ok"
-        every = "".join(mine.get(asked).text for asked in (*ASKED, "/libraries", "/metrics", "/openapi.json"))
-        assert "s3cret" not in every and "postgresql:" not in every and str(runs) not in every
-        answer = mine.post("/add", json={"items": [served.item("teal")]}, headers=served.WRITES)
-        assert answer.status_code == 403 and "--storage-dir" in answer.json()["error"]
-
-
-def test_what_is_added_and_deleted_is_kept_and_goes(address: str, runs: Path, tmp_path: Path) -> None:
-    keep = tmp_path / "keep"
-    place = keep / "library"
-    with asking(address, storage_dir=str(keep)) as found:
-        item = served.item("teal", None, "a teal square", "Quadrat", place=77)
-        added = found.post("/add", json={"items": [item]}, headers=served.WRITES)
-        assert added.status_code == 201 and added.json()["pictures"] == 1
-        assert found.post("/add", json={"items": [item]}, headers=served.WRITES).status_code == 409
-        assert found.post("/add", json={"items": [item]}).status_code == 401
-        (hit,) = found.get("/search?q=a+teal+square&where=place+=+77").json()["hits"]
-        assert hit["id"] == "teal" and len(list((place / "added").glob("*.png"))) == 1
-        assert found.get("/thumbnail?id=teal&size=96").status_code == 200
-        assert found.get("/item?id=teal").status_code == 200 and found.get("/item?id=red").status_code == 200
-        assert "s3cret" not in "".join(file.read_text() for file in (place / "logs").glob("*"))
-        assert "0 items embedded" in call("index", "update", address, "--keep-missing", "-q").stdout
-        assert found.get("/thumbnail?id=teal&size=96").status_code == 200
-        gone = found.post("/delete", json={"ids": ["teal"]}, headers=served.WRITES)
-        assert gone.status_code == 200 and (gone.json()["pictures"], gone.json()["texts"]) == (1, 2)
-        assert found.get("/item?id=teal").status_code == 404 and found.get("/thumbnail?id=teal").status_code == 404
-        left = [file.name for file in place.rglob("*") if file.name.startswith(trace_name("images", "teal"))]
-        assert left == [] and not (place / "added" / "metadata.jsonl").read_text()
-        lines = "".join(file.read_text() for file in (place / "logs").glob("*"))
-        assert '"red"' in lines and '"item": "teal"' not in lines
-        assert found.post("/delete", json={"ids": ["nobody"]}, headers=served.WRITES).status_code == 404
-        assert found.post("/delete", json={"ids": ["red"]}).status_code == 401
-    assert Database(address).problems() == []
-
-
-def test_what_is_deleted_elsewhere_goes_here_too(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state, "CHECK_SECONDS", 0.0)
-    with asking(address, storage_dir=str(tmp_path)) as found:
-        assert found.get("/thumbnail?id=pink&size=96").status_code == 200
-        files = list((tmp_path / "library" / "cache").rglob("*.webp"))
-        assert len(files) == 1
-        call("index", "delete", address, "pink")
-        assert found.get("/item?id=pink").status_code == 404 and not files[0].exists()
 
 
 def test_an_outage_is_a_503_and_it_comes_back_by_itself(address: str, server: Server, runs: Path) -> None:

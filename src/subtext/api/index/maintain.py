@@ -225,7 +225,8 @@ def compact_index(
     """Remove deleted vectors from the disk, merge segments, and sort a large index into lists.
 
     With more than 200,000 vectors per modality, a query searches only some lists. Their number is chosen for a measured
-    recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on.
+    recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on; in LanceDB, an IVF index from
+    50,000 on.
     """
     from subtext.search.stores.store import open_store
 
@@ -398,7 +399,8 @@ def _require_folder(index: str | Path) -> None:
     if is_address(index):
         raise RequirementError(
             "backups of an index in PostgreSQL are made by PostgreSQL's own tools, while it is in use: pg_dump "
-            "--format=custom --schema=NAME --file=COPY DATABASE, and pg_restore --dbname=DATABASE COPY"
+            "--format=custom --schema=NAME --file=COPY DATABASE, and pg_restore --dbname=DATABASE COPY; one in LanceDB "
+            "is backed up by a copy of its folder or bucket, while nobody compacts it"
         )
 
 

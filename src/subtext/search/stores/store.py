@@ -1,12 +1,13 @@
-"""What a store of an index has to provide, and what is built on it: a folder, PostgreSQL, or a store of one's own.
+"""What a store of an index has to provide, and what is built on it: a folder, PostgreSQL, LanceDB, or one's own.
 
 A store is a subclass of `Store` with a subclass of `View`, the index at one moment, and one of `Writer`. Fifteen
 methods are abstract: all that a store has to implement. Search, filters, the journal, calibration and verification are
 written once, in the other methods and in the modules above.
 
 A store from outside the package names its `Store` as an entry point of the group "subtext.stores". The entry point's
-name is the scheme of its addresses: the entry point `lance` opens `lance://bucket/library`. The location `library` is
-a folder, and `postgresql://user@host/database?index=library` an index in PostgreSQL.
+name is the scheme of its addresses: the entry point `tape` opens `tape://archive/library`. The location `library` is a
+folder, `postgresql://user@host/database?index=library` an index in PostgreSQL, and `lance://folder` or
+`s3://bucket/library` one in LanceDB.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
 from importlib.metadata import entry_points
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +49,11 @@ from subtext.search.stores.manifest import CALIBRATION, PLOT, Calibration, Manif
 
 GROUP = "subtext.stores"
 """Entry points of stores from outside the package."""
-POSTGRES = ("postgresql", "postgres")
-NEEDED = ("psycopg", "pgvector")
+INSTALLED = {
+    "postgres": (("postgresql", "postgres"), ("psycopg", "pgvector"), "postgres.database:Database"),
+    "lance": (("lance", "s3", "gs", "az"), ("lance",), "lance:LanceStore"),
+}
+"""Extra -> the schemes of its store's addresses, the packages that it needs, and its store."""
 SAMPLE = "index: some items"
 """The purpose that the keys of a sample are drawn for."""
 ROWS = 2000
@@ -561,20 +566,23 @@ def store_class(index: Path | str) -> type[Store]:
     if not is_address(index):
         return importlib.import_module("subtext.search.stores.folder").Folder
     scheme = str(index).partition("://")[0]
-    if scheme in POSTGRES:
-        missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-        if missing:
-            raise RequirementError(
-                f"an index in PostgreSQL needs {' and '.join(missing)}; it is not installed; install the extra: "
-                "pip install 'subtext[postgres]'"
-            )
-        return importlib.import_module("subtext.search.stores.postgres.database").Database
+    for extra, (schemes, packages, kind) in INSTALLED.items():
+        if scheme in schemes:
+            missing = [name for name in packages if importlib.util.find_spec(name) is None]
+            if missing:
+                raise RequirementError(
+                    f"an index at {scheme}:// needs {' and '.join(missing)}; it is not installed; install the extra: "
+                    f"pip install 'subtext[{extra}]'"
+                )
+            module, _, name = kind.partition(":")
+            return getattr(importlib.import_module(f"subtext.search.stores.{module}"), name)
     for point in entry_points(group=GROUP, name=scheme):
         loaded = point.load()
         if not (isinstance(loaded, type) and issubclass(loaded, Store)):
             raise RequirementError(f"the entry point '{scheme}' of {GROUP} needs to be a Store; it is {loaded!r}")
         return loaded
-    installed = sorted({point.name for point in entry_points(group=GROUP)} | set(POSTGRES))
+    built_in = chain(*(schemes for schemes, _, _ in INSTALLED.values()))
+    installed = sorted({point.name for point in entry_points(group=GROUP)}.union(built_in))
     raise RequirementError(f"no store opens addresses of {scheme}://; installed are {', '.join(installed)}")
 
 

@@ -1,0 +1,424 @@
+"""An index in LanceDB, in a folder and on an S3 server: kills, faults, other writers, and what deleted items leave."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import killed_lance
+import lance as library
+import numpy as np
+import pyarrow as pa
+import pytest
+import s3
+import stored
+
+from subtext.errors import IndexError_, OutputError, RequirementError
+from subtext.search.stores import lance
+from subtext.search.stores.condition import parse
+from subtext.search.stores.item import Change, Entry
+from subtext.search.stores.lance import LanceStore
+from subtext.search.stores.store import StoreGone, WriterBusy, open_store
+
+QUERIES = stored.vectors(range(1000, 1004), 1)
+KILLS = [
+    pytest.param(kind, seed, marks=[] if (kind, seed) == ("folder", 0) else pytest.mark.slow)
+    for kind in ("folder", "bucket")
+    for seed in range(25)
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lance, "GRACE", 0.0)
+        patch.setattr(lance, "QUERIES", 16)
+        yield
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket on a server of its own."""
+    with s3.served() as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield "s3://archive"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LanceStore:
+    return stored.made(f"lance://{tmp_path / 'index'}")
+
+
+def raw(store: LanceStore, secrets: list[bytes]) -> list[bytes]:
+    """Which of these bytes are in a file of the index."""
+    files = [store.filesystem.open_input_file(f"{store.folder}/{name}").read() for name, _ in store.stored()]
+    return [secret for secret in secrets if any(secret in content for content in files)]
+
+
+def assert_searched(store: LanceStore, numbers: list[int]) -> None:
+    """Assert that approximate search finds what exact search finds, each once, and exact search what a loop finds."""
+    with store.reading() as view:
+        assert not view.sides["images"].in_memory and view.tables.now["lists"]
+        for condition in (None, "place in Paris, Wien", "rare = true"):
+            keys = None if condition is None else view.matching("images", [parse(condition)])
+            exact = view.nearest("images", QUERIES, top=10, among=keys, exact=True)
+            hits = view.nearest("images", QUERIES, top=10, among=keys)
+            assert [len(set(own.keys.tolist())) for own in hits] == [10] * len(QUERIES)
+            same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, hits, strict=True)]
+            assert sum(same) >= 36
+            if condition is None:
+                ids = [[item.id for item in view.items("images", own.keys)] for own in exact]
+                assert ids == stored.plain(QUERIES, numbers, top=10)
+        later = stored.vectors(range(numbers[-1], numbers[-1] + 1), 2)[:, :1]
+        assert view.items("images", view.nearest("images", later, top=1)[0].keys)[0].id == f"p{numbers[-1]}"
+
+
+def test_large_sides_are_searched_by_lists_and_what_came_later_is_found(tmp_path: Path) -> None:
+    """Also after Lance's own tools have rewritten the table and its index, as any program may do."""
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=60)
+    with store.writing("add") as writer:
+        assert "an index of the vectors was built" in writer.compact()
+        assert not [line for line in writer.compact() if "built" in line], "a second one finds nothing to do"
+        assert_searched(store, list(range(200)))
+        writer.put(stored.images(range(200, 220)))
+        writer.put(stored.images(range(3, 5)))
+        writer.delete("images", ["p7", "p201"])
+        remaining = sorted({*range(220)} - {7, 201})
+        assert_searched(store, remaining)
+        with store.reading() as view:
+            assert view.stats().unindexed["images"] == 2 * (19 + 2)
+        moved = Change("images", [Entry("p9", b"new")], stored.vectors(range(2000, 2001), 2))
+        writer.put(moved)
+        with store.reading() as view:
+            (hits,) = view.nearest("images", stored.vectors(range(2000, 2001), 2), top=2)
+            assert view.items("images", hits.keys)[0].id == "p9" and hits.scores[0] == pytest.approx(1.0)
+            former = view.nearest("images", stored.vectors(range(9, 10), 2), top=1)[0]
+            assert former.scores[0] < 0.999, "its former vectors are found no more"
+        writer.put(stored.images(range(9, 10)))
+        dataset = library.dataset(store.uri)
+        dataset.optimize.compact_files()
+        dataset.optimize.optimize_indices()
+        assert_searched(store, remaining)
+        dataset.delete("kind = 0 AND false")
+        assert "an index of the vectors was built" in "".join(writer.compact()) or store.problems() == []
+        assert_searched(store, remaining)
+        writer.delete("images", [f"p{number}" for number in range(20, 220)])
+        assert "the index of the vectors was dropped: every vector is compared" in writer.compact()
+    assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, [n for n in range(20) if n != 7])
+    assert store.problems() == []
+
+
+def test_deleted_bytes_are_in_no_file_after_a_compaction(store: LanceStore) -> None:
+    vectors = stored.vectors(range(500, 501), stored.VIEWS)
+    secrets = [b"Quincunx of Zanzibar", b"secret.png", *(row.tobytes() for row in vectors[0])]
+    with store.writing("add") as writer:
+        writer.put(Change("images", [Entry("secret", b"s", path="secret.png")], vectors))
+        entry = Entry("secret/0", b"s", text="Quincunx of Zanzibar")
+        links = [("secret", "secret/0")]
+        writer.put(Change("texts", [entry], stored.vectors(range(500, 501), 1), links=links))
+        assert raw(store, secrets) == secrets, "this finds what is there"
+        # What a killed writer leaves: rows that no version names.
+        library.fragment.write_fragments(library.dataset(store.uri).to_table(), store.uri)
+        assert writer.delete("images", ["secret"]) == {"images": 1, "texts": 1}
+        assert writer.deleted_before("images", ["secret"]) == {"secret"}
+        writer.compact()
+    assert raw(store, secrets) == [] and store.problems() == []
+
+
+def test_a_commit_whose_answer_is_lost_is_made_once(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, calls = library.LanceDataset.commit, [0]
+
+    def lost(*words: Any, **more: Any) -> Any:
+        calls[0] += 1
+        made = plain(*words, **more) if calls[0] in (1, 3) else None
+        if calls[0] != 3:
+            raise OSError("the connection was closed")
+        return made
+
+    monkeypatch.setattr(library.LanceDataset, "commit", staticmethod(lost))
+    with store.writing("add") as writer:
+        writer.put(stored.images(range(40, 50)))
+        assert calls == [1] and store.counts["images"] == 50, "it was committed, and is seen to be"
+        writer.put(stored.images(range(50, 60)))
+        assert calls == [3], "it was not, and is made again"
+        calls[0] = -10
+        with pytest.raises(StoreGone, match=r"cannot be reached, .*the connection was closed; no change is half made"):
+            writer.put(stored.images(range(60, 70)))
+    assert store.counts["images"] == 60 and store.problems() == []
+
+
+def test_who_is_always_overtaken_gives_up(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def conflict(*words: Any, **more: Any) -> None:
+        raise library.commit.CommitConflictError("overtaken")
+
+    monkeypatch.setattr(lance, "ATTEMPTS", 3)
+    with store.writing("add") as writer, monkeypatch.context() as patch:
+        patch.setattr(library.LanceDataset, "commit", staticmethod(conflict))
+        with pytest.raises(WriterBusy, match="changed by others all the time: 3 attempts failed"):
+            writer.put(stored.images(range(40, 50)))
+    assert store.counts["images"] == 40
+
+
+def test_a_compaction_goes_on_beside_changes_and_yields_to_another(
+    store: LanceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Additions do not disturb it; it begins again where its rows were deleted; of two, one is told."""
+    other = open_store(f"{store.path}")
+    plain = lance.LanceWriter._rewritten
+
+    def meanwhile(step: Callable[[Any], object]) -> None:
+        steps = [step]
+
+        def rewritten(self: Any, tables: Any) -> Any:
+            plan = plain(self, tables)
+            if steps:
+                with other.writing("other") as writer:
+                    steps.pop()(writer)
+            return plan
+
+        monkeypatch.setattr(lance.LanceWriter, "_rewritten", rewritten)
+
+    with store.writing("compact") as writer:
+        for number, step in enumerate(
+            (
+                lambda it: it.put(stored.images(range(40, 50))),
+                lambda it: it.delete("images", ["p1", "p45"]),
+                lambda it: it.put(stored.images(range(50, 60))),
+            )
+        ):
+            meanwhile(step)
+            writer.compact()
+            assert store.problems() == [] and len(stored.ids(store)) == (50, 48, 58)[number]
+        meanwhile(lambda it: it.compact())
+        with pytest.raises(WriterBusy, match="was compacted by somebody else"):
+            writer.compact()
+    assert store.problems() == [] and len(stored.ids(store)) == 58
+
+
+def test_damage_is_named(store: LanceStore) -> None:
+    dataset = library.dataset(store.uri)
+    dataset.update({"text": "'other'"}, where="id = 't3'")
+    dataset.update({"digest": "digest"}, where="id = 't3'")
+    dataset.delete("id = 't9'")
+    dataset.delete("key = 6 AND kind = 2")
+    dataset.update({"vector": f"{[0.5] * stored.WIDTH}"}, where="key = 4 AND kind = 2")
+    dataset.update({"facets": "NULL"}, where="id = 'p7'")
+    told = "\n".join(f"{each.where}: {each.what}" for each in store.problems())
+    for what in (
+        "items: 1 item changed or damaged: texts/'t3'",
+        "items: has 59 of 60 texts",
+        "1 item of images with changed or damaged vectors: 'p3'",
+        "1 item of images without 2 vectors, or twice there: 'p5'",
+        "1 item of images filtered by other values than the metadata: 'p7'",
+        "1 item of texts whose words differ from the text: 't3'",
+        "links changed or damaged",
+    ):
+        assert what in told, told
+    dataset.delete("kind = 4")
+    with pytest.raises(IndexError_, match="needs one row of its state, and has 0; restore a backup"):
+        open_store(store.path)
+
+
+def test_what_cannot_be_opened_or_made_is_told(
+    store: LanceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for address in (f"lance://{tmp_path / 'nothing'}", f"lance://{tmp_path}"):
+        with pytest.raises(IndexError_, match="needs to be an index that `subtext index build` made; there is none"):
+            open_store(address)
+        assert not LanceStore.exists(address)
+    with pytest.raises(IndexError_, match="is an index already; name another"):
+        LanceStore.create(store.path, stored.manifest())
+    with pytest.raises(IndexError_, match="needs an address such as lance://FOLDER"):
+        LanceStore("lance://")
+    (tmp_path / "file").write_text("")
+    with pytest.raises((OutputError, StoreGone, IndexError_), match="file"):
+        LanceStore.create(f"lance://{tmp_path / 'file'}", stored.manifest())
+    with pytest.raises(RequirementError, match="cannot change models"):
+        store.beside(stored.manifest())
+    import importlib.util
+
+    plain = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "lance" else plain(name))
+    with pytest.raises(RequirementError, match=r"at s3:// needs lance; .* pip install 'subtext\[lance\]'"):
+        open_store("s3://archive/library")
+
+
+def test_numbers_beyond_float64_are_compared_exactly(store: LanceStore) -> None:
+    numbers = [2**60, 2**60 + 1, 2**62 + 3, -(2**60) - 1]
+    entries = [Entry(f"n{own}", b"x", metadata={"number": own}) for own in numbers]
+    with store.writing("add") as writer:
+        writer.put(Change("images", entries, stored.vectors(range(60, 64), 2)))
+    for condition, keep in {
+        f"number = {2**60 + 1}": [2**60 + 1],
+        f"number > {2**60}": [2**60 + 1, 2**62 + 3],
+        f"number <= {2**60}": [2**60, -(2**60) - 1],
+        f"number < {10**400}": numbers,
+        f"number != {2**60}": [own for own in numbers if own != 2**60],
+    }.items():
+        with store.reading() as view:
+            items = view.items("images", view.matching("images", [parse(condition), parse("id contains N")]))
+        assert [item.id for item in items] == [f"n{own}" for own in keep], condition
+
+
+def started(address: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-W", "ignore", killed_lance.__file__, address]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize(("kind", "seed"), KILLS)
+def test_a_kill_loses_nothing_acknowledged(
+    kind: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """It is killed within a fifth of a second after one of its changes was acknowledged."""
+    place = f"lance://{tmp_path}" if kind == "folder" else request.getfixturevalue("bucket")
+    store = stored.made(f"{place}/kill{seed}")
+    draws, process = random.Random(seed), started(store.path)
+    assert process.stdout is not None
+    acknowledged = {process.stdout.readline().strip() for _ in range(draws.randint(0, int(3.5 * killed_lance.PIECES)))}
+    time.sleep(draws.uniform(0.0, 0.2))
+    process.kill()
+    acknowledged |= set(process.communicate()[0].splitlines())
+    images, texts = stored.ids(store), stored.ids(store, "texts")
+    assert store.problems() == []
+    for piece in range(killed_lance.PIECES):
+        new = range(100 + piece * killed_lance.STEP, 100 + (piece + 1) * killed_lance.STEP)
+        old = range(piece * killed_lance.STEP, (piece + 1) * killed_lance.STEP)
+        for what, count in (
+            (f"images {piece}", len(images & {f"p{number}" for number in new})),
+            (f"texts {piece}", len(texts & {f"t{number}" for number in new})),
+            (f"deleted {piece}", 4 - len(images & {f"p{number}" for number in old})),
+        ):
+            assert count in ((4,) if what in acknowledged else (0, 4)), "a change is there, or it is not"
+    numbers = [int(name[1:]) for name in images]
+    with store.reading() as view:
+        (hits,) = view.nearest("images", QUERIES[:1], top=200)
+        assert len(hits.keys) == len(numbers) == view.counts["images"], "nothing is there twice"
+    assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, numbers)
+    # Vectors of items that it had deleted, and those of unfinished changes.
+    with store.writing("delete") as writer:
+        writer.delete("images", [f"p{number}" for number in range(100, 116)])
+        writer.compact()
+    gone = [row.tobytes() for number in range(100, 116) for row in stored.vectors(range(number, number + 1), 2)[0]]
+    assert raw(store, gone) == [] and store.problems() == []
+    store.remove()
+
+
+def test_it_works_on_an_object_store_as_in_a_folder(bucket: str, tmp_path: Path) -> None:
+    store, folder = stored.made(f"{bucket}/library"), stored.made(tmp_path / "index")
+    reader = open_store(f"{bucket}/library")
+    for each in (store, folder):
+        with each.writing("add") as writer:
+            writer.put(stored.images(range(40, 60)))
+            writer.delete("images", ["p3", "p50"])
+            writer.compact()
+    with reader.reading() as mine, folder.reading() as theirs:
+        stored.assert_same_items(mine, theirs)
+        assert mine.search_text("boat word7", top=3)[0][0] == theirs.search_text("boat word7", top=3)[0][0]
+    assert stored.answers(reader, QUERIES) == stored.answers(folder, QUERIES)
+    for condition, fulfils in stored.CASES[::4]:
+        if condition != "id contains P1":
+            numbers = [n for n in range(60) if n not in (3, 50) and fulfils(n)]
+            where = [parse(condition) if isinstance(condition, str) else condition]
+            with reader.reading() as view:
+                items = view.items("images", view.matching("images", where))
+            assert {item.id for item in items} == {f"p{number}" for number in numbers}, condition
+    assert store.problems() == [] and store.bytes > 0
+    with pytest.raises(IndexError_, match="nowhere"):
+        open_store("s3://nowhere/library")
+
+
+@pytest.mark.parametrize("duration", [2.0, pytest.param(120.0, marks=pytest.mark.slow)])
+def test_four_read_while_two_write(bucket: str, duration: float) -> None:
+    address = f"{bucket}/busy{duration:.0f}"
+    stored.made(address)
+    problems: list[BaseException] = []
+    until = time.monotonic() + duration
+    live: dict[int, set[int]] = {200: set(), 5000: set()}
+
+    def watched(work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as problem:  # Told by the test.
+                problems.append(problem)
+                raise
+
+        return run
+
+    def write(first: int) -> None:
+        number = first
+        with open_store(address).writing("add") as writer:
+            while time.monotonic() < until:
+                writer.put(stored.images(range(number, number + 2)))
+                live[first] |= {number, number + 1}
+                if number % 3 == 0:
+                    writer.delete("images", [f"p{number}"])
+                    live[first] -= {number}
+                if number % 40 == 0:
+                    writer.compact()
+                number += 2
+
+    def read() -> None:
+        store = open_store(address)
+        while time.monotonic() < until:
+            with store.reading() as view:
+                (hits,) = view.nearest("images", QUERIES[:1], top=10_000)
+                assert len(hits.keys) == view.counts["images"] == len(set(hits.keys.tolist()))
+                assert len(view.items("images", hits.keys[:10])) == 10
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(lance, "GRACE", 3.0)
+    work = [*(lambda first=first: write(first) for first in live), *[read] * 4]
+    threads = [threading.Thread(target=watched(each)) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    patch.undo()
+    store = open_store(address)
+    assert not problems, problems
+    assert stored.ids(store) == {f"p{number}" for number in {*range(40), *live[200], *live[5000]}}
+    assert store.problems() == []
+
+
+@pytest.mark.slow
+def test_a_busy_object_store_is_asked_again() -> None:
+    with s3.served(fail=50) as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        store = stored.made("s3://archive/failing")
+        with store.writing("add") as writer:
+            for number in range(40, 60, 2):
+                writer.put(stored.images(range(number, number + 2)))
+            writer.delete("images", ["p1", "p41"])
+            writer.compact()
+        remaining = [number for number in range(60) if number not in (1, 41)]
+        assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, remaining) and store.problems() == []
+
+
+def test_vectors_are_read_once(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored.nearest(store, QUERIES)
+    rows: list[int] = []
+    plain = lance.LanceTables.vectors
+
+    def counting(self: Any, *words: Any) -> Iterator[tuple[pa.Table, np.ndarray]]:
+        for part, own in plain(self, *words):
+            rows.append(len(own))
+            yield part, own
+
+    monkeypatch.setattr(lance.LanceTables, "vectors", counting)
+    with open_store(store.path).writing("add") as writer:
+        writer.put(stored.images(range(40, 45)))
+        writer.delete("images", ["p2"])
+    remaining = [number for number in range(45) if number != 2]
+    assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, remaining)
+    assert sum(rows) == 10, "only those of new items"

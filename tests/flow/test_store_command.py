@@ -1,0 +1,234 @@
+"""Commands and servers on an index by its address, in PostgreSQL or LanceDB: the verbs and answers of a folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import drawn
+import pytest
+import served
+from command import call
+from fastapi.testclient import TestClient
+
+from subtext.api.load import load
+from subtext.api.search import open_index
+from subtext.errors import IndexError_
+from subtext.search import Index, Query, build
+from subtext.search.stores.store import open_store
+from subtext.search.stores.traces import trace_name
+from subtext.server import state
+from subtext.server.application import build as application
+from subtext.server.serve import Settings
+
+STORES = ("postgresql", "lance")
+"""Stores that these tests run on, unless the option --store says otherwise."""
+ASKED = [
+    "/search?q=a+blue+square&top=5&where=place+<+8",
+    "/search?q=a+pink+square&target=texts&top=30&explain=true",
+    "/search?q=a+green+square&hubness=csls&diversity=0.3",
+    "/similar?id=cyan&side=images&top=4",
+    "/items?top=5&offset=3",
+    "/items?where=place+>+8&target=texts",
+    "/item?id=cyan",
+    "/item?id=cyan/0&target=texts",
+    "/fields",
+    "/fields?target=texts",
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = drawn.runs(tmp_path_factory.mktemp("runs"), "run", "other")
+    call("index", "build", folder / "library", "--run", folder / "run", "--data", folder / "data", "--quiet")
+    return folder
+
+
+@pytest.fixture
+def place(address_of: Callable[[str], str], runs: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """The address of an index of a copy of the data, and that copy."""
+    shutil.copytree(runs / "data", tmp_path / "data")
+    address = address_of("library")
+    told = call("index", "build", address, "--run", runs / "run", "--data", tmp_path / "data", "--quiet").stdout
+    assert "12 images and 24 texts, vectors of 16" in told and "s3cret" not in told
+    yield address, tmp_path / "data"
+    open_store(address).remove()
+
+
+@pytest.fixture
+def address(address_of: Callable[[str], str], runs: Path) -> Iterator[str]:
+    words = ["--run", runs / "run", "--data", runs / "data", "--quiet"]
+    call("index", "build", address_of("library"), *words)
+    yield address_of("library")
+    open_store(address_of("library")).remove()
+
+
+def ids(address: str, *more: object) -> list[str]:
+    answer = json.loads(call("search", address, "a square", "--json", "--top", 50, *more).stdout)
+    assert "s3cret" not in json.dumps(answer)
+    return [hit["id"] for hit in answer["hits"]]
+
+
+def asking(address: str, **changes: object) -> TestClient:
+    values = {**vars(served.settings(**changes)), "indexes": (address,)}
+    return TestClient(application(Settings(**values)), base_url="http://localhost")
+
+
+def test_it_answers_as_the_folder_does(place: tuple[str, Path], runs: Path) -> None:
+    mine, theirs = open_index(place[0]), open_index(runs / "library")
+    assert len(mine) == 12
+    asked: list[Query] = [
+        Query("a pink square"),
+        Query("a pink square", target="texts", top=30),
+        Query(image=place[1] / "blue.png", explain=True),
+        Query("red", image=place[1] / "blue.png", like=["cyan"], not_like=["pink"], not_text="black"),
+        Query("a green square", where=["split = train", "place < 5"]),
+        Query("a green square", lexical=True, hubness="csls", diversity=0.3),
+    ]
+    for query in asked:
+        got, wanted = (engine.answer(query) for engine in (mine, theirs))
+        assert [(hit.id, hit.score, hit.captions, hit.why) for hit in got.hits] == [
+            (hit.id, hit.score, hit.captions, hit.why) for hit in wanted.hits
+        ], query
+        assert got.unit == wanted.unit and got.hits
+
+
+def test_it_grows_follows_its_data_and_shrinks(place: tuple[str, Path]) -> None:
+    address, data = place
+    assert "0 items embedded, 36 unchanged" in call("index", "add", address, "--data", data, "-q").stdout
+    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows[0]["captions"], rows[1]["place"] = ["a red square", "rouge"], 99
+    (data / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]), encoding="utf-8")
+    told = call("index", "update", address, "-q").stdout
+    assert "1 item embedded" in told and "deleted" in told
+    assert len(ids(address)) == 11 and ids(address, "--where", "place = 99") == ["green"]
+    assert "1 image and 2 texts deleted" in call("index", "delete", address, "red").stdout
+    assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
+    assert "3 items embedded" in call("index", "add", address, "--data", data, "--restore-deleted", "-q").stdout
+    assert "the first is 'rde'; nothing was deleted" in call("index", "delete", address, "red", "rde", code=1).stderr
+    assert "1 image" in call("index", "delete", address, "--where", "place > 9", "--where", "split = test", "-y").stdout
+    assert "checked 1 time" in call("index", "watch", address, "--max-checks", 1, "-q").stdout
+    assert "deleted" in call("index", "compact", address).stdout
+    assert ": whole" in call("index", "verify", address).stdout
+
+
+def test_another_model_is_refused(place: tuple[str, Path], runs: Path) -> None:
+    with pytest.raises(IndexError_, match=r"library needs the model that made it"):
+        Index.open(place[0], load(runs / "other"))
+    more = ["--data", place[1], "--run", runs / "other"]
+    assert "needs the model that made it" in call("index", "add", place[0], *more, code=1).stderr
+    assert "needs the model that made it" in call("search", place[0], "x", "--run", runs / "other", code=1).stderr
+
+
+def test_a_build_that_is_cut_off_goes_on(
+    address_of: Callable[[str], str], runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded: list[int] = []
+    plain = build.embed_items
+
+    def failing(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
+        if len(embedded) == 3:
+            raise KeyboardInterrupt
+        embedded.append(len(items))
+        return plain(model, branch, items, *rest, **more)
+
+    monkeypatch.setattr(build, "CHUNK", 4)
+    monkeypatch.setattr(build, "embed_items", failing)
+    address = address_of("cut")
+    words = ["build", address, "--run", runs / "run", "--data", runs / "data", "--quiet"]
+    assert "interrupted" in call("index", *words, code=130).stderr
+    assert open_store(address).counts == {"images": 12, "texts": 0}
+    assert "12 of 36 items" in call("index", "info", address).stdout
+    monkeypatch.setattr(build, "embed_items", plain)
+    assert "12 images and 24 texts" in call("index", *words).stdout
+    assert "name another" in call("index", *words, code=1).stderr
+    assert open_store(address).problems() == []
+
+
+def test_a_build_that_fails_leaves_nothing(address_of: Callable[[str], str], runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "data", tmp_path / "data")
+    for name in drawn.COLOURS:
+        (tmp_path / "data" / f"{name}.png").write_bytes(b"no picture")
+    address = address_of("failed")
+    words = ["build", address, "--run", runs / "run", "--data", tmp_path / "data", "--quiet"]
+    assert call("index", *words, code=1).stderr
+    assert "needs to be an index that" in call("index", "info", address, code=1).stderr
+
+
+def test_vectors_that_were_made_before_are_imported(
+    address_of: Callable[[str], str], runs: Path, tmp_path: Path
+) -> None:
+    vectors, address = tmp_path / "vectors.npz", address_of("imported")
+    call("embed", runs / "run", "--data", runs / "data", "--split", "all", "--out", vectors, "-q")
+    words = ["import", address, vectors, "--run", runs / "run", "--data", runs / "data"]
+    assert "vectors of 12 images and 24 texts put in" in call("index", *words).stdout
+    built, made = (open_index(index).search("a pink square", top=20) for index in (runs / "library", address))
+    assert [(hit.id, hit.captions, hit.metadata) for hit in made] == [
+        (hit.id, hit.captions, hit.metadata) for hit in built
+    ]
+    assert call("index", *words).stdout and open_store(address).counts == {"images": 12, "texts": 24}
+    words = ["import", address, vectors, "--run", runs / "other", "--data", runs / "data"]
+    assert "of the model that made it" in call("index", *words, code=1).stderr
+
+
+def test_it_answers_as_the_server_of_a_folder(address: str, runs: Path) -> None:
+    with asking(address, log="") as mine, served.client(runs / "library", log="") as theirs:
+        name = theirs.get("/items?top=1&target=texts").json()["items"][0]["id"]
+        for asked in [*ASKED, f"/item?target=texts&id={name}"]:
+            got, wanted = mine.get(asked), theirs.get(asked)
+            assert (got.status_code, got.json()) == (wanted.status_code, wanted.json()), asked
+        picture = {"content": served.picture(), "headers": {"content-type": "image/png"}}
+        for asked in ("/search?target=images&top=4", "/search?q=red&top=4"):
+            assert mine.post(asked, **picture).json() == theirs.post(asked, **picture).json()
+        score = {"q": "a red square", "ids": ["red", "cyan"]}
+        assert mine.post("/score", json=score).json() == theirs.post("/score", json=score).json()
+        assert mine.get("/thumbnail?id=red&size=96").content == theirs.get("/thumbnail?id=red&size=96").content
+        assert mine.get("/thumbnail?id=nobody").status_code == 404
+        about = mine.get("/libraries").json()["libraries"][0]
+        assert (about["name"], about["pictures"], about["texts"]) == ("library", 12, 24)
+        assert 'subtext_items{library="library",side="images"} 12.0' in mine.get("/metrics").text
+        assert mine.get("/healthz").json()["status"] == "ok"
+        every = "".join(mine.get(asked).text for asked in (*ASKED, "/libraries", "/metrics", "/openapi.json"))
+        assert "s3cret" not in every and "://" not in every.replace("http://", "") and str(runs) not in every
+        answer = mine.post("/add", json={"items": [served.item("teal")]}, headers=served.WRITES)
+        assert answer.status_code == 403 and "--storage-dir" in answer.json()["error"]
+
+
+def test_what_is_added_and_deleted_is_kept_and_goes(address: str, runs: Path, tmp_path: Path) -> None:
+    keep = tmp_path / "keep"
+    place = keep / "library"
+    with asking(address, storage_dir=str(keep)) as found:
+        item = served.item("teal", None, "a teal square", "Quadrat", place=77)
+        added = found.post("/add", json={"items": [item]}, headers=served.WRITES)
+        assert added.status_code == 201 and added.json()["pictures"] == 1
+        assert found.post("/add", json={"items": [item]}, headers=served.WRITES).status_code == 409
+        assert found.post("/add", json={"items": [item]}).status_code == 401
+        (hit,) = found.get("/search?q=a+teal+square&where=place+=+77").json()["hits"]
+        assert hit["id"] == "teal" and len(list((place / "added").glob("*.png"))) == 1
+        assert found.get("/thumbnail?id=teal&size=96").status_code == 200
+        assert found.get("/item?id=teal").status_code == 200 and found.get("/item?id=red").status_code == 200
+        assert "s3cret" not in "".join(file.read_text() for file in (place / "logs").glob("*"))
+        assert "0 items embedded" in call("index", "update", address, "--keep-missing", "-q").stdout
+        assert found.get("/thumbnail?id=teal&size=96").status_code == 200
+        gone = found.post("/delete", json={"ids": ["teal"]}, headers=served.WRITES)
+        assert gone.status_code == 200 and (gone.json()["pictures"], gone.json()["texts"]) == (1, 2)
+        assert found.get("/item?id=teal").status_code == 404 and found.get("/thumbnail?id=teal").status_code == 404
+        left = [file.name for file in place.rglob("*") if file.name.startswith(trace_name("images", "teal"))]
+        assert left == [] and not (place / "added" / "metadata.jsonl").read_text()
+        lines = "".join(file.read_text() for file in (place / "logs").glob("*"))
+        assert '"red"' in lines and '"item": "teal"' not in lines
+        assert found.post("/delete", json={"ids": ["nobody"]}, headers=served.WRITES).status_code == 404
+        assert found.post("/delete", json={"ids": ["red"]}).status_code == 401
+    assert open_store(address).problems() == []
+
+
+def test_what_is_deleted_elsewhere_goes_here_too(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "CHECK_SECONDS", 0.0)
+    with asking(address, storage_dir=str(tmp_path)) as found:
+        assert found.get("/thumbnail?id=pink&size=96").status_code == 200
+        files = list((tmp_path / "library" / "cache").rglob("*.webp"))
+        assert len(files) == 1
+        call("index", "delete", address, "pink")
+        assert found.get("/item?id=pink").status_code == 404 and not files[0].exists()

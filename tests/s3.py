@@ -1,0 +1,52 @@
+"""An S3 server on 127.0.0.1 with one bucket, "archive", for the tests of object stores: `python s3.py [FAIL]`.
+
+It says its port, and refuses one request in FAIL as a busy server does.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+
+@contextmanager
+def served(fail: int = 0) -> Iterator[dict[str, str]]:
+    """A server, which ends with the block; the variables of the environment that lead to it."""
+    words = [sys.executable, __file__, str(fail)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = f"http://127.0.0.1:{int(process.stdout.readline())}"
+            keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+            yield {"AWS_ENDPOINT_URL": address, "AWS_ALLOW_HTTP": "true", **keys}
+        finally:
+            process.kill()
+
+
+def main(fail: int) -> None:
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
+    from werkzeug.test import Client
+
+    application = DomainDispatcherApplication(create_backend_app)
+    assert Client(application).put("/archive", base_url="http://127.0.0.1").status_code == 200
+    numbers = count(1)
+
+    def failing(environ: dict[str, Any], start: Any) -> Any:
+        if fail and next(numbers) % fail == 0:
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start("503 Slow Down", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
+        return application(environ, start)
+
+    server = make_server("127.0.0.1", 0, failing, threaded=True)
+    print(server.port, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
