@@ -64,7 +64,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.neighbour_weights --json
 	$(BIN)/python -m benchmarks.daa --json
 	$(BIN)/python -m benchmarks.search_engine --json
-	$(BIN)/python -m benchmarks.postgres --json
+	$(BIN)/python -m benchmarks.stores --json
 	$(BIN)/python -m benchmarks.server --json
 
 # The site, in build/docs. Nothing is fetched while it is built.
