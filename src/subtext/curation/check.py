@@ -221,8 +221,8 @@ def check_dataset(
     if obstacles:
         reasons, evaluable = dict.fromkeys(_USES, obstacles[0]), []
     of_link = dataset.images.splits[dataset.links[:, 0]]
-    columns = {"images": dataset.images.splits, "texts": dataset.texts.splits, "pairs": of_link}
-    counts = {name: Counter(map(str, column)) for name, column in columns.items()}
+    split_columns = {"images": dataset.images.splits, "texts": dataset.texts.splits, "pairs": of_link}
+    counts = {name: Counter(map(str, column)) for name, column in split_columns.items()}
     splits = {
         split: {name: count[split] for name, count in counts.items()}
         for split in dict.fromkeys([*counts["images"], *counts["texts"]])

@@ -241,7 +241,8 @@ def renamed(record: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
 
 
 def _require_columns(columns: set[str], name: str) -> None:
-    missing, needed = [], []
+    missing: list[str] = []
+    needed: list[tuple[str, Sequence[str]]] = []
     if not columns.intersection((*IMAGE, "id")):
         missing.append("an image column ('image', 'file_name' or 'filename'; 'id' for images known by features)")
         needed.append(("image", _USUAL_IMAGE))

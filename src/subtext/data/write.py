@@ -107,6 +107,11 @@ def _rows(pairs: Dataset) -> Iterator[dict[str, Any]]:
 
 def _textless(pairs: Dataset, image: int) -> dict[str, Any]:
     items = pairs.images
-    columns = {"id": items.ids[image], "image": items.values[image], "captions": [], "split": str(items.splits[image])}
+    columns: dict[str, Any] = {
+        "id": items.ids[image],
+        "image": items.values[image],
+        "captions": [],
+        "split": str(items.splits[image]),
+    }
     metadata = {name: column[image] for name, column in items.metadata.items() if name not in columns}
     return {name: value for name, value in (metadata | columns).items() if value is not None}

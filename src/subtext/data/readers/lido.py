@@ -102,12 +102,10 @@ def _about(record: Element) -> dict[str, Any]:
         fields[field] = values if field in _LISTS else " ".join(values)
     events = list(record.iter(f"{{{_NAMESPACE}}}event"))
     kinds = [" ".join(_values(event, "eventType")).casefold() for event in events]
-    production = next(
-        (event for event, kind in zip(events, kinds, strict=True) if "produ" in kind or "herst" in kind), None
-    )
-    event = production if production is not None else next(iter(events), None)
-    for field, paths in _OF_EVENT.items() if event is not None else ():
-        fields[field] = next(filter(None, ("; ".join(_values(event, path)) for path in paths)), "")
+    produced = (event for event, kind in zip(events, kinds, strict=True) if "produ" in kind or "herst" in kind)
+    for event in [*produced, *events][:1]:
+        for field, paths in _OF_EVENT.items():
+            fields[field] = next(filter(None, ("; ".join(_values(event, path)) for path in paths)), "")
     return {field: value for field, value in fields.items() if value}
 
 

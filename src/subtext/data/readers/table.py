@@ -176,9 +176,9 @@ def _csv(path: Path, prefix: str) -> Iterator[Record]:
     with path.open("rb") as raw:
         start = raw.read(2**16)
     _utf8(path, start)
-    header, usual = start.removeprefix(MARK).strip().partition(b"\n")[0], SEPARATORS[path.suffix.lower()]
+    first, usual = start.removeprefix(MARK).strip().partition(b"\n")[0], SEPARATORS[path.suffix.lower()]
     # Spreadsheets of many countries save CSV with semicolons.
-    separator = max((usual, ",", ";", "\t"), key=lambda mark: header.count(mark.encode()))
+    separator = max((usual, ",", ";", "\t"), key=lambda mark: first.count(mark.encode()))
     encoding = "utf-8-sig"
     if _is_windows(path):
         encoding = "cp1252"
