@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -422,3 +423,11 @@ def test_vectors_are_read_once(store: LanceStore, monkeypatch: pytest.MonkeyPatc
     remaining = [number for number in range(45) if number != 2]
     assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, remaining)
     assert sum(rows) == 10, "only those of new items"
+
+
+def test_a_process_that_has_opened_one_may_fork(store: LanceStore) -> None:
+    """Lance warns of every fork; tests of other stores fork in the process that has run these."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0 and store.counts["images"] == 40

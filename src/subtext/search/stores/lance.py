@@ -24,6 +24,7 @@ import random
 import threading
 import time
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -66,6 +67,9 @@ from subtext.search.stores.segments import MARGIN, Segment, SegmentTable
 from subtext.search.stores.sql import ROUND, Part, SqlView, Tables, can_hold, require_storable, storable
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, Writer, WriterBusy
 from subtext.search.stores.words import LEAST, LENGTH, SATURATION, words
+
+# Processes that Subtext forks, such as those that decode images, use no index.
+warnings.filterwarnings("ignore", message="lance is not fork-safe")
 
 TABLE = "items.lance"
 ITEMS, FURTHER, STATE, DOCUMENT, DELETED = 0, 2, 4, 5, 6
