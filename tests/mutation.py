@@ -200,6 +200,8 @@ class Planting:
         """Plant the faults, instead of running the tests."""
         self.items = {item.nodeid: item for item in session.items}
         self.executed, self.seconds = self.reach()
+        if unreached := [file.name for file in self.files if not self.executed[str(file)]]:
+            raise pytest.UsageError(f"a test is needed that executes {', '.join(unreached)}; none of these files' does")
         wanted = {str(file) for file in self.files}
         self.functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)
         for it in gc.get_objects():
@@ -324,6 +326,8 @@ def main() -> None:
     options.until = time.monotonic() + 60 * options.minutes
     options.out = options.out.absolute()
     os.chdir(ROOT)
+    # The package of this folder, whatever is installed or named in the environment.
+    sys.path.insert(0, str(SOURCE))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     lines = options.out.read_text(encoding="utf-8").splitlines() if options.out.is_file() else []
     options.done = {(row["file"], row["operator"], row["occurrence"], row["of"]): row for row in map(json.loads, lines)}
