@@ -139,7 +139,7 @@ def test_daa_with_more_draws_of_candidates_than_of_queries() -> None:
         (HAL, {"gamma": 30.0, "threshold": 0.3, "diagonal": "shifted"}),
         (Angular, {"degrees": 45.0, "form": "smooth", "repeated": False, "own": False}),
         (DAA, {"temperature": 0.01, "variant": "rows", "draws": False}),
-        (SmoothAP, {"temperature": 0.01}),
+        (SmoothAP, {"temperature": 0.01, "variant": "rows", "draws": False}),
         (Listwise, {"temperature": 1.0}),
         (InfoNCE, {"compete": False, "label_smoothing": 0.0}),
         (SoftContrastive, {"pseudo": 0.0, "smoothing": 0.0}),
