@@ -136,8 +136,8 @@ def public_functions(path: tuple[str, ...]) -> list[Callable[..., Any]]:
 
 
 COMMANDS = commands(main)
-PYTHON_ONLY = {"train": {"model", "options", "train_data", "val_data"}, "index": {"wait"}, "demo": {"limit"}}
-"""Parameters that are no options: the model is a command with its options, data sets in memory, a function `wait`."""
+PYTHON_ONLY = {"train": {"model", "options", "train_data", "val_data"}, "index": {"wait", "confirm"}, "demo": {"limit"}}
+"""Parameters that are no options: a model is a command with its options, data sets in memory, functions that ask."""
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
@@ -146,7 +146,8 @@ def test_every_command_is_one_public_function_with_the_same_parameters(path, com
     assert len(functions) == 1, functions
     described = set(inspect.signature(functions[0]).parameters) - PYTHON_ONLY.get(path[0], set())
     # How the result is printed is no argument of a function that returns it.
-    typed = {str(parameter.name).removesuffix(BOTH) for parameter in command.params} - {"as_json"}
+    # Nor is the answer to a question that a function of Python is given as a function.
+    typed = {str(parameter.name).removesuffix(BOTH) for parameter in command.params} - {"as_json", "yes"}
     if path[0] == "train":
         recipe = models()[path[1]]
         typed -= {option.name for option in (*recipe.options, *plan_options(recipe.plan))}
