@@ -470,7 +470,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
         for text in ("features", "{bert}")
         for name, value in (
             ("gru_layers", 2), ("bidirectional", True), ("word_dim", 8), ("min_count", 2), ("token_dropout", 0.1),
-            ("embedding_dropout", 0.1),
+            ("embedding_dropout", 0.1), ("word_vectors", "doc2vec"),
         )
     ],
     *[("vse", name, value, {"text": "features"}, "pooled") for name, value in (("max_tokens", 9), ("token_mask", 0.1))],

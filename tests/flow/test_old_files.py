@@ -223,8 +223,13 @@ def test_matrices_of_relevance_are_not_made_again(old: Path) -> None:
 
 
 def test_a_table_takes_the_rows_that_were_trained(old: Path) -> None:
-    """Folders of trainings are named after where their data stands, among all else: here that is another place."""
+    """Folders of trainings are named after where their data stands, among all else: here that is another place.
+
+    The row starts from learnt word vectors since, which this run did not, and asks with every text of an image: what
+    was measured of images that ask is measured anew.
+    """
     words = json.loads(Path("table.json").read_text(encoding="utf-8"))
+    words[-2:-2] = ["--set", "word_vectors=random"]
     then = json.loads(Path("table/cvprw2022_table2.json").read_text(encoding="utf-8"))
     call(*words[:-1], "fresh")
     (name,) = (place.name for place in Path("fresh/runs/mine").iterdir())
@@ -233,7 +238,12 @@ def test_a_table_takes_the_rows_that_were_trained(old: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in Path("table/runs").rglob("*")}
     assert "to train: 0" in call(*words, "--plan").stdout
     call(*words)
-    assert {file: file.stat().st_mtime_ns for file in Path("table/runs").rglob("*")} == before
+    after = {file: file.stat().st_mtime_ns for file in Path("table/runs").rglob("*")}
+    assert all(after[file] == time for file, time in before.items() if file.is_file())
+    assert all("question3" in file.name for file in after.keys() - before.keys())
     for place in ("table", "fresh"):
         now = json.loads(Path(place, "cvprw2022_table2.json").read_text(encoding="utf-8"))
+        for row, earlier in zip(now["rows"], then["rows"], strict=True):
+            cell = "mine I→T"
+            assert row["cells"].pop(cell)["mean"] <= earlier["cells"].pop(cell)["mean"]
         assert_near(now["rows"], then["rows"])

@@ -176,7 +176,7 @@ def accept(
         scores |= {f"diversity/{side}": both.diversity.numpy(), f"discrepancy/{side}": both.discrepancy.numpy()}
     sizes = {
         weighting: {
-            score: effective_size(*(scores[f"{score}/{side}"] for side in banks), weighting, seed=seed)
+            score: effective_size(scores[f"{score}/image"], scores[f"{score}/text"], weighting, seed=seed)
             for score in ("diversity", "discrepancy")
         }
         for weighting in (SHARP, PUBLISHED)
