@@ -132,10 +132,9 @@ class Adapter(nn.Module):
 
     def __init__(self, width: int, hidden: int, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.perceptron = nn.Sequential(
-            nn.Dropout(dropout), linear(width, hidden), nn.ReLU(), linear(hidden, width, bias=False)
-        )
-        nn.init.zeros_(self.perceptron[3].weight)
+        last = linear(hidden, width, bias=False)
+        nn.init.zeros_(last.weight)
+        self.perceptron = nn.Sequential(nn.Dropout(dropout), linear(width, hidden), nn.ReLU(), last)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
         """The pooled vectors with what was learnt, at unit length."""
