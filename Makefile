@@ -28,7 +28,7 @@ test: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(PYTEST) -m "not gpu" tests/golden tests/identity tests/flow
-	$(BIN)/python -m pytest -m "slow and not gpu" tests/contract tests/house
+	$(BIN)/python -m pytest -m "slow and not gpu" tests/contract tests/house || test $$? = 5  # 5: none is slow there
 
 # Plants faults in the modules where they would be worst, and lists those that no test finds; MOST=60 samples a module.
 mutation: $(VENV)/.dev
