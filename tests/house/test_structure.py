@@ -18,8 +18,8 @@ from subtext.cli import main
 from subtext.cli.command import BOTH
 from subtext.recipes.catalogue import models, plan_options
 
-# What the code has now, rounded up.
-DEEPEST, MOST_LINES, MOST_VAGUE = 12, 48_000, 0.01
+# What the code has now, rounded up; docs/decisions.md says what raised the limit of lines.
+DEEPEST, MOST_LINES, MOST_VAGUE = 12, 52_600, 0.01
 """Modules in a chain of imports; lines of the package; the share of names that say nothing."""
 VAGUE = frozenset(
     re.findall(
