@@ -74,3 +74,29 @@ def write_regions(folder: Path, *, noise: float = 0.3) -> None:
     for place, things in enumerate(shown.things):
         grid[place, :2] += shown.topics[things]
     np.savez(folder / "regions.npz", names=shown.names, grid=grid, pooled=grid.mean(axis=1))
+
+
+TOPICS, EACH = 20, 40
+"""Topics of `write_topics`, and pairs of each."""
+
+
+def write_topics(folder: Path, *, visual: bool = True) -> Path:
+    """Write pairs.jsonl and features.npz of topics: their texts share words, and their images lie around one point.
+
+    visual  False: images lie anywhere
+    """
+    generator, width = np.random.default_rng(0), 24
+    centres = generator.normal(size=(TOPICS, width))
+    rows, features = [], []
+    for pair in range(TOPICS * EACH):
+        topic = pair % TOPICS
+        split = {0: "val", 1: "test"}.get(pair // TOPICS % 8, "train")
+        words = [f"topic{topic}word{word}" for word in generator.choice(6, size=4, replace=False)]
+        texts = [" ".join([*words, f"filler{generator.integers(40)}"]) for _ in range(1 + pair % 2)]
+        (folder / f"{pair}.jpg").touch()
+        rows.append({"image": f"{pair}.jpg", "captions": texts, "split": split})
+        features.append(visual * 3 * centres[topic] + generator.normal(size=width))
+    write_rows(folder / "pairs.jsonl", rows)
+    names = [row["image"] for row in rows]
+    np.savez(folder / "features.npz", names=names, pooled=np.array(features, dtype=np.float32))
+    return folder

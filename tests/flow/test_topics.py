@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from command import call
+from made_data import EACH, TOPICS, write_topics
 
 import subtext as st
 from subtext.curation.topics import accept, cluster, image_vectors
@@ -17,32 +18,12 @@ from subtext.data.feature_file import FeatureFile
 from subtext.data.noise import Planted, plant, plant_topics
 from subtext.errors import ArgumentError, DataError, RequirementError
 
-TOPICS, EACH, WIDTH = 20, 40, 24
 SIZES = {"topics": TOPICS, "visual_clusters": TOPICS, "neighbours": EACH // 2}
-
-
-def write(folder: Path, *, visual: bool = True) -> Path:
-    """Topics of as many pairs: texts of a topic share words, and its images lie around one point, or anywhere."""
-    generator = np.random.default_rng(0)
-    centres = generator.normal(size=(TOPICS, WIDTH))
-    lines, features = [], []
-    for pair in range(TOPICS * EACH):
-        topic = pair % TOPICS
-        split = {0: "val", 1: "test"}.get(pair // TOPICS % 8, "train")
-        words = [f"topic{topic}word{word}" for word in generator.choice(6, size=4, replace=False)]
-        texts = [" ".join([*words, f"filler{generator.integers(40)}"]) for _ in range(1 + pair % 2)]
-        (folder / f"{pair}.jpg").touch()
-        lines.append(json.dumps({"image": f"{pair}.jpg", "captions": texts, "split": split}))
-        features.append(visual * 3 * centres[topic] + generator.normal(size=WIDTH))
-    (folder / "pairs.jsonl").write_text("\n".join(lines))
-    names = [f"{pair}.jpg" for pair in range(TOPICS * EACH)]
-    np.savez(folder / "features.npz", names=names, pooled=np.array(features, dtype=np.float32))
-    return folder
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("made"))
+    return write_topics(tmp_path_factory.mktemp("made"))
 
 
 def read(folder: Path) -> tuple[Dataset, FeatureFile]:
@@ -132,7 +113,7 @@ def test_the_command_says_whether_the_set_is_accepted(made: Path, tmp_path: Path
         min(labels["settings"]["acceptance"]["auc"][f"{score}/image"] for score in ("diversity", "discrepancy")) > 0.7
     )
     assert "topic" not in json.loads(out[0].read_text().splitlines()[0]), "training never reads the labels"
-    plain, out = write(tmp_path, visual=False), [tmp_path / "plain.jsonl", tmp_path / "plain.json"]
+    plain, out = write_topics(tmp_path, visual=False), [tmp_path / "plain.jsonl", tmp_path / "plain.json"]
     screen = call("data", "corrupt", *source, plain / "features.npz", "--out", out[0], "--labels", out[1]).stdout
     assert "\nnot accepted: AUC of diversity of images 0." in screen and "\naccepted" not in screen
 

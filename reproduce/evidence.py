@@ -1,0 +1,382 @@
+"""A fair test of sample weights: looseness that follows topics, on Flickr8k, every control beside every weighting.
+
+    SUBTEXT_DATA=... python -m reproduce.evidence --out DIR --plan
+    SUBTEXT_DATA=... python -m reproduce.evidence --out DIR --grid FILE [--rows ...] [--seeds 0 1 2 3 4]
+
+`--plan` lists every run with its cost and trains nothing. Without it the runs are trained or resumed, and after each
+one the time that is left is printed. SUBTEXT_DATA points at a folder with flickr8k/captions.jsonl and
+flickr8k/mobilenet_pooled.npz; FILE has the grid cells of the images, so that an image has several views.
+
+Data: `subtext data corrupt --by topic`, with a seed that was fixed before any training. Of the train images the last
+500 are a split of their own, "select"; abstract topics and their visual clusters are the same in train, select and val.
+A set that is not accepted is not trained on. The papers' host: PVSE with a GRU whose words start from Doc2Vec, the best
+of K = 3 views, all negatives, batches of 32; neighbours by Doc2Vec, N = 200, exact banks (one text an image). Lambda is
+640 over 32 pairs: at the methods' default the weights are nearly uniform on this set.
+Protocol: every row tries the same two rates with its first seed; "select" chooses the rate and the epochs; val is
+evaluated once a run. Figures apart for literal and abstract topics: recall, exact choice among c, and of all pairs the
+share of semantic neighbours kept. Each row is compared with its control, paired over queries and seeds; p-values are
+corrected for all comparisons (Holm 1979). Everything is written below DIR, and DIR/evidence.json has every number.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import subtext as st
+from reproduce.studies.common import Recipe, best, data_folder, file_name, measure, options, selection
+from reproduce.studies.flickr8k import with_grid
+from subtext.core import DIRECTIONS
+from subtext.data import atomic, noise
+from subtext.evaluation.intervals import holm, paired
+
+HELD_OUT, NEIGHBOURS, MIN_COUNT, EPOCHS = 500, 200, 5, 12
+CLUSTERS: dict[str, Any] = {"topics": 60, "visual_clusters": 30, "neighbours": 100, "seed": 0}
+"""Of `subtext.corrupt`; the seed was fixed before any training."""
+SEEDS, RATES = (0, 1, 2, 3, 4), (1e-3, 3e-4)
+C = (5, 20, 100)
+TESTED = ("recall@10", "20_way@1")
+PARTS = ("literal", "abstract")
+GUESS = 240.0
+"""Seconds of a run before any has been measured; by hand, two epochs of "pvse" took 42 s of processor time."""
+TOTAL = "total_weight=640"
+_COMMON: dict[str, Any] = {
+    "text": "gru",
+    "word_dim": 200,
+    "word_vectors": "doc2vec",
+    "embed_dim": 256,
+    "caption_sampling": "one",
+    "positives": "pair",
+    "batch_size": 32,
+    "drop_last": True,
+    "optimiser": "adam",
+    "amsgrad": False,
+    "weight_decay": 1e-5,
+    "max_grad_norm": 0.0,
+    "schedule": "one_cycle",
+    "warmup": 0.1,
+    "val_split": "select",
+}
+PVSE = Recipe("pvse", **_COMMON, views=3, negatives="all")
+ANGULAR = PVSE.but(with_=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
+DUAL = Recipe("dual", **_COMMON, feature_scaling="unit", token_mask=0.0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system, and the row that it is compared with; empty for none."""
+
+    recipe: Recipe
+    control: str
+
+
+def _with(method: str, host: Recipe = PVSE) -> Recipe:
+    """A method after those of the host."""
+    return host.but(with_=[*host.options.get("with_", ()), method])
+
+
+def _weighted(method: str, more: str = "", host: Recipe = PVSE) -> Recipe:
+    """A weighting by the neighbours' graph."""
+    return _with(f"{method}:graph={{graph}},{TOTAL}{more}", host)
+
+
+ROWS = {
+    "pvse": Row(PVSE, ""),
+    "uniform": Row(_with(f"uniform:{TOTAL}"), "pvse"),
+    "Gamma 0": Row(_weighted("diversity", ",sign=0"), "uniform"),
+    **{
+        name: row
+        for score in ("diversity", "discrepancy")
+        for name, row in {
+            score: Row(_weighted(score), f"{score} permuted"),
+            f"{score} permuted": Row(_weighted(score, ",control=permuted"), "uniform"),
+            f"{score} random": Row(_weighted(score, ",control=random"), "uniform"),
+            f"{score} Gamma 1": Row(_weighted(score, ",sign=1"), f"{score} permuted"),
+            f"{score} sum": Row(_weighted(score, ",combine=sum"), f"{score} permuted"),
+            f"{score} images": Row(_weighted(score, ",combine=image,sign=-20"), "uniform"),
+            f"{score} texts": Row(_weighted(score, ",combine=text,sign=-20"), "uniform"),
+            f"angular {score}": Row(_weighted(score, "", ANGULAR), "angular"),
+        }.items()
+    },
+    "combined val": Row(_weighted("combined", ",beta=3,gamma=1"), "uniform"),
+    "combined stats": Row(_weighted("combined", ",mode=stats"), "uniform"),
+    "hal": Row(_with("hal"), "pvse"),
+    "thomas": Row(_with("neighbourhoods:graph={graph},pool_size=200,form=triplet"), "pvse"),
+    "angular": Row(ANGULAR, "pvse"),
+    "dual": Row(DUAL, "pvse"),
+    "dual diversity": Row(_weighted("diversity", "", DUAL), "dual"),
+    "dual discrepancy": Row(_weighted("discrepancy", "", DUAL), "dual"),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training; `rate` None for the one that the first seed chooses."""
+
+    row: str
+    seed: int
+    rate: float | None = None
+
+    def results(self, out: Path) -> list[Path]:
+        """The files of results that it may have."""
+        folders = [
+            run_folder(out, self.row, self.seed, rate) for rate in (RATES if self.rate is None else (self.rate,))
+        ]
+        return [folder.with_name(f"{folder.name}.json") for folder in folders]
+
+    def seconds(self, out: Path) -> float | None:
+        """What it took; None until it is finished."""
+        file = next((file for file in self.results(out) if file.is_file()), None)
+        return None if file is None else float(json.loads(file.read_text(encoding="utf-8"))["seconds"])
+
+
+def run_folder(out: Path, row: str, seed: int, rate: float) -> Path:
+    """The folder of a training."""
+    return out / f"{file_name(row)}-{rate:g}-{seed}"
+
+
+def runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+    """Every training: of each row both rates with the first seed, and the better one with the others."""
+    first, *others = seeds
+    return [
+        run
+        for row in rows
+        for run in (*(Run(row, first, rate) for rate in RATES), *(Run(row, seed) for seed in others))
+    ]
+
+
+def costs(every: Sequence[Run], out: Path) -> tuple[dict[Run, float], dict[Run, float]]:
+    """Seconds of the finished runs, and expected seconds of the others: of their row, else of all, else a guess."""
+    done = {run: seconds for run in every if (seconds := run.seconds(out)) is not None}
+    expected = {}
+    for run in every:
+        if run not in done:
+            own = [seconds for other, seconds in done.items() if other.row == run.row]
+            expected[run] = float(np.mean(own or list(done.values()) or [GUESS]))
+    return done, expected
+
+
+def time_left(every: Sequence[Run], out: Path) -> str:
+    """How many runs are done, and how long the others will take."""
+    done, expected = costs(every, out)
+    return f"{len(done)} of {len(every)} runs done, about {sum(expected.values()) / 3600:.1f} hours left"
+
+
+def plan(every: Sequence[Run], out: Path) -> list[str]:
+    """Every run with its cost, and what is left."""
+    done, expected = costs(every, out)
+    lines = []
+    for run in every:
+        rate = "the chosen rate" if run.rate is None else f"rate {run.rate:g}"
+        cost = f"done in {done[run]:.0f} s" if run in done else f"about {expected[run]:.0f} s"
+        lines.append(f"{run.row}, seed {run.seed}, {rate}: {cost}")
+    return [*lines, time_left(every, out)]
+
+
+def main() -> None:
+    """List the runs, or train and evaluate them and print the tables."""
+    parser = options(__doc__, rows=list(ROWS), seeds=SEEDS)
+    parser.add_argument("--plan", action="store_true", help="list every run with its cost, and train nothing")
+    parser.add_argument("--grid", type=Path)
+    config = parser.parse_args()
+    every = runs(config.rows, config.seeds)
+    if config.plan:
+        print("\n".join(plan(every, config.out)))
+        return
+    if config.grid is None:
+        sys.exit("trainings need features of cells: name them with --grid FILE")
+    material = Material.make(config.out, config.grid)
+    print("\n".join(material.described), flush=True)
+    results: dict[str, list[dict[str, Any]]] = {}
+    for row in config.rows:
+        for rate in RATES:
+            material.train(row, config.seeds[0], rate)
+            print(time_left(every, config.out), flush=True)
+        folders = {rate: run_folder(config.out, row, config.seeds[0], rate) for rate in RATES}
+        rate = max(RATES, key=lambda each: best(folders[each])["rsum"])
+        results[row] = []
+        for seed in config.seeds:
+            material.train(row, seed, rate)
+            results[row].append(material.evaluate(run_folder(config.out, row, seed, rate)))
+            print(f"{row}, seed {seed}, rate {rate:g}: {time_left(every, config.out)}", flush=True)
+    report = {"data": material.acceptance, "rows": summary(results), "tests": tests(results, material.images)}
+    atomic.write_text(config.out / "evidence.json", json.dumps(report, indent=1) + "\n")
+    print("\n".join(tables(report)))
+
+
+@dataclass(frozen=True)
+class Material:
+    """What all rows share.
+
+    data       pairs whose looseness follows topics          labels    which texts are abstract
+    graphs     neighbours of the texts of train, and of val   features  of the images
+    images     text id -> the id of its image
+    """
+
+    out: Path
+    data: Path
+    labels: Path
+    graphs: Mapping[str, Path]
+    features: Path
+    images: Mapping[str, str]
+
+    @staticmethod
+    def make(out: Path, grid: Path) -> Material:
+        """Make it once below `out`; ends the script where the set is not accepted."""
+        folder = data_folder("flickr8k")
+        out.mkdir(parents=True, exist_ok=True)
+        pooled = folder / "mobilenet_pooled.npz"
+        data, labels = out / "topics.jsonl", out / "topics.labels.json"
+        if not labels.is_file():
+            data.unlink(missing_ok=True)
+            captions = selection(folder / "captions.jsonl", out / "captions.jsonl", held_out=HELD_OUT)
+            st.corrupt(
+                captions, images=folder / "images", out=data, labels=labels, by="topic", features=pooled, **CLUSTERS
+            )
+        graphs = {split: out / f"graph-{split}" for split in ("train", "val")}
+        for split, graph in graphs.items():
+            if not graph.is_dir():
+                st.build_neighbours(
+                    graph, data=data, images=folder / "images", split=split, neighbours=NEIGHBOURS, min_count=MIN_COUNT
+                )
+        pairs = st.read(data, images=folder / "images").split("val")
+        images = {pairs.texts.ids[text]: pairs.images.ids[image] for image, text in pairs.links.tolist()}
+        material = Material(out, data, labels, graphs, with_grid(pooled, grid, out), images)
+        if not material.acceptance["accepted"]:
+            sys.exit(f"the data set is not accepted: {'; '.join(material.acceptance['failures'])}")
+        return material
+
+    @property
+    def acceptance(self) -> dict[str, Any]:
+        """The acceptance figures of the data set."""
+        return dict(noise.read_labels(self.labels).settings["acceptance"])
+
+    @property
+    def described(self) -> list[str]:
+        """The same in words."""
+        figures = self.acceptance
+        auc = ", ".join(f"{name.replace('/', ' of ')}s {value:.3f}" for name, value in figures["auc"].items())
+        sizes = {
+            name: ", ".join(f"{k} {100 * v:.1f} %" for k, v in figures[name].items())
+            for name in ("effective", "published")
+        }
+        return [
+            f"{figures['loose']:,} of {figures['pairs']:,} training pairs are abstract; AUC: {auc}",
+            f"effective sample size: {sizes['effective']} at -20 x score; {sizes['published']} of default weights",
+            "accepted",
+        ]
+
+    def train(self, row: str, seed: int, rate: float) -> None:
+        """Train, or resume, or nothing where it is finished."""
+        measure(
+            run_folder(self.out, row, seed, rate),
+            ROWS[row].recipe.of(graph=self.graphs["train"]),
+            split=None,
+            data=self.data,
+            images=data_folder("flickr8k") / "images",
+            features=self.features,
+            epochs=EPOCHS,
+            lr=rate,
+            seed=seed,
+        )
+
+    def evaluate(self, run: Path) -> dict[str, Any]:
+        """Values on val by query, of literal and abstract texts, and what is kept of their neighbourhoods; once."""
+        values = run.with_name(f"{run.name}-val.npz")
+        figures = run.with_name(f"{run.name}-val.json")
+        if not figures.is_file():
+            st.evaluate(
+                run,
+                split="val",
+                c_way=C,
+                bootstrap=0,
+                graph=self.graphs["val"],
+                per_query=values,
+                json=figures,
+                quiet=True,
+            )
+        abstract = noise.read_labels(self.labels).kinds
+        abstract_images = {image for text, image in self.images.items() if text in abstract}
+        told = json.loads(figures.read_text(encoding="utf-8"))
+        kept = {name: told[name] for name in ("image/neighbours_kept", "text/neighbours_kept")}
+        names = [*(f"recall@{k}" for k in (1, 5, 10)), *(f"{c}_way@1" for c in C)]
+        with np.load(values, allow_pickle=False) as file:
+            found: dict[str, Any] = {"kept": kept, "ids": {}, "values": {}}
+            for direction in DIRECTIONS:
+                ids = [str(name) for name in file[f"{direction}/id"]]
+                loose = np.array(
+                    [name in (abstract if direction == "text_to_image" else abstract_images) for name in ids]
+                )
+                for part, rows in zip(PARTS, (~loose, loose), strict=True):
+                    found["ids"][f"{direction}/{part}"] = [
+                        name for name, chosen in zip(ids, rows, strict=True) if chosen
+                    ]
+                    for name in names:
+                        if f"{direction}/{name}" in file:
+                            found["values"][f"{direction}/{name}/{part}"] = file[f"{direction}/{name}"][rows]
+        return found
+
+
+def summary(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, list[float]]]:
+    """Row -> figure -> its value in per cent by seed."""
+    return {
+        row: {
+            name: [100 * float(np.nanmean(result["values"][name])) for result in of_row] for name in of_row[0]["values"]
+        }
+        | {name: [result["kept"][name] for result in of_row] for name in of_row[0]["kept"]}
+        for row, of_row in results.items()
+    }
+
+
+def tests(results: Mapping[str, Sequence[Mapping[str, Any]]], images: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Each row against its control, of every measure in `TESTED`, direction and part; p corrected for all of them."""
+    compared = []
+    for row, of_row in results.items():
+        control = ROWS[row].control
+        if control not in results:
+            continue
+        for name in of_row[0]["values"]:
+            direction, figure, part = name.split("/")
+            if figure not in TESTED:
+                continue
+            ids = of_row[0]["ids"][f"{direction}/{part}"]
+            clusters = np.unique([images.get(each, each) for each in ids], return_inverse=True)[1]
+            mine, theirs = (
+                np.stack([result["values"][name] for result in side]) for side in (of_row, results[control])
+            )
+            test = paired(mine, theirs, clusters)
+            compared.append({"row": row, "control": control, "figure": name, **asdict(test)})
+    for entry, p in zip(compared, holm([entry["p_value"] for entry in compared]), strict=True):
+        entry["p_corrected"] = p
+    return compared
+
+
+def tables(report: Mapping[str, Any]) -> list[str]:
+    """The figures by row, mean and range over seeds, and the comparisons."""
+    names = list(dict.fromkeys(name for row in report["rows"].values() for name in row))
+    lines = ["", f"| row | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for row, figures in report["rows"].items():
+        cells = [
+            f"{np.mean(figures[name]):.1f} [{min(figures[name]):.1f}-{max(figures[name]):.1f}]"
+            if name in figures
+            else "-"
+            for name in names
+        ]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    lines += ["", "| row | control | figure | difference [95 %] | p, corrected |", "|---|---|---|---|---|"]
+    for test in report["tests"]:
+        interval = f"{100 * test['difference']:+.1f} [{100 * test['low']:+.1f}, {100 * test['high']:+.1f}]"
+        lines.append(
+            f"| {test['row']} | {test['control']} | {test['figure']} | {interval} | {test['p_corrected']:.3f} |"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    main()
