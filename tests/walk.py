@@ -24,6 +24,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Random": {"total": 6.0},
     "Density": {"total": 6.0},
     "DAA": {"variant": "rows"},
+    "SmoothAP": {"variant": "rows"},
     "Cosines": {"of": "image_to_text"},
     "Distance": {"of": "image_to_text"},
     "Hubs": {"of": "image_to_text"},

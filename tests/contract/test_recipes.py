@@ -385,7 +385,7 @@ class TestThaw:
     ("host", "arguments", "more", "said"),
     [
         ("pvsee", {}, {}, "no model called 'pvsee'; did you mean pvse"),
-        ("zzz", {}, {}, "there are ascl, chan, clip, dsran, dual"),
+        ("zzz", {}, {}, "there are adapt, ascl, chan, clip, dsran, dual"),
         ("vse", {"embed_dmi": 3}, {}, "no option of 'vse' called 'embed_dmi'; did you mean embed_dim"),
         ("vse", {"embed_dim": "wide"}, {}, "embed_dim needs a whole number; it got 'wide'"),
         ("vse", {"embed_dim": 2.5}, {}, "embed_dim needs a whole number; it got 2.5"),
