@@ -14,6 +14,7 @@ import pytest
 from command import call
 
 import subtext as st
+from subtext.api.load import Sources
 from subtext.data.read import read
 from subtext.errors import ArgumentError, DataError
 
@@ -185,3 +186,11 @@ def call_with(answer: str, *words: object) -> str:
     from command import invoke
 
     return invoke(*words, input=answer).output
+
+
+def test_columns_of_one_table_are_not_those_of_another() -> None:
+    remembered = Sources(data=Path("list.csv"), columns=COLUMNS, text_fields="headline")
+    assert Sources(data=Path("./list.csv")).over(remembered).columns == COLUMNS
+    other = Sources(data=Path("own.jsonl")).over(remembered)
+    assert (other.columns, other.text_fields) == (None, None)
+    assert Sources().over(remembered).columns == COLUMNS

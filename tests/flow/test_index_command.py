@@ -14,7 +14,7 @@ from command import call
 from PIL import Image
 
 from subtext.api.index import build as api_build
-from subtext.api.index.build import update_index, watch_index
+from subtext.api.index.build import build_index, move_index, update_index, watch_index
 from subtext.api.load import Sources, load
 from subtext.api.search import open_index
 from subtext.data.image_files import inside
@@ -425,6 +425,21 @@ def test_an_index_follows_its_data(place: Path) -> None:
     write(place, found)
     assert "checked 1 time" in call("index", "watch", place / "index", "--rounds", 1, "-q").stdout
     assert len(ids(place)) == 12
+
+
+def test_a_watch_goes_on_with_the_model_that_the_index_was_moved_to(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "data", tmp_path / "data")
+    first = shutil.copytree(runs / "run", tmp_path / "first")
+    build_index(tmp_path / "index", run=first, data=tmp_path / "data", quiet=True)
+    found = rows(tmp_path)
+
+    def change(seconds: float) -> None:
+        move_index(tmp_path / "index", run=runs / "other", quiet=True)
+        shutil.rmtree(first)
+        write(tmp_path, found[:9])
+
+    assert watch_index(tmp_path / "index", max_checks=2, quiet=True, wait=change) == 2
+    assert len(ids(tmp_path)) == 9
 
 
 def test_info_tells_the_fields_and_the_advice(place: Path) -> None:

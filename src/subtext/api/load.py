@@ -247,6 +247,9 @@ class Sources:
         if self.data is not None and not isinstance(self.data, Path):
             # What was remembered of reading a file is not for a data set that was read already.
             remembered = Sources(features=remembered.features, text_features=remembered.text_features)
+        elif self.data is not None and _resolved(self.data) != _resolved(remembered.data):
+            # Columns were named for one table; another has its own.
+            remembered = replace(remembered, columns=None, text_fields=None)
         return replace(remembered, **{name: value for name, value in vars(self).items() if value is not None})
 
     def read(
@@ -282,6 +285,10 @@ class Sources:
                 "an index takes images alone (subtext index build)"
             )
         return dataset
+
+
+def _resolved(data: Any) -> Path | None:
+    return data.expanduser().resolve() if isinstance(data, Path) else None
 
 
 @dataclass(frozen=True)

@@ -316,8 +316,9 @@ def _gained(job: Job) -> list[str]:
     for line in compared.lines:
         interval = "-" if line.low != line.low else f"{line.low:+.1f} to {line.high:+.1f}"
         rows.append([line.name, f"{line.second:.1f}", f"{line.first:.1f}", f"{line.difference:+.1f}", interval])
+    selected = "" if job.plan.get("select") == "last" else ", which selected the epoch"
     return [
-        table([f"split {job.val_split}, which selected the epoch", "zero-shot", "adapted", "difference", "95 %"], rows),
+        table([f"split {job.val_split}{selected}", "zero-shot", "adapted", "difference", "95 %"], rows),
         f"on another split: subtext compare, of `subtext evaluate {shlex.quote(str(job.out))}` and of --model",
     ]
 

@@ -205,7 +205,7 @@ def watch_index(
 
     wait  sleeps for N seconds; for tests
     """
-    work = _work_on(index, run, model, **options)
+    quiet = bool(options.get("quiet"))
     before: dict[str, tuple[int, int]] | None = None
     checks = 0
     while max_checks is None or checks < max_checks:
@@ -214,7 +214,9 @@ def watch_index(
         now = _file_states(index)
         if now != before:
             try:
-                say(str(_update(index, work, keep_missing=keep_missing)), quiet=work.quiet)
+                # Opened each time: the index may have been moved to another model.
+                work = _work_on(index, run, model, **options)
+                say(str(_update(index, work, keep_missing=keep_missing)), quiet=quiet)
                 before = now
             except DataError as problem:
                 say(f"not updated: {problem}")

@@ -38,8 +38,9 @@ def adapt(
     """Adapters on a frozen dual encoder: CLIP, SigLIP or another, whose towers run once over the data.
 
     Each side adds a two-layer perceptron to its vector (CLIP-Adapter, Gao et al. 2021). It starts at zero, so that
-    epoch 0 is the pretrained model. Epoch 0 takes part in the selection: on the validation split, the saved model is
-    never worse than the pretrained one. The result states both, and their paired difference.
+    epoch 0 is the pretrained model. Epoch 0 takes part in the selection: by the figure of `select` (the sum of recalls
+    unless you choose another), the saved model is never worse on the validation split than the pretrained one. With
+    `select=last` the last epoch is saved, whatever it is worth. The result states both, and their paired difference.
     """
     from dataclasses import replace
 

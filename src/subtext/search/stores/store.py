@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
@@ -259,14 +260,16 @@ class View(ABC):
     def ids_of(self, side: Side, names: Sequence[str]) -> dict[str, str]:
         """The id of each of these names that is in the index: an id, or the path of an image as an answer shows it.
 
-        Paths cost a look at every item.
+        Paths cost a look at every item; a name that is neither an id nor a file of today costs none.
         """
         found = {row.id: row.id for row in self.rows(side, ids=names)}
         root = Path(self.manifest.root)
-        paths = {str(root / Path(name).expanduser()): name for name in names if name not in found}
-        for item in self.items(side, self.keys(side)) if paths and side == "images" else ():
-            if item.path is not None and (name := paths.get(str(root / item.path))) is not None:
-                found[name] = item.id
+        unknown = {str(root / name): name for name in names if name not in found}
+        # `Path.exists` raises for a name that no file can have, such as one that is too long.
+        paths = {path: name for path, name in unknown.items() if os.path.exists(path)}  # noqa: PTH110
+        for row in self.rows(side, keys=self.keys(side).tolist()) if paths and side == "images" else ():
+            if row.path is not None and (name := paths.get(str(root / row.path))) is not None:
+                found[name] = row.id
         return found
 
     def partners(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> dict[int, list[int]]:
