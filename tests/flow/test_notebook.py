@@ -116,7 +116,7 @@ def test_help_describes_every_argument() -> None:
 def test_natural_mistakes_are_answered(tmp_path: Path) -> None:
     for call, said in (
         (lambda: st.evaluate("run", splt="test"), "there is no argument called 'splt'; did you mean split"),
-        (lambda: st.embed(), "embed: missing a required argument: 'run'"),
+        (lambda: st.check(), "check: missing a required argument: 'data'"),
     ):
         with pytest.raises(TypeError, match=said):
             call()
@@ -127,6 +127,7 @@ def test_natural_mistakes_are_answered(tmp_path: Path) -> None:
         (lambda: st.evaluate("run", bootstrap=10.5), "bootstrap needs a whole number; it got 10.5"),
         (lambda: st.evaluate("run", quiet="yes"), "quiet needs True or False; it got 'yes'"),
         (lambda: st.evaluate("run", split=3), "split needs text; it got 3"),
+        (lambda: st.embed(), "give one of these: run=RUN"),
         (lambda: st.embed(5), "run needs text or a path; it got 5"),
         (lambda: st.evaluate("run", c_way=(5, "20")), "c_way needs a whole number; it got '20'"),
     ):

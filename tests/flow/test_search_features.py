@@ -136,8 +136,8 @@ REFUSED: list[tuple[Callable[[Path], Path], str]] = [
     (many, "it got {'pooled': an array (4, 16) of float64"),
     (no_features, "needs members named pooled, grid; it holds other"),
     (rubbish, "x.npy needs to be an npy of plain numbers"),
-    (gone, "x.npz is not there"),
-    (a_picture, "or an .npy or .npz with the features of one image; it got"),
+    (gone, "x.npz does not exist"),
+    (a_picture, "holiday.jpg does not exist, and "),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from contextlib import contextmanager
 from pathlib import Path
@@ -195,7 +196,7 @@ def test_pairs_are_scored_in_bfloat16_where_the_machine_does_so(
     here: bool, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("subtext.ops.numerics", "subtext.models.model"):
-        monkeypatch.setattr(f"{module}.supported", lambda device="cpu": here)
+        monkeypatch.setattr(importlib.import_module(module), "supported", lambda device="cpu": here)
     score, told = ("evaluate", made / "dear", "--bootstrap", "0"), "does not multiply in bfloat16; scores are made in"
     exact, half = (json.loads(call(*score, *more, "--json", "-", "-q").stdout) for more in ([], ["--bf16"]))
     assert half["model"].get("scores_in_bf16", False) is here and "scores_in_bf16" not in exact["model"]
