@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import drawn
@@ -210,3 +213,20 @@ def test_a_features_run_says_what_to_pass_and_an_update_names_the_command(place:
     call("index", "delete", tmp_path / "library", place / "photos" / "a.JPG")
     told = call("index", "update", tmp_path / "library", "--quiet").stdout
     assert "1 left out" in told and "`subtext index add --data DATA --restore-deleted` brings them back" in told
+
+
+def test_a_sub_folder_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos(tmp_path)
+    scan = os.scandir
+
+    def failing(path: str | Path) -> Iterator[os.DirEntry[str]]:
+        if Path(path).name == "may":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", failing)
+    with pytest.raises(DataError, match=rf"readable to its last sub-folder; {tmp_path}/2021/may: Permission denied"):
+        read(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"@context": "http://iiif.io/api/presentation/3/context.json"}')
+    with pytest.raises(DataError, match="readable to its last sub-folder"):
+        read(tmp_path)

@@ -147,3 +147,46 @@ def test_lido_with_entities_is_refused(tmp_path: Path) -> None:
     (tmp_path / "objects.xml").write_text(text)
     with pytest.raises(DataError, match=r"objects.xml needs to be XML without entities"):
         read(images(tmp_path, "a.jpg"))
+
+
+def manifest(folder: Path, *addresses: str, **more: object) -> Path:
+    """A manifest of Presentation 2 with a canvas per address."""
+    canvases = [{"label": address, "images": [{"resource": {"@id": address}}]} for address in addresses]
+    content = {"@context": f"{PRESENTATION}2/context.json", "label": "A", "sequences": [{"canvases": canvases}], **more}
+    (folder / "m.json").write_text(json.dumps(content))
+    return folder
+
+
+API = "https://iiif.example.org/iiif"
+
+
+def test_the_name_that_all_images_of_the_image_api_share_joins_none(tmp_path: Path) -> None:
+    manifest(tmp_path, f"{API}/p1/full/max/0/default.jpg", f"{API}/x%2Fp2/full/max/0/default.jpg")
+    images(tmp_path, "p1/full/max/0/default.jpg", "x/p2/full/max/0/default.jpg")
+    assert read(tmp_path).images.ids == ["p1/full/max/0/default.jpg", "x/p2/full/max/0/default.jpg"]
+    (tmp_path / "x/p2/full/max/0/default.jpg").unlink()
+    assert read(tmp_path, on_error="skip").images.ids == ["p1/full/max/0/default.jpg"]
+    images(tmp_path, "scans/p2.tif")
+    assert read(tmp_path).images.ids == ["p1/full/max/0/default.jpg", "scans/p2.tif"]
+
+
+def test_images_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    images(tmp_path, "A/001.jpg", "B/001.jpg", "A/002.tif", "B/002.jpg", "MS.jpg")
+    site = "https://example.org/media"
+    manifest(tmp_path, f"{site}/B/001.jpg", f"{site}/A/001.jpg", f"{site}/A/002.jpg")
+    assert read(tmp_path).images.ids == ["B/001.jpg", "A/001.jpg", "A/002.tif"]
+    manifest(tmp_path, f"{site}/B/001.jpg", f"{site}/001.jpg", f"{site}/MS.2")
+    data = read(tmp_path, on_error="skip")
+    assert data.images.ids == ["B/001.jpg"]
+    assert [problem.what for problem in data.problems] == [
+        f"'{site}/001.jpg' may be any of A/001.jpg, B/001.jpg; keep the address' folders, or one file",
+        f"'{site}/MS.2' is not beside the manifest, and nothing is downloaded",
+    ]
+    (tmp_path / "m.json").unlink()
+    links = {"1": f"{site}/B/001.jpg", "2": "001.jpg", "3": f"{API}/002/full/max/0/default.jpg", "4": r"X:\A\001.jpg"}
+    objects = "".join(OBJECT.format(name=name, link=link) for name, link in links.items())
+    (tmp_path / "o.xml").write_text(LIDO.format(records=objects))
+    data = read(tmp_path, on_error="skip")
+    assert data.images.ids == ["B/001.jpg", "A/001.jpg"]
+    assert [problem.where for problem in data.problems] == ["o.xml object 2", "o.xml object 3"]
+    assert all("may be any of" in problem.what for problem in data.problems)

@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import Problem
 from subtext.data.embedded import TEXT_FIELDS
-from subtext.data.readers.images import files_by_name
+from subtext.data.readers.images import ambiguous, files_at, files_by_name
 from subtext.data.rows import Columns, Record, Source, read_object, renamed, rows_of
 
 PRIORITY = 60
@@ -24,8 +23,6 @@ LOOKS_FOR = "manifests of IIIF Presentation 2 or 3"
 _CONTEXT = b"iiif.io/api/presentation/"
 _START = 2**16
 """Bytes of a file in which the context stands."""
-_SIZE = re.compile(r"(full|square|(pct:)?[\d.]+,[\d.]+,[\d.]+,[\d.]+)/[^/]+/!?[\d.]+/[a-z]+\.[a-z0-9]+$")
-"""The end of an address of the Image API: region, size, rotation, quality and format."""
 _TAG = re.compile(r"<[^>]*>")
 
 
@@ -56,7 +53,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     return Source(rows_of(named, None), root)
 
 
-def _records(file: Path, files: Mapping[str, str]) -> Iterator[Record]:
+def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Record]:
     manifest = read_object(file)
     about = _about(manifest)
     sequences = manifest.get("sequences")
@@ -66,10 +63,12 @@ def _records(file: Path, files: Mapping[str, str]) -> Iterator[Record]:
     for number, canvas in enumerate(canvases, start=1):
         where = f"{file.name} canvas {number}"
         addresses = list(_addresses(canvas))
-        image = next((files[name] for address in addresses for name in _names(address) if name in files), None)
+        found = [(address, files_at(address, files)) for address in addresses]
+        image = next((paths[0] for _, paths in found if len(paths) == 1), None)
         if image is None:
             named = addresses[0] if addresses else "an image"
-            yield where, Problem(where, f"'{named}' is not beside the manifest, and nothing is downloaded", name=named)
+            missing = Problem(where, f"'{named}' is not beside the manifest, and nothing is downloaded", name=named)
+            yield where, next((ambiguous(where, *one) for one in found if one[1]), missing)
             continue
         own = _about(canvas)
         if (label := own.pop("headline", None)) and label != about.get("headline"):
@@ -89,14 +88,6 @@ def _addresses(canvas: Mapping[str, Any]) -> Iterator[str]:
                     address = named.get("id") or named.get("@id")
                     if isinstance(address, str):
                         yield address
-
-
-def _names(address: str) -> Iterator[str]:
-    """What a file on disk may be called: the end of the address, and the identifier of the Image API."""
-    path = urlsplit(address).path.rstrip("/")
-    for end in (path, _SIZE.sub("", path).rstrip("/"), path.removesuffix("/info.json")):
-        name = unquote(unquote(end.rpartition("/")[2]).rpartition("/")[2])
-        yield from (name, name.rpartition(".")[0] or name)
 
 
 def _about(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,19 +6,24 @@ Its texts and metadata are what is written inside the files, and in .xmp files b
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
+from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import Problem
 from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
 from subtext.data.readers.table import TABLES
 from subtext.data.rows import Columns, Row, Source, renamed, require_columns, rows_of
-from subtext.errors import counted
+from subtext.errors import DataError, counted
 
 PRIORITY = -1
 LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, AVIF, HEIC)"
 SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".png", ".webp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif"))
+_SIZE = re.compile(r"/(full|square|(pct:)?[\d.]+,[\d.]+,[\d.]+,[\d.]+)/[^/]+/!?[\d.]+/[a-z]+\.[a-z0-9]+$")
+"""The end of an address of IIIF's Image API: region, size, rotation, quality and format."""
 
 
 def recognises(path: Path) -> bool:
@@ -40,7 +45,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
 
 def _rows(folder: Path, columns: Columns) -> Iterator[Row | Problem]:
-    names = sorted(_files(folder))
+    names = sorted(_files(folder, refuse=_refuse))
     every, others = set(names), Counter[str]()
     for name in names:
         if _suffix(name) not in SUFFIXES:
@@ -59,20 +64,61 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | Problem]:
         yield Problem(folder.name, note, fatal=False)
 
 
-def files_by_name(folder: Path) -> dict[str, str]:
-    """Name of an image, with and without its suffix -> its path from the folder; of several, the first one."""
-    found: dict[str, str] = {}
-    for path in sorted(_files(folder)):
-        name = path.rpartition("/")[2]
-        if _suffix(name) in SUFFIXES:
-            found.setdefault(name, path)
-            found.setdefault(os.path.splitext(name)[0], path)  # noqa: PTH122 (100,000 paths)
+def files_by_name(folder: Path) -> dict[str, list[str]]:
+    """Every end of an image's path, from its name alone to the whole, without suffix -> the paths that end so."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(_files(folder, refuse=_refuse)):
+        if _suffix(path) in SUFFIXES:
+            for end in _ends(os.path.splitext(path)[0]):  # noqa: PTH122 (100,000 paths)
+                found.setdefault(end, []).append(path)
     return found
 
 
-def _files(folder: Path) -> Iterator[str]:
-    """The paths of all files, from the folder; without hidden ones, which systems and editors write."""
-    for parent, folders, names in os.walk(folder):
+def _ends(path: str) -> list[str]:
+    """The ends of a path, the longest first."""
+    parts = path.split("/")
+    return ["/".join(parts[start:]) for start in range(len(parts))]
+
+
+def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
+    """The images that an address or a path may mean: none, one, or several of which nothing says which one is meant.
+
+    Of the images that have the name at its end, with the same suffix or another, those count that share most folders
+    with it, from the end upwards; of these, those that have its suffix if there are some. An address of IIIF's Image API means the file
+    under the same folders, else the one that has the name of its identifier: all images share the name at the end.
+
+    files  those of `files_by_name`
+    """
+    path = unquote(unquote(urlsplit(address.strip()).path)).replace("\\", "/").rstrip("/").removesuffix("/info.json")
+    identifier, parts = _SIZE.subn("", path)
+    for end in (*(_ends(path)[:-4] if parts else ()), *_ends(identifier)):
+        stem, suffix = os.path.splitext(end)  # noqa: PTH122 (100,000 paths)
+        # The end of MS.2 is no suffix.
+        if found := (files.get(stem) if suffix.lower() in SUFFIXES else None) or files.get(end):
+            return [file for file in found if file.endswith(suffix)] or found
+    return []
+
+
+def ambiguous(where: str, address: str, files: Sequence[str]) -> Problem:
+    """The problem of an address for which `files_at` found several images."""
+    names = f"{', '.join(files[:3])}{', ...' if len(files) > 3 else ''}"
+    return Problem(where, f"'{address}' may be any of {names}; keep the address' folders, or one file", name=address)
+
+
+def _refuse(error: OSError) -> NoReturn:
+    # Without it, the images of the folder would be missing in silence, and an update of an index would delete them.
+    raise DataError(
+        f"a folder of images needs to be readable to its last sub-folder; {error.filename}: {error.strerror or error}; "
+        "correct it, or move it out of the folder"
+    ) from error
+
+
+def _files(folder: Path, refuse: Callable[[OSError], NoReturn] | None = None) -> Iterator[str]:
+    """The paths of all files, from the folder; without hidden ones, which systems and editors write.
+
+    refuse  called for a sub-folder that cannot be read; None passes over it, which is enough to recognise a format
+    """
+    for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         inner = os.path.relpath(parent, folder).replace(os.sep, "/")
         yield from (name if inner == "." else f"{inner}/{name}" for name in sorted(names) if not name.startswith("."))

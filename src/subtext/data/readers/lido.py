@@ -8,16 +8,15 @@ subjects `keywords`; who and when are those of its production, where it names on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 from xml.etree.ElementTree import Element
 
 from defusedxml.ElementTree import parse
 
 from subtext.data.dataset import Problem
 from subtext.data.embedded import TEXT_FIELDS
-from subtext.data.readers.images import files_by_name
+from subtext.data.readers.images import ambiguous, files_at, files_by_name
 from subtext.data.rows import Columns, Record, Source, renamed, rows_of
 from subtext.errors import DataError
 
@@ -71,7 +70,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     return Source(rows_of(named, None), root)
 
 
-def _records(file: Path, files: Mapping[str, str]) -> Iterator[Record]:
+def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Record]:
     try:
         tree = parse(file).getroot()
     except (SyntaxError, ValueError) as error:
@@ -80,19 +79,18 @@ def _records(file: Path, files: Mapping[str, str]) -> Iterator[Record]:
         name = next(iter(_values(record, "lidoRecID")), str(number))
         where = f"{file.name} object {name}"
         named = _values(record, "linkResource")
-        found = [files[end] for link in named for end in _names(link) if end in files]
-        if not found:
+        candidates = {link: paths for link in named if (paths := files_at(link, files))}
+        found = list(dict.fromkeys(paths[0] for paths in candidates.values() if len(paths) == 1))
+        for link, paths in candidates.items():
+            if len(paths) > 1:
+                yield where, ambiguous(where, link, paths)
+        if not candidates:
             missing = named[0] if named else "an image"
             yield where, Problem(where, f"'{missing}' is not beside the XML, and nothing is downloaded", name=missing)
         fields = _about(record)
-        group = {"group": f"{file.name} {name}"} if len(set(found)) > 1 else {}
-        for image in dict.fromkeys(found):
+        group = {"group": f"{file.name} {name}"} if len(found) > 1 else {}
+        for image in found:
             yield where, {**fields, **group, "object": name, "image": image}
-
-
-def _names(link: str) -> tuple[str, str]:
-    name = PurePosixPath(unquote(urlsplit(link.strip()).path).replace("\\", "/")).name
-    return name, PurePosixPath(name).stem
 
 
 def _about(record: Element) -> dict[str, Any]:
