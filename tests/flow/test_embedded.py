@@ -126,6 +126,34 @@ def test_a_file_beside_the_image_comes_first(files: Path, tmp_path: Path) -> Non
     assert data.images.metadata["city"] == ["Rom", "Rom"] and not data.problems
 
 
+SIDE = """<x:xmpmeta xmlns:x="adobe:ns:meta/"><r:RDF xmlns:r="http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+xmlns:dc="http://purl.org/dc/elements/1.1/" xmlns:p="http://ns.adobe.com/photoshop/1.0/">{}</r:RDF></x:xmpmeta>"""
+
+
+def test_what_a_montage_says_of_its_parts_is_not_its_own(tmp_path: Path) -> None:
+    file = jpegs(tmp_path / "photos", 1)[0]
+    part = '<r:Description p:City="Wien"><dc:subject>part</dc:subject></r:Description>'
+    parts = f"<r:Description><p:Parts><r:Bag><r:li>{part}</r:li></r:Bag></p:Parts></r:Description>"
+    side = tmp_path / "side.xmp"
+    side.write_text(SIDE.format(f'{parts}<r:Description p:Credit="Desk"/>'))
+    assert embedded_fields(file, side) == ({"credit": "Desk"}, [])
+
+
+def test_a_date_keeps_the_precision_that_it_has(tmp_path: Path) -> None:
+    files = jpegs(tmp_path / "photos", 3)
+    exiftool.write({files[0]: {"IPTC:DateCreated": "1958:00:00"}})
+    for file, written in zip(files[1:], ("1958-07", "1958-07-03"), strict=True):
+        # The suffix in capitals, as some programs write it.
+        file.with_suffix(".XMP").write_text(SIDE.format(f'<r:Description p:DateCreated="{written}"/>'))
+    data = read(tmp_path / "photos")
+    assert data.images.metadata["date"] == ["1958", "1958-07", "1958-07-03"]
+    assert [(problem.where, problem.fatal) for problem in data.problems] == [
+        ("image 000.jpg", False),
+        ("image 001.jpg", False),
+    ]
+    assert all("has no day" in problem.what for problem in data.problems)
+
+
 @pytest.mark.parametrize(
     "packet",
     ["<x:xmpmeta", '<!DOCTYPE x [<!ENTITY a "b"><!ENTITY c "&a;&a;">]><x>&c;</x>', '<!DOCTYPE x SYSTEM "file:///etc/passwd"><x/>'],

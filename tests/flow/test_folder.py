@@ -20,7 +20,7 @@ from served import WRITES, client, item
 import subtext as st
 from subtext.data.image_files import open_image
 from subtext.data.read import read
-from subtext.errors import DataError
+from subtext.errors import ArgumentError, DataError
 
 FORMS = {"a.JPG": "JPEG", "b.png": "PNG", "c.webp": "WEBP", "2021/d.tif": "TIFF", "2021/may/e.gif": "GIF"}
 
@@ -230,3 +230,24 @@ def test_a_sub_folder_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatc
     (tmp_path / "manifest.json").write_text('{"@context": "http://iiif.io/api/presentation/3/context.json"}')
     with pytest.raises(DataError, match="readable to its last sub-folder"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("role", ["id", "group", "split", "image", "file_name"])
+def test_only_texts_and_metadata_have_several_columns(tmp_path: Path, role: str) -> None:
+    with pytest.raises(ArgumentError, match=r"several columns can be texts or metadata, and '\w+' is one column"):
+        read(photos(tmp_path), columns=f"{role}=caption+credit")
+
+
+def test_a_column_may_first_be_in_the_last_of_the_json_lines(tmp_path: Path) -> None:
+    photos(tmp_path)
+    rows = [{"image": "a.JPG", "title": f"A {number}"} for number in range(30)] + [
+        {"image": "b.png", "keyword": "last"}
+    ]
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = read(tmp_path / "list.jsonl", columns="text=title+keyword")
+    assert len(data.texts) == 31 and data.texts.values[-1] == "last"
+    assert read(rows, images=tmp_path, columns="text=title+keyword").texts.values == data.texts.values
+    with pytest.raises(
+        DataError, match=r"has no 'keywort', which is named for 'text'; the nearest names are 'keyword'"
+    ):
+        read(tmp_path / "list.jsonl", columns="text=title+keywort")

@@ -190,3 +190,13 @@ def test_images_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> N
     assert data.images.ids == ["B/001.jpg", "A/001.jpg"]
     assert [problem.where for problem in data.problems] == ["o.xml object 2", "o.xml object 3"]
     assert all("may be any of" in problem.what for problem in data.problems)
+
+
+def test_labels_that_are_names_of_our_columns_stay_metadata(tmp_path: Path) -> None:
+    labels = ("ID", "Split", "Caption", "Text", "Group", "Headline", "Maker")
+    metadata = [{"label": label, "value": f"its {label}"} for label in labels]
+    manifest(images(tmp_path, "a.jpg"), "a.jpg", metadata=metadata, description="A page")
+    data = read(tmp_path)
+    assert data.images.ids == ["a.jpg"] and data.texts.values == ["A", "A page"]
+    renamed = {f"metadata {label.casefold()}": [f"its {label}"] for label in labels[:-1]}
+    assert data.images.metadata == {**renamed, "maker": ["its Maker"], "label": ["a.jpg"]}

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -56,7 +57,8 @@ _MAKE, _MODEL, _ORIENTATION, _EXIF_IFD, _GPS_IFD = 271, 272, 274, 34665, 34853
 _TAKEN = ((36867, 36881), (36868, 36882))
 """Tags of the date of taking and of digitising, each with that of its offset from UTC."""
 _DATE = re.compile(
-    r"(\d{4})[-:]?(\d\d)[-:]?(\d\d)(?:[T ]?(\d\d):?(\d\d)(?::?(\d\d))?(?:\.\d*)?)?\s*(Z|[+-]\d\d:?\d\d)?", re.ASCII
+    r"(\d{4})(?:[-:]?(\d\d)(?:[-:]?(\d\d)(?:[T ]?(\d\d):?(\d\d)(?::?(\d\d))?(?:\.\d*)?)?\s*(Z|[+-]\d\d:?\d\d)?)?)?",
+    re.ASCII,
 )
 
 
@@ -103,13 +105,16 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
     fields: dict[str, Any] = {}
     for block in found:
         fields = {**{name: value for name, value in block.items() if value not in (None, "", [])}, **fields}
+    if len(date := str(fields.get("date", ""))) in (4, 7):
+        wrong.append(f"its date, {date}, has no day; it is shown and found as text, and < and > do not hold for it")
     return {name: fields[name] for name in FIELDS if name in fields}, wrong
 
 
 def _xmp(packet: bytes | str) -> dict[str, Any]:
     root = fromstring(packet.strip(b"\0 \r\n\t") if isinstance(packet, bytes) else packet.strip("\0 \r\n\t"))
     properties: dict[str, list[str]] = {}
-    for description in root.iter(f"{_RDF}Description"):
+    # Deeper descriptions are those of other files, such as the ingredients of a montage.
+    for description in (one for rdf in root.iter(f"{_RDF}RDF") for one in rdf.findall(f"{_RDF}Description")):
         for name, text in description.attrib.items():
             properties.setdefault(name, [text])
         for child in description:
@@ -191,18 +196,25 @@ def _shaped(field: str, values: list[str]) -> Any:
 
 
 def _date(text: Any) -> str | None:
-    """A date of any block in ISO 8601; None for one that is none, such as the zeros of a camera without a clock."""
+    """A date of any block in ISO 8601; None for one that is none, such as the zeros of a camera without a clock.
+
+    A year or a month alone stays one: IPTC writes zeros for the month and the day that are not known.
+
+    >>> _date("1958"), _date("1958-07"), _date("19580700"), _date("2019:07:14 09:05:00"), _date("0000:00:00 00:00:00")
+    ('1958', '1958-07', '1958-07', '2019-07-14T09:05:00', None)
+    """
     match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
         return None
     year, month, day, hour, minute, second, offset = match.groups()
-    if hour is None:
-        written = f"{year}-{month}-{day}"
+    if hour is None or "00" in (month, day):
+        known = [year, *takewhile(lambda part: part not in (None, "00"), (month, day))]
+        written = "-".join(known)
     else:
         zone = "" if not offset else "+00:00" if offset == "Z" else f"{offset[:3]}:{offset[-2:]}"
         written = f"{year}-{month}-{day}T{hour}:{minute}:{second or '00'}{zone}"
     try:
-        datetime.fromisoformat(written)
+        datetime.fromisoformat(written if "T" in written else f"{written}-01-01"[:10])
     except ValueError:
         return None
     return written

@@ -161,6 +161,10 @@ def parse_columns(columns: str | None, text_fields: str | None) -> Columns:
             raise ArgumentError(f"{form}; it got '{part}'")
         if (role := ROLES.get(role.strip(), role.strip())) in roles:
             raise ArgumentError(f"{form}; '{role}' is there twice; put several columns of one role together with +")
+        if len(names) > 1 and role in RESERVED and role != "text":
+            raise ArgumentError(
+                f"{form}; several columns can be texts or metadata, and '{role}' is one column; got '{part}'"
+            )
         roles[role] = names
     if text_fields is not None:
         fields = tuple(field.strip() for field in text_fields.split(","))
@@ -183,21 +187,28 @@ def require_columns(columns: Columns, available: Collection[str], subject: str) 
             )
 
 
-def with_roles(records: Iterable[Record], columns: Columns, name: str) -> Iterator[Record]:
+def with_roles(records: Iterable[Record], columns: Columns, name: str, *, header: bool = False) -> Iterator[Record]:
     """The records of a table under the names of roles.
 
     Image and text of a table that has neither our own names nor is named here are guessed by usual names, and a note
     says what was guessed.
 
-    Raises DataError with the nearest names for a column that none of the first records has.
+    header  whether every record has all columns; without one, a column may first be in the last record
+
+    Raises DataError with the nearest names for a column that no record has.
     """
     records = iter(records)
-    first = list(islice(records, 20))
-    names = list(dict.fromkeys(str(column) for _, row in first if not isinstance(row, Problem) for column in row))
+    first: list[Record] = []
+    names: dict[str, None] = {}
+    wanted = {source for sources in columns.values() for source in sources}
+    for record in records:
+        first.append(record)
+        names |= {} if isinstance(record[1], Problem) else dict.fromkeys(map(str, record[1]))
+        if len(first) >= 20 and (header or wanted <= names.keys()):
+            break
     if names:
         require_columns(columns, names, name)
-    moved = {source for sources in columns.values() for source in sources}
-    usual = _guessed([column for column in names if column not in moved])
+    usual = _guessed([column for column in names if column not in wanted])
     if guessed := {role: sources for role, sources in usual.items() if role not in columns}:
         told = ",".join(f"{role}={'+'.join(sources)}" for role, sources in guessed.items())
         yield name, Problem(name, f"its columns were guessed: {told}; name others with --columns", fatal=False)

@@ -16,7 +16,7 @@ from typing import Any
 from subtext.data.dataset import Problem
 from subtext.data.embedded import TEXT_FIELDS
 from subtext.data.readers.images import ambiguous, files_at, files_by_name
-from subtext.data.rows import Columns, Record, Source, read_object, renamed, rows_of
+from subtext.data.rows import RESERVED, Columns, Record, Source, read_object, renamed, rows_of
 
 PRIORITY = 60
 LOOKS_FOR = "manifests of IIIF Presentation 2 or 3"
@@ -98,7 +98,10 @@ def _about(part: Mapping[str, Any]) -> dict[str, Any]:
     for entry in _list(part.get("metadata")):
         label, values = "; ".join(_texts(entry.get("label"))), _texts(entry.get("value"))
         if label and values:
-            fields[label.casefold()] = values if len(values) > 1 else values[0]
+            name = label.casefold()
+            # A label such as "ID" is no column of ours.
+            name = f"metadata {name}" if name in RESERVED or name in TEXT_FIELDS else name
+            fields[name] = values if len(values) > 1 else values[0]
     date = part.get("navDate")
     fields |= {
         "headline": "; ".join(_texts(part.get("label"))),

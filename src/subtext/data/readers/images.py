@@ -46,14 +46,16 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
 def _rows(folder: Path, columns: Columns) -> Iterator[Row | Problem]:
     names = sorted(_files(folder, refuse=_refuse))
-    every, others = set(names), Counter[str]()
+    others = Counter[str]()
+    # Some programs write a.XMP.
+    sidecars = {os.path.splitext(name)[0]: name for name in names if _suffix(name) == SIDECAR}  # noqa: PTH122
     for name in names:
         if _suffix(name) not in SUFFIXES:
             others[_suffix(name) or "no suffix"] += _suffix(name) != SIDECAR
             continue
         # Lightroom writes a.xmp beside a.jpg; darktable and digiKam write a.jpg.xmp.
-        sidecars = (stem + SIDECAR for stem in (name, os.path.splitext(name)[0]))  # noqa: PTH122 (100,000 paths)
-        sidecar = next((folder / file for file in sidecars if file in every), None)
+        stems = (name, os.path.splitext(name)[0])  # noqa: PTH122 (100,000 paths)
+        sidecar = next((folder / sidecars[stem] for stem in stems if stem in sidecars), None)
         fields, wrong = embedded_fields(folder / name, sidecar)
         for what in wrong:
             yield Problem(f"image {name}", what, fatal=False)
@@ -84,8 +86,9 @@ def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
     """The images that an address or a path may mean: none, one, or several of which nothing says which one is meant.
 
     Of the images that have the name at its end, with the same suffix or another, those count that share most folders
-    with it, from the end upwards; of these, those that have its suffix if there are some. An address of IIIF's Image API means the file
-    under the same folders, else the one that has the name of its identifier: all images share the name at the end.
+    with it, from the end upwards; of these, those that have its suffix if there are some. An address of
+    IIIF's Image API means the file under the same folders, else the one that has the name of its identifier: all
+    images share the name at the end.
 
     files  those of `files_by_name`
     """

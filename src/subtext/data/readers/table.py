@@ -87,7 +87,8 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
     """
 
     def named() -> Iterator[Record]:
-        return with_roles(records(path, prefix), columns or {}, path.name)
+        header = path.suffix.lower() in (*SEPARATORS, ".xlsx", ".parquet")
+        return with_roles(records(path, prefix), columns or {}, path.name, header=header)
 
     if path.suffix.lower() not in SEPARATORS:
         yield from named()
