@@ -203,6 +203,27 @@ def test_a_compaction_goes_on_beside_changes_and_yields_to_another(
     assert store.problems() == [] and len(stored.ids(store)) == 58
 
 
+def test_changes_while_the_index_is_built_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+    other, plain = open_store(store.path), lance.ann.train
+
+    def train(*words: Any, **more: Any) -> Any:
+        with other.writing("other") as writer:
+            writer.put(stored.images(range(100, 110)))
+        return plain(*words, **more)
+
+    monkeypatch.setattr(lance.ann, "train", train)
+    with store.writing("compact") as writer:
+        assert "an index of the vectors was built" in writer.compact()
+        writer.put(stored.images(range(110, 112)))
+    for each in (store, open_store(store.path)):
+        with each.reading() as view:
+            keys = view.select("images")
+            assert len(set(keys.tolist())) == len(keys) == view.counts["images"] == 112
+        assert stored.ids(each) == {f"p{number}" for number in range(112)} and each.problems() == []
+    assert_searched(store, list(range(112)))
+
+
 def test_damage_is_named(store: LanceStore) -> None:
     dataset = library.dataset(store.uri)
     dataset.update({"text": "'other'"}, where="id = 't3'")

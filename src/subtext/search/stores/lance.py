@@ -746,8 +746,9 @@ class LanceWriter(Writer):
         if not large:
             if not tables.now["lists"]:
                 return []
-            for index in tables.dataset.describe_indices():
-                tables.dataset.drop_index(index.name)
+            own = self.store.opened()
+            for index in own.describe_indices():
+                own.drop_index(index.name)
             lines = ["the index of the vectors was dropped: every vector is compared"]
         elif tables.now["lists"] and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
             return []
@@ -755,13 +756,14 @@ class LanceWriter(Writer):
             count = ann.list_count(rows)
             samples = [vectors.sample(count * ann.PER_LIST, seed=seed) for vectors in sides if vectors.count]
             centroids = ann.train(np.concatenate(samples), count, seed=seed)
+            own = self.store.opened()
             with translated(self.store.path):
-                tables.dataset.create_index(
+                own.create_index(
                     "vector", "IVF_FLAT", name="vectors", metric="dot", num_partitions=count,
                     ivf_centroids=centroids, replace=True,
                 )  # fmt: skip
                 for column, kind in (("key", "BTREE"), ("id", "BTREE"), ("links", "LABEL_LIST")):
-                    tables.dataset.create_scalar_index(column, kind, name=column, replace=True)
+                    own.create_scalar_index(column, kind, name=column, replace=True)
             lists, lines = self._measured(count, seed), ["an index of the vectors was built"]
         self._commit(lambda now: Draft({**now.now, "lists": lists, "generation": now.now["generation"] + 1}))
         for side, facts in lists.items():
@@ -1084,11 +1086,13 @@ class LanceStore(Store):
         """The table at its newest version."""
         with self._opens, translated(self.path):
             if self._tables is None or self._tables[0].dataset.latest_version != self._tables[0].dataset.version:
-                self._tables = (
-                    LanceTables(lance.dataset(self.uri, storage_options=PATIENCE, session=self._session), self.path),
-                    {},
-                )
+                self._tables = LanceTables(self.opened(), self.path), {}
             return self._tables[0]
+
+    def opened(self) -> Any:
+        """The newest version as a dataset of its own, for work on indexes, which moves it to yet newer ones."""
+        with translated(self.path):
+            return lance.dataset(self.uri, storage_options=PATIENCE, session=self._session)
 
     @contextmanager
     def reading(self) -> Iterator[LanceView]:
