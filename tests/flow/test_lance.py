@@ -224,6 +224,26 @@ def test_changes_while_the_index_is_built_stay(tmp_path: Path, monkeypatch: pyte
     assert_searched(store, list(range(112)))
 
 
+def test_who_is_killed_while_the_index_is_built_leaves_exact_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+
+    def killed(*words: Any) -> None:
+        raise KeyboardInterrupt
+
+    with store.writing("compact") as writer:
+        writer.compact()
+        writer.put(stored.images(range(100, 140)))
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(lance.LanceWriter, "_measured", killed)
+            writer.compact()
+        assert open_store(store.path).latest().now["lists"] == {}
+        assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(140)))
+        assert "an index of the vectors was built" in writer.compact()
+    assert_searched(store, list(range(140)))
+
+
 def test_damage_is_named(store: LanceStore) -> None:
     dataset = library.dataset(store.uri)
     dataset.update({"text": "'other'"}, where="id = 't3'")

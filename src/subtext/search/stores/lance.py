@@ -744,11 +744,13 @@ class LanceWriter(Writer):
         unindexed = sum(vectors.unindexed for vectors in sides)
         lists: dict[str, dict[str, Any]] = {}
         if not large:
-            if not tables.now["lists"]:
-                return []
             own = self.store.opened()
-            for index in own.describe_indices():
-                own.drop_index(index.name)
+            names = [index.name for index in own.describe_indices()]
+            if "vectors" not in names and not tables.now["lists"]:
+                return []
+            self._note_lists({})
+            for name in names:
+                own.drop_index(name)
             lines = ["the index of the vectors was dropped: every vector is compared"]
         elif tables.now["lists"] and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
             return []
@@ -756,6 +758,8 @@ class LanceWriter(Writer):
             count = ann.list_count(rows)
             samples = [vectors.sample(count * ann.PER_LIST, seed=seed) for vectors in sides if vectors.count]
             centroids = ann.train(np.concatenate(samples), count, seed=seed)
+            if tables.now["lists"]:
+                self._note_lists({})  # They say nothing of the new index, should this process be killed after it.
             own = self.store.opened()
             with translated(self.store.path):
                 own.create_index(
@@ -765,11 +769,15 @@ class LanceWriter(Writer):
                 for column, kind in (("key", "BTREE"), ("id", "BTREE"), ("links", "LABEL_LIST")):
                     own.create_scalar_index(column, kind, name=column, replace=True)
             lists, lines = self._measured(count, seed), ["an index of the vectors was built"]
-        self._commit(lambda now: Draft({**now.now, "lists": lists, "generation": now.now["generation"] + 1}))
+            self._note_lists(lists)
         for side, facts in lists.items():
             figures = [f"{facts[f'recall_of_{of}']:.3f} for {of}" for of in SIDES if f"recall_of_{of}" in facts]
             lines.append(f"{side}: a query searches {facts['probes']} lists; recall@10 {' and '.join(figures)}")
         return lines
+
+    def _note_lists(self, lists: Mapping[str, Any]) -> None:
+        """Commit what was measured of the lists; without any, every vector is compared."""
+        self._commit(lambda now: Draft({**now.now, "lists": lists, "generation": now.now["generation"] + 1}))
 
     def _measured(self, count: int, seed: int) -> dict[str, dict[str, Any]]:
         """Side -> how many of `count` lists find `ann.RECALL` of the ten nearest items, and that recall."""
