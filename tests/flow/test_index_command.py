@@ -15,10 +15,11 @@ from PIL import Image
 
 from subtext.api.index import build as api_build
 from subtext.api.index.build import build_index, move_index, update_index, watch_index
+from subtext.api.index.maintain import backup_index, restore_index
 from subtext.api.load import Sources, load
 from subtext.api.search import open_index
 from subtext.data.image_files import inside
-from subtext.errors import DataError
+from subtext.errors import DataError, RequirementError
 from subtext.search import build as index_build
 from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder
@@ -388,6 +389,19 @@ def test_a_backup_is_restored(place: Path) -> None:
     assert "restored from" in call("index", "restore", place / "copy", place / "back").stdout
     assert len(open_index(place / "back").search("a", top=50)) == 12
     assert "holds something" in call("index", "backup", place / "index", place / "copy", code=1).stderr
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/copy", "lance://copy", "postgresql://host/archive?index=copy"])
+def test_a_backup_needs_a_folder_and_no_address(place: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    before = set(place.iterdir())
+    for words in (("backup", place / "index", address), ("restore", address, "back")):
+        told = call("index", *words, code=1).stderr
+        assert f"needs to be a folder on this machine; it got an address of {address.partition(':')[0]}://" in told
+    for wrong in (lambda: backup_index(place / "index", address), lambda: restore_index(address, "back")):
+        with pytest.raises(RequirementError, match="needs to be a folder on this machine"):
+            wrong()
+    assert set(place.iterdir()) == before
 
 
 def test_verify_says_what_is_damaged(place: Path) -> None:

@@ -246,7 +246,8 @@ def click_parameter(parameter: Parameter) -> click.Parameter:
         kind = click.Choice(list(parameter.choices))
     elif parameter.type is Path:
         # An address in a database stays as it was typed.
-        kind = (lambda name: name if "://" in name else Path(name)) if parameter.metavar in ("INDEX", "NEW") else PATH
+        addressed = parameter.metavar in ("INDEX", "NEW", "BACKUP")
+        kind = (lambda name: name if "://" in name else Path(name)) if addressed else PATH
     elif parameter.range is not None:
         low, high = parameter.range.least, parameter.range.most
         if parameter.type is int:

@@ -323,12 +323,13 @@ def migrate_index(
 
 @verb
 def backup_index(
-    index: IndexArgument, out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("OUT")]
+    index: IndexArgument, out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("BACKUP")]
 ) -> IndexReport:
     """Copy an index into a new folder; others can search and change the index during the copy."""
     from subtext.search.stores.folder import Folder, backup
 
     _require_folder(index)
+    _require_path(out)
     copy = backup(Folder(index), Path(out))
     line = f"a copy of {index} as of change {copy.manifest.generation:,}, {size(copy.bytes)}, checked file by file"
     return IndexReport(str(out), (line,))
@@ -342,6 +343,7 @@ def restore_index(
     from subtext.search.stores.folder import restore
 
     _require_folder(index)
+    _require_path(backup)
     store = restore(Path(backup), Path(index))
     return IndexReport(str(index), (f"restored from {backup}, {size(store.bytes)}",))
 
@@ -400,7 +402,18 @@ def _require_folder(index: str | Path) -> None:
         raise RequirementError(
             "backups of an index in PostgreSQL are made by PostgreSQL's own tools, while it is in use: pg_dump "
             "--format=custom --schema=NAME --file=COPY DATABASE, and pg_restore --dbname=DATABASE COPY; one in LanceDB "
-            "is backed up by a copy of its folder or bucket, while nobody compacts it"
+            "is backed up by a copy of its folder or bucket, while nobody writes to it or compacts it"
+        )
+
+
+def _require_path(backup: str | Path) -> None:
+    """Raise RequirementError for an address in the place of a backup; only its scheme is shown."""
+    from subtext.search.stores.store import is_address
+
+    if is_address(backup):
+        raise RequirementError(
+            f"BACKUP needs to be a folder on this machine; it got an address of {str(backup).partition('://')[0]}://; "
+            "name a folder, and copy it there by the tools of that storage"
         )
 
 
