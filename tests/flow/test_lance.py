@@ -244,6 +244,31 @@ def test_who_is_killed_while_the_index_is_built_leaves_exact_search(
     assert_searched(store, list(range(140)))
 
 
+def test_an_index_that_others_change_as_well_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+
+    def failing(name: str, problem: Exception) -> None:
+        def fail(*words: Any, **more: Any) -> None:
+            raise problem
+
+        patch.setattr(library.LanceDataset, name, fail)
+
+    with store.writing("compact") as writer:
+        with monkeypatch.context() as patch, pytest.raises(WriterBusy, match="was changed by others while its index"):
+            failing("create_index", library.commit.CommitConflictError("overtaken"))
+            writer.compact()
+        writer.compact()
+        writer.delete("images", [f"p{number}" for number in range(20, 100)])
+        with monkeypatch.context() as patch, pytest.raises(StoreGone, match=r"cannot be reached.*the line is cut"):
+            failing("drop_index", OSError("the line is cut"))
+            writer.compact()
+        assert "the index of the vectors was dropped: every vector is compared" in writer.compact()
+        monkeypatch.setattr(lance.LanceWriter, "_commit", lambda *words: (_ for _ in ()).throw(lance.Changed()))
+        with pytest.raises(WriterBusy, match=f"{lance.REWRITES} attempts failed"):
+            writer.compact()
+    assert store.problems() == []
+
+
 def test_damage_is_named(store: LanceStore) -> None:
     dataset = library.dataset(store.uri)
     dataset.update({"text": "'other'"}, where="id = 't3'")

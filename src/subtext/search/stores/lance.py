@@ -692,7 +692,7 @@ class LanceWriter(Writer):
                 rewritten = self._commit(self._rewritten(self.store.latest())).replaced
                 break
         else:
-            raise self._busy()
+            raise self._busy(REWRITES)
         tables = self.store.latest()
         time.sleep(GRACE)
         with translated(self.store.path):
@@ -744,13 +744,14 @@ class LanceWriter(Writer):
         unindexed = sum(vectors.unindexed for vectors in sides)
         lists: dict[str, dict[str, Any]] = {}
         if not large:
-            own = self.store.opened()
-            names = [index.name for index in own.describe_indices()]
+            with self._indexing() as own:
+                names = [index.name for index in own.describe_indices()]
             if "vectors" not in names and not tables.now["lists"]:
                 return []
             self._note_lists({})
-            for name in names:
-                own.drop_index(name)
+            with self._indexing() as own:
+                for name in names:
+                    own.drop_index(name)
             lines = ["the index of the vectors was dropped: every vector is compared"]
         elif tables.now["lists"] and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
             return []
@@ -760,8 +761,7 @@ class LanceWriter(Writer):
             centroids = ann.train(np.concatenate(samples), count, seed=seed)
             if tables.now["lists"]:
                 self._note_lists({})  # They say nothing of the new index, should this process be killed after it.
-            own = self.store.opened()
-            with translated(self.store.path):
+            with self._indexing() as own:
                 own.create_index(
                     "vector", "IVF_FLAT", name="vectors", metric="dot", num_partitions=count,
                     ivf_centroids=centroids, replace=True,
@@ -822,16 +822,28 @@ class LanceWriter(Writer):
                 if failures == FAILURES:
                     raise
         else:
-            raise self._busy()
+            raise self._busy(ATTEMPTS)
         assert draft is not None
         self.manifest = replace(self.manifest, generation=draft.state["generation"])
         return draft
 
-    def _busy(self) -> WriterBusy:
+    def _busy(self, attempts: int) -> WriterBusy:
         return WriterBusy(
-            f"{self.store.path} is being changed by others all the time: {ATTEMPTS} attempts failed; nothing was kept; "
+            f"{self.store.path} is being changed by others all the time: {attempts} attempts failed; nothing was kept; "
             "do it again"
         )
+
+    @contextmanager
+    def _indexing(self) -> Iterator[Any]:
+        """A dataset whose indexes are changed inside the block. Raises WriterBusy where others change them as well."""
+        try:
+            with translated(self.store.path):
+                yield self.store.opened()
+        except CommitConflictError as problem:
+            raise WriterBusy(
+                f"{self.store.path} was changed by others while its index was built or dropped; every vector is "
+                "compared; compact it again"
+            ) from problem
 
     def _write(self, tables: LanceTables, draft: Draft, token: str) -> None:
         """Commit a draft; small fragments before it are merged with its rows."""
