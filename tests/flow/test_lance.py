@@ -309,6 +309,8 @@ def test_what_cannot_be_opened_or_made_is_told(
         LanceStore.create(f"lance://{tmp_path / 'file'}", stored.manifest())
     with pytest.raises(RequirementError, match="cannot change models"):
         store.beside(stored.manifest())
+    with pytest.raises(RequirementError, match="no store opens addresses of az://"):
+        open_store("az://archive/library")
     import importlib.util
 
     plain = importlib.util.find_spec

@@ -27,7 +27,7 @@ def open_index(
     """A search index with the model that it names.
 
     index     a folder; the address of an index in PostgreSQL, postgresql://USER@HOST/DATABASE?index=NAME; or of one in
-              LanceDB, lance://FOLDER, s3://BUCKET/NAME, gs:// or az://
+              LanceDB, lance://FOLDER, s3://BUCKET/NAME or gs://BUCKET/NAME
     run       the new folder of its run, if it was moved
     model     the new folder of its pretrained model, if that was moved
     features  precomputed features of query images, for a model that needs them; by default those of the index,

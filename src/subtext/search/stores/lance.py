@@ -1,7 +1,7 @@
 """A search index as one table of LanceDB, in a folder or an object store, for any number of readers and writers.
 
     lance://PATH/items.lance         a folder: the table `items` of the LanceDB database PATH
-    s3://, gs://, az://BUCKET/PATH   an object store; credentials and endpoint are those of the environment
+    s3://, gs://BUCKET/PATH   an object store; credentials and endpoint are those of the environment
 
 Rows of the table, by `kind`: items with their first vector, further vectors of items, the state, documents, hashes of
 deleted items. Facets and links are lists in the rows of items.

@@ -52,7 +52,7 @@ GROUP = "subtext.stores"
 """Entry points of stores from outside the package."""
 INSTALLED = {
     "postgres": (("postgresql", "postgres"), ("psycopg", "pgvector"), "postgres.database:Database"),
-    "lance": (("lance", "s3", "gs", "az"), ("lance",), "lance:LanceStore"),
+    "lance": (("lance", "s3", "gs"), ("lance",), "lance:LanceStore"),
 }
 """Extra -> the schemes of its store's addresses, the packages that it needs, and its store."""
 SAMPLE = "index: some items"
