@@ -304,6 +304,11 @@ def test_what_cannot_be_opened_or_made_is_told(
         LanceStore.create(store.path, stored.manifest())
     with pytest.raises(IndexError_, match="needs an address such as lance://FOLDER"):
         LanceStore("lance://")
+    for address in ("s3://KEY:SECRET@archive/library", "s3://KEY:SE/CRET@archive/x", "gs://archive/x?key=SECRET"):
+        for use in (open_store, LanceStore.exists, lambda own: LanceStore.create(own, stored.manifest())):
+            with pytest.raises(IndexError_, match=r"without keys or parameters; .* AWS_SECRET_ACCESS_KEY") as refused:
+                use(address)
+            assert not any(part in str(refused.value) for part in ("SECRET@", "CRET@", "=SECRET", "KEY:"))
     (tmp_path / "file").write_text("")
     with pytest.raises((OutputError, StoreGone, IndexError_), match="file"):
         LanceStore.create(f"lance://{tmp_path / 'file'}", stored.manifest())

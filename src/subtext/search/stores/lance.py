@@ -1197,6 +1197,12 @@ def place(location: str) -> str:
         raise IndexError_(
             f"an index in LanceDB needs an address such as lance://FOLDER or s3://BUCKET/NAME; it got {location}"
         )
+    if scheme != "lance" and ("?" in path or set("@:") & set(path.partition("/")[0])):
+        raise IndexError_(
+            f"an address of {scheme}:// needs to be {scheme}://BUCKET/NAME, without keys or parameters; credentials "
+            "and endpoint come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL, or "
+            "GOOGLE_APPLICATION_CREDENTIALS"
+        )
     if scheme == "lance":
         return str(Path(path).expanduser().absolute() / TABLE)
     return f"{location.rstrip('/')}/{TABLE}"
