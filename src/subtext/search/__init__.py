@@ -244,8 +244,8 @@ class Index:
         """The vectors of an image or of its features. Raises the errors of reading it."""
         spec = self.model.image.input_spec
         if isinstance(image, str | Path) and self.feature_name(image) is None and not Path(image).expanduser().exists():
-            file = spec.file if isinstance(spec, FeatureInput) else None
-            names = "" if file is None else f", and {file.path} has no features of that name"
+            features = spec.file if isinstance(spec, FeatureInput) else None
+            names = "" if features is None else f", and {features.path} has no features of that name"
             raise DataError(f"a query image needs a file; {Path(image).expanduser().absolute()} does not exist{names}")
         if isinstance(spec, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
             name = self.feature_name(image)
