@@ -29,6 +29,7 @@ from subtext.data.batches import item_batch
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.text import Vocabulary, WordInput
+from subtext.models.checkpoint import Record
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Recurrent
 from subtext.models.heads.mean import Mean
@@ -38,6 +39,7 @@ from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import compose
 from subtext.training.fit import Training
+from subtext.training.memory import Memories
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions, Setup
@@ -153,7 +155,9 @@ def main() -> None:
         pairs, file = data(steps * BATCH, Path(folder))
         made = setup(pairs, file)
         run = RunOptions(device="cpu", workers=2)
-        training = Training(made, made.model, pairs, None, Path(folder), run, Processes("cpu"))
+        training = Training(
+            made, made.model, pairs, None, Path(folder), run, Processes("cpu"), (), Memories(), record=Record("dual")
+        )
         plain = PlainLoop(made.model, pairs, file)
         modules = ModuleLoop(made, pairs)
         batches = [training.batches(epoch) for epoch in range(asked.repeats + 1)]
