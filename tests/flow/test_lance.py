@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
@@ -438,7 +439,9 @@ def test_four_read_while_two_write(bucket: str, duration: float) -> None:
                     writer.delete("images", [f"p{number}"])
                     live[first] -= {number}
                 if number % 40 == 0:
-                    writer.compact()
+                    # Of two compactions at once, one is told that the other was first.
+                    with contextlib.suppress(WriterBusy):
+                        writer.compact()
                 number += 2
 
     def read() -> None:

@@ -54,5 +54,5 @@ def test_its_items_and_hits_are_those_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_an_unknown_scheme_is_named() -> None:
-    with pytest.raises(RequirementError, match="of ftp://; installed are az, gs, lance, memory, postgres"):
+    with pytest.raises(RequirementError, match="of ftp://; installed are gs, lance, memory, postgres"):
         store.open_store("ftp://somewhere/library")
