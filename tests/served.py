@@ -24,6 +24,21 @@ TOKEN, READ_TOKEN = "a token for changes", "a token for reading"
 WRITES = {"Authorization": f"Bearer {TOKEN}"}
 
 
+ASKED = [
+    "/search?q=a+blue+square&top=5&where=place+<+8",
+    "/search?q=a+pink+square&target=texts&top=30&explain=true",
+    "/search?q=a+green+square&hubness=csls&diversity=0.3",
+    "/similar?id=cyan&side=images&top=4",
+    "/items?top=5&offset=3",
+    "/items?where=place+>+8&target=texts",
+    "/item?id=cyan",
+    "/item?id=cyan/0&target=texts",
+    "/fields",
+    "/fields?target=texts",
+]
+"""Questions that an index answers alike in every store."""
+
+
 def made(folder: Path, *names: str) -> list[Path]:
     """Indexes of twelve squares, each of an untrained run of its own."""
     drawn.write(folder / "data")

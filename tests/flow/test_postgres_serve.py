@@ -24,19 +24,6 @@ from subtext.server import state
 from subtext.server.application import build
 from subtext.server.serve import Settings
 
-ASKED = [
-    "/search?q=a+blue+square&top=5&where=place+<+8",
-    "/search?q=a+pink+square&target=texts&top=30&explain=true",
-    "/search?q=a+green+square&hubness=csls&diversity=0.3",
-    "/similar?id=cyan&side=images&top=4",
-    "/items?top=5&offset=3",
-    "/items?where=place+>+8&target=texts",
-    "/item?id=cyan",
-    "/item?id=cyan/0&target=texts",
-    "/fields",
-    "/fields?target=texts",
-]
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
@@ -70,9 +57,9 @@ def asking(address: str, **changes: object) -> TestClient:
 
 def test_an_outage_is_a_503_and_it_comes_back_by_itself(address: str, server: Server, runs: Path) -> None:
     with asking(address, log="") as found:
-        wanted = found.get(ASKED[0]).json()
+        wanted = found.get(served.ASKED[0]).json()
         server.server.stop()
-        for asked in (*ASKED, "/healthz", "/libraries", "/thumbnail?id=red"):
+        for asked in (*served.ASKED, "/healthz", "/libraries", "/thumbnail?id=red"):
             answer = found.get(asked)
             assert answer.status_code == 503 and int(answer.headers["retry-after"]) > 0, asked
             assert "s3cret" not in answer.text and server.socket not in answer.text
@@ -80,15 +67,15 @@ def test_an_outage_is_a_503_and_it_comes_back_by_itself(address: str, server: Se
         assert [found.post(at, json=what, headers=served.WRITES).status_code for at, what in changes] == [403, 503]
         assert "subtext_requests_total" in found.get("/metrics").text, "what it counts does not hang on the database"
         server.server.ensure_postgres_running()
-        assert found.get("/healthz").status_code == 200 and found.get(ASKED[0]).json() == wanted
+        assert found.get("/healthz").status_code == 200 and found.get(served.ASKED[0]).json() == wanted
         server.restart()
-        assert found.get(ASKED[0]).json() == wanted, "between two questions nobody notices"
+        assert found.get(served.ASKED[0]).json() == wanted, "between two questions nobody notices"
 
 
 def test_many_clients_share_few_connections(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "MOST", 3)
     with asking(f"{address}&application_name=many", log="") as found:
-        wanted = {asked: found.get(asked).json() for asked in ASKED}
+        wanted = {asked: found.get(asked).json() for asked in served.ASKED}
         most = [0]
         asking_on = threading.Event()
 
@@ -104,7 +91,7 @@ def test_many_clients_share_few_connections(address: str, monkeypatch: pytest.Mo
         watcher = threading.Thread(target=counted)
         watcher.start()
         with ThreadPoolExecutor(12) as threads:
-            answers = list(threads.map(lambda asked: (asked, found.get(asked).json()), ASKED * 4))
+            answers = list(threads.map(lambda asked: (asked, found.get(asked).json()), served.ASKED * 4))
         asking_on.set()
         watcher.join()
     assert all(answer == wanted[asked] for asked, answer in answers)
@@ -113,15 +100,15 @@ def test_many_clients_share_few_connections(address: str, monkeypatch: pytest.Mo
 
 def test_an_index_that_is_moved_is_opened_again(address: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with asking(address, log="") as found:
-        before = found.get(ASKED[0]).json()
+        before = found.get(served.ASKED[0]).json()
         call("index", "move", address, "--run", runs / "other", "-q")
-        first = found.get(ASKED[0])
+        first = found.get(served.ASKED[0])
         assert first.status_code == 503 and int(first.headers["retry-after"]) > 0
         monkeypatch.setattr(state, "CHECK_SECONDS", 0.0)
         until = time.monotonic() + 20
-        while found.get(ASKED[0]).status_code != 200:
+        while found.get(served.ASKED[0]).status_code != 200:
             assert time.monotonic() < until
-        after = found.get(ASKED[0]).json()
+        after = found.get(served.ASKED[0]).json()
         assert [hit["score"] for hit in after["hits"]] != [hit["score"] for hit in before["hits"]]
 
 

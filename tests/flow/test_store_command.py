@@ -25,18 +25,6 @@ from subtext.server.serve import Settings
 
 STORES = ("postgresql", "lance")
 """Stores that these tests run on, unless the option --store says otherwise."""
-ASKED = [
-    "/search?q=a+blue+square&top=5&where=place+<+8",
-    "/search?q=a+pink+square&target=texts&top=30&explain=true",
-    "/search?q=a+green+square&hubness=csls&diversity=0.3",
-    "/similar?id=cyan&side=images&top=4",
-    "/items?top=5&offset=3",
-    "/items?where=place+>+8&target=texts",
-    "/item?id=cyan",
-    "/item?id=cyan/0&target=texts",
-    "/fields",
-    "/fields?target=texts",
-]
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +164,7 @@ def test_vectors_that_were_made_before_are_imported(
 def test_it_answers_as_the_server_of_a_folder(address: str, runs: Path) -> None:
     with asking(address, log="") as mine, served.client(runs / "library", log="") as theirs:
         name = theirs.get("/items?top=1&target=texts").json()["items"][0]["id"]
-        for asked in [*ASKED, f"/item?target=texts&id={name}"]:
+        for asked in [*served.ASKED, f"/item?target=texts&id={name}"]:
             got, wanted = mine.get(asked), theirs.get(asked)
             assert (got.status_code, got.json()) == (wanted.status_code, wanted.json()), asked
         picture = {"content": served.picture(), "headers": {"content-type": "image/png"}}
@@ -190,7 +178,7 @@ def test_it_answers_as_the_server_of_a_folder(address: str, runs: Path) -> None:
         assert (about["name"], about["pictures"], about["texts"]) == ("library", 12, 24)
         assert 'subtext_items{library="library",side="images"} 12.0' in mine.get("/metrics").text
         assert mine.get("/healthz").json()["status"] == "ok"
-        every = "".join(mine.get(asked).text for asked in (*ASKED, "/libraries", "/metrics", "/openapi.json"))
+        every = "".join(mine.get(asked).text for asked in (*served.ASKED, "/libraries", "/metrics", "/openapi.json"))
         assert "s3cret" not in every and "://" not in every.replace("http://", "") and str(runs) not in every
         answer = mine.post("/add", json={"items": [served.item("teal")]}, headers=served.WRITES)
         assert answer.status_code == 403 and "--storage-dir" in answer.json()["error"]

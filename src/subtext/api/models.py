@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from subtext.api.options import verb
 from subtext.errors import RequirementError
-from subtext.report.text_table import Printed, table
+from subtext.report.text_table import Listing, table
 
 if TYPE_CHECKING:
     import pandas
 
 
 @dataclass(frozen=True, repr=False)
-class ModelList(Printed):
+class ModelList(Listing):
     """Encoders as plain data.
 
     entries  one mapping per encoder and side: name (what `image` or `text` takes), side, model, weights (where they
@@ -24,16 +23,6 @@ class ModelList(Printed):
     """
 
     entries: tuple[dict[str, Any], ...]
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.entries)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """The entries."""
-        return list(self.entries)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per encoder and side. Needs pandas."""

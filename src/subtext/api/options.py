@@ -286,7 +286,7 @@ AnyPath = str | os.PathLike[str]
 _MODEL = Section("Model")
 OptionalRun = Annotated[AnyPath | None, "Folder of a trained run.", _MODEL, Metavar("RUN")]
 Pretrained = Annotated[
-    str | os.PathLike[str] | None,
+    AnyPath | None,
     "Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or open_clip:ARCHITECTURE/WEIGHTS.",
     _MODEL,
     Metavar("NAME_OR_FOLDER"),
@@ -296,11 +296,9 @@ TextPrompt = Annotated[
 ]
 Run = Annotated[AnyPath, "Folder of a trained run.", _MODEL, Metavar("RUN")]
 IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", Section("Index"), Metavar("INDEX")]
-IndexRun = Annotated[
-    str | os.PathLike[str] | None, "New folder of the run of the index, if it was moved.", _RUN, Metavar("RUN")
-]
+IndexRun = Annotated[AnyPath | None, "New folder of the run of the index, if it was moved.", _RUN, Metavar("RUN")]
 IndexPretrained = Annotated[
-    str | os.PathLike[str] | None,
+    AnyPath | None,
     "New folder of the pretrained model of the index, if it was moved.",
     _RUN,
     Metavar("NAME_OR_FOLDER"),

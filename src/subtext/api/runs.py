@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from subtext.api.load import Run, open_run, save_pretrained
 from subtext.api.options import AnyPath, Metavar, Section, verb
 from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
-from subtext.report.text_table import Printed, duration, size, table
+from subtext.report.text_table import Listing, duration, size, table
 
 if TYPE_CHECKING:
     import pandas
@@ -24,7 +24,7 @@ FIGURES = ("image_to_text/recall@10", "text_to_image/recall@10", "rsum")
 
 
 @dataclass(frozen=True, repr=False)
-class RunList(Printed):
+class RunList(Listing):
     """Runs as plain data, in the order of their paths.
 
     folders   the folders that were searched
@@ -42,16 +42,6 @@ class RunList(Printed):
     def intact(self) -> bool:
         """Whether no run is damaged, or they were not verified."""
         return not (self.verified and any(entry["status"] == "damaged" for entry in self.entries))
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self.entries)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """The entries."""
-        return list(self.entries)
 
     def to_frame(self) -> pandas.DataFrame:
         """One row per run; validation results in columns of their own. Needs pandas."""

@@ -73,17 +73,18 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
 
     def take(block: str, read: Callable[[], Mapping[str, Any]]) -> None:
         reasons: list[object] = []
-        # Pillow warns of damage, and goes on.
+        counts = "what could be read of it counts"  # Pillow warns of damage, and goes on.
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             try:
                 found.append(read())
             except BROKEN as error:
                 reasons.append(error)
+                counts = "the image counts without it"
         reasons += [warning.message for warning in told]
         if reasons:
             reason = " ".join(str(reasons[0]).split())[:160] or type(reasons[0]).__name__
-            wrong.append(f"its {block} block is damaged, {reason}; the image counts without it")
+            wrong.append(f"its {block} block is damaged, {reason}; {counts}")
 
     if sidecar is not None:
         take(SIDECAR, lambda: _xmp(sidecar.read_bytes()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,22 @@ class Saved(Printed):
         from subtext.data.atomic import write_text
 
         write_text(path, self.json_text() + "\n")
+
+
+class Listing(Printed):
+    """A result that is a list of mappings, its `entries`."""
+
+    entries: tuple[dict[str, Any], ...]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.entries)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The entries."""
+        return list(self.entries)
 
 
 def as_html(lines: Sequence[str]) -> str:

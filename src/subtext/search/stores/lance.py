@@ -65,7 +65,7 @@ from subtext.search.stores.item import (
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.segments import MARGIN, Segment, SegmentTable
 from subtext.search.stores.sql import ROUND, Part, SqlView, Tables, can_hold, require_storable, storable
-from subtext.search.stores.store import Problem, Stats, Store, StoreGone, Writer, WriterBusy
+from subtext.search.stores.store import Problem, Stats, Store, StoreGone, View, Writer, WriterBusy
 from subtext.search.stores.words import LEAST, LENGTH, SATURATION, words
 
 # Processes that Subtext forks, such as those that decode images, use no index.
@@ -545,9 +545,7 @@ class LanceView(SqlView):
         rows = self.tables.scan(["id", "key", "text"], where).to_pylist()
         return [(row["id"], row["key"]) if kind == "documents" else (row["text"],) for row in rows]
 
-    def deleted_among(self, hashes: Sequence[bytes]) -> set[bytes]:
-        """Those of these hashes that stand for deleted items."""
-        return {digest for (digest,) in self.records("deleted")}.intersection(hashes)
+    deleted_among = View.deleted_among  # Hashes are no rows of their own here.
 
     def _with_phrase(self, side: int, phrase: str) -> Part:
         spelled = words(storable(phrase))
