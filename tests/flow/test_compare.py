@@ -74,6 +74,7 @@ def test_nothing_is_claimed_of_equals_nor_of_methods_by_one_run(tmp_path: Path) 
     assert any("does not speak for a method" in note for note in found.notes)
 
 
+@pytest.mark.slow
 def test_dealing_runs_is_counted_one_by_one() -> None:
     first, second = [3.0, 5.0, 4.0], [2.0, 4.5]
     every = [*first, *second]

@@ -142,6 +142,7 @@ def test_loosen_leaves_nothing_where_one_file_cannot_be_written(tmp_path: Path) 
     done(*asked, "--out", out, "--labels", labels)
 
 
+@pytest.mark.slow
 def test_found_tells_mismatched_pairs_from_others(tmp_path: Path) -> None:
     data, features = made_data.write(tmp_path)
     out, labels, run_ = tmp_path / "loose.jsonl", tmp_path / "labels.json", tmp_path / "run"

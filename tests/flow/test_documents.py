@@ -77,6 +77,9 @@ FIRST = (
     "subtext train --data captions.jsonl --out runs/first --epochs 1 --quiet",
     "subtext index build library --run runs/first --split all --quiet",
 )
+LONG = ("docs/tutorial.md", "docs/two_stages.md", "docs/datasets.md")
+"""Take more than twenty seconds."""
+
 BEFORE = {"docs/care.md": FIRST, "docs/answers.md": FIRST}
 """Commands of other pages that a page builds on."""
 
@@ -148,7 +151,9 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize(
+    "document", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in DOCUMENTS]
+)
 def test_what_a_document_says_runs_as_written(
     document: str, supplies: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,14 @@ def test_there_are_five() -> None:
     assert len(EXAMPLES) == 5
 
 
-@pytest.mark.parametrize("example", [path for path in EXAMPLES if path.stem != "extend"], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(path, id=path.stem, marks=() if path.stem == "index_and_search" else pytest.mark.slow)
+        for path in EXAMPLES
+        if path.stem != "extend"
+    ],
+)
 def test_an_example_runs(
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -485,6 +485,7 @@ def test_precomp_with_an_array_without_rows(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+@pytest.mark.slow
 def test_thirty_thousand_rows_are_quick(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", [{"id": f"p{n}", "captions": [f"a {n}", f"b {n}"]} for n in range(30_000)])
     # In a process of its own, where no signature is checked; about half a second of work.

@@ -49,6 +49,7 @@ def whole(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_a_table_that_is_killed_and_called_again_ends_the_same(made: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
     assert [killed_at_flush(lambda: call(*words(made, out)), flush) for flush in (20, 45, 60)] == [True] * 3

@@ -61,6 +61,7 @@ def kept(monkeypatch: Any) -> None:
     monkeypatch.setitem(tables(), "eccv2020_table3", table)
 
 
+@pytest.mark.slow
 def test_a_row_is_trained_with_each_graph_that_is_given(made: Path, graphs: tuple[Path, Path], tmp_path: Path) -> None:
     for count, graph in enumerate(graphs, start=1):
         call(*words(made, tmp_path, "pvse,thomas", "--seeds", 1, "--graph", f"mine={graph}"))

@@ -168,6 +168,7 @@ def weighted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_gain_beside_unevenness(weighted: Path) -> None:
     pairs = [f"{weighted / f'div-{seed}'}={weighted / f'plain-{seed}'}" for seed in range(3)]
     pairs.append(f"{weighted / 'dis'}={weighted / 'plain-0'}")
