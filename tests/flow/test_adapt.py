@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +75,32 @@ def test_what_is_kept_is_never_worse_than_the_start(archive: Path, tmp_path: Pat
     assert not spoilt.model.image.head.perceptron[3].weight.any(), "the weights are those of the start"
     again = st.evaluate(tmp_path / "spoilt", split="val", quiet=True)
     assert again.figures["rsum"] == record.start["rsum"]
+
+
+def test_an_index_moves_to_a_model_that_is_not_worse_on_held_out_pairs(archive: Path, tmp_path: Path) -> None:
+    archive = shutil.copytree(archive, tmp_path / "archive")
+    rows = [json.loads(line) for line in (archive / "pairs.jsonl").read_text().splitlines()]
+    made_data.write_rows(archive / "pairs.jsonl", [row | {"split": "test"} for row in rows[:30]] + rows[30:])
+    spoilt = adapted(archive, tmp_path / "spoilt", lr=50.0, max_grad_norm=0.0, select="last")
+    adapted(archive, tmp_path / "good", epochs=8, lr=0.02)
+    index = tmp_path / "index"
+    st.build_index(index, run=spoilt, quiet=True)
+    moved = call("index", "move", index, "--run", tmp_path / "good", "-q").stdout
+    assert "30 held-out images" in moved, "what selected the epoch is left out where enough is left"
+    line = next(line for line in moved.splitlines() if line.startswith("text_to_image/recall@1 "))
+    before, after, difference, low, high = map(float, re.findall(r"[-+]?\d+\.\d", line))
+    assert after > before and difference == pytest.approx(after - before, abs=0.11) and low <= difference <= high
+    worse = ["index", "move", index, "--run", tmp_path / "spoilt", "-q"]
+    refused = call(*worse, code=1).stderr
+    assert (
+        "is, and" in refused and "--even-if-worse embeds nothing again" in refused and f"{-difference:.1f}" in refused
+    )
+    assert st.index_info(index).manifest["run"] == str(tmp_path / "good")
+    st.delete_from_index(index, [f"{number}.jpg" for number in [*range(30), *range(120, 160)]])
+    # What either learnt from is no evidence.
+    few = call(*worse, code=1).stderr
+    assert "10 or more images with texts that neither was trained on; of 90 in" in few and "0 are left" in few
+    assert f"have vectors of {tmp_path / 'spoilt'}" in call(*worse, "--even-if-worse").stdout
 
 
 def test_the_result_states_both_and_their_paired_difference(archive: Path, tmp_path: Path) -> None:

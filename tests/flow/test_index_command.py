@@ -191,7 +191,7 @@ def test_a_build_that_fails_leaves_nothing(runs: Path, tmp_path: Path) -> None:
 def test_an_index_moves_to_another_model(place: Path, runs: Path) -> None:
     call("index", "delete", place / "index", "red")
     old = open_index(place / "index")
-    told = call("index", "move", place / "index", "--run", runs / "views", "-q").stdout
+    told = call("index", "move", place / "index", "--run", runs / "views", "-q", "--even-if-worse").stdout
     assert "11 images and 22 texts now have vectors of" in told
     assert old.store.moved and len(old.search("a square", top=50)) == 11
     new = open_index(place / "index")
@@ -204,7 +204,7 @@ def test_an_index_moves_to_another_model(place: Path, runs: Path) -> None:
     assert found["blue"] == pytest.approx(float(wanted), abs=1e-5) and set(found) == set(drawn.COLOURS) - {"red"}
     assert (
         "has the vectors of this model already"
-        in call("index", "move", place / "index", "--run", runs / "views", code=1).stderr
+        in call("index", "move", place / "index", "--run", runs / "views", "--even-if-worse", code=1).stderr
     )
     assert "removed store-1, of an earlier model" in call("index", "compact", place / "index").stdout
     told = call("index", "update", place / "index", "-q").stdout
@@ -233,7 +233,7 @@ def test_a_move_is_not_made_over_what_others_did(place: Path, runs: Path, monkey
         return swapped(*words, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Folder, "swap", late)
-    words = ["move", place / "index", "--run", runs / "other", "-q"]
+    words = ["move", place / "index", "--run", runs / "other", "-q", "--even-if-worse"]
     assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
     assert len(embedded) == 36 and len(ids(place)) == 11
     assert "11 images and 22 texts now have vectors" in call("index", *words).stdout
@@ -257,7 +257,7 @@ def test_a_deletion_amid_a_move_is_final(place: Path, runs: Path, monkeypatch: p
         return plain(work)  # type: ignore[arg-type]
 
     monkeypatch.setattr(api_build, "open_source", late)
-    words = ["move", place / "index", "--run", runs / "other", "-q"]
+    words = ["move", place / "index", "--run", runs / "other", "-q", "--even-if-worse"]
     assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
     assert len(opened) == 2 and verify(place / "index") == [], (
         "one was embedded before, the other one is not afterwards"
@@ -285,10 +285,11 @@ def test_images_inside_a_shard_are_indexed(place: Path, runs: Path) -> None:
 def test_a_move_leaves_nothing_behind_unasked(place: Path, runs: Path) -> None:
     found = rows(place)
     write(place, found[1:])
-    answer = call("index", "move", place / "index", "--run", runs / "other", "-q", code=1).stderr
+    answer = call("index", "move", place / "index", "--run", runs / "other", "-q", "--even-if-worse", code=1).stderr
     assert "3 items of" in answer and "--drop-missing" in answer
     assert len(ids(place)) == 12, "the old vectors serve on"
-    told = call("index", "move", place / "index", "--run", runs / "other", "-q", "--leave-out").stdout
+    words = ["move", place / "index", "--run", runs / "other", "-q", "--even-if-worse", "--leave-out"]
+    told = call("index", *words).stdout
     assert "11 images and 22 texts" in told and len(ids(place)) == 11
 
 
@@ -448,7 +449,7 @@ def test_a_watch_goes_on_with_the_model_that_the_index_was_moved_to(runs: Path, 
     found = rows(tmp_path)
 
     def change(seconds: float) -> None:
-        move_index(tmp_path / "index", run=runs / "other", quiet=True)
+        move_index(tmp_path / "index", run=runs / "other", even_if_worse=True, quiet=True)
         shutil.rmtree(first)
         write(tmp_path, found[:9])
 

@@ -80,7 +80,7 @@ def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], r
     address = place[0]
     call("index", "delete", address, "red")
     before = open_index(address)
-    told = call("index", "move", address, "--run", runs / "other", "-q").stdout
+    told = call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse", "--even-if-worse").stdout
     assert "11 images and 22 texts now have vectors of" in told and "s3cret" not in told
     assert before.store.moved
     with pytest.raises(IndexError_, match="was moved to another model meanwhile; open it again"):
@@ -90,7 +90,9 @@ def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], r
     assert {hit.id for hit in after.search("a square", top=50)} == wanted - {"red"}
     assert Database(address).problems() == []
     assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
-    again = call("index", "move", address, "--run", runs / "other", "-q", code=1).stderr
+    again = call(
+        "index", "move", address, "--run", runs / "other", "-q", "--even-if-worse", "--even-if-worse", code=1
+    ).stderr
     assert "has the vectors of this model already" in again and "s3cret" not in again
 
 
@@ -107,7 +109,7 @@ def test_a_move_goes_on_and_is_not_made_over_what_others_did(
         return plain(model, branch, items, *rest, **more)
 
     monkeypatch.setattr(build, "embed_items", noted)
-    words = ["move", address, "--run", runs / "other", "-q"]
+    words = ["move", address, "--run", runs / "other", "-q", "--even-if-worse", "--even-if-worse"]
     assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
     assert len(embedded) == 36 and open_index(address).search("a pink square")
     assert "11 images and 22 texts now have vectors" in call("index", *words).stdout

@@ -101,7 +101,7 @@ def test_many_clients_share_few_connections(address: str, monkeypatch: pytest.Mo
 def test_an_index_that_is_moved_is_opened_again(address: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with asking(address, log="") as found:
         before = found.get(served.ASKED[0]).json()
-        call("index", "move", address, "--run", runs / "other", "-q")
+        call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse", "--even-if-worse")
         first = found.get(served.ASKED[0])
         assert first.status_code == 503 and int(first.headers["retry-after"]) > 0
         monkeypatch.setattr(state, "CHECK_SECONDS", 0.0)

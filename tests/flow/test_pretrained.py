@@ -148,7 +148,7 @@ def test_the_other_commands_take_a_model_where_they_take_a_run(
     ).output
     assert "needs 100 held-out images with texts, or more; it got 16" in few
     copy = shutil.copytree(library, tmp_path / "library")
-    moved = call("index", "move", copy, "--model", siglip, "-q").stdout
+    moved = call("index", "move", copy, "--model", siglip, "-q", "--even-if-worse", "--even-if-worse").stdout
     assert f"now have vectors of {siglip}" in moved and open_store(copy).manifest.width == 16
     assert len(st.search(copy, "a dog").hits) == 10
 

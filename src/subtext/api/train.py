@@ -312,13 +312,9 @@ def _gained(job: Job) -> list[str]:
 
     kept, start = (job.out / f"{name}.json" for name in (KEPT, START))
     compared = compare([read_measured(kept)], [read_measured(start)], figures=("recall@1", "recall@10"))
-    rows: list[list[Cell]] = []
-    for line in compared.lines:
-        interval = "-" if line.low != line.low else f"{line.low:+.1f} to {line.high:+.1f}"
-        rows.append([line.name, f"{line.second:.1f}", f"{line.first:.1f}", f"{line.difference:+.1f}", interval])
     selected = "" if job.plan.get("select") == "last" else ", which selected the epoch"
     return [
-        table([f"split {job.val_split}{selected}", "zero-shot", "adapted", "difference", "95 %"], rows),
+        compared.gains(f"split {job.val_split}{selected}", "zero-shot", "adapted"),
         f"on another split: subtext compare, of `subtext evaluate {shlex.quote(str(job.out))}` and of --model",
     ]
 

@@ -251,6 +251,15 @@ class Compared(Saved):
         """A row per figure, with the fields of `Difference`. Needs pandas."""
         return frame([asdict(line) for line in self.lines])
 
+    def gains(self, head: str, before: str, after: str) -> str:
+        """A table of the second side, what the first has beyond it, and the interval of that difference."""
+        rows: list[list[Cell]] = []
+        for line in self.lines:
+            interval = "-" if math.isnan(line.low) else f"{line.low:+.1f} to {line.high:+.1f}"
+            means = f"{line.second:.1f}", f"{line.first:.1f}"
+            rows.append([line.name, *means, f"{line.difference:+.1f}", interval])
+        return table([head, before, after, "difference", "95 %"], rows)
+
     @property
     def verdict(self) -> str:
         """One sentence, which claims no more than the tests can carry."""

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
-from subtext.api.index.maintain import IndexReport, advice, items_counted, vector_shape
-from subtext.api.load import ModelSource, Opened, Sources, Work, open_run, open_work, remembered
+from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, vector_shape
+from subtext.api.load import ModelSource, Opened, Sources, Work, open_run, open_work, read_data_of_run, remembered
 from subtext.api.options import (
     AnyPath,
     DataOptions,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from subtext.data.dataset import Dataset
+    from subtext.evaluation.compare import Compared
     from subtext.search.build import Grown
     from subtext.search.stores.item import Side
     from subtext.search.stores.manifest import Manifest
@@ -61,6 +62,7 @@ class IndexChange(Printed):
     amended   items with changed paths, texts or metadata only          deleted    items missing from the data
     left_out  items that were deleted before and stay deleted
     advice    recommended next step
+    compared  of a move: the comparison that allowed it, as a table
     """
 
     path: str
@@ -75,6 +77,7 @@ class IndexChange(Printed):
     left_out: int = 0
     run: str = ""
     advice: tuple[str, ...] = ()
+    compared: str = ""
 
     def _lines(self) -> list[str]:
         items = items_counted(self.counts)
@@ -83,7 +86,8 @@ class IndexChange(Printed):
             return [f"{self.path}: {items}, vectors of {self.vectors}, {size(self.bytes)}", "next:", f"  {command}"]
         if self.verb == "move":
             note = f"{self.path}: {items} now have vectors of {self.run}"
-            return [f"{note}; clients that have the old index open must reconnect; `subtext index compact` frees space"]
+            note += "; clients that have the old index open must reconnect; `subtext index compact` frees space"
+            return [*filter(None, [self.compared]), note]
         parts = [f"{counted(self.embedded, 'item')} embedded", f"{self.unchanged:,} unchanged"]
         parts += [f"{self.amended:,} with other metadata"] if self.amended else []
         parts += [f"{self.deleted:,} deleted"] if self.deleted else []
@@ -232,13 +236,21 @@ def move_index(
     model: Pretrained = None,
     text_prompt: TextPrompt = None,
     drop_missing: Annotated[bool, "Drop items that are missing from all data sets.", Section("Index")] = False,
+    even_if_worse: Annotated[
+        bool, "Move without a comparison on held-out pairs, or against its result.", Section("Index")
+    ] = False,
     **options: Unpack[DataOptions],
 ) -> IndexChange:
     """Embed all items of an index with another model; searches use the old vectors until the new ones are complete.
 
+    The index is moved only if the new model is not worse on held-out pairs: images of the index that neither model was
+    trained on (nor selected by, where ten or more are left), with their texts. The sum of recall@1 and recall@10 in
+    both directions must not be lower, and none of the four surely lower (see `compare`).
+
     Run the command again to resume an interrupted move.
 
-    Raises the errors of `add_to_index`, and RequirementError if items are missing from all data sets of the index.
+    Raises the errors of `add_to_index`. Raises RequirementError if items are missing from all data sets of the index,
+    for a model that is worse, and without held-out pairs.
     """
     from subtext.search.build import prune
     from subtext.search.stores.item import SIDES
@@ -246,6 +258,7 @@ def move_index(
 
     work = Work.of(ModelSource.of(run, model, text_prompt), "all", **options)
     store = open_store(index)
+    held_out = [] if even_if_worse else _held_out(store, work)
     with store.writing("move") as writer:
         only: dict[Side, set[str]] = {side: set(writer.ids(side)) for side in SIDES}
         generation = writer.manifest.generation
@@ -275,7 +288,59 @@ def move_index(
         )
     with new.writing("move") as writer:
         writer.compact_large()
-    return _change(store.swap(new, generation=generation), "move", None, run=work.model.label)
+    table = ""
+    if not even_if_worse:
+        compared = _compare(new, store, held_out)
+        table = compared.gains(f"{counted(len(held_out), 'held-out image')}", "before", "after")
+        sums = sum(line.difference for line in compared.lines)
+        if sums < 0 or any(line.better == "second" for line in compared.lines):
+            raise RequirementError(
+                f"a move needs a model that is not worse on held-out pairs; {work.model.label} is, and {store.path} "
+                "keeps the old one; train longer, or insist: the same command with --even-if-worse embeds nothing "
+                f"again\n{table}"
+            )
+    return replace(_change(store.swap(new, generation=generation), "move", None, run=work.model.label), compared=table)
+
+
+def _held_out(store: Store, work: Work) -> list[str]:
+    """Ids of the images with texts that neither model learnt from; without those that selected an epoch, if it can be.
+
+    Raises RequirementError where there are too few, or nobody can say.
+    """
+    from subtext.models.checkpoint import load_record
+    from subtext.ops import draw
+
+    learnt, selected = set[str](), set[str]()
+    advice = "insist (--even-if-worse)"
+    for source in (ModelSource.of_index(store.manifest, None, None, index=str(store.path)), work.model):
+        if source.run is None:
+            continue
+        record = load_record(source.run)
+        try:
+            dataset = read_data_of_run(record.data, work.sources)
+        except (DataError, RequirementError) as problem:
+            raise RequirementError(
+                f"a move compares both models on pairs that neither was trained on, and the data of {source.run} "
+                f"cannot be read ({problem}); put it back, or {advice}"
+            ) from problem
+        for used, split in ((learnt, record.data.train_split), (selected, record.data.val_split)):
+            if split == "all" or split in dataset.counts():
+                used |= names_of(dataset.split(split))
+    with store.reading() as view:
+        items = [item for item in view.items("images", view.keys("images")) if item.captions]
+
+    def without(used: set[str]) -> list[str]:
+        return [item.id for item in items if used.isdisjoint([item.id, item.path or "", *item.captions])]
+
+    found = without(learnt | selected)
+    found = found if len(found) >= LEAST else without(learnt)
+    if len(found) < LEAST:
+        raise RequirementError(
+            f"a move compares both models on {LEAST} or more images with texts that neither was trained on; of "
+            f"{len(items):,} in {store.path} {len(found)} are left; add such pairs (subtext index add), or {advice}"
+        )
+    chosen = draw.permutation(len(found), seed=0, epoch=0, purpose="move: held-out images")[:MOST]
+    return [found[row] for row in sorted(chosen.tolist())]
 
 
 def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str]]:
@@ -458,6 +523,47 @@ def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:
     return states
 
 
+def _compare(after: Store, before: Store, images: list[str]) -> Compared:
+    """Recall by the vectors of two indexes, on those of these images that both have, and their texts."""
+    import numpy as np
+    import torch
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    from subtext.core import Embeddings
+    from subtext.data.dataset import Dataset, Items
+    from subtext.evaluation import Protocol, evaluate_embeddings
+    from subtext.evaluation.compare import compare, measured_of
+    from subtext.models.similarity.cosine import Cosine
+    from subtext.search.stores.item import SIDES
+
+    with before.reading() as old, after.reading() as new:
+        rows = old.rows("images", ids=list(new.keys_of("images", images)), links=True)
+        texts = old.rows("texts", keys=sorted({key for row in rows for key in row.links}))
+        text_rows = {text.key: number for number, text in enumerate(texts)}
+        links = np.array([(n, text_rows[key]) for n, row in enumerate(rows) for key in row.links], dtype=np.int64)
+        # What a text links is one group, as in a data set that was read.
+        size = len(rows) + len(texts)
+        graph = csr_array((np.ones(len(links)), (links[:, 0], len(rows) + links[:, 1])), shape=(size, size))
+        groups = connected_components(graph, directed=False)[1].astype(np.int64)
+        sides = [
+            Items([row.id for row in side], [None] * len(side), of_side, np.full(len(side), "held out"))
+            for side, of_side in ((rows, groups[: len(rows)]), (texts, groups[len(rows) :]))
+        ]
+        results = []
+        for view in (new, old):
+            embedded = []
+            for side, items in zip(SIDES, sides, strict=True):
+                keys_of = view.keys_of(side, items.ids)
+                vectors = view.vectors(side, np.array([keys_of[name] for name in items.ids]))
+                embedded.append(Embeddings(torch.from_numpy(vectors), torch.arange(len(vectors))))
+            pairs = Dataset(*sides, links, Path())
+            results.append(evaluate_embeddings(Cosine(), *embedded, pairs, protocol=Protocol(bootstrap=0)))
+    return compare(*([measured_of(result)] for result in results), figures=("recall@1", "recall@10"))
+
+
+LEAST, MOST = 10, 5000
+"""Held-out images that a comparison of two models needs (fewer have no interval), and how many of more it takes."""
 BLOCK = 65_536
 """Items that are put in and acknowledged at a time."""
 

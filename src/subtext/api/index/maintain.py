@@ -510,14 +510,21 @@ def calibrate(
     return CalibrationReport(str(store.path), plot, calibration)
 
 
+def names_of(pairs: Dataset) -> set[str]:
+    """What pairs are recognised by: ids and paths of images, and the texts that are long enough."""
+    from subtext.data.text import tokenise
+
+    values = [value for value in pairs.texts.values if isinstance(value, str)]
+    paths = [value for value in pairs.images.values if isinstance(value, str)]
+    return {*pairs.images.ids, *paths, *(value for value in values if len(tokenise(value)) >= LONG)}
+
+
 def _require_unseen(opened: Opened, sources: Sources) -> None:
     """Raise RequirementError where the run was trained on, or selected by, some of the pairs, or nobody can say.
 
     Images are compared by their names, longer texts by their words.
     """
     import numpy as np
-
-    from subtext.data.text import tokenise
 
     pairs, record = opened.pairs, opened.record
     if record is None:
@@ -535,14 +542,12 @@ def _require_unseen(opened: Opened, sources: Sources) -> None:
     for split in (record.data.train_split, record.data.val_split):
         if split is None or (split != "all" and split not in dataset.counts()):
             continue
-        used = dataset.split(split)
-        names = {*used.images.ids, *(value for value in used.images.values if isinstance(value, str))}
-        long_texts = {value for value in used.texts.values if isinstance(value, str) and len(tokenise(value)) >= LONG}
+        used = names_of(dataset.split(split))
         images = [
-            name in names or (isinstance(value, str) and value in names)
+            name in used or (isinstance(value, str) and value in used)
             for name, value in zip(pairs.images.ids, pairs.images.values, strict=True)
         ]
-        texts = [value in long_texts for value in pairs.texts.values if isinstance(value, str)]
+        texts = [value in used for value in pairs.texts.values if isinstance(value, str)]
         for leaked, noun in ((images, "image"), (texts, "text")):
             if leaked and float(np.mean(leaked)) > ALLOWED:
                 raise RequirementError(
