@@ -25,6 +25,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
@@ -117,8 +118,10 @@ def faults(text: str) -> Iterator[dict[str, Any]]:
             if any(first <= start and end <= last for first, last in spans):
                 continue
             source = mutate_code(text, operator, occurrence)
-            if source is not None and ast.dump(ast.parse(source)) != ast.dump(tree):
-                yield {"operator": name, "occurrence": occurrence, "lines": [start[0], end[0]], "source": source}
+            # cosmic-ray takes the ** of an unpacking for a power, and no other operator can stand there.
+            with suppress(SyntaxError):
+                if source is not None and ast.dump(ast.parse(source)) != ast.dump(tree):
+                    yield {"operator": name, "occurrence": occurrence, "lines": [start[0], end[0]], "source": source}
 
 
 class Faulty(MetaPathFinder, SourceFileLoader):
@@ -171,6 +174,13 @@ def forked(work: Callable[[Connection], int], seconds: int) -> tuple[int, Any]:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), message
 
 
+def imported(modules: Sequence[str]) -> None:
+    """Import what tests import late, so that no child has to."""
+    for name in modules:
+        with suppress(ImportError):
+            import_module(name)
+
+
 def _work_and_end(work: Callable[[Connection], int], sender: Connection, seconds: int) -> NoReturn:
     signal.alarm(seconds)
     quiet = os.open(os.devnull, os.O_RDWR)
@@ -217,7 +227,8 @@ class Planting:
         cache = self.options.out.with_suffix(".reach.json")
         rows = json.loads(cache.read_text(encoding="utf-8")) if cache.is_file() else {}
         if self.key in rows:
-            return tuple(rows[self.key])
+            imported(rows[self.key][2])
+            return tuple(rows[self.key][:2])
 
         def work(sender: Connection) -> int:
             seconds, failed = {}, []
@@ -234,13 +245,14 @@ class Planting:
                 file: {test: sorted(of_test) for test, of_test in tests.items() if test not in failed}
                 for file, tests in self.lines.items()
             }
-            sender.send((lines, seconds, failed))
+            sender.send((lines, seconds, failed, list(sys.modules)))
             return 0
 
-        lines, seconds, failed = forked(work, 3600)[1]
+        lines, seconds, failed, modules = forked(work, 3600)[1]
+        imported(modules)
         if failed:
             print(f"left out, as they fail without a fault: {', '.join(failed)}", flush=True)
-        cache.write_text(json.dumps({**rows, self.key: [lines, seconds]}), encoding="utf-8")
+        cache.write_text(json.dumps({**rows, self.key: [lines, seconds, modules]}), encoding="utf-8")
         return lines, seconds
 
     def trace(self, frame: Any, event: str, argument: Any) -> Any:
@@ -301,7 +313,7 @@ class Planting:
                     return 1
             return 0
 
-        def imported(_: Connection) -> int:
+        def anew(_: Connection) -> int:
             for name, module in list(sys.modules.items()):
                 path = str(getattr(module, "__file__", None) or "")
                 if path.startswith(str(ROOT)) and "site-packages" not in path and name != "__main__":
@@ -309,7 +321,7 @@ class Planting:
             sys.meta_path.insert(0, Faulty(file, fault["source"]))
             return int(pytest.main([*OPTIONS, "-x", *tests]))
 
-        return bool(tests) and forked(imported if changed is None else in_place, MOST_SECONDS)[0] != 0
+        return bool(tests) and forked(anew if changed is None else in_place, MOST_SECONDS)[0] != 0
 
 
 def main() -> None:
