@@ -79,6 +79,7 @@ DAY = datetime(2021, 3, 5, tzinfo=UTC)
         ("taken>=2021-03-05T01:00+01:00", Condition("taken", ">=", DAY)),
         (" title  contains  'a dog' ", Condition("title", "contains", "a dog")),
         ("text contains 7", Condition("text", "contains", "7")),
+        ("title contains 7", Condition("title", "contains", "7")),
     ],
 )
 def test_what_is_typed_is_read(written: str, condition: Condition) -> None:

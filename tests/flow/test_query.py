@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from inspect import signature
+from pathlib import Path
+
 import numpy as np
 import pytest
+import stored
 
+from subtext.api.search import search
 from subtext.data.pixels import ReadImage
 from subtext.errors import RequirementError
 from subtext.search.confidence import Background
 from subtext.search.query import CombinedQuery, Part, Query, part_scores, require_target
+from subtext.search.stores.item import Hits, Side
+from subtext.search.stores.store import View
 
 PICTURE = b"bytes of an image"
 
@@ -102,3 +110,56 @@ def test_parts_are_summed_in_deviations_over_the_background(count: int) -> None:
         wanted += part.weight * (own - mean) / spread
     combined = CombinedQuery(parts, Background(np.arange(count), sample, 9))
     np.testing.assert_allclose(combined.scores(vectors), wanted, rtol=1e-4, atol=1e-5)
+
+
+class Asked:
+    """A view that writes down how many items it was asked for."""
+
+    def __init__(self, view: View) -> None:
+        self.view, self.tops = view, []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.view, name)
+
+    def nearest(self, side: Side, queries: np.ndarray, *, top: int, among: np.ndarray | None) -> list[Hits]:
+        self.tops.append(top)
+        return self.view.nearest(side, queries, top=top, among=among)
+
+
+@pytest.mark.parametrize("side", ["texts", "images"])
+def test_a_combined_query_is_exact_with_one_vector_an_item_and_else_asks_each_positive_part(
+    tmp_path: Path, side: Side
+) -> None:
+    with stored.made(tmp_path / "index", pictures=400, words=400).reading() as store:
+        view, keys = Asked(store), store.keys(side)
+        background, vectors = Background.of(store, side), store.vectors(side, keys)
+        left, right, away = np.eye(3, stored.WIDTH, dtype=np.float32)[:, None]
+        parts = [Part(0.5, left, "texts"), Part(0.5, right, side, key=int(keys[7])), Part(-1.0, away, "texts")]
+        combined = CombinedQuery(parts, background)
+        totals = combined.scores(vectors)
+        best = {int(place) for part in parts[:2] for place in np.argsort(-part_scores(part, vectors))[:20]}
+        assert int(np.argmax(totals)) not in best, "good for all parts, and among the best of none"
+        found = combined.search(view, side, 1, among=None)
+        np.testing.assert_allclose(found.scores, totals[np.searchsorted(keys, found.keys)], rtol=1e-4)
+        allowed = np.setdiff1d(keys, found.keys)
+        second = combined.search(view, side, 3, among=allowed)
+        assert second.keys[0] != found.keys[0] and len(second.keys) == 3
+        alone = CombinedQuery([replace(parts[1], vectors=vectors[7, :1])], None).search(view, side, 2, among=None)
+        assert alone.keys[0] != keys[7] and len(alone.keys) == 2, "the example itself is left out"
+        assert (found.keys[0] == keys[np.argmax(totals)]) == (side == "texts")
+        assert view.tops == ([2, 4, 3] if side == "texts" else [20, 40, 3])
+
+
+def test_what_is_not_given_is_as_in_the_public_function() -> None:
+    parameters = signature(search).parameters
+    for field in fields(Query):
+        if field.name in parameters:
+            assert parameters[field.name].default == field.default, field.name
+    assert {"top", "image_weight", "not_like_weight", "diversity", "lexical", "explain"} <= set(parameters)
+    assert Query("a").depth == 200
+
+
+def test_a_bank_of_two_already_has_a_deviation() -> None:
+    sample = np.array([[[1, 0]], [[0, 1]]], np.float32)
+    part = Part(1.0, np.array([[1, 0]], np.float32), "texts")
+    assert CombinedQuery([part, part], Background(np.arange(2), sample, 2)).scaled() == [(part, 0.5, 2.0)] * 2

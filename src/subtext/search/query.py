@@ -194,8 +194,7 @@ class CombinedQuery:
         scaled = []
         for part in self.parts:
             scores = self.background.scores(part.vectors[None])[0].astype(np.float64)
-            deviation = float(scores.std()) if len(scores) > 1 else 0.0
-            mean = float(scores.mean()) if len(scores) else 0.0
+            mean, deviation = (float(scores.mean()), float(scores.std())) if len(scores) else (0.0, 0.0)
             scaled.append((part, mean, part.weight / (deviation or 1.0)))
         return scaled
 
