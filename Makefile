@@ -66,6 +66,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks.search_engine --json
 	$(BIN)/python -m benchmarks.stores --json
 	$(BIN)/python -m benchmarks.server --json
+	$(BIN)/python -m benchmarks.embed --json
 
 # The site, in build/docs. Nothing is fetched while it is built.
 docs: $(VENV)/.dev

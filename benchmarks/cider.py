@@ -43,7 +43,7 @@ def main() -> None:
         found["peer"] = scorer.compute_score()[1]
 
     small = cider.products(texts[:50], groups[:50], texts[:50])
-    group_products(small.terms, kernel=True)  # compiled before it is measured
+    group_products(small, kernel=True)  # compiled before it is measured
     timings = interleaved({"ours": ours, "peer": peer}, repeats=asked.repeats)
     mine = found["ours"][np.arange(pictures), chosen]
     law = len(texts)

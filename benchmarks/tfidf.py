@@ -59,7 +59,7 @@ def main() -> None:
         found["scipy"] = ((merge @ vectors) @ vectors.T).toarray()
 
     small = tfidf.products(texts[:50], groups[:50], texts[:50])
-    group_products(small.terms, kernel=True)  # compiled before it is measured
+    group_products(small, kernel=True)  # compiled before it is measured
     timings = interleaved({"ours": ours, "dense": dense, "scipy": by_scipy}, repeats=asked.repeats)
     whole = [
         seconds + (STEP - 1) * product for seconds, product in zip(timings["dense"].seconds, products[1:], strict=True)

@@ -112,7 +112,6 @@ def test_it_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypat
     for name, value in {
         "HELD_OUT": 60,
         "NEIGHBOURS": 20,
-        "MIN_COUNT": 1,
         "EPOCHS": 2,
         "CLUSTERS": clusters,
         "C": (5, 20),
