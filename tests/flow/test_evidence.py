@@ -39,13 +39,13 @@ def finish(out: Path, row: str, seed: int, rate: float, seconds: float) -> None:
 def test_the_plan_lists_every_run_with_its_cost(tmp_path: Path, script: Call) -> None:
     words = ["--out", tmp_path, "--plan", "--rows", "pvse", "diversity", "--seeds", 0, 1, 2]
     lines = script(*words).splitlines()
-    assert len(lines) == 2 * (2 + 2) + 1 and lines[0].startswith("pvse, seed 0, rate 0.001: about ")
-    finish(tmp_path, "pvse", 0, 1e-3, 100.0)
-    finish(tmp_path, "pvse", 1, 3e-4, 300.0)
+    assert len(lines) == 2 * (2 + 2) + 1 and lines[0].startswith("pvse, seed 0, rate 0.002: about ")
+    finish(tmp_path, "pvse", 0, 2e-3, 100.0)
+    finish(tmp_path, "pvse", 1, 1e-3, 300.0)
     lines = script(*words).splitlines()
     assert lines[:4] == [
-        "pvse, seed 0, rate 0.001: done in 100 s",
-        "pvse, seed 0, rate 0.0003: about 200 s",
+        "pvse, seed 0, rate 0.002: done in 100 s",
+        "pvse, seed 0, rate 0.001: about 200 s",
         "pvse, seed 1, the chosen rate: done in 300 s",
         "pvse, seed 2, the chosen rate: about 200 s",
     ]
