@@ -34,7 +34,7 @@ from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder, backup
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Calibration, Manifest, Way
-from subtext.search.stores.postgres.database import Database
+from subtext.search.stores.postgres import Database
 from subtext.search.stores.store import verify
 
 WIDTH = 16

@@ -15,8 +15,7 @@ from subtext.errors import IndexError_, OutputError, RequirementError
 from subtext.search.stores.condition import parse
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Calibration
-from subtext.search.stores.postgres.connection import LAYOUT, Address, connect_index
-from subtext.search.stores.postgres.database import COMPLETE, Database
+from subtext.search.stores.postgres import COMPLETE, LAYOUT, Address, Database, connect_index
 from subtext.search.stores.store import StoreGone, is_address, open_store
 
 QUERIES = stored.vectors(range(1000, 1004), 1)

@@ -16,7 +16,7 @@ from database import Server, started
 from subtext.api.search import open_index
 from subtext.errors import IndexError_
 from subtext.search import build
-from subtext.search.stores.postgres.database import Database
+from subtext.search.stores.postgres import Database
 
 
 @pytest.fixture(scope="module")

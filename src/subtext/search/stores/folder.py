@@ -32,7 +32,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -43,7 +43,6 @@ from numpy.typing import NDArray
 from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
 from subtext.errors import IndexError_, OutputError, counted
 from subtext.search import ann
-from subtext.search.stores.condition import Value, moment
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -69,7 +68,7 @@ from subtext.search.stores.segments import (
     mapped,
     write_segment,
 )
-from subtext.search.stores.sql import ROUND, Part, SqlView, SqlWriter, Tables
+from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy, verify
 from subtext.search.stores.traces import ADDED, LOGS, remove_traces, require_own
 
@@ -151,6 +150,10 @@ class SqliteTables(Tables):
             finally:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
+
+    def storable(self, names: Sequence[str]) -> list[str]:
+        """All of these names: SQLite can hold any text."""
+        return list(names)
 
     def empty_log(self) -> None:
         """Bring what SQLite's log holds into the tables, and cut it to nothing; not while a reader still needs it."""
@@ -240,6 +243,8 @@ class FolderView(SqlView):
         "SELECT NULL, value, count(*) FROM facets WHERE side = ? AND name = ? GROUP BY value "
         "ORDER BY count(*) DESC, value LIMIT ?"
     )
+    in_id = "instr(fold(id), ?) > 0"
+    in_value = "typeof(value) = 'text' AND instr(fold(value), ?) > 0"
 
     def stats(self) -> Stats:
         """Size and state of the folder: rows, segments and deleted items of each side, and what lists were measured."""
@@ -283,30 +288,16 @@ class FolderView(SqlView):
         except UnicodeDecodeError as problem:
             raise IndexError_(f"{files[kind]} is damaged: it is not text; calibrate the index again") from problem
 
-    def _with_phrase(self, side: int, phrase: str) -> Part:
-        if side == 1:
-            return "SELECT rowid AS key FROM words WHERE words MATCH ?", [_quoted(phrase)]
-        statement = (
-            "SELECT i.key FROM words JOIN items t ON t.key = words.rowid "
-            "JOIN links l ON l.text = t.id JOIN items i ON i.side = 0 AND i.id = l.image WHERE words MATCH ?"
-        )
+    def _texts_with(self, phrase: str) -> Part:
+        statement = "SELECT t.key, t.id FROM words JOIN items t ON t.key = words.rowid WHERE words MATCH ?"
         return statement, [_quoted(phrase)]
 
-    def _with_substring(self, side: int, name: str | None, part: str) -> Part:
-        if name is None:
-            return "SELECT key FROM items WHERE side = ? AND instr(fold(id), ?) > 0", [side, part]
-        tests = "side = ? AND name = ? AND typeof(value) = 'text' AND instr(fold(value), ?) > 0"
-        return f"SELECT key FROM facets WHERE {tests}", [side, name, part]
+    def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
+        return with_facet(side, name, "value = ANY(?::text[])", list(values))
 
-    def _with_values(self, side: int, name: str, values: Sequence[Value]) -> Part:
-        plain = [moment(value) if isinstance(value, date) else value for value in values]
-        return "SELECT key FROM facets WHERE side = ? AND name = ? AND value = ANY(?::text[])", [side, name, plain]
-
-    def _with_range(self, side: int, name: str, test: str, limit: Value) -> Part:
+    def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
         # Texts sort after numbers in SQLite: a range of numbers has to end before them.
-        tests = f"side = ? AND name = ? AND value {test} ? AND typeof(value) IN ('integer', 'real')"
-        plain = moment(limit) if isinstance(limit, date) else limit
-        return f"SELECT key FROM facets WHERE {tests}", [side, name, plain]
+        return with_facet(side, name, f"value {test} ? AND typeof(value) IN ('integer', 'real')", limit)
 
 
 class FolderWriter(SqlWriter):

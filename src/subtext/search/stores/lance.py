@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,6 @@ from pyarrow import fs
 from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.ops import draw
 from subtext.search import ann
-from subtext.search.stores.condition import Value, moment
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -64,7 +63,7 @@ from subtext.search.stores.item import (
 )
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.segments import MARGIN, Segment, SegmentTable
-from subtext.search.stores.sql import ROUND, Part, SqlView, Tables, can_hold, require_storable, storable
+from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, View, Writer, WriterBusy
 from subtext.search.stores.words import LEAST, LENGTH, SATURATION, words
 
@@ -214,10 +213,6 @@ class LanceTables(Tables):
         """The keys that a statement gives, in any order."""
         table = self.query(statement, *values)
         return np.zeros(0, dtype=np.int64) if table is None else table.column(0).to_numpy().astype(np.int64)
-
-    def storable(self, names: Sequence[str]) -> list[str]:
-        """Those of these names that the table can hold."""
-        return [name for name in names if can_hold(name)]
 
     def state(self, name: str) -> int:
         """One number of the store's state."""
@@ -545,47 +540,29 @@ class LanceView(SqlView):
         rows = self.tables.scan(["id", "key", "text"], where).to_pylist()
         return [(row["id"], row["key"]) if kind == "documents" else (row["text"],) for row in rows]
 
+    linked = (
+        "SELECT i.key FROM (SELECT unnest(links) AS image FROM ({}) AS t) AS l "
+        "JOIN items i ON i.side = 0 AND i.id = l.image"
+    )
+    in_id = in_value = "contains(folded, ?)"
     deleted_among = View.deleted_among  # Hashes are no rows of their own here.
 
-    def _with_phrase(self, side: int, phrase: str) -> Part:
-        spelled = words(storable(phrase))
-        if not spelled:
-            return "SELECT key FROM items WHERE side > 9", []
-        texts = "kind = 1 AND contains(words, ?)"
-        if side == 1:
-            return f"SELECT key FROM dataset WHERE {texts}", [_spaced(spelled)]
-        statement = (
-            f"SELECT i.key FROM items i JOIN (SELECT unnest(links) AS image FROM dataset WHERE {texts}) AS l "
-            "ON l.image = i.id WHERE i.side = 0"
-        )
-        return statement, [_spaced(spelled)]
+    def _texts_with(self, phrase: str) -> Part:
+        spelled = words(phrase)
+        test = "contains(words, ?)" if spelled else "kind > ?"
+        return f"SELECT key, links FROM dataset WHERE kind = 1 AND {test}", [_spaced(spelled) if spelled else 1]
 
-    def _with_substring(self, side: int, name: str | None, part: str) -> Part:
-        if name is None:
-            return "SELECT key FROM items WHERE side = ? AND contains(folded, ?)", [side, storable(part)]
-        statement = "SELECT key FROM facets WHERE side = ? AND name = ? AND contains(folded, ?)"
-        return statement, [side, storable(name), storable(part)]
+    def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
+        numbers = [halves(value) for value in values if not isinstance(value, str)]
+        tests = " OR ".join(["word = ANY(?::text[])", *["(number = ? AND rest = ?)"] * len(numbers)])
+        texts = [value for value in values if isinstance(value, str)]
+        return with_facet(side, name, f"({tests})", texts, *chain(*numbers))
 
-    def _with_values(self, side: int, name: str, values: Sequence[Value]) -> Part:
-        tests, given = ["word = ANY(?::text[])"], [[storable(value) for value in values if isinstance(value, str)]]
-        parameters: list[Any] = [side, storable(name), *given]
-        for value in values:
-            if not isinstance(value, str):
-                tests.append("(number = ? AND rest = ?)")
-                parameters += _number(value)
-        return f"SELECT key FROM facets WHERE side = ? AND name = ? AND ({' OR '.join(tests)})", parameters
-
-    def _with_range(self, side: int, name: str, test: str, limit: Value) -> Part:
-        number, rest = _number(limit)
-        tests = f"number {test[0]} ? OR (number = ? AND rest {test} ?)"
-        statement = f"SELECT key FROM facets WHERE side = ? AND name = ? AND ({tests})"
-        return statement, [side, storable(name), number, number, rest]
-
-
-def _number(value: Value) -> tuple[float, int]:
-    exact = moment(value) if isinstance(value, date) else value
-    assert not isinstance(exact, str | date)
-    return (exact, 0) if exact != exact else halves(exact)
+    def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
+        assert not isinstance(limit, str)
+        number, rest = halves(limit)
+        tests = f"(number {test[0]} ? OR (number = ? AND rest {test} ?))"
+        return with_facet(side, name, tests, number, number, rest)
 
 
 def _whole(value: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError
-from subtext.search.stores.condition import ID, TEXT, Condition, Value
+from subtext.search.stores.condition import ID, TEXT, Condition, moment
 from subtext.search.stores.item import (
     DATE,
     SIDES,
@@ -36,6 +36,7 @@ from subtext.search.stores.store import View, Writer
 
 Part = tuple[str, list[Any]]
 """A statement that gives keys, and its parameters."""
+Scalar = str | int | float
 
 CHUNK = 8192
 """Values that one statement names; SQLite takes 32,766 parameters by default."""
@@ -67,13 +68,6 @@ _RECORDS = {
 def can_hold(text: str) -> bool:
     """Whether a database can hold a text: it has neither NUL nor unpaired surrogates."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def storable(text: str) -> str:
-    """A text of a condition that a database can hold. Raises RequirementError for another."""
-    if not can_hold(text):
-        raise RequirementError(f"a condition needs texts without NUL and unpaired surrogates; it got {text!r}")
-    return text
 
 
 def require_storable(entries: Sequence[Entry]) -> None:
@@ -110,7 +104,7 @@ class Tables(ABC):
 
     def storable(self, names: Sequence[str]) -> list[str]:
         """Those of these names that the database can hold."""
-        return list(names)
+        return [name for name in names if can_hold(name)]
 
     def state(self, name: str) -> int:
         """One number of the store's state."""
@@ -151,6 +145,13 @@ class SqlView(View):
     """(texts, numbers, different values, least and greatest number) of a field."""
     common: ClassVar[str]
     """(text, number, count) of the most frequent values of a field."""
+    linked: ClassVar[str] = (
+        "SELECT i.key FROM ({}) AS t JOIN links l ON l.text = t.id JOIN items i ON i.side = 0 AND i.id = l.image"
+    )
+    """The images that are linked with some texts."""
+    in_id: ClassVar[str]
+    in_value: ClassVar[str]
+    """Tests whether the id of an item, or a facet, contains a case-folded part."""
 
     def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
         """The keys of the items that fulfil every condition, ascending."""
@@ -216,38 +217,53 @@ class SqlView(View):
     def _part(self, condition: Condition, side: int) -> Part:
         """The keys of that side's items that fulfil a condition."""
         name, test = condition.field, condition.test
+        texts = [name, *(value for value in condition.values if isinstance(value, str))]
+        refused = sorted({*texts}.difference(self.tables.storable(texts)))
+        if refused and (name != ID or test == "contains"):
+            raise RequirementError(
+                f"a condition needs texts without NUL and unpaired surrogates; it got {refused[0]!r}"
+            )
         if name == TEXT:
             return self._with_phrase(side, str(condition.value))
         if test == "!=":
             equal, values = self._part(Condition(name, "in", list(condition.values)), side)
             return f"SELECT key FROM items WHERE side = ? EXCEPT SELECT key FROM ({equal}) AS equal", [side, *values]
+        if test == "contains" and name == ID:
+            part = str(condition.value).casefold()
+            return f"SELECT key FROM items WHERE side = ? AND {self.in_id}", [side, part]
         if test == "contains":
-            return self._with_substring(side, None if name == ID else name, str(condition.value).casefold())
+            return with_facet(side, name, self.in_value, str(condition.value).casefold())
         if name == ID:
             ids = self.tables.storable([str(value) for value in condition.values])
             return "SELECT key FROM items WHERE side = ? AND id = ANY(?::text[])", [side, ids]
-        dates = [value for value in condition.values if isinstance(value, date)]
+        dates = [moment(value) for value in condition.values if isinstance(value, date)]
         others = [value for value in condition.values if not isinstance(value, date)]
         if test in ("=", "in"):
             plain, of_dates = self._with_values(side, name, others), self._with_values(side, name + DATE, dates)
             return f"{plain[0]} UNION {of_dates[0]}", [*plain[1], *of_dates[1]]
-        return self._with_range(side, name + DATE if dates else name, test, condition.values[0])
+        return self._with_range(side, name + DATE if dates else name, test, (dates or others)[0])
 
-    @abstractmethod
     def _with_phrase(self, side: int, phrase: str) -> Part:
         """Items whose text contains the words of a phrase in their order; of images, those of such texts."""
+        statement, values = self._texts_with(phrase)
+        return (f"SELECT key FROM ({statement}) AS t" if side else self.linked.format(statement)), values
 
     @abstractmethod
-    def _with_substring(self, side: int, name: str | None, part: str) -> Part:
-        """Items with a text in a field, or with an id for None, that contains a case-folded part."""
+    def _texts_with(self, phrase: str) -> Part:
+        """Key and id of the texts that contain the words of a phrase in their order."""
 
     @abstractmethod
-    def _with_values(self, side: int, name: str, values: Sequence[Value]) -> Part:
+    def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
         """Items of which a field has one of some values."""
 
     @abstractmethod
-    def _with_range(self, side: int, name: str, test: str, limit: Value) -> Part:
+    def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
         """Items of which a field has a number below or above a limit."""
+
+
+def with_facet(side: int, name: str, test: str, *values: Any) -> Part:
+    """Items with a facet of that name that passes a test, whose parameters are the values."""
+    return f"SELECT key FROM facets WHERE side = ? AND name = ? AND {test}", [side, name, *values]
 
 
 class SqlWriter(Writer):

@@ -51,7 +51,7 @@ from subtext.search.stores.manifest import CALIBRATION, PLOT, Calibration, Manif
 GROUP = "subtext.stores"
 """Entry points of stores from outside the package."""
 INSTALLED = {
-    "postgres": (("postgresql", "postgres"), ("psycopg", "pgvector"), "postgres.database:Database"),
+    "postgres": (("postgresql", "postgres"), ("psycopg", "pgvector"), "postgres:Database"),
     "lance": (("lance", "s3", "gs"), ("lance",), "lance:LanceStore"),
 }
 """Extra -> the schemes of its store's addresses, the packages that it needs, and its store."""

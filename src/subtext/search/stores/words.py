@@ -15,7 +15,7 @@ LONGEST = 200
 POSITIONS, TIMES = 16_383, 255
 """PostgreSQL stores so many positions in a text, and so many of one word."""
 SATURATION, LENGTH = 1.2, 0.75
-"""k1 and b of BM25, as FTS5 has them; `postgres/words.sql` has the same numbers."""
+"""k1 and b of BM25, as FTS5 has them; `postgres_words.sql` has the same numbers."""
 LEAST = 1e-6
 """Weight of a word that more than half of the texts have, as in FTS5."""
 
