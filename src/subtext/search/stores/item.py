@@ -116,6 +116,9 @@ class Hits:
     scores: NDArray[np.float32]
 
 
+NO_HITS = Hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+
+
 @dataclass(frozen=True)
 class Job:
     """One job of the journal.

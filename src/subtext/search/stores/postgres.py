@@ -46,7 +46,7 @@ from psycopg.pq import TransactionStatus
 
 from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.search.ann import settle
-from subtext.search.stores.item import SIDES, Applied, Change, Entry, Hits, Side, facets, vectors_digest
+from subtext.search.stores.item import NO_HITS, SIDES, Applied, Change, Entry, Hits, Side, facets, vectors_digest
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.segments import MARGIN
 from subtext.search.stores.sql import Part, Scalar, SqlView, SqlWriter, Tables, can_hold, require_storable, with_facet
@@ -482,7 +482,7 @@ class GraphVectors:
             for view in query:
                 rows += self.tables.run(statement, *keys, view, depth, binary=True)
         if not rows:
-            return Hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+            return NO_HITS
         row_keys = np.array([key for key, _ in rows], dtype=np.int64)
         return Hits(*settle(query, np.stack([vector.to_numpy() for _, vector in rows]), row_keys, top))
 

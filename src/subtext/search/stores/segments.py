@@ -22,7 +22,7 @@ from subtext.data.atomic import write_folder
 from subtext.errors import IndexError_
 from subtext.ops import draw
 from subtext.search.ann import best_rows, likeliest, rows_in, scores_of_rows, settle
-from subtext.search.stores.item import Hits
+from subtext.search.stores.item import NO_HITS, Hits
 
 VECTORS, KEYS, OFFSETS, CENTROIDS = "vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"
 BLOCK = 8192
@@ -280,7 +280,7 @@ class SegmentTable:
         """The best items among candidate rows of each segment, their scores summed in float64."""
         pairs = [(segment, rows) for segment, rows in zip(self.segments, candidates, strict=True) if len(rows)]
         if not pairs:
-            return Hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+            return NO_HITS
         vectors = np.concatenate([segment.vectors[rows] for segment, rows in pairs])
         return Hits(*settle(query, vectors, np.concatenate([segment.keys[rows] for segment, rows in pairs]), top))
 
