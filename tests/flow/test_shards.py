@@ -90,6 +90,18 @@ def test_an_interrupted_copy_is_resumed(index: Path, tmp_path: Path, monkeypatch
         copy_shards(read_shards(index), tmp_path / "new")
 
 
+def test_a_copy_that_is_cut_off_at_its_end_gets_the_calibration_when_resumed(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*words: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shards_module.Calibration, "from_json", killed)
+        copy_shards(read_shards(index), tmp_path / "new")
+    assert_as_before(copy_shards(read_shards(index), tmp_path / "new"))
+
+
 def test_opening_it_names_the_command(index: Path, tmp_path: Path) -> None:
     with pytest.raises(IndexError_, match=r"subtext index migrate .*index_in_shards NEW"):
         open_store(index)

@@ -4,7 +4,7 @@
     s3://, gs://BUCKET/PATH   an object store; credentials and endpoint are those of the environment
 
 Rows of the table, by `kind`: items with their first vector, further vectors of items, the state, documents, hashes of
-deleted items. Facets and links are lists in the rows of items.
+deleted items, finished jobs. Facets and links are lists in the rows of items.
 
 Every change, however many rows of however many kinds it touches, is one commit of Lance: new fragments, and deletions
 in old ones. Every commit replaces the row of the state, so that two writers that began at the same version conflict
@@ -47,6 +47,7 @@ from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.ops import draw
 from subtext.search import ann
 from subtext.search.stores.item import (
+    NO_HITS,
     SIDES,
     Applied,
     Change,
@@ -71,7 +72,7 @@ from subtext.search.stores.words import LEAST, LENGTH, SATURATION, words
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 
 TABLE = "items.lance"
-ITEMS, FURTHER, STATE, DOCUMENT, DELETED = 0, 2, 4, 5, 6
+ITEMS, FURTHER, STATE, DOCUMENT, DELETED, JOB = 0, 2, 4, 5, 6, 7
 """Kinds of rows; those of items are ITEMS + the number of their side, and of their further vectors FURTHER + it."""
 EXACT_UP_TO = 50_000
 """Vectors of a side that are all compared by default: a reader has them in memory."""
@@ -87,6 +88,8 @@ MERGE_ROWS, LARGE = 32_768, 262_144
 """Small fragments are merged up to so many rows by changes, and up to so many by a compaction."""
 CHUNK = 8192
 """Values that one filter names, rows that are read at a time, and hashes of deleted items in a row."""
+DEEPEST = 65_536
+"""Rows that the index finds at most where a filter passes few of them."""
 REMEMBERED = 64
 """Changes that the state names."""
 PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
@@ -220,23 +223,23 @@ class LanceTables(Tables):
 
     def records(self, side: int, column: str, values: Sequence[Any]) -> list[dict[str, Any]]:
         """The items of a side that have one of these keys or ids, with the ids that they are linked with."""
-        where = f"kind = {side}"
         if not values:
             return []
-        if len(values) > CHUNK:
-            table = self.scan(_ITEM, where)
-            return table.filter(pc.is_in(table[column], pa.array(values, table[column].type))).to_pylist()
-        return self.scan(_ITEM, f"{where} AND {column} IN ({literal(list(values))})").to_pylist()
+        if len(values) <= CHUNK:
+            return self.scan(_ITEM, f"kind = {side} AND {column} IN ({literal(list(values))})").to_pylist()
+        chosen, records = pa.array(values, schema(1).field(column).type), list[dict[str, Any]]()
+        for batch in self.batches(_ITEM, f"kind = {side}"):
+            records += batch.filter(pc.is_in(batch[column], chosen)).to_pylist()
+        return records
 
-    def linked_with(self, images: Sequence[str]) -> pa.Table:
-        """The (key, id, links) of texts that are linked with any of some images."""
-        columns = ["key", "id", "links"]
-        if len(images) > CHUNK:
-            texts = self.scan(columns, "kind = 1 AND links IS NOT NULL")
-            lists = texts["links"].combine_chunks()
-            linked = pc.list_parent_indices(lists).filter(pc.is_in(pc.list_flatten(lists), pa.array(images)))
-            return texts.take(pc.unique(linked))
-        return self.scan(columns, f"kind = 1 AND array_has_any(links, [{literal(list(images))}])")
+    def linked_with(self, images: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+        """The key of each text that is linked with any of some images, and those of them that it is linked with."""
+        few, chosen = len(images) <= CHUNK, set(images)
+        where = f"array_has_any(links, [{literal(list(images))}])" if few else "links IS NOT NULL"
+        for batch in self.batches(["key", "links"], f"kind = 1 AND {where}"):
+            for key, linked in zip(batch["key"].to_pylist(), batch["links"].to_pylist(), strict=True):
+                if own := [image for image in linked if image in chosen]:
+                    yield key, own
 
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
@@ -247,10 +250,9 @@ class LanceTables(Tables):
         records = self.records(number, column, values)
         partners: dict[str, list[int]] = {}
         if links and records and number == 0:
-            texts = self.linked_with([record["id"] for record in records]).to_pylist()
-            for text in texts:
-                for image in text["links"]:
-                    partners.setdefault(image, []).append(text["key"])
+            for key, linked in self.linked_with([record["id"] for record in records]):
+                for image in linked:
+                    partners.setdefault(image, []).append(key)
         elif links and records:
             images = sorted({image for record in records for image in record["links"] or ()})
             own = {image["id"]: image["key"] for image in self.records(0, "id", images)}
@@ -259,12 +261,22 @@ class LanceTables(Tables):
             }
         return [_row(record, tuple(sorted(partners.get(record["id"], ())))) for record in records]
 
-    def vectors(self, where: str, columns: Sequence[str] = ("key", "view")) -> Iterator[tuple[Any, NDArray[Any]]]:
-        """Columns and (n D) vectors of rows, block by block, as they lie in the storage."""
+    def batches(self, columns: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
+        """Columns of the rows that fulfil a filter, block by block, as they lie in the storage."""
         with translated(self.where):
-            scanner = self.dataset.scanner(columns=[*columns, "vector"], filter=where, batch_size=CHUNK)
-            for batch in scanner.to_batches():
-                yield batch, as_matrix(batch["vector"])
+            yield from self.dataset.scanner(columns=list(columns), filter=where, batch_size=CHUNK).to_batches()
+
+    def vectors(self, where: str, columns: Sequence[str] = ("key", "view")) -> Iterator[tuple[Any, NDArray[Any]]]:
+        """Columns and (n D) vectors of rows, block by block."""
+        for batch in self.batches([*columns, "vector"], where):
+            yield batch, as_matrix(batch["vector"])
+
+    def vectors_at(self, rows: NDArray[np.uint64]) -> Iterator[NDArray[np.float32]]:
+        """(n D) vectors of rows of the table, block by block."""
+        for start in range(0, len(rows), CHUNK):
+            with translated(self.where):
+                block = self.dataset._take_rows(rows[start : start + CHUNK].tolist(), columns=["vector"])
+                yield as_matrix(block["vector"])
 
     def files(self) -> set[str]:
         """The files of this version that hold rows and deletions, below the table's place."""
@@ -335,7 +347,7 @@ class LanceVectors:
             return (
                 self._matrix().nearest(queries, top=top, among=among, exact=True)
                 if self.count
-                else [NONE] * len(queries)
+                else [NO_HITS] * len(queries)
             )
         possible = self.count if among is None else len(among)
         lists = self.tables.now["lists"].get(self.side)
@@ -365,20 +377,21 @@ class LanceVectors:
     ) -> Hits:
         """The best items in the likeliest lists of Lance's index, and among the rows that came after it."""
         share = 1.0 if among is None else max(1e-3, len(among) / self.count)
-        depth = math.ceil((top * self.manifest.views[self.side] + MARGIN) / share)
+        depth = top * self.manifest.views[self.side] + MARGIN
         probes = min(lists["lists"], math.ceil(lists["probes"] / share))
-        keys, vectors = [], []
+        # Where a filter passes few rows, those that lie deeper are found by comparing all that it passes.
+        deepest = max(depth, min(math.ceil(depth / share), DEEPEST))
+        keys, rows = [], []
         for view in query:
-            nearest = {"column": "vector", "q": view, "k": depth, "metric": "dot", "nprobes": probes}
-            table = self.tables.scan(["key", "vector"], self.where, nearest=nearest)
-            keys.append(table["key"].to_numpy().astype(np.int64))
-            vectors.append(as_matrix(table["vector"]))
-        # An index may name a row twice: vectors are read from the rows, and each key counts once.
-        owners, candidates = np.concatenate(keys), np.concatenate(vectors)
-        if among is not None:
-            allowed = np.isin(owners, among)
-            owners, candidates = owners[allowed], candidates[allowed]
-        return Hits(*ann.settle(query, candidates, owners, top))
+            nearest = {"column": "vector", "q": view, "k": deepest, "metric": "dot", "nprobes": probes}
+            table = self.tables.scan(["key"], self.where, nearest=nearest, row_ids=True)
+            owners = table["key"].to_numpy().astype(np.int64)
+            allowed = np.flatnonzero(np.ones(len(owners)) if among is None else np.isin(owners, among))[:depth]
+            keys.append(owners[allowed])
+            rows.append(table["_rowid"].to_numpy()[allowed])
+        # An index may name a row twice: vectors are read from the rows, and each row counts once.
+        candidates, first = np.unique(np.concatenate(rows), return_index=True)
+        return self._scored(query[None], np.concatenate(keys)[first], self.tables.vectors_at(candidates), top)[0]
 
     def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
         """At most `count` vectors, sampled by the seed."""
@@ -389,16 +402,27 @@ class LanceVectors:
     def _compared(self, queries: NDArray[np.float32], top: int, among: NDArray[np.int64] | None) -> list[Hits]:
         """Every vector compared, or every one of some items."""
         if among is not None and len(among) <= max(CHUNK, self.count // 10):
-            blocks: Iterable[tuple[NDArray[np.int64], NDArray[np.float32]]] = [self.rows_of(among)]
-        else:
-            blocks = ((part["key"].to_numpy(), vectors) for part, vectors in self.tables.vectors(self.where, ["key"]))
-        hits = [NONE] * len(queries)
-        for keys, vectors in blocks:
+            segment, numbers = self._positions()
+            positions = segment.rows_of(np.unique(among)) if self.count else np.zeros(0, dtype=np.int64)
+            return self._scored(queries, segment.keys[positions], self.tables.vectors_at(numbers[positions]), top)
+        hits = [NO_HITS] * len(queries)
+        for part, vectors in self.tables.vectors(self.where, ["key"]):
+            keys = part["key"].to_numpy()
             allowed = slice(None) if among is None else np.isin(keys, among)
-            keys, vectors = keys[allowed], vectors[allowed]
-            if len(keys):
-                table = self._table(keys, vectors)
+            found = self._scored(queries, keys[allowed], [vectors[allowed]], top)
+            hits = [_best(*pair, top) for pair in zip(hits, found, strict=True)]
+        return hits
+
+    def _scored(
+        self, queries: NDArray[np.float32], keys: NDArray[np.int64], blocks: Iterable[NDArray[np.float32]], top: int
+    ) -> list[Hits]:
+        """The best items of each query among rows of these keys, whose vectors come block by block."""
+        hits, start = [NO_HITS] * len(queries), 0
+        for vectors in blocks:
+            if len(vectors):
+                table = self._table(keys[start : start + len(vectors)], vectors)
                 hits = [_best(*pair, top) for pair in zip(hits, table.nearest(queries, top=top), strict=True)]
+            start += len(vectors)
         return hits
 
     def _table(self, keys: NDArray[np.int64], vectors: NDArray[np.float32]) -> SegmentTable:
@@ -447,19 +471,12 @@ class LanceVectors:
     def _taken(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Keys and vectors at some of the positions."""
         segment, numbers = self._positions()
-        vectors = [np.zeros((0, self.manifest.width), dtype=np.float32)]
-        for start in range(0, len(positions), CHUNK):
-            rows = numbers[positions[start : start + CHUNK]]
-            with translated(self.tables.where):
-                vectors.append(as_matrix(self.tables.dataset._take_rows(rows.tolist(), columns=["vector"])["vector"]))
-        return segment.keys[positions], np.concatenate(vectors)
+        nothing = np.zeros((0, self.manifest.width), dtype=np.float32)
+        return segment.keys[positions], np.concatenate([nothing, *self.tables.vectors_at(numbers[positions])])
 
     def rows_of(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Keys and vectors of some items, in the order of their keys."""
         return self._taken(self._positions()[0].rows_of(np.unique(keys)) if self.count else np.zeros(0, dtype=np.int64))
-
-
-NONE = Hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
 
 
 def _best(one: Hits, other: Hits, top: int) -> Hits:
@@ -518,21 +535,25 @@ class LanceView(SqlView):
         if not query or not number:
             return []
         where = " OR ".join(f"contains(words, {literal(f' {word} ')})" for word in query)
-        table = self.tables.scan(["key", "length", "words"], f"kind = 1 AND ({where})")
-        length = SATURATION * (1 - LENGTH + LENGTH * table["length"].to_numpy() * number / self.tables.state("words"))
-        scores = np.zeros(table.num_rows)
-        for word, times in query.items():
-            often = pc.count_substring(table["words"], f" {word} ").to_numpy()
-            texts = np.count_nonzero(often)
+        # Only numbers are kept of the texts: how many texts have a word is known after the last one.
+        columns = [np.zeros((0, 2 + len(query)), dtype=np.int64)]
+        for batch in self.tables.batches(["key", "length", "words"], f"kind = 1 AND ({where})"):
+            counts = [pc.count_substring(batch["words"], f" {word} ") for word in query]
+            columns.append(np.stack([batch["key"], batch["length"], *counts], axis=1).astype(np.int64))
+        keys, lengths, *often = np.concatenate(columns).T
+        length = SATURATION * (1 - LENGTH + LENGTH * lengths * number / self.tables.state("words"))
+        scores = np.zeros(len(keys))
+        for times, own in zip(query.values(), often, strict=True):
+            texts = np.count_nonzero(own)
             weight = times * max(LEAST, math.log((number - texts + 0.5) / (texts + 0.5)))
-            scores += weight * often * (SATURATION + 1) / (often + length)
-        keys = table["key"].to_numpy()
+            scores += weight * own * (SATURATION + 1) / (own + length)
         return [(int(keys[row]), float(scores[row])) for row in np.lexsort((keys, -scores))[:top]]
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         """Other records of the index; see `View.records`."""
         if kind == "jobs":
-            return [tuple(job) for job in self.tables.now["jobs"]]
+            finished = map(json.loads, self.tables.scan(["text"], f"kind = {JOB}")["text"].to_pylist())
+            return sorted(tuple(job) for job in chain(finished, self.tables.now["jobs"]))
         if kind == "deleted":
             rows = self.tables.scan(["content"], f"kind = {DELETED}")["content"].to_pylist()
             return [(digest,) for row in rows for digest in _hashes(row)]
@@ -866,7 +887,7 @@ class LanceWriter(Writer):
     def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> Draft:
         """What a change writes and deletes."""
         side, number = change.side, SIDES.index(change.side)
-        state = {**tables.now, "generation": tables.state("generation") + 1}
+        state = {"job": len(tables.now["jobs"]), **tables.now, "generation": tables.state("generation") + 1}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
         names[1] |= change.exact_texts
         names[number] |= {entry.id for entry in (*change.entries, *change.amended)} | set(change.deleted)
@@ -900,7 +921,7 @@ class LanceWriter(Writer):
         gone: list[list[str]] = [[], []]
         gone[number] = deleted
         if number == 0 and deleted:
-            load(1, "key", tables.linked_with(deleted)["key"].to_pylist())
+            load(1, "key", [key for key, _ in tables.linked_with(deleted)])
             for name, item in items[1].items():
                 if item.links.intersection(deleted):
                     item.links.difference_update(deleted)
@@ -920,6 +941,11 @@ class LanceWriter(Writer):
             draft.add({"kind": DOCUMENT, "key": state["generation"], "id": name, "text": text}, nothing)
         if change.job is not None:
             draft.applied = replace(draft.applied, job=_noted(state, change.job))
+        # Every change writes the state again: finished jobs are written once, in rows of their own.
+        for job in state["jobs"]:
+            if job[4] is not None:
+                draft.add({"kind": JOB, "key": job[0], "text": json.dumps(job)}, nothing)
+        state["jobs"] = [job for job in state["jobs"] if job[4] is None]
         return draft
 
     def _write_items(
@@ -1002,19 +1028,20 @@ class LanceWriter(Writer):
 
 
 def _noted(state: dict[str, Any], update: JobUpdate) -> int:
-    """Note a job in the journal of a state; its number."""
+    """Note a job among those of a state; its number."""
     now, jobs = datetime.now(UTC).isoformat(timespec="seconds"), [list(job) for job in state["jobs"]]
     state["jobs"] = jobs
-    if update.number is not None:
-        job = jobs[update.number - 1]
-        job[4:6] = (now, job[6]) if update.finished else (job[4], update.done)
-        return update.number
     for job in reversed(jobs):
-        if job[1:3] == [update.verb, update.source_json] and job[4] is None:
+        if job[0] == update.number:
+            job[4:6] = (now, job[6]) if update.finished else (job[4], update.done)
+        elif update.number is None and job[1:3] == [update.verb, update.source_json] and job[4] is None:
             job[5:] = 0, update.total
             return int(job[0])
-    jobs.append([len(jobs) + 1, update.verb, update.source_json, now, None, 0, update.total])
-    return len(jobs)
+    if update.number is not None:
+        return update.number
+    state["job"] += 1
+    jobs.append([state["job"], update.verb, update.source_json, now, None, 0, update.total])
+    return int(state["job"])
 
 
 def _table(rows: Sequence[dict[str, Any]], vectors: Sequence[NDArray[np.float32]], columns: pa.Schema) -> pa.Table:

@@ -90,22 +90,25 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
                 done += len(block)
                 writer.put(_change(writer, views, side, block), job=migration, done=done)
         writer.apply(Change(remembered=sorted({bytes(row) for view in views for (row,) in view.records("deleted")})))
+        with new.reading() as view:
+            copied = [(job.verb, job.source) for job in view.jobs() if job.finished is not None]
         jobs = [job for view in views for job in view.jobs() if job.source is not None]
+        jobs = [job for job in jobs if (job.verb, job.source) not in copied]
         for job in {json.dumps([job.verb, job.source], sort_keys=True): job for job in jobs}.values():
             number = writer.begin(job.verb, source=job.source, total=job.total)
             writer.apply(Change(job=JobUpdate(number, done=job.done, finished=job.finished is not None)))
+        calibration = source.path / DOCUMENTS[CALIBRATION]
+        if calibration.is_file():
+            old = Calibration.from_json(calibration.read_text(encoding="utf-8"), where=str(calibration))
+            with new.reading() as view:
+                last = {}
+                for side in SIDES:
+                    count = int(np.searchsorted(orders[side][:, 0], old.last[side], side="right"))
+                    last[side] = int(view.keys(side)[count - 1]) if count else 0
+            plot = (source.path / DOCUMENTS[PLOT]).read_text(encoding="utf-8")
+            writer.apply(Change(documents={PLOT: plot, CALIBRATION: replace(old, last=last).to_json()}))
         writer.compact_large()
         writer.finish(migration)
-    calibration = source.path / DOCUMENTS[CALIBRATION]
-    if calibration.is_file():
-        old = Calibration.from_json(calibration.read_text(encoding="utf-8"), where=str(calibration))
-        with new.reading() as view:
-            last = {}
-            for side in SIDES:
-                count = int(np.searchsorted(orders[side][:, 0], old.last[side], side="right"))
-                last[side] = int(view.keys(side)[count - 1]) if count else 0
-        plot = (source.path / DOCUMENTS[PLOT]).read_text(encoding="utf-8")
-        new.keep_calibration(replace(old, last=last), plot)
     return new
 
 
