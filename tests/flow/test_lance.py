@@ -134,6 +134,163 @@ def test_deleted_bytes_are_in_no_file_after_a_compaction(store: LanceStore) -> N
     assert raw(store, secrets) == [] and store.problems() == []
 
 
+def test_deleted_vectors_are_in_no_file_of_an_index_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the index that stands, nor in one that was replaced, nor in one that was never finished."""
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+    secrets = [stored.vectors(range(number, number + 1), 2)[0, 0].tobytes() for number in (3, 102)]
+    with store.writing("compact") as writer:
+        writer.compact()
+        writer.put(stored.images(range(100, 104)))
+        writer.compact()
+        abandoned = tmp_path / "index" / lance.TABLE / "_indices" / "abandoned" / "part.idx"
+        abandoned.parent.mkdir()
+        abandoned.write_bytes(secrets[0])
+        assert raw(store, secrets) == secrets
+        writer.delete("images", ["p3", "p102"])
+        writer.compact()
+        assert abandoned.exists(), "somebody may be at it still"
+        abandoned.unlink()
+        assert raw(store, secrets) == []
+        abandoned.write_bytes(secrets[0])
+        monkeypatch.setattr(lance, "ABANDONED", lance.timedelta())
+        writer.compact()
+        assert raw(store, secrets) == []
+    assert_searched(store, [number for number in range(104) if number not in (3, 102)])
+
+
+def test_a_compaction_is_not_starved_by_additions(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a compaction has written anew, additions have merged it meanwhile; but what was deleted goes."""
+    other, plain, last = open_store(store.path), lance.LanceWriter._rewritten, [42]
+
+    def rewritten(self: Any, *words: Any) -> Any:
+        plan = plain(self, *words)
+        with other.writing("other") as writer:
+            writer.put(stored.images(range(last[0], 2 * last[0] - 38)))
+            last[0] = 2 * last[0] - 38
+        return plan
+
+    with store.writing("compact") as writer:
+        writer.put(stored.images(range(40, 42)))
+        writer.delete("images", ["p7"])
+        secret = [stored.vectors(range(7, 8), 2)[0, 0].tobytes()]
+        with monkeypatch.context() as patch:
+            patch.setattr(lance.LanceWriter, "_rewritten", rewritten)
+            patch.setattr(lance, "REWRITES", 5)
+            writer.compact()
+        assert raw(store, secret) == [] and last[0] > 46, "it was disturbed"
+    assert stored.ids(store) == {f"p{number}" for number in range(last[0]) if number != 7} and store.problems() == []
+
+
+def test_reads_hold_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=60)
+    with store.writing("compact") as writer:
+        writer.compact()
+    rows: list[int] = []
+    scan, as_matrix = lance.LanceTables.scan, lance.as_matrix
+
+    def scanned(self: Any, columns: Any, where: str, **more: Any) -> Any:
+        table = scan(self, columns, where, **more)
+        # Numbers of all rows may be in memory, and what an index finds is limited by itself.
+        rows.extend([table.num_rows] if {"text", "words", "links"} & set(columns) else [])
+        assert (more.get("nearest") or {"k": 0})["k"] <= 100
+        return table
+
+    def read() -> list[Any]:
+        with open_store(store.path).reading() as view:
+            keys, some = view.keys("images"), view.matching("images", [parse("rare = true")])
+            most = view.matching("images", [parse("place in Paris, Wien")])
+            hits = [
+                view.nearest("images", QUERIES, top=5, among=among, exact=exact)
+                for among, exact in ((some, True), (most, True), (most, False), (None, False))
+            ]
+            found = [[(own.keys.tolist(), own.scores.tolist()) for own in each] for each in hits]
+            texts = view.search_text("rowing boat word7", top=9)
+            items = [view.items(side, view.keys(side)) for side in ("images", "texts")]
+            return [found, texts, items, view.vectors("images", keys[:50]).tolist()]
+
+    before = read()
+    monkeypatch.setattr(lance, "CHUNK", 16)
+    monkeypatch.setattr(lance, "DEEPEST", 100)
+    monkeypatch.setattr(lance.LanceTables, "scan", scanned)
+    monkeypatch.setattr(lance, "as_matrix", lambda column: rows.append(len(column)) or as_matrix(column))
+    assert read() == before
+    assert rows and max(rows) <= 16
+
+
+def test_the_journal_is_not_written_with_every_change(store: LanceStore) -> None:
+    with store.writing("add") as writer:
+        for number in range(5):
+            writer.finish(writer.begin("add", source={"data": f"{number}"}, total=number))
+        unfinished = writer.begin("add", source={"data": "5"})
+        before = store.latest().now
+        assert [job[0] for job in before["jobs"]] == [unfinished] == [6]
+        # As an earlier version wrote it: all jobs in the state.
+        jobs = [list(job) for job in store.latest().dataset and _jobs(store)]
+        former = {**before, "jobs": jobs, "generation": before["generation"] + 1}
+        former.pop("job")
+        writer._commit(lambda now: lance.Draft(former, where=[f"kind = {lance.JOB}"]))
+        assert _jobs(store) == jobs
+        writer.finish(unfinished)
+        assert writer.begin("add", source={"data": "5"}) == 7, "numbers go on"
+    assert [(job[0], job[4] is None) for job in _jobs(store)] == [*((n, False) for n in range(1, 7)), (7, True)]
+    assert len(store.latest().now["jobs"]) == 1
+
+
+def _jobs(store: LanceStore) -> list[list[Any]]:
+    with store.reading() as view:
+        return [list(job) for job in view.records("jobs")]
+
+
+def test_what_was_measured_of_one_index_is_not_said_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+    other, plain = open_store(store.path), lance.LanceWriter._measured
+
+    def measured(self: Any, *words: Any) -> Any:
+        monkeypatch.setattr(lance.LanceWriter, "_measured", plain)
+        with other.writing("other") as writer:
+            assert "an index of the vectors was built" in writer.compact(seed=1)
+        return plain(self, *words)
+
+    monkeypatch.setattr(lance.LanceWriter, "_measured", measured)
+    with store.writing("compact") as writer, pytest.raises(WriterBusy, match="was compacted by somebody else"):
+        writer.compact()
+    assert_searched(store, list(range(100)))
+    # Another program builds an index of its own: nothing is known of its lists.
+    library.dataset(store.uri).create_index("vector", "IVF_FLAT", name="vectors", num_partitions=3, replace=True)
+    assert not store.latest().lists and stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(100)))
+
+
+def test_a_reader_goes_on_when_its_version_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+    other = open_store(store.path)
+
+    def remove(name: str) -> None:
+        with other.writing("other") as writer:
+            writer.delete("images", [name])
+            writer.put(stored.images(range(int(name[1:]) + 100, int(name[1:]) + 101)))
+            writer.compact()
+
+    with store.reading() as view:
+        keys = view.keys_of("images", ["p1", "p2"])
+        remove("p1")
+        numbers = [number for number in range(102) if number not in (1, 100)]
+        for exact in (True, False):
+            hits = view.nearest("images", QUERIES, top=5, exact=exact)
+        assert [[item.id for item in view.items("images", own.keys)] for own in hits] == stored.plain(QUERIES, numbers)
+        assert view.renewed and view.counts["images"] == 100 and view.generation == other.manifest.generation
+        with pytest.raises(StoreGone, match="was changed while it was read for long; do it again"):
+            view.items("images", [keys["p1"]])
+    check, times = lance._check, [0]
+
+    def checked(*words: Any) -> Any:
+        times[0] += 1
+        remove(f"p{times[0] + 1}") if times[0] < 3 else None
+        return check(*words)
+
+    monkeypatch.setattr(lance, "_check", checked)
+    assert open_store(store.path).problems() == [] and times[0] > 3, "seen at one moment, in the end"
+
+
 def test_a_commit_whose_answer_is_lost_is_made_once(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, calls = library.LanceDataset.commit, [0]
 
@@ -178,8 +335,8 @@ def test_a_compaction_goes_on_beside_changes_and_yields_to_another(
     def meanwhile(step: Callable[[Any], object]) -> None:
         steps = [step]
 
-        def rewritten(self: Any, tables: Any) -> Any:
-            plan = plain(self, tables)
+        def rewritten(self: Any, *words: Any) -> Any:
+            plan = plain(self, *words)
             if steps:
                 with other.writing("other") as writer:
                     steps.pop()(writer)
@@ -264,6 +421,8 @@ def test_an_index_that_others_change_as_well_is_told(tmp_path: Path, monkeypatch
             failing("drop_index", OSError("the line is cut"))
             writer.compact()
         assert "the index of the vectors was dropped: every vector is compared" in writer.compact()
+        writer.delete("images", ["p1"])
+        monkeypatch.setattr(lance, "REWRITES", 3)
         monkeypatch.setattr(lance.LanceWriter, "_commit", lambda *words: (_ for _ in ()).throw(lance.Changed()))
         with pytest.raises(WriterBusy, match=f"{lance.REWRITES} attempts failed"):
             writer.compact()

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property, wraps
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ from subtext.search.stores.item import (
     Entry,
     FieldValues,
     Hits,
+    Item,
     JobUpdate,
     Row,
     Side,
@@ -78,8 +80,10 @@ EXACT_UP_TO = 50_000
 """Vectors of a side that are all compared by default: a reader has them in memory."""
 LATER = 0.1
 """Share of the vectors that may have come after the index, before it is built again."""
-ATTEMPTS, FAILURES, REWRITES = 60, 3, 5
+ATTEMPTS, FAILURES, REWRITES = 60, 3, 30
 """How often a change is tried while others change the index; while the storage fails; and a compaction is."""
+ABANDONED = timedelta(days=1)
+"""Age from which on the files of an index that was never finished are those of a killed process."""
 GRACE = 3.0
 """Seconds after a compaction in which readers may go on with the version before it."""
 OLD = timedelta(minutes=10)
@@ -278,9 +282,24 @@ class LanceTables(Tables):
                 block = self.dataset._take_rows(rows[start : start + CHUNK].tolist(), columns=["vector"])
                 yield as_matrix(block["vector"])
 
+    @cached_property
+    def index(self) -> tuple[str, set[int]]:
+        """What the index of the vectors is named by, "" where there is none; and the fragments that it contains."""
+        with translated(self.where):
+            indexes = [own for own in self.dataset.describe_indices() if own.field_names == ["vector"]]
+        parts = list(chain(*(own.segments for own in indexes)))
+        return " ".join(sorted(str(part.uuid) for part in parts)), set(chain(*(part.fragment_ids for part in parts)))
+
+    @property
+    def lists(self) -> Mapping[str, Any]:
+        """Side -> what was measured of the index's lists; empty where it is another index by now."""
+        measured: Mapping[str, Any] = self.now["lists"]
+        name = self.now.get("index", {}).get("name")
+        return measured if measured and name in (None, self.index[0]) else {}
+
     def files(self) -> set[str]:
-        """The files of this version that hold rows and deletions, below the table's place."""
-        names = set()
+        """The files of this version that hold rows and deletions, and folders of indexes, below the table's place."""
+        names = {f"_indices/{part.uuid}" for own in self.dataset.describe_indices() for part in own.segments}
         for fragment in (fragment.metadata for fragment in self.dataset.get_fragments()):
             names |= {f"data/{file.path}" for file in fragment.files}
             if fragment.deletion_file is not None:
@@ -323,18 +342,22 @@ class LanceVectors:
         return f"kind IN ({ITEMS + number}, {FURTHER + number})"
 
     @property
+    def rows(self) -> int:
+        """Vectors of the side."""
+        return self.count * self.manifest.views[self.side]
+
+    @property
     def in_memory(self) -> bool:
         """Whether a reader has the vectors in memory."""
-        return self.count * self.manifest.views[self.side] <= self.manifest.exact_up_to
+        return self.rows <= self.manifest.exact_up_to
 
     @property
     def unindexed(self) -> int:
         """Vectors that every search compares: those that came after the index."""
         name = f"unindexed {self.side}"
         if name not in self.cache:
+            indexed = self.tables.index[1]
             with translated(self.tables.where):
-                indexes = [own for own in self.tables.dataset.describe_indices() if own.field_names == ["vector"]]
-                indexed = set(chain(*(part.fragment_ids for own in indexes for part in own.segments)))
                 rest = [part for part in self.tables.dataset.get_fragments() if part.fragment_id not in indexed]
                 self.cache[name] = sum(part.count_rows(self.where) for part in rest)
         return int(self.cache[name])
@@ -350,7 +373,7 @@ class LanceVectors:
                 else [NO_HITS] * len(queries)
             )
         possible = self.count if among is None else len(among)
-        lists = self.tables.now["lists"].get(self.side)
+        lists = self.tables.lists.get(self.side)
         if exact or lists is None or possible <= self.manifest.exact_up_to:
             return self._compared(queries, top, among)
         hits = [self.searched(query, top, among, lists) for query in queries]
@@ -494,6 +517,8 @@ class LanceView(SqlView):
     tables: LanceTables
     sides: Mapping[Side, LanceVectors]
     store: LanceStore
+    renewed: bool = False
+    """Whether this is a later moment than it was."""
 
     kinds = (
         "SELECT count(word), count(number), count(DISTINCT word) + count(DISTINCT CASE WHEN number IS NOT NULL THEN "
@@ -503,6 +528,26 @@ class LanceView(SqlView):
         "SELECT word, number, count(*) AS many FROM facets WHERE side = ? AND name = ? GROUP BY word, number, rest "
         "ORDER BY many DESC, number, word LIMIT ?"
     )
+
+    def renew(self) -> bool:
+        """Go on at the newest version where this one was removed; whether it was."""
+        with translated(self.store.path):
+            versions = {each["version"] for each in self.store.opened().versions()}
+        if self.tables.dataset.version in versions:
+            return False
+        newest = self.store.view(self.store.latest())
+        self.generation, self.counts, self.cache = newest.generation, newest.counts, newest.cache
+        self.tables, self.sides, self.renewed = newest.tables, newest.sides, True
+        return True
+
+    def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
+        """The items of these keys, in their order. Raises KeyError for one that is not in the index."""
+        try:
+            return super().items(side, keys)
+        except KeyError as problem:
+            if not self.renewed:
+                raise
+            raise StoreGone(f"{self.store.path} was changed while it was read for long; do it again") from problem
 
     def stats(self) -> Stats:
         """Size and state of the table: its version, fragments, and what lists were measured."""
@@ -612,6 +657,26 @@ def _facet_rows(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def _renewing(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """A verb of a view that begins again where the version that it reads is removed."""
+
+    @wraps(verb)
+    def run(view: LanceView, *values: Any, **named: Any) -> Any:
+        for _ in range(ATTEMPTS):
+            try:
+                return verb(view, *values, **named)
+            except IndexError_:
+                if not view.renew():
+                    raise
+        return verb(view, *values, **named)
+
+    return run
+
+
+for _name in View.__abstractmethods__:
+    setattr(LanceView, _name, _renewing(getattr(LanceView, _name)))
+
+
 @dataclass(eq=False)
 class Stored:
     """An item while a change is made.
@@ -682,29 +747,45 @@ class LanceWriter(Writer):
         Others read and write meanwhile; while the index is built, searches of a large side compare every vector.
         Readers may go on with what they see for `GRACE` seconds. Raises WriterBusy where somebody else compacts.
         """
-        for _ in range(REWRITES):
-            stored = {name for name, _ in self.store.stored() if name.startswith(("data/", "_deletions/"))}
+        stored = {name for name, _ in self.store.stored() if name.startswith(("data/", "_deletions/"))}
+        stored |= {name for name, _ in self.store.stored(age=ABANDONED) if name.startswith("_indices/")}
+        tables = self.store.latest()
+        # Only what was deleted before has to go: changes beside this compaction do not prolong it.
+        due = {part.fragment_id for part in tables.dataset.get_fragments() if part.num_deletions}
+        rewritten = 0
+        for attempt in range(REWRITES):
             with suppress(Changed):
-                rewritten = self._commit(self._rewritten(self.store.latest())).replaced
+                rewritten += len(self._commit(self._rewritten(tables, due if attempt else None)).replaced)
+            tables = self.store.latest()
+            due &= {part.fragment_id for part in tables.dataset.get_fragments()}
+            if not due:
                 break
+            _wait(attempt)
         else:
             raise self._busy(REWRITES)
-        tables = self.store.latest()
-        time.sleep(GRACE)
-        with translated(self.store.path):
-            tables.dataset.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6)))
-            # Whoever wrote one of the other files, and did not commit it before this compaction, cannot commit it now.
-            for name in stored - tables.files():
-                with suppress(FileNotFoundError):
-                    self.store.filesystem.delete_file(f"{self.store.folder}/{name}")
-        lines = [f"{counted(len(rewritten), 'fragment')} written anew without deleted rows; old versions were removed"]
-        return lines + self._indexed(seed)
+        lines = [f"{counted(rewritten, 'fragment')} written anew without deleted rows; old versions were removed"]
+        try:
+            lines += self._indexed(seed)
+        finally:
+            time.sleep(GRACE)
+            with translated(self.store.path):
+                # An index that was replaced has the vectors of deleted items, too.
+                newest = self.store.opened()
+                newest.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6)))
+                # Whoever wrote one of the other files, and did not commit it before this compaction, cannot do so now.
+                used = tables.files() | LanceTables(newest, self.store.path).files()
+                for name in {name for name in stored - used if name.rpartition("/")[0] not in used}:
+                    with suppress(FileNotFoundError):
+                        self.store.filesystem.delete_file(f"{self.store.folder}/{name}")
+        return lines
 
-    def _rewritten(self, tables: LanceTables) -> Callable[[LanceTables], Draft]:
+    def _rewritten(self, tables: LanceTables, due: set[int] | None = None) -> Callable[[LanceTables], Draft]:
         """Write small fragments, and those with deleted rows, as large ones; the plan of the commit.
 
-        The plan raises Changed where one of them has changed meanwhile, and WriterBusy where another compaction, which
-        may have removed what was written here, was faster.
+        due  writes these fragments alone, each by itself: a change of one does not keep the others from being replaced
+
+        The plan raises Changed where all have changed meanwhile, and WriterBusy where another compaction, which may
+        have removed what was written here, was faster.
         """
         dataset = tables.dataset
         with translated(self.store.path):
@@ -713,21 +794,24 @@ class LanceWriter(Writer):
             old = [part for part in parts.values() if part.num_deletions or part.metadata.physical_rows < LARGE]
             if len(old) == 1 and not old[0].num_deletions:
                 old = []
-            new: list[FragmentMetadata] = []
-            if old:
+            groups = [old] if due is None else [[part] for part in old if part.fragment_id in due]
+            new: list[tuple[dict[int, Any], list[FragmentMetadata]]] = []
+            for group in filter(None, groups):
                 # Lance's own compaction would take in the row of the state, and conflict with every change.
-                reader = dataset.scanner(fragments=old, filter=f"kind != {STATE}", batch_size=CHUNK).to_reader()
-                new = write_fragments(reader, dataset, max_rows_per_file=4 * LARGE)
-            before = {part.fragment_id: part.metadata.to_json() for part in old}
+                reader = dataset.scanner(fragments=group, filter=f"kind != {STATE}", batch_size=CHUNK).to_reader()
+                written = write_fragments(reader, dataset, max_rows_per_file=4 * LARGE)
+                new.append(({part.fragment_id: part.metadata.to_json() for part in group}, written))
 
         def plan(latest: LanceTables) -> Draft:
             if latest.now["epoch"] != tables.now["epoch"]:
                 raise WriterBusy(f"{self.store.path} was compacted by somebody else meanwhile; there is nothing to do")
             now = {part.fragment_id: part.metadata.to_json() for part in latest.dataset.get_fragments()}
-            if any(now.get(number) != content for number, content in before.items()):
+            same = [(before, written) for before, written in new if before.items() <= now.items()]
+            if new and not same:
                 raise Changed
             state = {**latest.now, "epoch": latest.now["epoch"] + 1, "generation": latest.now["generation"] + 1}
-            return Draft(state, fragments=new, replaced=frozenset(before))
+            fragments = list(chain(*(written for _, written in same)))
+            return Draft(state, fragments=fragments, replaced=frozenset(chain(*(before for before, _ in same))))
 
         return plan
 
@@ -736,8 +820,9 @@ class LanceWriter(Writer):
         view = self.store.view(self.store.latest())
         tables, sides = view.tables, list(view.sides.values())
         large = [vectors for vectors in sides if not vectors.in_memory]
-        rows = sum(vectors.count * self.manifest.views[vectors.side] for vectors in sides)
+        rows = sum(vectors.rows for vectors in sides)
         unindexed = sum(vectors.unindexed for vectors in sides)
+        complete = rows - unindexed >= tables.now.get("index", {}).get("vectors", rows)
         lists: dict[str, dict[str, Any]] = {}
         if not large:
             with self._indexing() as own:
@@ -749,7 +834,7 @@ class LanceWriter(Writer):
                 for name in names:
                     own.drop_index(name)
             lines = ["the index of the vectors was dropped: every vector is compared"]
-        elif tables.now["lists"] and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
+        elif tables.lists and complete and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
             return []
         else:
             count = ann.list_count(rows)
@@ -758,22 +843,37 @@ class LanceWriter(Writer):
             if tables.now["lists"]:
                 self._note_lists({})  # They say nothing of the new index, should this process be killed after it.
             with self._indexing() as own:
+                before = LanceTables(own, self.store.path)
+                vectors = sum(before.state(side) * self.manifest.views[side] for side in SIDES)
                 own.create_index(
                     "vector", "IVF_FLAT", name="vectors", metric="dot", num_partitions=count,
                     ivf_centroids=centroids, replace=True,
                 )  # fmt: skip
+                index = {"name": LanceTables(own, self.store.path).index[0], "vectors": vectors}
                 for column, kind in (("key", "BTREE"), ("id", "BTREE"), ("links", "LABEL_LIST")):
                     own.create_scalar_index(column, kind, name=column, replace=True)
             lists, lines = self._measured(count, seed), ["an index of the vectors was built"]
-            self._note_lists(lists)
+            self._note_lists(lists, index)
         for side, facts in lists.items():
             figures = [f"{facts[f'recall_of_{of}']:.3f} for {of}" for of in SIDES if f"recall_of_{of}" in facts]
             lines.append(f"{side}: a query searches {facts['probes']} lists; recall@10 {' and '.join(figures)}")
         return lines
 
-    def _note_lists(self, lists: Mapping[str, Any]) -> None:
-        """Commit what was measured of the lists; without any, every vector is compared."""
-        self._commit(lambda now: Draft({**now.now, "lists": lists, "generation": now.now["generation"] + 1}))
+    def _note_lists(self, lists: Mapping[str, Any], index: Mapping[str, Any] | None = None) -> None:
+        """Commit what was measured of the lists of an index, and how many vectors it was built of.
+
+        Without any every vector is compared.
+
+        Raises WriterBusy where another compaction has built an index in its place.
+        """
+
+        def plan(now: LanceTables) -> Draft:
+            if index is not None and index["name"] != now.index[0]:
+                raise WriterBusy(f"{self.store.path} was compacted by somebody else meanwhile; there is nothing to do")
+            new = {"lists": lists, "index": index or {}, "generation": now.now["generation"] + 1}
+            return Draft({**now.now, **new})
+
+        self._commit(plan)
 
     def _measured(self, count: int, seed: int) -> dict[str, dict[str, Any]]:
         """Side -> how many of `count` lists find `ann.RECALL` of the ten nearest items, and that recall."""
@@ -812,7 +912,7 @@ class LanceWriter(Writer):
                 self._write(tables, draft, token)
                 break
             except CommitConflictError:
-                time.sleep(random.uniform(0, min(1.0, 0.01 * 2**attempt)))
+                _wait(attempt)
             except StoreGone:
                 failures += 1
                 if failures == FAILURES:
@@ -1027,6 +1127,11 @@ class LanceWriter(Writer):
         draft.state["deleted"] = len(before) - len(dropped) + len(new)
 
 
+def _wait(attempt: int) -> None:
+    """Let others go first, the longer the more often they were."""
+    time.sleep(random.uniform(0, min(1.0, 0.01 * 2**attempt)))
+
+
 def _noted(state: dict[str, Any], update: JobUpdate) -> int:
     """Note a job among those of a state; its number."""
     now, jobs = datetime.now(UTC).isoformat(timespec="seconds"), [list(job) for job in state["jobs"]]
@@ -1120,7 +1225,8 @@ class LanceStore(Store):
     def reading(self) -> Iterator[LanceView]:
         """The index at this moment: one version of the table; inside another such block of the thread, that one's.
 
-        A compaction removes that version `GRACE` seconds after it has made another one; then StoreGone is raised.
+        A compaction removes that version `GRACE` seconds after it has made another one, and changes do so after `OLD`.
+        A reader who needs more of it then goes on at the newest one.
         """
         current: LanceView | None = getattr(self._thread, "view", None)
         if current is not None:
@@ -1152,6 +1258,19 @@ class LanceStore(Store):
         finally:
             self.manifest = writer.manifest
 
+    def problems(self) -> list[Problem]:
+        """All damage of the index, seen at one moment: it begins again where that is removed meanwhile."""
+        for _ in range(ATTEMPTS):
+            with self.reading() as view:
+                try:
+                    problems = super().problems()
+                except IndexError_:
+                    if not view.renewed and not view.renew():
+                        raise
+                if not view.renewed:
+                    return problems
+        raise StoreGone(f"{self.path} is compacted again and again while it is read; verify it at another time")
+
     def check(self) -> list[Problem]:
         """Damage that only the table can have: vectors, facets, words and links. Reads every row and vector once."""
         with self.reading() as view:
@@ -1177,12 +1296,13 @@ class LanceStore(Store):
         """The place of the table among these files."""
         return str(fs.FileSystem.from_uri(self.uri)[1])
 
-    def stored(self) -> list[tuple[str, int]]:
-        """Each file of the table, below its place, and its bytes."""
+    def stored(self, *, age: timedelta | None = None) -> list[tuple[str, int]]:
+        """Each file of the table, or those of at least some age, below its place, and its bytes."""
         with translated(self.path):
             infos = self.filesystem.get_file_info(fs.FileSelector(self.folder, recursive=True))
-        prefix = self.folder.rstrip("/") + "/"
-        return [(info.path.removeprefix(prefix), info.size) for info in infos if info.type == fs.FileType.File]
+        prefix, last = self.folder.rstrip("/") + "/", datetime.now(UTC) - (age or timedelta())
+        files = [info for info in infos if info.type == fs.FileType.File and (age is None or info.mtime <= last)]
+        return [(info.path.removeprefix(prefix), info.size) for info in files]
 
     def _manifest(self, state: Mapping[str, Any]) -> Manifest:
         return replace(Manifest.from_json(state["manifest"], where=self.path), generation=state["generation"])
