@@ -29,6 +29,7 @@ from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
+from itertools import islice
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -45,30 +46,29 @@ from cosmic_ray.plugins import get_operator
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 GROUPS = {
-    "losses": (
-        ["objectives/losses/*.py"],
-        ["contract/test_losses.py", "golden/test_[adhilmst]*.py", "golden/test_pcme.py", "house/test_docs.py"],
-    ),
+    "losses": ("objectives/losses/*.py", "contract/losses golden/[adhilmst]* golden/pcme"),
     "objectives": (
-        ["objectives/*.py"],
-        ["contract/test_[mrow]*.py", "golden/test_[adhimstnpr]*.py", "house/test_docs.py"],
+        "objectives/*.py",
+        "contract/mining contract/objective contract/ranking contract/regularisers contract/weighting golden/asymmetry "
+        "golden/density golden/distance golden/hal golden/hubs golden/mithun golden/neighbourhood golden/pcme "
+        "golden/pvse golden/random golden/triplet golden/uniform identity/neighbour_draws identity/ranked "
+        "identity/together",
     ),
     "metrics": (
-        ["evaluation/metrics/*.py"],
-        ["contract/test_metrics.py", "golden/test_[acdegpr]*.py", "identity/test_[ac]*.py",
-         "flow/test_preservation.py", "flow/test_own_metric.py", "flow/test_further.py", "house/test_docs.py"],
+        "evaluation/metrics/*.py",
+        "contract/metrics golden/asp golden/c_way golden/eccv_caption golden/geometry golden/precision_metrics "
+        "golden/re* identity/asp_curve identity/c* flow/further flow/neighbours flow/own_metric flow/preservation",
     ),
-    "calibration": (
-        ["search/confidence.py"],
-        ["flow/test_calibration.py", "identity/test_calibrated.py", "flow/test_answers.py", "house/test_docs.py"],
-    ),
+    "calibration": ("search/confidence.py", "flow/answers flow/calibration identity/calibrated"),
     "filters": (
-        ["search/stores/condition.py", "search/query.py"],
-        ["flow/test_index_filters.py", "flow/test_query.py", "identity/test_calibrated.py", "flow/test_search.py",
-         "flow/test_search_features.py", "flow/test_answers.py", "house/test_docs.py"],
+        "search/stores/condition.py search/query.py",
+        "flow/answers flow/index_filters flow/query flow/search flow/search_features identity/calibrated",
     ),
 }  # fmt: skip
-"""Name -> patterns of its modules in the package, and of the files whose tests may reach them, in `tests`."""
+"""Name -> patterns of its modules in the package, and of the tests that may reach them, FOLDER/test_NAME.py in `tests`.
+
+The examples in the docstrings of the modules are tests of theirs, too.
+"""
 
 REPLACED = {
     "Binary": "Add-Sub Sub-Add Mul-Div Div-Mul FloorDiv-Div Mod-FloorDiv Pow-Mul BitAnd-BitOr BitOr-BitAnd",
@@ -101,11 +101,10 @@ def changed_lines(text: str, source: str) -> str:
     return " -> ".join(f"`{line[2:].strip()}`" for line in lines if line[0] in "+-")
 
 
-def faults(text: str) -> Iterator[dict[str, Any]]:
-    """The faults of a module: operator, occurrence, lines, source. None in annotations and decorators' arguments."""
-    tree = ast.parse(text)
+def places(text: str) -> Iterator[dict[str, Any]]:
+    """Where a fault can be in a module: operator, occurrence, lines. None in annotations and decorators' arguments."""
     excluded = []
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(text)):
         excluded += [getattr(node, name, None) for name in ("annotation", "returns")]
         for decorator in getattr(node, "decorator_list", ()):
             excluded += [*getattr(decorator, "args", ()), *getattr(decorator, "keywords", ())]
@@ -115,13 +114,20 @@ def faults(text: str) -> Iterator[dict[str, Any]]:
         operator = get_operator(f"core/{name}")()
         positions = [position for node in nodes for position in operator.mutation_positions(node)]
         for occurrence, (start, end) in enumerate(positions):
-            if any(first <= start and end <= last for first, last in spans):
-                continue
-            source = mutate_code(text, operator, occurrence)
-            # cosmic-ray takes the ** of an unpacking for a power, and no other operator can stand there.
-            with suppress(SyntaxError):
-                if source is not None and ast.dump(ast.parse(source)) != ast.dump(tree):
-                    yield {"operator": name, "occurrence": occurrence, "lines": [start[0], end[0]], "source": source}
+            if not any(first <= start and end <= last for first, last in spans):
+                yield {"operator": name, "occurrence": occurrence, "lines": [start[0], end[0]]}
+
+
+def faults(text: str, seed: str) -> Iterator[dict[str, Any]]:
+    """The faults of a module with the source of each, in an order drawn by a seed."""
+    every, plain = list(places(text)), ast.dump(ast.parse(text))
+    random.Random(seed).shuffle(every)
+    for fault in every:
+        source = mutate_code(text, get_operator(f"core/{fault['operator']}")(), fault["occurrence"])
+        # cosmic-ray takes the ** of an unpacking for a power, and no other operator can stand there.
+        with suppress(SyntaxError):
+            if source is not None and ast.dump(ast.parse(source)) != plain:
+                yield {**fault, "source": source}
 
 
 class Faulty(MetaPathFinder, SourceFileLoader):
@@ -267,10 +273,7 @@ class Planting:
     def plant(self, file: Path) -> None:
         """Plant the faults of one file, and print how many were found, and those that were not."""
         text, name, options = file.read_text(encoding="utf-8"), str(file.relative_to(SOURCE)), self.options
-        every = list(faults(text))
-        sample = every
-        if options.most is not None and len(every) > options.most:
-            sample = random.Random(f"{options.seed} {name}").sample(every, options.most)
+        sample = list(islice(faults(text, f"{options.seed} {name}"), options.most))
         tests = digest(self.key.partition(" ")[0], text)
         count, survivors = 0, []
         for fault in sample:
@@ -288,7 +291,9 @@ class Planting:
             count += row["killed"]
             survivors += [] if row["killed"] else [fault]
         share = 100 * count / max(1, len(sample))
-        print(f"{name}: {count} of {len(sample)} found ({share:.0f} %), of {len(every)} in all", flush=True)
+        print(
+            f"{name}: {count} of {len(sample)} found ({share:.0f} %), of {len(list(places(text)))} in all", flush=True
+        )
         for fault in survivors:
             where = f"{fault['lines'][0]} {fault['operator']} {fault['occurrence']}"
             print(f"  {where}: {changed_lines(text, fault['source'])}", flush=True)
@@ -345,13 +350,16 @@ def main() -> None:
     options.done = {(row["file"], row["operator"], row["occurrence"], row["of"]): row for row in map(json.loads, lines)}
     for group in options.groups:
         modules, patterns = GROUPS[group]
-        files = sorted(file for pattern in modules for file in (SOURCE / "subtext").glob(pattern))
-        tests = sorted({file for pattern in patterns for file in (ROOT / "tests").glob(pattern)})
+        files = sorted(file for pattern in modules.split() for file in (SOURCE / "subtext").glob(pattern))
+        wanted = [f"{pattern}.py".replace("/", "/test_") for pattern in patterns.split()]
+        tests = sorted({file for pattern in wanted for file in (ROOT / "tests").glob(pattern)})
         key = digest(*(file.read_text(encoding="utf-8") for file in [*files, *tests]))
         files = [file for file in files if file.name != "__init__.py" and options.only in str(file)]
         if files:
             planting = Planting(files, f"{key} {options.only}", options)
-            status = pytest.main([*OPTIONS, *map(str, tests)], plugins=[planting])
+            names = [".".join(file.relative_to(SOURCE).with_suffix("").parts) for file in files]
+            examples = [f"tests/house/test_docs.py::test_examples_run[{name}]" for name in names]
+            status = pytest.main([*OPTIONS, *map(str, tests), *examples], plugins=[planting])
             if status:
                 raise SystemExit(int(status))
 

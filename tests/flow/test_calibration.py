@@ -32,7 +32,7 @@ from subtext.search.confidence import (
 )
 from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder, backup
-from subtext.search.stores.item import Change, Entry
+from subtext.search.stores.item import Change, Entry, Hits
 from subtext.search.stores.manifest import Calibration, Manifest, Way
 from subtext.search.stores.postgres import Database
 from subtext.search.stores.store import verify
@@ -164,6 +164,50 @@ def test_what_is_asked_is_what_a_plain_loop_finds(folder: Folder) -> None:
     assert inside.evidence[4].level(0.1) == pytest.approx(np.log(np.exp(scores.astype(float) / 0.1).sum()), abs=1e-4)
     # The captions of one's own picture do not make a question familiar: three texts of 600 are left out or its own.
     assert np.isnan(inside.evidence[4].same_side).sum() == 2
+
+
+def test_a_hundred_held_out_groups_are_enough(folder: Folder) -> None:
+    with pytest.raises(DataError, match="needs 100 held-out images with texts, or more; it got 99"):
+        fit_calibration(folder, made(5000, 99), data={})
+    assert fit_calibration(folder, made(5000, 100), data={}).data == {"pictures": 100, "texts": 200, "groups": 100}
+
+
+def test_a_question_of_the_other_side_alone_is_judged(tmp_path: Path) -> None:
+    """Few hits are searched again; a judgement is the evidence of the ten best, by the way of the side searched."""
+    index = made(0, 300)
+    folder = stored(tmp_path / "index", index)
+    line = {"xs": [-9.0, 9.0], "ys": [0.0, 1.0]}
+    ways = {
+        side: Way(0.1, (slope, -0.5), 0.2, line, {"level": [0.0, 1.0]}, [0.0, 0.5, 1.0], 0.05, {})
+        for side, slope in (("images", 1.0), ("texts", 2.0))
+    }
+    with folder.reading() as view:
+        last = {side: int(view.keys(side).max()) for side in ways}
+        folder.keep_calibration(Calibration(ways, line, {}, dict(view.counts), last), "<svg/>")
+    queries = index.side("texts")[1][:2]
+    with folder.reading() as view:
+        known = Confidence(view)
+        assert list(known.judge("images", "images", queries, [])) == [None, None]
+        best = view.nearest("images", queries, top=12)
+        fewer = [Hits(each.keys[:3], each.scores[:3]) for each in best]
+        for results in ([], fewer, best):
+            judged = known.judge("images", "texts", queries, results)
+            for own, hits, query in zip(judged, best, queries, strict=True):
+                sample, same = known.background("images"), known.background("texts")
+                evidence = Evidence.collect(
+                    hits.keys[:10], hits.scores[:10], sample, sample.scores(query[None])[0], same.scores(query[None])[0]
+                )
+                assert own is not None and own.way == ways["images"] and own.stale is None
+                assert own.level == pytest.approx(evidence.level(0.1))
+                assert own.fit.percentile == pytest.approx(evidence.percentile(ways["images"]))
+                wanted = [(float(s) / 0.1 - 0.5 * own.level + 0.2 + 9) / 18 for s in hits.scores]
+                assert own.probabilities(hits.scores).tolist() == pytest.approx(np.clip(wanted, 0, 1).tolist())
+
+
+def test_an_item_that_no_pair_names_is_of_no_group(tmp_path: Path) -> None:
+    with stored(tmp_path / "index", made(9000, 30)).reading() as view:
+        first, other = (observe(view, made(start, 20), "images").evidence[0].same_side for start in (0, 9000))
+    assert not np.isnan(first).any() and np.isnan(other).sum() == 2
 
 
 def test_level_of_a_drawn_background_is_near_that_of_all() -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.isotonic import IsotonicRegression
 
-from subtext.errors import ShapeError
+from subtext.data.dataset import Items
+from subtext.errors import RequirementError, ShapeError
 from subtext.ops.roc import reliability
 from subtext.search.confidence import (
     PENALTY,
     Background,
     Evidence,
+    Observations,
+    _fit_way,
+    _index_keys,
+    _measured,
     best_products,
     fit_isotonic,
     fit_logistic,
@@ -182,3 +188,98 @@ def test_best_products_are_of_the_best_views():
     wanted = [[max(float(a @ b) for a in query for b in item) for item in vectors] for query in queries]
     np.testing.assert_allclose(best_products(queries, vectors), wanted, rtol=1e-5)
     assert best_products(queries, vectors[:0]).shape == (3, 0)
+
+
+@pytest.fixture(scope="module")
+def observed() -> Observations:
+    """Ninety questions at 200 items, two of three fitted on; the better a hit scores, the oftener it is right."""
+    random = np.random.default_rng(5)
+    evidences, correct, truth = [], [], []
+    for _ in range(90):
+        scores = np.sort(random.normal(0.4, 0.2, 4).astype(np.float32))[::-1].copy()
+        rest, same = random.normal(0, 0.15, 30).astype(np.float32), random.normal(0.1, 0.2, 9).astype(np.float32)
+        evidences.append(Evidence(np.arange(4), scores, rest, same, 200))
+        correct.append(random.random(4) < 1 / (1 + np.exp(4 - 10 * scores)))
+        truth.append(random.normal(0.5, 0.1, 2))
+    return Observations(evidences, correct, truth, np.arange(90) % 3 > 0)
+
+
+def test_a_way_is_fitted_on_one_half_by_plain_formulas(observed: Observations):
+    way = _fit_way(observed)
+    rows = [row for row in range(90) if row % 3]
+    gains = []
+    temperatures = np.geomspace(0.005, 0.5, 24)
+    for temperature in temperatures:
+        of_rows = [
+            np.log(np.exp(observed.truth[row] / temperature).sum()) - observed.evidence[row].level(temperature)
+            for row in rows
+        ]
+        gains.append(sum(of_rows))
+    assert way.temperature == temperatures[int(np.argmax(gains))] and 0 < np.argmax(gains) < len(gains) - 1
+    signs = [observed.evidence[row].signs(way.temperature) for row in rows]
+    for name in ("level", "familiar"):
+        values = sorted(sign[name] for sign in signs)
+        np.testing.assert_allclose(way.signs[name], np.quantile(values, np.arange(101) / 100))
+    weakest = [
+        min(float(np.interp(sign[name], way.signs[name], np.arange(101) / 100)) for name in sign) for sign in signs
+    ]
+    np.testing.assert_allclose(way.quantiles, np.quantile(weakest, np.arange(101) / 100), atol=1e-12)
+    inputs = np.array([
+        [score / way.temperature, observed.evidence[row].level(way.temperature)]
+        for row in rows for score in observed.evidence[row].scores
+    ], np.float64)  # fmt: skip
+    right = np.concatenate([observed.correct[row] for row in rows])
+    weights, bias = fit_logistic(inputs, right)
+    assert way.weights == pytest.approx(tuple(weights), rel=1e-4) and way.bias == pytest.approx(bias, rel=1e-3)
+    xs, ys = fit_isotonic(inputs @ weights + bias, right)
+    np.testing.assert_allclose(way.curve(np.array(xs)), ys, atol=1e-3)
+    assert way.refused == 0.05
+
+
+def test_figures_of_a_way_are_plain_formulas_over_the_other_half(observed: Observations):
+    way, rows = _fit_way(observed), [row for row in range(90) if row % 3 == 0]
+    of_rows = [(observed.evidence[row], observed.correct[row]) for row in rows]
+    told = [probabilities(each.scores, each.level(way.temperature), way) for each, _ in of_rows]
+    said, right = np.concatenate(told), np.concatenate([own for _, own in of_rows]).astype(float)
+    share = right.sum() / len(right)
+    gaps = [each.percentile(way) < 0.05 for each, _ in of_rows]
+    plot = reliability(said, right > 0)
+    assert way.measured == pytest.approx({
+        "questions": 30, "hits": 120, "right": share, "calibration_error": plot.error,
+        "calibration_error_equal_counts": reliability(said, right > 0, equal="count").error,
+        "calibration_error_first": reliability(
+            np.array([own[0] for own in told]), np.array([own[0] for _, own in of_rows])
+        ).error,
+        "brier": sum((said - right) ** 2) / 120, "brier_of_the_share": share - share**2, "refused": sum(gaps) / 30,
+    })  # fmt: skip
+    for limit in {each.percentile(way) for each, _ in of_rows}:
+        below = [each.percentile(way) < limit for each, _ in of_rows]
+        assert _measured(observed, replace(way, refused=limit)).measured["refused"] == sum(below) / 30
+    assert {name: len(values) for name, values in way.bins.items()} == dict.fromkeys(way.bins, len(plot.counts))
+    assert set(way.bins) == {"predicted", "came_true", "counts"} and sum(way.bins["counts"]) == 120
+
+
+def test_hits_that_are_all_right_all_wrong_or_worse_when_higher_fit_nothing(observed: Observations):
+    for correct, told in (
+        ([np.ones(4, bool)] * 90, "of 240 among the first 10 240 are right"),
+        ([np.zeros(4, bool)] * 90, "of 240 among the first 10 0 are right"),
+        ([~own for own in observed.correct], "needs larger scores to be right more often"),
+    ):
+        with pytest.raises(RequirementError, match=told):
+            _fit_way(replace(observed, correct=correct))
+
+
+def test_an_item_of_the_index_is_the_same_within_a_hundredth_of_each_number():
+    class View:
+        """Keys from 0."""
+
+        def keys_of(self, side: str, ids: list[str]) -> dict[str, int]:
+            return {"a": 0, "b": 5, "c": 6}
+
+        def vectors(self, side: str, keys: np.ndarray) -> np.ndarray:
+            return np.full((len(keys), 2, 3), 0.5, np.float32)
+
+    vectors = np.full((4, 2, 3), 0.5, np.float32)
+    vectors[0, 1, 2], vectors[1, 0, 0] = 0.509, 0.511
+    items = Items(["a", "b", "x", "c"], [None] * 4, np.arange(4), np.array(["held"] * 4))
+    assert _index_keys(View(), "images", items, vectors).tolist() == [0, -2, -3, 6]  # type: ignore[arg-type]
