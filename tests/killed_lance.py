@@ -1,9 +1,20 @@
-"""Changes of an index in LanceDB, each said when it is acknowledged: `python killed_lance.py ADDRESS`, to be killed."""
+"""Changes of an index in LanceDB, each said when it is acknowledged: `python killed_lance.py`, whose child is killed.
+
+It reads lines of JSON, [address, variables of the environment, call, number, after], and makes the changes in a child:
+to import the library takes longer than the changes. The child kills itself at the call of that number of a function
+that writes, before or after it; without a call it waits at its end to be killed.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import sys
+import time
+from typing import Any
 
+import lance as library
 import stored
 
 from subtext.search.stores import lance
@@ -16,7 +27,6 @@ PIECES, STEP = 4, 4
 def main(address: str) -> None:
     lance.GRACE = 0.0
     store = open_store(address)
-    print("ready", flush=True)
     with store.writing("test") as writer:
         for piece in range(PIECES):
             numbers = range(100 + piece * STEP, 100 + (piece + 1) * STEP)
@@ -31,7 +41,34 @@ def main(address: str) -> None:
             if piece % 2:
                 writer.compact()
                 print(f"compacted {piece}", flush=True)
+    time.sleep(600)
+
+
+def dying(plain: Any, number: int, *, after: bool) -> Any:
+    """A function whose process is killed at its call of that number."""
+    calls = [0]
+
+    def run(*words: Any, **more: Any) -> Any:
+        calls[0] += 1
+        result = plain(*words, **more) if after or calls[0] != number else None
+        if calls[0] == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    return run
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    for line in sys.stdin:
+        address, environment, call, number, after = json.loads(line)
+        child = os.fork()
+        if not child:
+            os.environ.update(environment)
+            print(os.getpid(), flush=True)
+            owner: Any = lance if call == "write_fragments" else library.LanceDataset
+            if call:
+                killing = dying(getattr(owner, call), number, after=after)
+                setattr(owner, call, staticmethod(killing) if call == "commit" else killing)
+            main(address)
+        os.waitpid(child, 0)
+        print("killed", flush=True)

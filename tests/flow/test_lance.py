@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -29,10 +31,18 @@ from subtext.search.stores.lance import LanceStore
 from subtext.search.stores.store import StoreGone, WriterBusy, open_store
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
+FAST = (
+    ("folder", "", 0),
+    ("folder", "commit", 1),
+    ("folder", "write_fragments", 0),
+    ("folder", "cleanup_old_versions", 0),
+    ("bucket", "commit", 1),
+)
 KILLS = [
-    pytest.param(kind, seed, marks=[] if (kind, seed) == ("folder", 0) else pytest.mark.slow)
+    pytest.param(kind, call, seed, marks=[] if (kind, call, seed) in FAST else pytest.mark.slow)
     for kind in ("folder", "bucket")
-    for seed in range(25)
+    for call, seeds in {"": 13, "commit": 6, "write_fragments": 4, "cleanup_old_versions": 2}.items()
+    for seed in range(seeds)
 ]
 
 
@@ -501,26 +511,39 @@ def test_numbers_beyond_float64_are_compared_exactly(store: LanceStore) -> None:
         assert [item.id for item in items] == [f"n{own}" for own in keep], condition
 
 
-def started(address: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-W", "ignore", killed_lance.__file__, address]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    return process
+@pytest.fixture(scope="module")
+def changer() -> Iterator[subprocess.Popen[str]]:
+    """A process that makes changes in children; see `killed_lance`."""
+    words = [sys.executable, "-W", "ignore", killed_lance.__file__]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.communicate()
 
 
-@pytest.mark.parametrize(("kind", "seed"), KILLS)
+@pytest.mark.parametrize(("kind", "call", "seed"), KILLS)
 def test_a_kill_loses_nothing_acknowledged(
-    kind: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path
+    kind: str, call: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path, changer: subprocess.Popen[str]
 ) -> None:
-    """It is killed within a fifth of a second after one of its changes was acknowledged."""
+    """It is killed before or after one of its writes, or within 40 ms after one of its changes was acknowledged."""
     place = f"lance://{tmp_path}" if kind == "folder" else request.getfixturevalue("bucket")
-    store = stored.made(f"{place}/kill{seed}")
-    draws, process = random.Random(seed), started(store.path)
-    assert process.stdout is not None
-    acknowledged = {process.stdout.readline().strip() for _ in range(draws.randint(0, int(3.5 * killed_lance.PIECES)))}
-    time.sleep(draws.uniform(0.0, 0.2))
-    process.kill()
-    acknowledged |= set(process.communicate()[0].splitlines())
+    store = stored.made(f"{place}/kill{call}{seed}")
+    draws = random.Random(seed)
+    environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    assert changer.stdin is not None and changer.stdout is not None
+    # Each change and each compaction commits, and writes fragments, at least once; two compactions remove versions.
+    number = 1 + seed if call == "cleanup_old_versions" else draws.randint(1, int(3.5 * killed_lance.PIECES))
+    asked = [store.path, environment, call, number, seed % 2 == 1]
+    print(json.dumps(asked), file=changer.stdin, flush=True)
+    child, acknowledged = int(changer.stdout.readline()), set[str]()
+    if not call:
+        count = draws.randrange(int(3.5 * killed_lance.PIECES))
+        acknowledged = {changer.stdout.readline().strip() for _ in range(count)}
+        time.sleep(draws.uniform(0.0, 0.04))
+        os.kill(child, signal.SIGKILL)
+    while (line := changer.stdout.readline().strip()) != "killed":
+        assert line, "the process that forks has ended"
+        acknowledged.add(line)
+    assert len(acknowledged) < 3.5 * killed_lance.PIECES or not call, "it was killed at its work"
     images, texts = stored.ids(store), stored.ids(store, "texts")
     assert store.problems() == []
     for piece in range(killed_lance.PIECES):

@@ -661,7 +661,7 @@ def _renewing(verb: Callable[..., Any]) -> Callable[..., Any]:
     """A verb of a view that begins again where the version that it reads is removed."""
 
     @wraps(verb)
-    def run(view: LanceView, *values: Any, **named: Any) -> Any:
+    def checked(view: LanceView, *values: Any, **named: Any) -> Any:
         for _ in range(ATTEMPTS):
             try:
                 return verb(view, *values, **named)
@@ -670,7 +670,7 @@ def _renewing(verb: Callable[..., Any]) -> Callable[..., Any]:
                     raise
         return verb(view, *values, **named)
 
-    return run
+    return checked
 
 
 for _name in View.__abstractmethods__:
