@@ -168,7 +168,7 @@ def figures(
     pairs: st.Dataset, kinds: NDArray[Any], images: Embeddings, texts: Embeddings, graph: Graph
 ) -> dict[str, float]:
     """The figures of one run on pairs whose texts have these kinds (T), "" for literal ones."""
-    columns, estimated = kinds_of_pairs(pairs, images, texts, graph=graph)
+    columns, estimated, _ = kinds_of_pairs(pairs, images, texts, graph=graph)
     assert estimated is not None
     truth = kinds[pairs.links[:, 1]]
     wrong, loose = (np.array(columns[name]) for name in ("mismatched", "loose"))

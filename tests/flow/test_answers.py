@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import drawn
@@ -16,6 +17,8 @@ from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.search import Index, Query
+from subtext.search.query import exact_words, suggested
+from subtext.search.stores.folder import Folder
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +157,89 @@ def test_words_themselves_find_too(place: Path, engine: Index) -> None:
     assert engine.search('" ? * NEAR(', top=3, lexical=True), "what is no word to SQLite does no harm"
     with pytest.raises(RequirementError, match="a lexical search needs text"):
         engine.search(like=["red"], lexical=True)
+
+
+@pytest.fixture(scope="module")
+def archive(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with captions of names, numbers and a phrase, which the model, of colours alone, does not know."""
+    folder = tmp_path_factory.mktemp("archive")
+    rows = [json.loads(line) for line in (place / "data" / "metadata.jsonl").read_text().splitlines()]
+    said = {
+        "red": "Havana, 1958", "blue": "a red square of Havana", "grey": "the red ruling stands", "pink": "red stands",
+        "cyan": "a square in 1958", "white": "A street", "black": "near a Square",
+    }  # fmt: skip
+    rows = [row | ({"captions": [said[row["id"]]]} if row["id"] in said else {}) for row in rows]
+    shutil.copytree(place / "data", folder / "data")
+    (folder / "data" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call("index", "build", folder / "index", "--run", place / "run", "--data", folder / "data", "-q")
+    return folder / "index"
+
+
+def test_exact_words_decide_where_the_model_knows_none(archive: Path) -> None:
+    answer = call("search", archive, "Havana 1958").stdout
+    assert "exact words (Havana, 1958): ranked by texts that have them" in answer and "bm25" in answer
+    found = open_index(archive).search("Havana 1958")
+    assert [hit.id for hit in found] == ["red", "blue", "cyan"] or [hit.id for hit in found] == ["red", "cyan", "blue"]
+    assert found.unit == "bm25" and not found.meaningless and found.warnings == []
+    assert {hit.id for hit in open_index(archive).search("havana", target="texts", where=["text contains 1958"])} == {
+        "red#0"
+    }
+    some = json.loads(call("search", archive, "Havana wardrobe", "--json").stdout)
+    assert some["exact_words"] == ["Havana"] and "neither the model nor any text has 'wardrobe'" in some["warning"]
+    assert len(open_index(archive).search("Havana 1958", lexical=False)) == 10
+
+
+def test_exact_words_join_where_the_model_knows_the_others(archive: Path) -> None:
+    engine = open_index(archive)
+    for text, wanted, first in [
+        ("red square, 1958", ("1958",), {"red", "cyan"}), ("red HAVANA", ("HAVANA",), {"red", "blue"}),
+        ('"ruling stands" red', ("ruling stands", "ruling", "stands"), {"grey"}),
+    ]:  # fmt: skip
+        answer = engine.search(text)
+        assert answer.exact == wanted and answer.unit == "cosine" and answer[0].id in first
+        assert len(answer) == 10 and answer.fit is None and "by the model and by texts" in answer.text()
+    # A capital letter is no name where texts have the word without one; what no text has decides nothing.
+    for text in ("A red square", "Red", "red 1999", '"square red"'):
+        assert engine.search(text).exact == ()
+    assert engine.search("a red square, 1958", lexical=False).exact == ()
+    many = engine.answer_many([Query("a red square"), Query("red 1958"), Query("red")])
+    assert [answer.exact for answer in many] == [(), ("1958",), ()]
+
+
+def test_a_phrase_in_quotes_comes_first(archive: Path) -> None:
+    engine = open_index(archive)
+    assert engine.search('"red stands"')[0].id == "pink" and engine.search('"ruling stands"')[0].id == "grey"
+    plain = engine.search("red square")
+    assert [hit.id for hit in engine.search('"square red"')] == [hit.id for hit in engine.search("square red")]
+    assert len(plain) == 10 and engine.search('red "" "!"').exact == ()
+
+
+def test_a_slip_of_the_pen_is_answered_by_a_question(archive: Path) -> None:
+    told = call("search", archive, "Havanna 1958")
+    assert "did you mean havana?" in told.stderr and open_index(archive).search("havana").meant == {}
+    assert json.loads(call("search", archive, "rulinng", "--json").stdout)["did_you_mean"] == {"rulinng": "ruling"}
+    assert open_index(archive).search("loneliness").meant == {}
+
+
+def test_names_are_recognised_for_a_model_of_pieces_of_words(archive: Path) -> None:
+    with Folder(archive).reading() as view:
+        assert exact_words(view, "Red squares of Havana, 1958", (), ()) == ("Havana", "1958")
+        assert exact_words(view, "havana", (), ()) == () and exact_words(view, "havana", (), ("havana",)) == ("havana",)
+        assert suggested(view, ["Havanna", "Ruling", "1985", "Zebra"]) == {"Havanna": "havana"}
+
+
+def test_a_minus_means_the_same_everywhere(archive: Path) -> None:
+    engine = open_index(archive)
+    for typed, query in [
+        ("red -blue", Query("red", not_text="blue")), ('red -"blue square"', Query("red", not_text="blue square")),
+        ("red -blue -green", Query("red", not_text="blue, green")), ("-blue", Query("-blue")),
+        ("red-blue", Query("red-blue")), ("red - blue -1", Query("red - blue -1")),
+    ]:  # fmt: skip
+        told = json.loads(call("search", archive, "--json", "--", typed).stdout)
+        assert [hit["id"] for hit in told["hits"]] == [hit.id for hit in engine.answer(query)], typed
+        assert told["query"].get("not_text") == query.not_text and told["query"]["text"] == query.text
+    both = Query("-blue", like=("red",)).understood
+    assert (both.text, both.not_text) == (None, "blue")
 
 
 def test_hubs_and_near_copies_are_held_back(place: Path, both: Index) -> None:

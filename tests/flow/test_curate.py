@@ -16,6 +16,7 @@ from command import call
 from PIL import Image
 
 from subtext.core import Embeddings
+from subtext.curation import judged as judging
 from subtext.curation.judged import (
     image_copies,
     image_flags,
@@ -274,7 +275,16 @@ def test_reasons_can_be_chosen(place: Path, planted):
         export(judged, np.zeros(0, np.int64), place / "none.jsonl")
 
 
-def test_labels_measure_it(place: Path, tmp_path: Path):
+def test_a_weak_model_says_that_it_cannot_judge(planted):
+    found, (images, texts) = planted
+    mixed = torch.from_numpy(np.random.default_rng(1).permutation(len(texts)))
+    weak = judge(found.dataset, images, texts[mixed])
+    assert re.search(r"cannot judge these pairs: .* than a random one in (4[5-9]|5[0-5]) % of cases", weak.how["kinds"])
+    assert set(weak.columns["kind"]) == {None} == set(weak.columns["loose"]) and weak.shares == {}
+    assert not any(left_out(weak, ["mismatched"])) and "kinds" not in judge(found.dataset, images, texts).how
+
+
+def test_labels_measure_it(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """On made data of random weights the numbers mean nothing; that they are there is what is tested."""
     rows = [json.loads(line) for line in (place / "data" / "metadata.jsonl").read_text().splitlines()[:12]]
     many = tmp_path / "many.jsonl"
@@ -291,6 +301,12 @@ def test_labels_measure_it(place: Path, tmp_path: Path):
     loose, labels = tmp_path / "loose.jsonl", tmp_path / "labels.json"
     more = ["--images", place / "data"]
     call("data", "loosen", many, *more, "--kind", "mismatch", "--share", 0.3, "--out", loose, "--labels", labels)
+    weak = call("curate", loose, *more, "--run", place / "run", "--out", tmp_path / "weak", "--quiet").stdout
+    assert "warning: the model cannot judge these pairs" in weak and "likeliest kinds" not in weak
+    page = (tmp_path / "weak" / "index.html").read_text()
+    cards = re.findall(r'data-out="(\d)" data-alignment="(\S+)"', page)
+    assert cards == sorted(cards, key=lambda card: (-int(card[0]), -float(card[1]))) and "surest of" in page
+    monkeypatch.setattr(judging, "TELLS", 0.0)
     told = call(
         "curate", loose, *more, "--run", place / "run", "--out", tmp_path / "out", "--labels", labels, "--quiet"
     )

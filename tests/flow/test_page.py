@@ -23,7 +23,13 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("page")
     indexes = served.made(folder, "library", "other")
     with served.client(indexes[0]) as own:
-        body = {"items": [served.item("evil", served.picture((9, 9, 9)), EVIL, credit="=1+1", licence="CC BY 4.0")]}
+        body = {
+            "items": [
+                served.item(
+                    "evil", served.picture((9, 9, 9)), EVIL, credit="=1+1", licence="CC BY 4.0", taken="1958-02-03"
+                )
+            ]
+        }
         assert own.post("/add", json=body, headers=served.WRITES).status_code == 201
     with served.running(*indexes) as port:
         yield f"http://localhost:{port}"
@@ -108,6 +114,61 @@ def test_keys_act_on_the_hits_after_a_search(page) -> None:
     assert page.evaluate("document.activeElement.closest('.card') !== null")
     page.keyboard.press("?")
     assert "probability that the item is a match" in page.text_content("#help")
+
+
+def test_exact_words_are_said_switched_and_suggested(page) -> None:
+    page.goto("/")
+    cards(page)
+    page.wait_for_selector("#q:focus")
+    page.keyboard.press("/")
+    page.keyboard.type("pink")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=pink")
+    until(page, "document.querySelector('#notice').textContent.includes('Exact words count here')")
+    assert cards(page) == ["pink"] and "BM25" in page.text_content(".card .score")
+    assert page.get_attribute(".card .said", "title") == "a pink square\nein Quadrat, pink"
+    accessible(page)
+    page.select_option("#exact", "false")
+    page.wait_for_url("**/?q=pink&exact=false")
+    until(page, "document.querySelector('#notice').textContent.includes('means nothing')")
+    page.goto("/?q=pinkk")
+    page.click("text=/^pink$/")
+    page.wait_for_url("**/?q=pink")
+    page.goto('/?q="ein+Quadrat"')
+    until(page, "document.querySelector('#notice').textContent.includes('ein Quadrat')")
+    assert len(cards(page)) == 13
+
+
+def test_what_a_library_cannot_take_is_not_offered(page) -> None:
+    page.route(
+        "**/libraries",
+        lambda route: route.fulfill(
+            json={
+                **(told := route.fetch().json()),
+                "libraries": [one | {"asks_pictures": False} for one in told["libraries"]],
+            }
+        ),
+    )
+    page.goto("/")
+    cards(page)
+    assert not page.is_visible("#pick") and "picture" not in page.get_attribute("#q", "placeholder")
+    page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": served.picture()})
+    assert "takes no pictures" in page.text_content("#notice")
+
+
+@pytest.mark.parametrize("width", [1366, 390])
+def test_filters_of_dates_do_not_overlap(page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 860})
+    page.goto('/?where={"field":"taken","test":">%3D","value":"1950-01-01"}')
+    assert cards(page) == ["evil"]
+    page.click("#filter")
+    boxes = [page.locator(f"input[aria-label='taken {what}']").bounding_box() for what in ("from", "to")]
+    legend = page.locator(".filters fieldset:has(input[type=date])").bounding_box()
+    for box in boxes:
+        assert (
+            box["width"] >= 140 and legend["x"] <= box["x"] and box["x"] + box["width"] <= legend["x"] + legend["width"]
+        )
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] or boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
 
 
 def test_html_in_captions_is_shown_as_it_is_written(page) -> None:

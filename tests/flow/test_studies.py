@@ -237,7 +237,7 @@ def test_estimated_kinds_are_compared_with_the_true_ones(monkeypatch: pytest.Mon
     columns = {"mismatched": [0.1, 0.9, 0.2, 0.3], "loose": [0.1, 0.1, 0.2, 0.6]}
     kind = ["literal", "mismatched", "literal", "mismatched"]
     estimated = SimpleNamespace(shares={"loose": 0.3, "mismatched": 0.2})
-    monkeypatch.setattr(curated, "kinds_of_pairs", lambda *_, graph: ({**columns, "kind": kind}, estimated))
+    monkeypatch.setattr(curated, "kinds_of_pairs", lambda *_, graph: ({**columns, "kind": kind}, estimated, 1.0))
     values = curated.figures(SimpleNamespace(links=links), truth, None, None, None)
     assert set(values) == set(curated.FIGURES)
     assert values["auc mismatched"] == values["auc loose"] == 1.0 and values["right"] == 0.5

@@ -154,13 +154,17 @@ def curate(
     text = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     write_text(folder / "report.json", text, errors="surrogateescape")
     lead = (
-        f"The {min(page_pairs, len(judgement)):,} of {len(judgement):,} pairs that are most likely mismatched, and "
-        "what was left out. The probabilities are one model's, from a comparison with random pairs and with texts of "
-        "neighbours: look at the pairs before you delete any."
+        "Pairs that are left out for what they are, and those that the model is surest of to belong together."
+        if "kinds" in judgement.how
+        else f"The {min(page_pairs, len(judgement)):,} of {len(judgement):,} pairs that are most likely mismatched, "
+        "and what was left out. The probabilities are one model's, from a comparison with random pairs and with texts "
+        "of neighbours: look at the pairs before you delete any."
     )
     # The likeliest mismatches, else the least aligned; half of the page is for pairs that are left out.
     wrong = [value if value is not None else 0.0 for value in judgement.columns["mismatched"]]
     order = sorted(range(len(judgement)), key=lambda link: (-wrong[link], judgement.columns["alignment"][link], link))
+    if "kinds" in judgement.how:
+        order = sorted(order, key=lambda link: (not why[link], -judgement.columns["alignment"][link], link))
     half = order[: page_pairs // 2]
     also = [link for link in order if why[link] and link not in set(half)][: page_pairs - len(half)]
     remaining = [link for link in order if link not in {*half, *also}]
@@ -273,6 +277,8 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         if counts["items"]:
             items = f"{counts['items']:,} of {counts['of']:,}, in {counted(counts['groups'], 'group')}"
             lines.append(f"copies among {'images' if modality == 'pictures' else 'texts'}: {items}")
+    if cannot := report["how"].get("kinds"):
+        lines.append(f"warning: {cannot}")
     if report["leaks"]:
         lines.append(f"leaks: {counted(report['leaks'], 'pair')} with a copy in a held-out split")
     if report["flags"]:
@@ -495,6 +501,8 @@ def score(
     )
     kinds = (
         "looseness: 1 - probability of being literal, among these pairs"
+        if len(rows) >= FEWEST and rows[0]["kind"] is not None
+        else "nothing is said of looseness: the model hardly tells these pairs from random ones"
         if len(rows) >= FEWEST
         else f"nothing is said of looseness: that needs {FEWEST} pairs to lie among"
     )
@@ -521,7 +529,7 @@ def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph
     images, texts = opened.embed(work)
     has_many = len(pairs.links) >= FEWEST
     neighbours = graph_of(pairs, graph, quiet=work.quiet) if has_many else None
-    columns, _ = kinds_of_pairs(pairs, images, texts, graph=neighbours)
+    columns, _, _ = kinds_of_pairs(pairs, images, texts, graph=neighbours)
     cosines = np.array(columns["cosine"])
     likely = [None] * len(cosines) if calibration is None else calibration.curve(cosines).tolist()
     spread = opened.model.image.uncertainty(images), opened.model.text.uncertainty(texts)

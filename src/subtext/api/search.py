@@ -84,7 +84,12 @@ def search(
         float | None, "Leave out less probable results; needs a calibrated index.", Range(0, 1), Metavar("P"), _RESULTS
     ] = None,
     explain: Annotated[bool, "Show the captions that support each result.", _RESULTS] = False,
-    lexical: Annotated[bool, "Also match the words themselves (BM25).", _RANKING] = False,
+    lexical: Annotated[
+        bool | None,
+        "Also match the words themselves (BM25). Default: for a phrase in quotes, a number, a name, or a word that the "
+        "model does not know, if texts of the index have it.",
+        _RANKING,
+    ] = None,
     hubness: Annotated[
         Literal["csls", "softmax"] | None, "Correct for items that are similar to nearly every query.", _RANKING
     ] = None,
@@ -104,6 +109,8 @@ def search(
     device: Device = "auto",
 ) -> Answer:
     """Search an index with text, an image, items of the index, or a combination.
+
+    In QUERY, "-snow" and -"a dog" are what results should not match; a phrase in quotes is searched word for word.
 
     The score is the cosine of the vectors. It ranks the results of a query, but it is not a probability. A calibrated
     index (subtext index calibrate) also shows probabilities and reports when nothing matches well. If a query has

@@ -25,10 +25,15 @@ from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.overlap import Look, alike, looks_of
 from subtext.neighbours.graph import Graph
+from subtext.ops.roc import auc
 
 Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]
 FEWEST = 50
 """Pairs needed to estimate kinds: shares of fewer pairs are noise."""
+TELLS = 0.7
+"""Area under the curve of the pairs' alignments against those of random pairs, below which kinds are not told.
+
+A perfect model has more until 60 % of the pairs are mismatched: half of those lie above a random pair."""
 MIN_WORDS = 6
 """Words from which equal texts of different images are copies: shorter texts fit many images."""
 HELD_OUT = ("test", "val")
@@ -90,7 +95,7 @@ def judge(
 
     Cost that of `align`, of reading every image, and time I^2 for copies among images.
     """
-    scores, kinds = kinds_of_pairs(pairs, images, texts, graph=graph, seed=seed)
+    scores, kinds, tells = kinds_of_pairs(pairs, images, texts, graph=graph, seed=seed)
     if graph is not None:
         for name, column in surroundings(graph, pairs, images, texts).items():
             scores[name] = [None if np.isnan(value) else float(value) for value in column]
@@ -131,29 +136,47 @@ def judge(
         "flags": [[*flags_of_images[image], *flags_of_texts[text]] for image, text in pairs.links],
     }
     how = {"text copies": how_texts, "pictures": how_images}
+    how |= {"kinds": cannot_judge(tells)} if tells is not None and kinds is None else {}
     return Judged(pairs, columns, {} if kinds is None else kinds.shares, how)
 
 
 def kinds_of_pairs(
     pairs: Dataset, images: Embeddings, texts: Embeddings, *, graph: Graph | None, seed: int = 0
-) -> tuple[dict[str, list[Any]], Kinds | None]:
+) -> tuple[dict[str, list[Any]], Kinds | None, float | None]:
     """Name -> a value per link: cosine, alignment, probability of each kind, likeliest kind; and the estimated shares.
+
+    The last value is the area under the curve of the pairs against random ones, by their alignment: 0.5 for chance.
 
     images, texts  embeddings (N K D) of the pairs        graph  of the texts; None to ignore neighbours
 
-    With too few pairs for an estimate, probabilities and shares are None.
+    With too few pairs for an estimate, all but the scores are None; with an area below `TELLS`, probabilities and
+    shares are.
     """
     (cosine, alignment), candidates = align(pairs, images, texts, seed=seed)
     columns: dict[str, list[Any]] = {"cosine": cosine.tolist(), "alignment": alignment.tolist()}
     chance = chance_links(pairs, seed=seed)
+    nothing: dict[str, list[Any]] = {name: [None] * len(pairs.links) for name in (*KINDS, "kind")}
     if len(pairs.links) < FEWEST or len(chance) < FEWEST:
-        return columns | {name: [None] * len(pairs.links) for name in (*KINDS, "kind")}, None
+        return columns | nothing, None, None
     vectors = images.vectors.float().numpy(), texts.vectors.float().numpy()
     constructed = [chance] if graph is None else [chance, near_links(graph, pairs, seed=seed)]
-    kinds = kinds_of(alignment, *(aligned(candidates, pairs, *vectors, links)[1] for links in constructed))
+    references = [aligned(candidates, pairs, *vectors, links)[1] for links in constructed]
+    truth = np.arange(len(alignment) + len(chance)) < len(alignment)
+    tells = auc(np.concatenate([alignment, references[0]]), truth)
+    if tells < TELLS:
+        return columns | nothing, None, tells
+    kinds = kinds_of(alignment, *references)
     probabilities = [getattr(kinds, name) for name in KINDS]
     columns |= {name: column.tolist() for name, column in zip(KINDS, probabilities, strict=True)}
-    return columns | {"kind": [KINDS[row] for row in np.stack(probabilities).argmax(axis=0)]}, kinds
+    return columns | {"kind": [KINDS[row] for row in np.stack(probabilities).argmax(axis=0)]}, kinds, tells
+
+
+def cannot_judge(tells: float) -> str:
+    """In plain words, for an area below `TELLS`."""
+    return (
+        f"the model cannot judge these pairs: a pair is better aligned than a random one in {100 * tells:.0f} % of "
+        f"cases ({100 * TELLS:.0f} % are needed, 50 % is chance), so no kinds are told; take a better model"
+    )
 
 
 def left_out(judgement: Judged, drop: Sequence[Reason], *, least: float = 0.5) -> list[list[str]]:

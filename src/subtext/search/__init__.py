@@ -19,7 +19,16 @@ from subtext.models.model import Model
 from subtext.search.answer import Answer, Fit, Hit, Reason
 from subtext.search.build import model_fingerprint, require_model
 from subtext.search.confidence import Confidence, Judgement
-from subtext.search.query import CombinedQuery, Part, Query, reasons, require_target, reranked
+from subtext.search.query import (
+    CombinedQuery,
+    Part,
+    Query,
+    exact_words,
+    reasons,
+    require_target,
+    reranked,
+    suggested,
+)
 from subtext.search.stores.condition import Condition
 from subtext.search.stores.item import SIDES, Hits, Side
 from subtext.search.stores.store import Store, View, open_store
@@ -72,7 +81,7 @@ class Index:
         top: int = 10,
         target: Literal["images", "texts"] = "images",
         where: Sequence[Condition | str] = (),
-        lexical: bool = False,
+        lexical: bool | None = None,
         hubness: Literal["csls", "softmax"] | None = None,
         diversity: float = 0.0,
         min_probability: float | None = None,
@@ -99,9 +108,19 @@ class Index:
 
     def answer(self, query: Query) -> Answer:
         """The answer to one query; see `search`."""
+        query = self._read(query)
         side, conditions = query.target, query.conditions
+        text = query.positive_text
+        known = self.known_words(text) if isinstance(text, str) else None
         with self.store.reading() as view:
             confidence = Confidence(view)
+            exact, doubtful = tuple[str, ...](), [word for word, is_known in (known or {}).items() if not is_known]
+            if isinstance(text, str) and self._pointed(query):
+                exact = exact_words(view, text, query.phrases, doubtful)
+                query = replace(query, lexical=True) if exact else query
+                doubtful += [] if known is not None else [word for word in text.split() if word[0].isupper()]
+            meant = suggested(view, doubtful)
+            alone = bool(exact) and known is not None and not any(known.values())
             raw = [self._part(view, *part) for part in query.parts]
             heads = [self._distanced.get(part.modality) for part in raw]
             means = [
@@ -122,7 +141,9 @@ class Index:
                 background = confidence.background(modality) if query.hubness else None
                 scale = self.store.manifest.scale
                 temperature = judgement.way.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
-                result = reranked(view, result, combined, query, background, temperature=temperature, among=among)
+                result = reranked(
+                    view, result, combined, query, background, temperature=temperature, among=among, alone=alone
+                )
             result = Hits(result.keys[: query.top], result.scores[: query.top])
             count = len(result.keys)
             if query.min_probability is not None:
@@ -134,9 +155,24 @@ class Index:
                 probable = judgement.probabilities(result.scores) >= query.min_probability
                 result = Hits(result.keys[probable], result.scores[probable])
             why = reasons(view, side, result.keys, means) if query.explain else None
-            answer = self._answer(view, side, result, judgement, why)
-        unit: Literal["cosine", "deviations"] = "cosine" if combined.single else "deviations"
-        return self._annotated(replace(answer, unit=unit, left_out=count - len(result.keys)), query)
+            answer = self._answer(view, side, result, None if alone else judgement, why)
+        unit: Literal["cosine", "deviations", "bm25"]
+        unit = "bm25" if alone else "cosine" if combined.single else "deviations"
+        # What the model makes of the query says nothing about its exact words.
+        fit = None if exact else answer.fit
+        answer = replace(answer, unit=unit, fit=fit, exact=exact, meant=meant, left_out=count - len(result.keys))
+        return self._annotated(answer, query)
+
+    def _read(self, query: Query) -> Query:
+        """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
+        return query if isinstance(self.model.text.input_spec, FeatureInput) else query.understood
+
+    def _pointed(self, query: Query) -> bool:
+        """Whether exact words may decide: a query of text with a phrase, a number, a capital or an unknown word."""
+        if query.lexical is False or query.min_probability is not None or not (query.text and query.text_only):
+            return False
+        unknown = not all((self.known_words(query.text) or {}).values())
+        return unknown or bool(query.phrases) or any(sign.isdigit() or sign.isupper() for sign in query.text)
 
     def answer_many(self, queries: Sequence[Query]) -> list[Answer | SubtextError]:
         """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
@@ -144,8 +180,9 @@ class Index:
         An error in one query does not affect the others.
         """
         groups: dict[Hashable, list[int]] = {}
+        queries = [self._read(query) for query in queries]
         for row, query in enumerate(queries):
-            batchable = query.batchable and query.positive_text is not None
+            batchable = query.batchable and query.positive_text is not None and not self._pointed(query)
             groups.setdefault((query.target, repr(query.where)) if batchable else row, []).append(row)
         answers: dict[int, Answer | SubtextError] = {}
         for rows in groups.values():
@@ -323,6 +360,7 @@ class Index:
             about["image_weight"] = query.image_weight
         lists = {"like": list(query.like), "not_like": list(query.not_like), "not_text": query.not_text}
         about |= {name: value for name, value in lists.items() if value}
+        about |= {"phrases": list(query.phrases)} if query.phrases else {}
         where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in query.where]
         return replace(
             answer,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
@@ -100,24 +100,29 @@ class Fit:
 class Answer:
     """The results of one query. It iterates over its hits, best first.
 
-    unit      of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking
+    unit      of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking, "bm25" where
+              the model knows no word of the query and texts of the index have some
     target    "images" or "texts": what was searched
     fit       whether there is a good match; None if the index is not calibrated for this kind of query
     left_out  hits below `min_probability`
     stale     share of items that changed since the calibration, if it is too large for reliable probabilities
     words     (word, whether the model knows it) for each word of the query; None for a subword model or without text
     notes     notes on texts that are too long for the model
+    exact     phrases, numbers, names and unknown words of the query that texts of the index have; they were searched
+    meant     words that no text of the index has -> the nearest that some have
     request   the query as plain data, for the JSON
     """
 
     hits: list[Hit]
-    unit: Literal["cosine", "deviations", "score"] = "cosine"
+    unit: Literal["cosine", "deviations", "score", "bm25"] = "cosine"
     target: Literal["images", "texts"] = "images"
     fit: Fit | None = None
     left_out: int = 0
     stale: float | None = None
     words: tuple[tuple[str, bool], ...] | None = None
     notes: tuple[str, ...] = ()
+    exact: tuple[str, ...] = ()
+    meant: Mapping[str, str] = field(default_factory=dict)
     request: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -142,22 +147,41 @@ class Answer:
         return [word for word, known in self.words or () if not known]
 
     @property
+    def unused_words(self) -> list[str]:
+        """Those of them that no text of the index has, either."""
+        has = {word.casefold() for phrase in self.exact for word in phrase.split()}
+        return [word for word in self.unknown_words if word not in has]
+
+    @property
     def meaningless(self) -> bool:
-        """Whether the model knows no word of the query's text."""
-        return self.words is not None and not any(known for _, known in self.words)
+        """Whether the model knows no word of the query's text, and no text of the index has one."""
+        return self.words is not None and not self.exact and not any(known for _, known in self.words)
+
+    @property
+    def found_by(self) -> str:
+        """Which exact words were searched, in plain words; "" for none."""
+        how = "texts that have them" if self.unit == "bm25" else "the model and by texts that have them"
+        return f"exact words ({listed(list(self.exact), WORDS_SHOWN)}): ranked by {how}" if self.exact else ""
+
+    @property
+    def did_you_mean(self) -> str:
+        """A question with the nearest words; "" where there are none."""
+        return f"did you mean {', '.join(self.meant.values())}?" if self.meant else ""
 
     @property
     def warnings(self) -> list[str]:
         """Reasons why the hits may be unreliable."""
-        unknown = self.unknown_words
+        unknown = self.unused_words
         names = listed([f"'{word[:WIDTH]}'" for word in unknown], WORDS_SHOWN)
         warnings = []
         if self.meaningless:
             cause = f": {names}" if unknown else "; it has no words"
             warnings.append(f"the model knows no word of the query{cause}; this answer means nothing")
+        elif unknown and self.unit == "bm25":
+            warnings.append(f"neither the model nor any text has {names}; the answer uses only the other words")
         elif unknown:
             warnings.append(f"the model does not know {names}; the answer uses only the other words")
-        warnings += self.notes
+        warnings += [*filter(None, [self.did_you_mean]), *self.notes]
         if self.stale is not None:
             warnings.append(
                 f"{100 * self.stale:.0f} % of the items were added or deleted since the index was calibrated; its "
@@ -170,6 +194,8 @@ class Answer:
         return {
             **self.request,
             "unknown_words": self.unknown_words,
+            "exact_words": list(self.exact),
+            "did_you_mean": dict(self.meant),
             "warning": "; ".join(self.warnings) or None,
             "for": self.target,
             "unit": self.unit,
@@ -193,6 +219,7 @@ class Answer:
     def text(self) -> str:
         """The answer for a terminal: whether anything matches, the hits as a table, and the reasons."""
         lines = [self.fit.sentence] if self.fit is not None and self.fit.nothing else []
+        lines += [self.found_by] if self.exact else []
         if self.left_out:
             lines.append(f"{self.left_out} left out, below the minimum probability")
         if self.hits or not self.left_out:

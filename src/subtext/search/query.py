@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
@@ -15,16 +17,21 @@ from subtext.data.pixels import ReadImage
 from subtext.errors import RequirementError
 from subtext.search.answer import Reason
 from subtext.search.confidence import Background
-from subtext.search.stores.condition import Condition, parse
+from subtext.search.stores.condition import TEXT, Condition, parse
 from subtext.search.stores.item import SIDES, Hits, Side, opposite
 from subtext.search.stores.store import View
+from subtext.search.stores.words import words
+
+_AWAY = re.compile(r'(^|\s)-(?:"([^"]+)"|([^\W\d_]\S*))(?=\s|$)')
+_QUOTED = re.compile(r'"([^"]*)"')
 
 
 @dataclass(frozen=True)
 class Query:
     """One search request. Text, an image and examples can be combined.
 
-    text       words that the results should match
+    text       words that the results should match. A phrase in quotes stands in `phrases` as well; words with a minus,
+               or a phrase in quotes with one, are `not_text` where there is something else to search for
     image      path, bytes, PIL image or precomputed features of an image that the results should match
     like       ids of items of the index as positive examples. An id names an image first, then a text; ("texts", id)
                names a text
@@ -33,13 +40,16 @@ class Query:
     not_like_weight  weight of all negative parts, from 0 to 1000; the positive parts have weight 1
     top, target      number of results; "images" or "texts"
     where      conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must be true
-    lexical    also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009)
+    lexical    also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009). None:
+               for text alone, without `min_probability`, where a text of the index has a phrase in quotes, a number, a
+               name with its capital letter, or a word that the model does not know, as the query has it
     hubness    correction of items that are similar to nearly every query: "csls" (Lample et al. 2018), or
                "softmax", the inverted softmax (Smith et al. 2017)
     diversity  from 0 to 1: ranks near-duplicates of better results lower (maximal marginal relevance)
     min_probability  leaves out results below this probability of being a true match; needs a calibrated index
     explain    adds to each result the captions, or images, that support it
     depth      number of candidates that `lexical`, `hubness` and `diversity` re-rank
+    phrases    of a lexical search: items with texts that have one of them come first
 
     Raises RequirementError for an empty query, and for values out of range.
     """
@@ -54,12 +64,13 @@ class Query:
     top: int = 10
     target: Side = "images"
     where: Sequence[Condition | str] = ()
-    lexical: bool = False
+    lexical: bool | None = None
     hubness: Literal["csls", "softmax"] | None = None
     diversity: float = 0.0
     min_probability: float | None = None
     explain: bool = False
     depth: int = 200
+    phrases: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.text is None and self.image is None and not self.like:
@@ -74,6 +85,20 @@ class Query:
                 raise RequirementError(f"{name} needs to be {limits}; it got {value}")
         if self.hubness not in (None, "csls", "softmax"):
             raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'")
+
+    @property
+    def understood(self) -> Query:
+        """The query with quotes and minus signs of its text read."""
+        if not isinstance(self.text, str) or not {'"', "-"}.intersection(self.text):
+            return self
+        without = [several or one for _, several, one in _AWAY.findall(self.text)]
+        text = " ".join(_AWAY.sub(r"\1", self.text).split())
+        if without and not (text or self.image is not None or self.like):
+            without, text = [], self.text  # Words away from which nothing remains are words like others.
+        phrases = [phrase for phrase in _QUOTED.findall(text) if words(phrase)]
+        text = _QUOTED.sub(r"\1", text) if phrases else text
+        away = ", ".join([*filter(None, [self.not_text]), *without]) or None
+        return replace(self, text=text or None, not_text=away, phrases=(*self.phrases, *phrases))
 
     @property
     def parts(self) -> list[tuple[str, Any, float]]:
@@ -230,6 +255,46 @@ class CombinedQuery:
         return Hits(keys[retained][:count], scores[retained][:count])
 
 
+EVIDENCE = 50
+"""Texts that share words with a query, by which its names and numbers are recognised."""
+VOCABULARY = 50_000
+"""Texts of an index whose words are suggested."""
+LIKE = 0.8
+"""Similarity of a suggested word (Ratcliff and Obershelp 1988)."""
+
+
+def exact_words(view: View, text: str, phrases: Sequence[str], unknown: Sequence[str]) -> tuple[str, ...]:
+    """The phrases, numbers, names and unknown words of a query that texts of the index have; see `Query.lexical`.
+
+    unknown  words that the model does not know
+    """
+    found = [phrase for phrase in phrases if len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
+    keys = [key for key, _ in view.search_text(text, top=EVIDENCE)]
+    written: dict[str, set[bool]] = {}
+    for row in view.rows("texts", keys=keys):
+        for word in re.findall(r"\w+", row.text or ""):
+            written.setdefault("".join(words(word)), set()).add(word[0].isupper())
+    strange = {"".join(words(word)) for word in unknown}
+    for word in re.findall(r"\w+", text):
+        plain = "".join(words(word))
+        name = word[0].isupper() and written.get(plain) == {True}
+        if plain in written and (name or plain in strange or any(sign.isdigit() for sign in word)):
+            found.append(word)
+    return tuple(dict.fromkeys(found))
+
+
+def suggested(view: View, doubtful: Sequence[str]) -> dict[str, str]:
+    """For each of these words that no text of the index has, the nearest one that some have, if one is near."""
+    missing = [word for word in doubtful if len(word) > 3 and word.isalpha() and not view.search_text(word, top=1)]
+    if not missing:
+        return {}
+    if "vocabulary" not in view.cache:
+        rows = view.rows("texts", keys=view.sample("texts", VOCABULARY).tolist())
+        view.cache["vocabulary"] = sorted({word for row in rows for word in words(row.text or "")})
+    near = {word: get_close_matches("".join(words(word)), view.cache["vocabulary"], 1, LIKE) for word in missing}
+    return {word: matches[0] for word, matches in near.items() if matches}
+
+
 def reranked(
     view: View,
     result: Hits,
@@ -239,12 +304,14 @@ def reranked(
     *,
     temperature: float,
     among: NDArray[np.int64] | None,
+    alone: bool = False,
 ) -> Hits:
     """The candidates re-ranked as `query.hubness`, `lexical` and `diversity` say; their scores do not change.
 
     background   items of the query's own modality, for the hubness correction
     temperature  of the inverted softmax
     among        keys that the search is restricted to; None for all
+    alone        a lexical search leaves out the items that it does not find, and gives BM25 scores
     """
     if not len(result.keys):
         return result
@@ -263,13 +330,18 @@ def reranked(
         )
     if query.lexical:
         by_score = keys[np.argsort(-values, kind="stable")].tolist()
-        fused = fuse_ranks([by_score, _lexical_matches(view, query, among, len(keys))])
+        matches, first = _lexical_matches(view, query, among, len(keys))
+        if alone:
+            order = sorted(matches, key=lambda key: (key not in first, -matches[key]))[: query.depth]
+            return Hits(np.array(order, dtype=np.int64), np.array([matches[key] for key in order], dtype=np.float32))
+        fused = fuse_ranks([by_score, list(matches)])
         added = np.array([key for key in fused if key not in set(by_score)], dtype=np.int64)
         if len(added):
             added_vectors = view.vectors(query.target, added)
             keys, vectors = np.concatenate([keys, added]), np.concatenate([vectors, added_vectors])
             scores = np.concatenate([scores, combined.scores(added_vectors).astype(np.float32)])
-        values = np.array([fused[int(key)] for key in keys])
+        # Of two that the fusion ranks alike, the one that has the words comes first; so do items with a phrase.
+        values = np.array([fused[key] + (key in first) + 1e-9 * (key in matches) for key in keys.tolist()])
     order = np.argsort(-values, kind="stable")[: query.depth]
     if query.diversity:
         chosen = vectors[order]
@@ -281,17 +353,28 @@ def reranked(
     return Hits(keys[order], scores[order])
 
 
-def _lexical_matches(view: View, query: Query, among: NDArray[np.int64] | None, count: int) -> list[int]:
-    """Keys of the target side that share words with the query, best first."""
+def _lexical_matches(
+    view: View, query: Query, among: NDArray[np.int64] | None, count: int
+) -> tuple[dict[int, float], set[int]]:
+    """Keys of the target side that share words with the query and their BM25 scores, best first; those with phrases."""
     if query.text is None:
         raise RequirementError("a lexical search needs text; give some, or leave lexical out")
-    keys = [key for key, _ in view.search_text(query.text, top=LEXICAL_DEPTH * count)]
-    if query.target == "images":
-        images = view.partners("texts", keys)
-        keys = list(dict.fromkeys(key for text_key in keys for key in images.get(text_key, [])))
+    scores = dict(view.search_text(query.text, top=LEXICAL_DEPTH * count))
+    phrased = {int(key) for p in query.phrases for key in view.select("texts", [Condition(TEXT, "contains", p)])}
+    # A phrase of common words may stand in texts that are not among the best.
+    scores |= dict.fromkeys(sorted(phrased.difference(scores))[:count], 0.0)
+    ranked = sorted(scores, key=lambda key: key not in phrased)
+    partners = view.partners("texts", ranked) if query.target == "images" else {key: [key] for key in ranked}
+    matches: dict[int, float] = {}
+    first: set[int] = set()
+    for text_key in ranked:
+        for key in partners.get(text_key, []):
+            matches.setdefault(key, scores[text_key])
+            first |= {key} if text_key in phrased else set()
     if among is not None:
-        keys = [key for key, allowed in zip(keys, np.isin(keys, among).tolist(), strict=True) if allowed]
-    return keys[:count]
+        matches = {key: matches[key] for key in np.array(list(matches))[np.isin(list(matches), among)].tolist()}
+    matches = dict(list(matches.items())[:count])
+    return matches, first & set(matches)
 
 
 def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Part]) -> list[list[Reason]]:

@@ -219,10 +219,10 @@ def _results(library: Library, target: Side, answer: Answer, *, text_only: bool 
         fits = False if text_only else fits
         means = "so this answer means nothing" if text_only else "so they add nothing; take them away"
         sentences.append(f"the model knows none of these words, {means}")
-    elif answer.unknown_words:
-        names = ", ".join(answer.unknown_words[:8])
+    elif answer.unused_words:
+        names = ", ".join(answer.unused_words[:8])
         sentences.append(f"the model does not know {names}; the answer uses only the other words")
-    sentences += answer.notes
+    sentences += [*filter(None, [answer.found_by, answer.did_you_mean]), *answer.notes]
     if answer.fit is not None and answer.fit.nothing:
         sentences.append(answer.fit.sentence)
     if not answer.hits:
@@ -236,9 +236,11 @@ def _results(library: Library, target: Side, answer: Answer, *, text_only: bool 
         index=library.name,
         target=target,
         hits=[schemas.ItemOut.of(hit, target, root) for hit in answer],
-        unit="cosine" if answer.unit == "cosine" else "deviations",
+        unit="deviations" if answer.unit == "score" else answer.unit,
         left_out=answer.left_out,
         unknown_words=answer.unknown_words,
+        exact_words=list(answer.exact),
+        did_you_mean=dict(answer.meant),
         message=_message(sentences),
         fits=fits,
     )

@@ -234,15 +234,19 @@ class Results(BaseModel):
     hits     best first                              unknown_words  that the model does not know
     unit     of the scores                           left_out  hits below the minimum probability
     message  what to know before trusting the hits; None where there is nothing
+    exact_words   phrases, numbers, names and unknown words of the query that texts of the library have
+    did_you_mean  words that no text has -> the nearest that some have
     fits     False where nothing in the library matches the query; None where that is unknown
     """
 
     index: str
     target: Side
     hits: list[ItemOut]
-    unit: Literal["cosine", "deviations"] = "cosine"
+    unit: Literal["cosine", "deviations", "bm25"] = "cosine"
     left_out: int = 0
     unknown_words: list[str] = []
+    exact_words: list[str] = []
+    did_you_mean: dict[str, str] = {}
     message: str | None = None
     fits: bool | None = None
 

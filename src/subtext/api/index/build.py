@@ -557,8 +557,9 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
                 keys_of = view.keys_of(side, items.ids)
                 vectors = view.vectors(side, np.array([keys_of[name] for name in items.ids]))
                 embedded.append(Embeddings(torch.from_numpy(vectors), torch.arange(len(vectors))))
-            pairs = Dataset(*sides, links, Path())
-            results.append(evaluate_embeddings(Cosine(), *embedded, pairs, protocol=Protocol(bootstrap=0)))
+            pairs = Dataset(sides[0], sides[1], links, Path())
+            result = evaluate_embeddings(Cosine(), embedded[0], embedded[1], pairs, protocol=Protocol(bootstrap=0))
+            results.append(result)
     return compare(*([measured_of(result)] for result in results), figures=("recall@1", "recall@10"))
 
 

@@ -22,6 +22,7 @@ let stop = new AbortController();
 let drawnFor = "";
 const filtersFor = (where) => JSON.stringify([home(), state.target, where]);
 const asked = () => name(state);
+const takesPictures = () => libraries.find((one) => one.name === home())?.asks_pictures;
 const home = () => state.index || libraries[0]?.name || "";
 const searching = () => wanted(state);
 
@@ -62,7 +63,10 @@ function go(changes, { replace = false, anew = false } = {}) {
 
 async function render({ again = true } = {}) {
   by("q").value = state.q;
-  by("q").placeholder = state.picture || state.like ? "Words that go with it" : "An idea, a headline, or a picture";
+  by("pick").hidden = !takesPictures();
+  const idea = takesPictures() ? "An idea, a headline, or a picture" : "An idea, or a headline";
+  by("q").placeholder = state.picture || state.like ? "Words that go with it" : idea;
+  by("exact").value = state.exact;
   by("private").hidden = !state.picture;
   drawAsked(by("asked"), state, home(), (changes) => { go(changes); by("q").focus(); });
   document.querySelector(`input[name=for][value=${state.target}]`).checked = true;
@@ -188,8 +192,11 @@ function kindly(answers) {
   return answers.filter((answer) => answer.fits === false || answer.message).map((answer) => {
     const name = answers.length > 1 ? `${answer.index}: ` : "";
     if (answer.refused) return notice(`${name}That did not work`, [answer.refused], { wrong: true });
-    if (answer.fits !== false) return notice(`${name}Take this with a grain of salt`, [answer.message]);
-    const tips = [node("a", { href: "/", onclick: (event) => { event.preventDefault(); go({ ...NOTHING, where: [] }, { anew: true }); } }, "See all of the library")];
+    const meant = Object.entries(answer.did_you_mean || {}).reduce((words, [wrong, right]) => words.replace(new RegExp(wrong, "iu"), right), state.q);
+    const tips = meant === state.q ? [] : [node("a", { href: written({ ...state, q: meant }), onclick: (event) => { event.preventDefault(); go({ q: meant }); } }, meant)];
+    const title = answer.exact_words?.length ? "Exact words count here" : "Take this with a grain of salt";
+    if (answer.fits !== false) return notice(`${name}${title}`, [answer.message], { more: tips.length ? [node("p", { class: "tries" }, ...tips)] : [] });
+    tips.push(node("a", { href: "/", onclick: (event) => { event.preventDefault(); go({ ...NOTHING, where: [] }, { anew: true }); } }, "See all of the library"));
     if (state.where.length) tips.unshift(node("a", { href: written({ ...state, where: [] }), onclick: (event) => { event.preventDefault(); go({ where: [] }); } }, "Without the filters"));
     if (answer.hits.length && !answer.anyway) {
       tips.unshift(node("button", { type: "button", onclick: () => { answer.anyway = true; drawAnswers(answers); } }, "Show what is nearest all the same"));
@@ -256,8 +263,10 @@ async function contactSheet() {
 // ---- what people do ----
 
 function ownPicture(file) {
-  if (!file || !file.type.startsWith("image/")) {
-    by("notice").replaceChildren(notice("That is no picture", ["Drop, paste or choose a JPEG, PNG, WebP, GIF, BMP or TIFF."], { wrong: true }));
+  if (!takesPictures() || !file || !file.type.startsWith("image/")) {
+    const [title, advice] = takesPictures() ? ["That is no picture", "Drop, paste or choose a JPEG, PNG, WebP, GIF, BMP or TIFF."]
+      : ["This library takes no pictures", "Its model reads features that were computed before. Ask with words, or with an item of the library."];
+    by("notice").replaceChildren(notice(title, [advice], { wrong: true }));
     return;
   }
   pictures.push(file);
@@ -281,6 +290,7 @@ function listen() {
   by("file").addEventListener("change", () => { ownPicture(by("file").files[0]); by("file").value = ""; });
   for (const one of document.querySelectorAll("input[name=for]")) one.addEventListener("change", () => go({ target: one.value, where: [] }));
   by("library").addEventListener("change", () => go({ index: by("library").value, where: [], like: "", likeside: "", unlike: [] }));
+  by("exact").addEventListener("change", () => go({ exact: by("exact").value }));
   by("compare").addEventListener("change", () => go({ compare: by("compare").value }));
   by("filter").addEventListener("click", () => openFilters(by("filters").hidden));
   by("more").addEventListener("click", () => { top_ = Math.min(MOST, top_ + FIRST); results(); });
@@ -333,6 +343,8 @@ function dropping() {
 
 function keys(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
+  // The box has the focus at the start; the key that leads there is no word.
+  if (event.key === "/" && document.activeElement === by("q") && !by("q").value) event.preventDefault();
   const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName || "");
   if (by("detail").open) {
     if (event.key === "ArrowLeft" && !typing && !document.activeElement.closest(".strip")) acts.move(-1);
@@ -414,6 +426,8 @@ async function start() {
   by("library").replaceChildren(...names.map((name) => option(name, name)));
   by("compare").replaceChildren(option("", "nothing"), ...names.map((name) => option(name, name)));
   by("library-label").hidden = by("compare-label").hidden = names.length < 2;
+  // Keys act on what an address asks for, as they do after a search.
+  if (searching() || state.item) by("q").blur();
   await render();
 }
 

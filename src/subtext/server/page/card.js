@@ -39,13 +39,14 @@ export function score(value, probability, { unit = "cosine", uncertainty = null 
   const inner = node("i");
   const likely = probability !== null && probability !== undefined;
   const far = unit === "deviations";
+  const counted = unit === "bm25";
   inner.style.width = `${Math.round(100 * Math.min(1, Math.max(0, likely ? probability : far ? value / FULL : value)))}%`;
-  const words = likely ? `${Math.round(100 * probability)} %` : value.toFixed(far ? 2 : 3);
+  const words = likely ? `${Math.round(100 * probability)} %` : value.toFixed(far || counted ? 2 : 3);
   const spread = uncertainty !== null && uncertainty !== undefined;
-  const what = likely ? "probability" : far ? "deviations above the mean" : spread ? "closeness" : "cosine";
+  const what = likely ? "probability" : counted ? "BM25" : far ? "deviations above the mean" : spread ? "closeness" : "cosine";
   const more = spread ? `, uncertainty ${uncertainty.toFixed(3)}` : "";
   return node("span", { class: "score", title: `${what} ${words}${more}` }, node("span", { class: "hidden" }, `${what} `), words,
-    node("span", { class: "meter", "aria-hidden": "true" }, inner));
+    counted ? null : node("span", { class: "meter", "aria-hidden": "true" }, inner));
 }
 
 export function caption(item) {
@@ -58,7 +59,7 @@ export function card(item, { index, target, size = 320, acts, beside = null, sma
   const mat = node("span", { class: "mat" }, item.picture ? image : node("span", { class: "none" }, "no picture"));
   if (item.picture) show(image, item.picture, size, index);
   const made = node("li", { class: "card", "data-id": item.id },
-    node("a", { class: "open", href: acts.address(item, target) }, mat, node("span", { class: "said" }, caption(item))));
+    node("a", { class: "open", href: acts.address(item, target) }, mat, node("span", { class: "said", title: item.captions.join("\n") || null }, caption(item))));
   made.item = item;
   if (beside) made.append(node("p", { class: "beside" }, beside));
   if (small) return made;

@@ -50,7 +50,8 @@ export function phrase(state) {
 export function question(state) {
   if (state.like && !state.q && !away(state).length && !state.picture) return null;
   const share = weighed(state) ? { image_weight: (100 - state.words) / 100 } : {};
-  return { q: state.q, like: state.like, not_like: state.unlike, not_text: state.without.join(", "), ...share };
+  const lexical = state.q ? state.exact : "";
+  return { q: state.q, like: state.like, not_like: state.unlike, not_text: state.without.join(", "), lexical, ...share };
 }
 
 // Draw the pieces where they have changed, so that what has the focus keeps it. `change` takes what becomes of the state.
