@@ -176,6 +176,18 @@ def test_saved_inputs_that_are_missing_or_damaged(tmp_path: Path) -> None:
         Vocabulary.load(tmp_path)
 
 
+def test_a_vocabulary_counts_its_words(tmp_path: Path) -> None:
+    Vocabulary.build(["a dog", "a cat", "dog"]).save(tmp_path)
+    known = Vocabulary.load(tmp_path)
+    assert [known.count(word) for word in ("a", "dog", "cat")] == [2, 2, 1]
+    for wrong in ("[1]", '{"a": 1}', '["a", "b", "c"]'):
+        (tmp_path / "word_counts.json").write_text(wrong)
+        with pytest.raises(CheckpointError, match="needs a number for each word"):
+            Vocabulary.load(tmp_path)
+    (tmp_path / "word_counts.json").unlink()
+    assert Vocabulary.load(tmp_path).count("a") is None, "older runs do not say"
+
+
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match=r"cannot be: a file stands where a folder has to be; .*; name another place"):

@@ -19,7 +19,7 @@ from subtext.api.search import open_index
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, IndexError_
-from subtext.search import Index
+from subtext.search import Index, Query
 from subtext.search.confidence import (
     Background,
     Confidence,
@@ -299,11 +299,18 @@ def told(place: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return call("index", "calibrate", place / "index", "--data", place / "held", "--split", "held", "--quiet").stdout
 
 
-def test_the_command_calibrates_and_search_tells_probabilities(place: Path, told: str) -> None:
+def test_the_command_calibrates_and_search_tells_probabilities(
+    place: Path, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "calibrated by 120 images and 120 texts of split held" in told and "calibration error" in told
     store = Folder(place / "index").store
     ElementTree.parse(store / "calibration.svg")
     assert "120 images of split held" in call("index", "info", place / "index").stdout
+    # Of this model, which is not trained, nothing matches well.
+    calibration = Folder(place / "index").calibration()
+    assert calibration is not None
+    ways = {side: replace(way, refused=0.0) for side, way in calibration.ways.items()}
+    Folder(place / "index").keep_calibration(replace(calibration, ways=ways), "<svg/>")
     engine = open_index(place / "index")
     answer = engine.search("a red square", top=12)
     likely = [hit.probability for hit in answer.hits]
@@ -322,6 +329,18 @@ def test_the_command_calibrates_and_search_tells_probabilities(place: Path, told
     assert engine.search(like=["red"]).fit is None, "one's own kind is not calibrated"
     found = json.loads(call("search", place / "index", "a red square", "--json").stdout)
     assert found["nothing_matches_well"] is found["fit"]["nothing"] and found["hits"][0]["probability"] == likely[0]
+    assert (
+        "share of hits like this that are pairs in the data" in call("search", place / "index", "a red square").stdout
+    )
+    # Of a word that was seen twice, the same score is worth less than of one that was seen often.
+    spec = engine.model.text.input_spec
+    counts = tuple(2 if word == "red" else 1000 for word in spec.vocabulary.tokens[4:])
+    seldom = replace(spec, vocabulary=replace(spec.vocabulary, counts=counts))
+    monkeypatch.setattr(engine.model.text, "input_spec", seldom)
+    rare = engine.answer_many([Query("a red square"), Query("a blue square")])
+    assert [answer.rare for answer in rare] == [{"red": 2}, {}] and rare[0].warnings[0].startswith("the model saw")
+    assert {hit.probability for hit in rare[0]} == {None} and rare[0].exact == ("red",)
+    assert rare[1][0].probability is not None and engine.search("red", min_probability=0.0)[0].probability is not None
 
 
 def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,6 +355,7 @@ def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch
     assert answer.stdout.count("square") >= 2, "what is nearest is shown all the same"
     found = json.loads(call("search", place / "index", "a red square", "--json").stdout)
     assert found["nothing_matches_well"] is True and found["fit"]["standing"] == 0
+    assert "probability" not in answer.stdout and {hit["probability"] for hit in found["hits"]} == {None}
     sure = call("search", place / "index", "a red square", "--min-probability", 1).stdout
     assert "10 left out, below the minimum probability" in sure
     old = replace(calibration, counts={"images": 100, "texts": 24})

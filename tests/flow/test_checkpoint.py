@@ -112,6 +112,7 @@ def test_a_run_comes_back_to_the_bit(tmp_path: Path) -> None:
         "body.json",
         "traits.json",
         "vocabulary.json",
+        "word_counts.json",
         "words.json",
     ]
 

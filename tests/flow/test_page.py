@@ -141,7 +141,7 @@ def test_exact_words_are_said_switched_and_suggested(page) -> None:
 
 def test_what_a_library_cannot_take_is_not_offered(page) -> None:
     page.route(
-        "**/libraries",
+        "**/libraries*",
         lambda route: route.fulfill(
             json={
                 **(told := route.fetch().json()),

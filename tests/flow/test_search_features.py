@@ -54,6 +54,21 @@ def asked(index: Path, image: object, *more: object) -> list[str]:
     return [hit["id"] for hit in json.loads(call("search", index, "--image", image, "--json", *more).stdout)["hits"]]
 
 
+def test_an_image_without_features_blocks_no_watch(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place, tmp_path / "copy")
+    index, data = tmp_path / "copy" / "index", tmp_path / "copy" / "pairs.jsonl"
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    call("index", "add", index, "--data", data, "--features", tmp_path / "copy" / "features.npz", "-q")
+    new = [rows[0] | {"image": "nowhere.jpg", "captions": ["a dog"]}, rows[1] | {"captions": ["words of another day"]}]
+    made_data.write_rows(data, [*new, *rows[2:]])
+    watch = ["index", "watch", index, "--max-checks", 1]
+    blocked = call(*watch).stderr
+    assert "not updated" in blocked and "; --on-error skip leaves such items out" in blocked
+    assert "1 image without features left out, first 'nowhere.jpg'" in call(*watch, "--on-error", "skip").stderr
+    texts = [hit.captions for hit in open_index(index).search("words of another day", target="texts", top=200)]
+    assert ["words of another day"] in texts and ["a dog"] not in texts
+
+
 @pytest.mark.parametrize("image", ["photo007.jpg", "elsewhere/photo007.jpg"])
 def test_a_picture_is_found_by_the_name_of_its_file(place: Path, image: str) -> None:
     answer = json.loads(call("search", place / "index", "--image", image, "--json").stdout)

@@ -462,10 +462,32 @@ def open_work(work: Work, *, need_pairs: bool = True) -> Opened:
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
     pairs = reading.split(split, need_pairs=need_pairs)
+    if sources.on_error == "skip":
+        pairs = _with_features(model, pairs, quiet=work.quiet)
     require_features(model, pairs)
     if (note := cut_note(model.text.input_spec, pairs.texts.values)) is not None:
         say(f"note: {note}", quiet=work.quiet)
     return Opened(model, pairs, split, record)
+
+
+def _with_features(model: Model, pairs: Dataset, *, quiet: bool) -> Dataset:
+    """The items that the files of features name, where the model reads such files; a note counts the others."""
+    import numpy as np
+
+    from subtext.data.features import FeatureInput
+
+    usable = []
+    for branch, items, noun in ((model.image, pairs.images, "image"), (model.text, pairs.texts, "text")):
+        file = branch.input_spec.file if isinstance(branch.input_spec, FeatureInput) else None
+        names = [[name, *filter(None, [value])] for name, value in zip(items.ids, items.values, strict=True)]
+        usable.append(np.array([file is None or file.name_of(*map(str, both)) is not None for both in names], bool))
+        if not usable[-1].all():
+            first, number = items.ids[int(usable[-1].argmin())], counted(int((~usable[-1]).sum()), noun)
+            say(f"note: {number} without features left out, first '{first}'", quiet=quiet)
+    image_rows, text_rows = pairs.links.T
+    lost = np.setdiff1d(text_rows, text_rows[usable[0][image_rows]])
+    usable[1][lost] = False  # A text goes with the last of its images.
+    return pairs.subset(*(np.flatnonzero(rows).astype(np.int64) for rows in usable))
 
 
 def require_features(model: Model, pairs: Dataset) -> None:

@@ -95,7 +95,7 @@ def judge(
 
     Cost that of `align`, of reading every image, and time I^2 for copies among images.
     """
-    scores, kinds, tells = kinds_of_pairs(pairs, images, texts, graph=graph, seed=seed)
+    scores, kinds, area = kinds_of_pairs(pairs, images, texts, graph=graph, seed=seed)
     if graph is not None:
         for name, column in surroundings(graph, pairs, images, texts).items():
             scores[name] = [None if np.isnan(value) else float(value) for value in column]
@@ -136,7 +136,7 @@ def judge(
         "flags": [[*flags_of_images[image], *flags_of_texts[text]] for image, text in pairs.links],
     }
     how = {"text copies": how_texts, "pictures": how_images}
-    how |= {"kinds": cannot_judge(tells)} if tells is not None and kinds is None else {}
+    how |= {"kinds": cannot_judge(area)} if area is not None and kinds is None else {}
     return Judged(pairs, columns, {} if kinds is None else kinds.shares, how)
 
 
@@ -162,19 +162,19 @@ def kinds_of_pairs(
     constructed = [chance] if graph is None else [chance, near_links(graph, pairs, seed=seed)]
     references = [aligned(candidates, pairs, *vectors, links)[1] for links in constructed]
     truth = np.arange(len(alignment) + len(chance)) < len(alignment)
-    tells = auc(np.concatenate([alignment, references[0]]), truth)
-    if tells < TELLS:
-        return columns | nothing, None, tells
+    area = auc(np.concatenate([alignment, references[0]]), truth)
+    if area < TELLS:
+        return columns | nothing, None, area
     kinds = kinds_of(alignment, *references)
     probabilities = [getattr(kinds, name) for name in KINDS]
     columns |= {name: column.tolist() for name, column in zip(KINDS, probabilities, strict=True)}
-    return columns | {"kind": [KINDS[row] for row in np.stack(probabilities).argmax(axis=0)]}, kinds, tells
+    return columns | {"kind": [KINDS[row] for row in np.stack(probabilities).argmax(axis=0)]}, kinds, area
 
 
-def cannot_judge(tells: float) -> str:
+def cannot_judge(area: float) -> str:
     """In plain words, for an area below `TELLS`."""
     return (
-        f"the model cannot judge these pairs: a pair is better aligned than a random one in {100 * tells:.0f} % of "
+        f"the model cannot judge these pairs: a pair is better aligned than a random one in {100 * area:.0f} % of "
         f"cases ({100 * TELLS:.0f} % are needed, 50 % is chance), so no kinds are told; take a better model"
     )
 

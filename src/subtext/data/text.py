@@ -28,7 +28,7 @@ __all__ = ["OpenClipInput", "SubwordInput", "Vocabulary", "WordInput", "cut_note
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 """Codes of the marks; words begin at 4."""
 MARKS = ("<pad>", "<start>", "<end>", "<unknown>")
-_VOCABULARY = "vocabulary.json"
+_VOCABULARY, _COUNTS = "vocabulary.json", "word_counts.json"
 _WORDS = "words.json"
 _SUBWORDS = "subwords.json"
 _TOKENISER = "tokeniser"
@@ -40,9 +40,11 @@ class Vocabulary:
     """The words with an embedding of their own, and their codes.
 
     tokens  the four marks (pad, start, end, unknown), then words; a token's code is its index
+    counts  of each word in the training texts; empty for a vocabulary that does not say
     """
 
     tokens: tuple[str, ...]
+    counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.tokens[: len(MARKS)] != MARKS:
@@ -65,7 +67,7 @@ class Vocabulary:
                 f"a vocabulary needs a word that is seen {min_count} times or more in the training texts; of "
                 f"{len(counts)} words none is; give texts, or lower min_count"
             )
-        return Vocabulary((*MARKS, *words))
+        return Vocabulary((*MARKS, *words), tuple(counts[word] for word in words))
 
     def __len__(self) -> int:
         """The number of tokens, marks included."""
@@ -75,9 +77,15 @@ class Vocabulary:
         """A code per word; UNKNOWN for a word that is not in the vocabulary. No marks are added."""
         return [self._codes.get(word, UNKNOWN) for word in words]
 
+    def count(self, word: str) -> int | None:
+        """How often a known word stands in the training texts; None where nobody says."""
+        return self.counts[self._codes[word] - len(MARKS)] if self.counts else None
+
     def save(self, folder: Path) -> None:
-        """Write vocabulary.json, a JSON list."""
+        """Write vocabulary.json, a JSON list, and the counts beside it."""
         write_settings(folder / _VOCABULARY, list(self.tokens))
+        if self.counts:
+            write_settings(folder / _COUNTS, list(self.counts))
 
     @staticmethod
     def load(folder: Path) -> Vocabulary:
@@ -85,7 +93,11 @@ class Vocabulary:
         tokens = read_json(folder / _VOCABULARY)
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise CheckpointError(f"{folder / _VOCABULARY} needs a JSON list of words; it is damaged, or another file")
-        return Vocabulary(tuple(tokens))
+        counts = read_json(folder / _COUNTS) if (folder / _COUNTS).is_file() else []
+        numbers = isinstance(counts, list) and all(isinstance(count, int) for count in counts)
+        if not numbers or len(counts) not in (0, len(tokens) - len(MARKS)):
+            raise CheckpointError(f"{folder / _COUNTS} needs a number for each word; it is damaged, or another file")
+        return Vocabulary(tuple(tokens), tuple(counts))
 
     @cached_property
     def _codes(self) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,8 @@ from subtext.search.stores.store import Store, View, open_store
 
 __all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason", "model_fingerprint"]
 
+RARE = 10
+"""Occurrences in the training texts below which a word says little: no score of such a query is a probability."""
 TEMPERATURE = 0.05
 """Of the inverted softmax, where neither a calibration nor the model has one, in units of the cosine."""
 
@@ -111,16 +114,19 @@ class Index:
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text
-        known = self.known_words(text) if isinstance(text, str) else None
+        vocabulary = self.known_words(text) if isinstance(text, str) else None
         with self.store.reading() as view:
             confidence = Confidence(view)
-            exact, doubtful = tuple[str, ...](), [word for word, is_known in (known or {}).items() if not is_known]
+            exact, doubtful = tuple[str, ...](), [word for word, is_known in (vocabulary or {}).items() if not is_known]
+            rare = self.rare_words(text) if isinstance(text, str) else {}
             if isinstance(text, str) and self._pointed(query):
-                exact = exact_words(view, text, query.phrases, doubtful)
+                exact = exact_words(view, text, query.phrases, [*doubtful, *rare])
                 query = replace(query, lexical=True) if exact else query
-                doubtful += [] if known is not None else [word for word in text.split() if word[0].isupper()]
+                doubtful += (
+                    [] if vocabulary is not None else [word for word in re.findall(r"\w+", text) if word[0].isupper()]
+                )
             meant = suggested(view, doubtful)
-            alone = bool(exact) and known is not None and not any(known.values())
+            by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
             raw = [self._part(view, *part) for part in query.parts]
             heads = [self._distanced.get(part.modality) for part in raw]
             means = [
@@ -142,7 +148,7 @@ class Index:
                 scale = self.store.manifest.scale
                 temperature = judgement.way.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
                 result = reranked(
-                    view, result, combined, query, background, temperature=temperature, among=among, alone=alone
+                    view, result, combined, query, background, temperature=temperature, among=among, by_words=by_words
                 )
             result = Hits(result.keys[: query.top], result.scores[: query.top])
             count = len(result.keys)
@@ -155,12 +161,16 @@ class Index:
                 probable = judgement.probabilities(result.scores) >= query.min_probability
                 result = Hits(result.keys[probable], result.scores[probable])
             why = reasons(view, side, result.keys, means) if query.explain else None
-            answer = self._answer(view, side, result, None if alone else judgement, why)
+            filtered = query.min_probability is not None
+            shown = None if by_words or (rare and not filtered) else judgement
+            answer = self._answer(view, side, result, shown, why, weak_as_well=filtered)
         unit: Literal["cosine", "deviations", "bm25"]
-        unit = "bm25" if alone else "cosine" if combined.single else "deviations"
+        unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
         # What the model makes of the query says nothing about its exact words.
         fit = None if exact else answer.fit
-        answer = replace(answer, unit=unit, fit=fit, exact=exact, meant=meant, left_out=count - len(result.keys))
+        answer = replace(
+            answer, unit=unit, fit=fit, exact=exact, meant=meant, rare=rare, left_out=count - len(result.keys)
+        )
         return self._annotated(answer, query)
 
     def _read(self, query: Query) -> Query:
@@ -171,7 +181,9 @@ class Index:
         """Whether exact words may decide: a query of text with a phrase, a number, a capital or an unknown word."""
         if query.lexical is False or query.min_probability is not None or not (query.text and query.text_only):
             return False
-        unknown = not all((self.known_words(query.text) or {}).values())
+        if isinstance(self.model.text.input_spec, FeatureInput):
+            return False
+        unknown = not all((self.known_words(query.text) or {}).values()) or bool(self.rare_words(query.text))
         return unknown or bool(query.phrases) or any(sign.isdigit() or sign.isupper() for sign in query.text)
 
     def answer_many(self, queries: Sequence[Query]) -> list[Answer | SubtextError]:
@@ -256,6 +268,16 @@ class Index:
         words = tokenise(text)[: spec.max_tokens - 2]
         return {word: code != UNKNOWN for word, code in zip(words, spec.vocabulary.encode(words), strict=True)}
 
+    def rare_words(self, text: str) -> dict[str, int]:
+        """The words of a text that the model knows, but saw fewer than `RARE` times, and how often it did."""
+        spec = self.model.text.input_spec
+        if not isinstance(spec, WordInput):
+            return {}
+        counts = {
+            word: spec.vocabulary.count(word) for word, is_known in (self.known_words(text) or {}).items() if is_known
+        }
+        return {word: count for word, count in counts.items() if count is not None and count < RARE}
+
     def feature_name(self, image: Any) -> str | None:
         """The name of an image in the model's features: its path as typed, its path in the index, or its file name.
 
@@ -333,10 +355,19 @@ class Index:
         result: Hits,
         judgement: Judgement | None,
         why: Sequence[list[Reason]] | None = None,
+        *,
+        weak_as_well: bool = False,
     ) -> Answer:
-        """An answer with these items, their probabilities and uncertainties."""
+        """An answer with these items, their probabilities and uncertainties.
+
+        weak_as_well  gives probabilities where nothing matches well, too
+        """
         missing = [None] * len(result.keys)
-        chances = missing if judgement is None else judgement.probabilities(result.scores).tolist()
+        chances = (
+            missing
+            if judgement is None or (judgement.fit.nothing and not weak_as_well)
+            else judgement.probabilities(result.scores).tolist()
+        )
         head, root = self._distanced.get(side), Path(self.store.manifest.root)
         spread = missing if head is None else head.uncertainty(view.vectors(side, result.keys)).tolist()
         explained = [[] for _ in missing] if why is None else why

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 WIDTH = 72
 """Characters of a caption in the table."""
+PROBABILITY = (
+    "probability: the share of hits like this that are pairs in the data; others may fit, so it is a lower bound"
+)
 WORDS_SHOWN = 8
 """Unknown words that a warning lists before it counts the others."""
 
@@ -44,7 +47,7 @@ class Hit:
     path      absolute path of an image; None for a text, and for an image without a file
     captions  the texts of an image; for a text hit, the text itself
     metadata  "split" and other columns of the data set; for a text also "images", the ids of its images
-    probability  of a true match; None if the index is not calibrated for this kind of query
+    probability  of a true match; None if the index is not calibrated for this kind of query, or nothing matches well
     why       reasons, strongest first, if `explain` was set
     uncertainty  root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
               its score is then the cosine of the means minus half of both sums of variances. None for other models
@@ -109,6 +112,7 @@ class Answer:
     words     (word, whether the model knows it) for each word of the query; None for a subword model or without text
     notes     notes on texts that are too long for the model
     exact     phrases, numbers, names and unknown words of the query that texts of the index have; they were searched
+    rare      words of the query that the model saw a few times -> how often; then there are no probabilities
     meant     words that no text of the index has -> the nearest that some have
     request   the query as plain data, for the JSON
     """
@@ -123,6 +127,7 @@ class Answer:
     notes: tuple[str, ...] = ()
     exact: tuple[str, ...] = ()
     meant: Mapping[str, str] = field(default_factory=dict)
+    rare: Mapping[str, int] = field(default_factory=dict)
     request: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -164,6 +169,12 @@ class Answer:
         return f"exact words ({listed(list(self.exact), WORDS_SHOWN)}): ranked by {how}" if self.exact else ""
 
     @property
+    def hardly_known(self) -> str:
+        """Which words the model saw a few times only, in plain words; "" for none."""
+        seen = ", ".join(f"'{word}' ({count})" for word, count in list(self.rare.items())[:WORDS_SHOWN])
+        return f"the model saw these words a few times only: {seen}; the scores mean little" if seen else ""
+
+    @property
     def did_you_mean(self) -> str:
         """A question with the nearest words; "" where there are none."""
         return f"did you mean {', '.join(self.meant.values())}?" if self.meant else ""
@@ -181,7 +192,7 @@ class Answer:
             warnings.append(f"neither the model nor any text has {names}; the answer uses only the other words")
         elif unknown:
             warnings.append(f"the model does not know {names}; the answer uses only the other words")
-        warnings += [*filter(None, [self.did_you_mean]), *self.notes]
+        warnings += [*filter(None, [self.hardly_known, self.did_you_mean]), *self.notes]
         if self.stale is not None:
             warnings.append(
                 f"{100 * self.stale:.0f} % of the items were added or deleted since the index was calibrated; its "
@@ -242,7 +253,8 @@ class Answer:
             caption = shortened(" | ".join(hit.captions) or "-", WIDTH)
             rows.append([str(rank), f"{hit.score:.3f}", *([chance] if calibrated else []), caption, image or hit.id])
         texts = "texts" if self.target == "images" else "text"
-        return table(["", self.unit, *(["probability"] if calibrated else []), texts, "image"], rows)
+        shown = table(["", self.unit, *(["probability"] if calibrated else []), texts, "image"], rows)
+        return f"{shown}\n{PROBABILITY}" if calibrated else shown
 
     def _repr_html_(self) -> str:
         """The hits as thumbnails with captions, for a notebook."""

@@ -41,8 +41,8 @@ class Query:
     top, target      number of results; "images" or "texts"
     where      conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must be true
     lexical    also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009). None:
-               for text alone, without `min_probability`, where a text of the index has a phrase in quotes, a number, a
-               name with its capital letter, or a word that the model does not know, as the query has it
+               for text alone, without `min_probability`, where the query has a phrase in quotes, a number, a name with
+               its capital letter, or a word that the model does not know or saw a few times, and a text has it, too
     hubness    correction of items that are similar to nearly every query: "csls" (Lample et al. 2018), or
                "softmax", the inverted softmax (Smith et al. 2017)
     diversity  from 0 to 1: ranks near-duplicates of better results lower (maximal marginal relevance)
@@ -268,7 +268,7 @@ def exact_words(view: View, text: str, phrases: Sequence[str], unknown: Sequence
 
     unknown  words that the model does not know
     """
-    found = [phrase for phrase in phrases if len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
+    exact = [phrase for phrase in phrases if len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
     keys = [key for key, _ in view.search_text(text, top=EVIDENCE)]
     written: dict[str, set[bool]] = {}
     for row in view.rows("texts", keys=keys):
@@ -279,8 +279,8 @@ def exact_words(view: View, text: str, phrases: Sequence[str], unknown: Sequence
         plain = "".join(words(word))
         name = word[0].isupper() and written.get(plain) == {True}
         if plain in written and (name or plain in strange or any(sign.isdigit() for sign in word)):
-            found.append(word)
-    return tuple(dict.fromkeys(found))
+            exact.append(word)
+    return tuple(dict.fromkeys(exact))
 
 
 def suggested(view: View, doubtful: Sequence[str]) -> dict[str, str]:
@@ -291,8 +291,8 @@ def suggested(view: View, doubtful: Sequence[str]) -> dict[str, str]:
     if "vocabulary" not in view.cache:
         rows = view.rows("texts", keys=view.sample("texts", VOCABULARY).tolist())
         view.cache["vocabulary"] = sorted({word for row in rows for word in words(row.text or "")})
-    near = {word: get_close_matches("".join(words(word)), view.cache["vocabulary"], 1, LIKE) for word in missing}
-    return {word: matches[0] for word, matches in near.items() if matches}
+    matches = {word: get_close_matches("".join(words(word)), view.cache["vocabulary"], 1, LIKE) for word in missing}
+    return {word: nearest[0] for word, nearest in matches.items() if nearest}
 
 
 def reranked(
@@ -304,14 +304,14 @@ def reranked(
     *,
     temperature: float,
     among: NDArray[np.int64] | None,
-    alone: bool = False,
+    by_words: bool = False,
 ) -> Hits:
     """The candidates re-ranked as `query.hubness`, `lexical` and `diversity` say; their scores do not change.
 
     background   items of the query's own modality, for the hubness correction
     temperature  of the inverted softmax
     among        keys that the search is restricted to; None for all
-    alone        a lexical search leaves out the items that it does not find, and gives BM25 scores
+    by_words     a lexical search leaves out the items that it does not find, and gives BM25 scores
     """
     if not len(result.keys):
         return result
@@ -331,9 +331,9 @@ def reranked(
     if query.lexical:
         by_score = keys[np.argsort(-values, kind="stable")].tolist()
         matches, first = _lexical_matches(view, query, among, len(keys))
-        if alone:
-            order = sorted(matches, key=lambda key: (key not in first, -matches[key]))[: query.depth]
-            return Hits(np.array(order, dtype=np.int64), np.array([matches[key] for key in order], dtype=np.float32))
+        if by_words:
+            ranked = sorted(matches, key=lambda key: (key not in first, -matches[key]))[: query.depth]
+            return Hits(np.array(ranked, dtype=np.int64), np.array([matches[key] for key in ranked], dtype=np.float32))
         fused = fuse_ranks([by_score, list(matches)])
         added = np.array([key for key in fused if key not in set(by_score)], dtype=np.int64)
         if len(added):

@@ -222,7 +222,7 @@ def _results(library: Library, target: Side, answer: Answer, *, text_only: bool 
     elif answer.unused_words:
         names = ", ".join(answer.unused_words[:8])
         sentences.append(f"the model does not know {names}; the answer uses only the other words")
-    sentences += [*filter(None, [answer.found_by, answer.did_you_mean]), *answer.notes]
+    sentences += [*filter(None, [answer.found_by, answer.hardly_known, answer.did_you_mean]), *answer.notes]
     if answer.fit is not None and answer.fit.nothing:
         sentences.append(answer.fit.sentence)
     if not answer.hits:

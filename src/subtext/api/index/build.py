@@ -223,7 +223,8 @@ def watch_index(
                 say(str(_update(index, work, keep_missing=keep_missing)), quiet=quiet)
                 before = now
             except DataError as problem:
-                say(f"not updated: {problem}")
+                skips = options.get("on_error") == "skip"
+                say(f"not updated: {problem}{'' if skips else '; --on-error skip leaves such items out'}")
         checks += 1
     return checks
 
@@ -332,15 +333,15 @@ def _held_out(store: Store, work: Work) -> list[str]:
     def without(used: set[str]) -> list[str]:
         return [item.id for item in items if used.isdisjoint([item.id, item.path or "", *item.captions])]
 
-    found = without(learnt | selected)
-    found = found if len(found) >= LEAST else without(learnt)
-    if len(found) < LEAST:
+    images = without(learnt | selected)
+    images = images if len(images) >= LEAST else without(learnt)
+    if len(images) < LEAST:
         raise RequirementError(
             f"a move compares both models on {LEAST} or more images with texts that neither was trained on; of "
-            f"{len(items):,} in {store.path} {len(found)} are left; add such pairs (subtext index add), or {advice}"
+            f"{len(items):,} in {store.path} {len(images)} are left; add such pairs (subtext index add), or {advice}"
         )
-    chosen = draw.permutation(len(found), seed=0, epoch=0, purpose="move: held-out images")[:MOST]
-    return [found[row] for row in sorted(chosen.tolist())]
+    chosen = draw.permutation(len(images), seed=0, epoch=0, purpose="move: held-out images")[:MOST]
+    return [images[row] for row in sorted(chosen.tolist())]
 
 
 def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str]]:

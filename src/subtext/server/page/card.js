@@ -45,7 +45,8 @@ export function score(value, probability, { unit = "cosine", uncertainty = null 
   const spread = uncertainty !== null && uncertainty !== undefined;
   const what = likely ? "probability" : counted ? "BM25" : far ? "deviations above the mean" : spread ? "closeness" : "cosine";
   const more = spread ? `, uncertainty ${uncertainty.toFixed(3)}` : "";
-  return node("span", { class: "score", title: `${what} ${words}${more}` }, node("span", { class: "hidden" }, `${what} `), words,
+  const meaning = likely ? ": the share of hits like this that are pairs in the data; others may fit as well" : "";
+  return node("span", { class: "score", title: `${what} ${words}${more}${meaning}` }, node("span", { class: "hidden" }, `${what} `), words,
     counted ? null : node("span", { class: "meter", "aria-hidden": "true" }, inner));
 }
 
