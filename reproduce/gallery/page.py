@@ -76,7 +76,7 @@ def compare(
         raise RequirementError(
             "two runs are compared on the same pairs; these remember different ones; name them (--data, --split)"
         )
-    words = word or (() if any(side.reads_features for side in sides) else _sampled_words(sides[0].texts, count, seed))
+    words = word or (() if any(side.reads_features for side in sides) else _sampled_words(sides, count, seed))
     if word and any(side.reads_features for side in sides):
         raise RequirementError("words need runs that read words; one of these reads features; leave --word out")
     images = draw.permutation(len(sides[0].dataset.images), seed=seed, epoch=0, purpose="gallery pictures")[:count]
@@ -229,9 +229,14 @@ def _by_image(side: Side, row: int, top: int) -> page.Search:
     return page.Search(pairs.images.ids[row], cards, side.name, side.image(row))
 
 
-def _sampled_words(texts: Sequence[str], count: int, seed: int) -> tuple[str, ...]:
-    """Words that are neither rare nor common, the same for the same texts and seed."""
-    counts = Counter(word for text in texts for word in set(tokenise(text)) if len(word) > 2)
+def _sampled_words(sides: Sequence[Side], count: int, seed: int) -> tuple[str, ...]:
+    """Words that both runs know and that are neither rare nor common, the same for the same texts and seed."""
+    texts = sides[0].texts
+    # A model of subwords has no vocabulary: it knows every word.
+    inputs = [side.model.text.input_spec for side in sides]
+    vocabularies = [set(reads.vocabulary.tokens) for reads in inputs if hasattr(reads, "vocabulary")]
+    words_of = (word for text in texts for word in set(tokenise(text)) if len(word) > 2)
+    counts = Counter(word for word in words_of if all(word in tokens for tokens in vocabularies))
     most = max(RARE, COMMON * len(texts))
     words = sorted(word for word, times in counts.items() if RARE <= times <= most) or sorted(counts)
     if not words:

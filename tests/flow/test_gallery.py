@@ -116,6 +116,14 @@ def test_a_word_is_looked_for_in_every_text_of_a_picture(runs: tuple[Path, list[
     assert by_word.count(" square</span>") == 2 * 3
 
 
+def test_no_word_is_sampled_that_a_run_does_not_know(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    """Purple and brown stand in the validation split alone."""
+    _, (first, second) = runs
+    page = tmp_path / "page.html"
+    call("gallery", "compare", first, second, "--out", page, "--split", "val", "-q", "--count", 5)
+    assert "“square”" in page.read_text() and "“purple”" not in page.read_text() and "“brown”" not in page.read_text()
+
+
 def test_what_it_refuses(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
     data, (first, second) = runs
     other = drawn.run(drawn.write(tmp_path / "data"), tmp_path / "other")

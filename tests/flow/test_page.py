@@ -132,6 +132,7 @@ def test_exact_words_are_said_switched_and_suggested(page) -> None:
     page.wait_for_url("**/?q=pink&exact=false")
     until(page, "document.querySelector('#notice').textContent.includes('means nothing')")
     page.goto("/?q=pinkk")
+    until(page, "document.querySelector('#notice').textContent.includes('Did you mean pink?')")
     page.click("text=/^pink$/")
     page.wait_for_url("**/?q=pink")
     page.goto('/?q="ein+Quadrat"')

@@ -248,7 +248,8 @@ def _results(library: Library, target: Side, answer: Answer, *, text_only: bool 
 
 def _message(sentences: list[str]) -> str | None:
     """The sentences as one message; None for none."""
-    return ". ".join(text[0].upper() + text[1:] for text in sentences) + "." if sentences else None
+    ended = (text if text.endswith("?") else f"{text}." for text in sentences)
+    return " ".join(text[0].upper() + text[1:] for text in ended) or None
 
 
 @items.get("/items")
