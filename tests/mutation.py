@@ -304,7 +304,10 @@ class Planting:
         span, executed = set(range(first, last + 1)), self.executed[str(file)]
         codes = [compile(source, str(file), "exec", dont_inherit=True) for source in (text, fault["source"])]
         changed = changed_functions(*codes)
-        reaching = [test for test, lines in executed.items() if changed is None or span.intersection(lines)]
+        # What is made at import can be read by a test that executes none of the module's lines.
+        reaching = [test for test, lines in executed.items() if span.intersection(lines)]
+        if changed is None:
+            reaching = sorted({test for of_file in self.executed.values() for test in of_file})
         tests = [test for test in reaching if self.seconds[test] < SLOWEST and test in self.items]
         tests.sort(key=self.seconds.__getitem__)
 

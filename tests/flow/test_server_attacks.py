@@ -396,3 +396,20 @@ def test_large_pictures_at_once_do_not_fill_the_memory(index: Path, mode: str, c
         assert all((code == 503) == (retry is not None) for code, retry in answers)
         assert most < resting + 300 and after < resting + 100
         assert asked_with(port, served.picture())[0] == 200
+
+
+@pytest.mark.slow
+def test_webp_after_other_large_pictures_does_not_fill_the_memory(index: Path) -> None:
+    """Blocks that a GIF freed lay in the way of canvases that each header of WebP asks for: 1,113 MB at most."""
+    kinds = [("GIF", "P", 7000), ("WEBP", "RGB", 3499)] * 2
+    with process(index) as (port, number), ThreadPoolExecutor(8) as clients:
+        assert asked_with(port, served.picture())[0] == 200
+        resting = memory(number, "VmRSS")
+        for form, mode, side in kinds:
+            buffer = io.BytesIO()
+            Image.new(mode, (side, side), "teal" if mode == "RGB" else 3).save(buffer, form)
+            answers = [code for code, _ in clients.map(asked_with, [port] * 16, [buffer.getvalue()] * 16)]
+            assert set(answers) <= {200, 503} and 200 in answers
+        most, after = memory(number, "VmHWM"), memory(number, "VmRSS")
+        print(f"{resting} MB at rest, {most} at most, {after} after")
+        assert most < resting + 250 and after < resting + 50

@@ -10,9 +10,9 @@ import pytest
 import scipy.stats
 import torch
 
-from subtext.errors import ShapeError
+from subtext.errors import DataError, ShapeError
 from subtext.evaluation import space as spaces
-from subtext.evaluation.metrics.agreement import kendall, spearman
+from subtext.evaluation.metrics.agreement import HumanAgreement, kendall, spearman
 from subtext.evaluation.metrics.hubness import skewness, unfound
 from subtext.evaluation.space import alignment, uniformity
 
@@ -64,3 +64,16 @@ def test_uniformity_by_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert math.isnan(uniformity(vectors, torch.zeros(30, dtype=torch.int64))["mean"])
     assert math.isnan(alignment(vectors[:0], vectors[:0]))
+
+
+def test_pairs_rated_at_the_middle_or_above_are_positive():
+    """Of the lowest and the highest rating; two rated pairs are enough."""
+    ratings, scores = np.array([1.0, 2.1, 3.0, 5.0]), np.array([0.4, 0.9, 0.3, 0.8])
+    for limit, positives in ((None, [2, 3]), (3.5, [3]), (2.1, [1, 2, 3])):
+        figures = HumanAgreement(limit).figures(scores, ratings)
+        wins = [scores[p] > scores[n] for p in positives for n in set(range(4)) - set(positives)]
+        assert figures["human/auc"] == pytest.approx(np.mean(wins)) and figures["human/pairs"] == 4
+    assert HumanAgreement().figures(scores[:2], ratings[:2])["human/spearman"] == pytest.approx(1)
+    assert HumanAgreement().figures(scores[:2], ratings[:1].repeat(2)) == {"human/pairs": 2}
+    with pytest.raises(DataError, match="needs two rated pairs or more; it got 1"):
+        HumanAgreement().figures(scores[:1], ratings[:1])

@@ -44,6 +44,9 @@ SIZES = (96, 320, 1280)
 MEDIA_TYPE, SUFFIX = "image/webp", ".webp"
 TRIMMED = 2**20
 """Pixels of an image whose memory is given back to the system at once."""
+OWN_PAGES = 2**23
+"""Bytes of a block that always has pages of its own: in freed memory, a WebP's header would fill its whole canvas."""
+_MMAP_THRESHOLD = -3
 _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 DECODE_SECONDS = 5.0
 """Seconds that an image waits until there is memory to decode it."""
@@ -72,6 +75,8 @@ class Decoding:
     def __init__(self, pixels: int) -> None:
         self.pixels = self._free = pixels
         self._changed = threading.Condition()
+        if _LIBC is not None and hasattr(_LIBC, "mallopt"):
+            _LIBC.mallopt(_MMAP_THRESHOLD, OWN_PAGES)
 
     @contextmanager
     def hold(self, pixels: int) -> Iterator[None]:
