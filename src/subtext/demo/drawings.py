@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from subtext.data.rows import components
 from subtext.errors import RequirementError
 from subtext.ops import draw
 
@@ -59,20 +60,15 @@ def concepts(drawings: Sequence[Drawing], alike: Sequence[object]) -> list[str]:
 
     alike  one value per drawing, equal for those that are drawn alike
     """
-    joined: dict[object, object] = {}
-
-    def root(key: object) -> object:
-        while (above := joined.setdefault(key, key)) != key:
-            key = above
-        return key
-
     # An emoji and an icon of one name: the base of an icon is a name.
     names = {entry.base for entry in drawings if not entry.symbol}
+    edges: list[tuple[object, object]] = []
     for entry, image in zip(drawings, alike, strict=True):
-        shared = [text.casefold() for language, text in entry.texts if language in ("en", "alias")]
-        for other in (("drawn", image), *(text for text in shared if entry.symbol and text in names)):
-            joined[root(other)] = root(entry.base)
-    return [str(root(entry.base)) for entry in drawings]
+        edges.append((entry.base, ("drawn", image)))
+        english = {text.casefold() for language, text in entry.texts if language in ("en", "alias")}
+        edges += [(entry.base, text) for text in sorted(english & names) if entry.symbol]
+    joined = components(edges)
+    return [str(joined[entry.base]) for entry in drawings]
 
 
 def split(bases: Sequence[str], *, seed: int, share: float = 0.1, test: Collection[str] = ()) -> list[str]:

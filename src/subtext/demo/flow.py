@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from subtext.evaluation import Result
     from subtext.models.model import Model
     from subtext.report.page import Figure, Page, Search
-    from subtext.search import Hit, Index
+    from subtext.search import Index
 
 MARK = "demo.json"
 MODEL = "dual"
@@ -39,11 +39,12 @@ ARGUMENTS: dict[str, Any] = {
     "image_size": 128,
     "resize": "squash",
     "text": "starter",
-    "embed_dim": 512,
-    "dropout": 0.3,
+    "embed_dim": 1024,
+    "text_mlp": True,
+    "dropout": 0.1,
     "image_dropout": 0.3,
 }
-PLAN: dict[str, Any] = {"epochs": 24, "batch_size": 768, "lr": 2e-3, "weight_decay": 0.05, "weight_average": "ema"}
+PLAN: dict[str, Any] = {"epochs": 24, "batch_size": 1536, "lr": 4e-3, "weight_decay": 0.05, "weight_average": "ema"}
 """The options of the recommended recipe for a few thousand drawings; chosen on the validation split."""
 SCRATCH_ARGUMENTS: dict[str, Any] = {
     "image": "tiny",
@@ -63,17 +64,17 @@ SCRATCH_ARGUMENTS: dict[str, Any] = {
     "learn_temperature": True,
 }
 SCRATCH_PLAN: dict[str, Any] = {
-    "epochs": 16,
+    "epochs": 8,
     "batch_size": 768,
     "lr": 4e-3,
     "weight_decay": 0.05,
     "weight_average": "none",
 }
 """A rival: a small network and a bag of words, both from random weights."""
-SHOWN, TOP = 10, 10
-"""Every how many queries one is shown; images of an answer."""
-_SPLITS = {"train": "training", "val": "held out", "test": "held out"}
-
+SHOWN = 10
+"""Every how many queries one is shown."""
+MAIN = "emoji by English name"
+"""The figure of the verdict."""
 
 _DEMONSTRATION = Section("Demonstration")
 
@@ -118,6 +119,7 @@ def demo(
     from subtext.demo.drawings import write_drawings
     from subtext.demo.queries import accepted_queries
     from subtext.evaluation.results import figures_table
+    from subtext.report.page import render
 
     folder, started = Path(out), time.monotonic()
     data, run, scratch, index, page = (folder / name for name in ("data", "run", "scratch", "index", "page.html"))
@@ -167,10 +169,14 @@ def demo(
         shares = _shares(opened, open_run(scratch, device=device).model, pairs, queries)
         answered = {figure.name: [figure.value, figure.chance] for figure in shares}
         write_text(folder / "answered.json", json.dumps(answered, indent=2) + "\n")
-        say(_write_page(page, folder, opened, results, shares, queries), quiet=quiet)
+        searches = _searches(opened, queries[::SHOWN])
+        write_text(page, render(_page(folder, opened, results, shares, searches)))
+        for search in searches:
+            titles = ", ".join(found.title for found in search.found[:3])
+            say(f'      "{search.query}": {titles}. {search.remark}', quiet=quiet)
     say(f"all in {duration(time.monotonic() - started)}", quiet=quiet)
     opener = {"darwin": "open", "win32": "start"}.get(sys.platform, "xdg-open")
-    result = results["all drawings"]
+    result = results[MAIN]
     table = figures_table(result.figures, result.chance, result.intervals)
     lines = [f"{figure.name:<60} {figure.value:5.1f} %   chance {figure.chance:.1f} %" for figure in shares]
     command = f"{opener} {shlex.quote(str(page))}"
@@ -191,7 +197,7 @@ def _trained(run: Path, options: dict[str, Any]) -> bool:
 
 
 def _parts(pairs: Dataset) -> dict[str, Dataset]:
-    """The held-out pairs by what is measured on them: of emoji in English their names alone, without aliases."""
+    """The held-out pairs by what is measured on them. A name is the first English text of an emoji, not an alias."""
     import numpy as np
 
     test = pairs.split("test")
@@ -200,12 +206,12 @@ def _parts(pairs: Dataset) -> dict[str, Dataset]:
     for image, text in test.links.tolist():
         if language[text] == "en":
             named.setdefault(image, text)
-    of_emoji = [bool(emoji[image]) for image, _ in test.links.tolist()]
-    english = [named.get(image) == text for image, text in test.links.tolist()]
+    of_emoji = np.array([bool(emoji[image]) for image in test.links[:, 0]])
+    english = np.array([named.get(image) == text for image, text in test.links.tolist()])
     return {
-        "all drawings": test,
-        "emoji, all languages": test.select(np.flatnonzero(of_emoji)),
-        "emoji, English names": test.select(np.flatnonzero(np.logical_and(of_emoji, english))),
+        MAIN: test.select(np.flatnonzero(of_emoji & english)),
+        "emoji by name, six languages": test.select(np.flatnonzero(of_emoji)),
+        "icons by name or tag": test.select(np.flatnonzero(~of_emoji)),
     }
 
 
@@ -243,14 +249,14 @@ def _verdict(result: Result) -> str:
     gain = f"{value / chance:.0f} times chance" if low > chance else "not above chance, which the interval contains"
     interval = f" (95 %: {low:.1f} to {high:.1f})" if low < high else ""
     return (
-        f"For {value:.1f} %{interval} of the unseen texts, the right image is among the first ten of "
+        f"For {value:.1f} %{interval} of the unseen English emoji names, the right emoji is among the first ten of "
         f"{result.protocol['gallery']['images']:,}. Chance is {chance:.1f} %. The result is {gain}."
     )
 
 
 def _shares(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[AcceptedQuery]) -> list[Figure]:
     """The shares of queries that are answered among the first ten, of the index and its rivals."""
-    from subtext.demo.rivals import Gallery, by_pixels, by_sentences, by_words
+    from subtext.demo.queries import TOP, Gallery, by_pixels, by_sentences, by_words
     from subtext.report.page import Figure
 
     def asked(**options: Any) -> dict[str, list[str]]:
@@ -260,56 +266,39 @@ def _shares(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[Acce
     every, held_out = Gallery.of(pairs), Gallery.of(test)
     # A few drawings, in tests, may hold out no item of some queries.
     askable = [query for query in queries if held_out.accepted(query)]
-    figures = []
-    for gallery, chosen, name, answers in (
-        (every, queries, "with the items' own texts: Subtext", asked(lexical=True)),
-        (every, queries, "with the items' own texts: BM25", by_words(index, queries)),
-        (every, queries, "with the items' own texts: MiniLM, without images", by_sentences(pairs, queries)),
-        (held_out, askable, "held-out items, pixels alone: Subtext", asked(where=["split = test"])),
-        (held_out, askable, "held-out items, pixels alone: from scratch", by_pixels(scratch, test, askable)),
-    ):
-        figures.append(Figure(name, gallery.share(answers, chosen), gallery.chance(chosen)))
-    return figures
+    unseen, known = "queries, unseen items, pixels alone", "queries, all items with their texts"
+    return [
+        Figure(name, gallery.share(answers, chosen), gallery.chance(chosen))
+        for gallery, chosen, name, answers in (
+            (held_out, askable, f"{unseen}: Subtext", asked(where=["split = test"])),
+            (held_out, askable, f"{unseen}: from scratch", by_pixels(scratch, test, askable)),
+            (every, queries, f"{known}: Subtext", asked(lexical=True)),
+            (every, queries, f"{known}: BM25", by_words(index, queries)),
+            (every, queries, f"{known}: MiniLM, no images", by_sentences(pairs, queries)),
+        )
+    ]
 
 
-def _write_page(
-    file: Path,
-    folder: Path,
-    index: Index,
-    results: dict[str, Result],
-    shares: Sequence[Figure],
-    queries: Sequence[AcceptedQuery],
-) -> str:
-    """Search the index, write the page, and return the answers in words."""
-    from subtext.report.page import render
-
-    lines, searches = [], []
-    for query in queries[::SHOWN]:
-        hits = index.search(query.query, top=TOP, where=["split = test"]).hits
-        right = [hit.id for hit in hits if query.accepts(str(hit.metadata["emoji"]), hit.id)]
-        searches.append(_search(query.query, f"A {query.level} query.", hits, right))
-        found = ", ".join(f"{hit.metadata['emoji']} {hit.captions[0]}".strip() for hit in hits[:3])
-        lines.append(f'      "{query.query}": {found}')
-    write_text(file, render(_page(folder, index, results, shares, searches)))
-    return "\n".join(lines)
-
-
-def _search(query: str, remark: str, hits: Sequence[Hit], right: Collection[str]) -> Search:
-    """The first hits as cards; `right` are the ids of the images that are accepted."""
+def _searches(index: Index, queries: Sequence[AcceptedQuery]) -> list[Search]:
+    """What each query finds among the held-out images, by their pixels alone."""
     from subtext.data.image_files import thumbnail
     from subtext.report.page import Found, Search
 
-    cards = [
-        Found(
-            title=hit.captions[0],
-            score=hit.score,
-            picture=None if hit.path is None else thumbnail(hit.path),
-            notes=[_SPLITS.get(str(hit.metadata.get("split")), "")],
-            right=hit.id in right,
-        )
-        for hit in hits
-    ]
-    return Search(query, cards, remark)
+    searches = []
+    for query in queries:
+        cards = [
+            Found(
+                hit.captions[0],
+                hit.score,
+                None if hit.path is None else thumbnail(hit.path),
+                right=query.accepts(str(hit.metadata["emoji"]), hit.id),
+            )
+            for hit in index.search(query.query, where=["split = test"])
+        ]
+        right = sum(card.right for card in cards)
+        accepted = f"{right} of {len(cards)} results are accepted" if right else "No result is accepted"
+        searches.append(Search(query.query, cards, f"A {query.level} query. {accepted}."))
+    return searches
 
 
 def _page(
@@ -322,29 +311,28 @@ def _page(
 
     record, name = load_record(folder / "run"), "text_to_image/recall@10"
     figures = [
-        Figure(f"held out, text → image, first 10: {part}", result.figures[name], result.chance[name],
-               *result.intervals.get(name, (None, None)))
+        Figure(f"unseen {part}", result.figures[name], result.chance[name], *result.intervals.get(name, (None, None)))
         for part, result in results.items()
-    ]  # fmt: skip
-    gallery = results["all drawings"].protocol["gallery"]
+    ]
     data, run, library = (shlex.quote(str(folder / part)) for part in ("data", "run", "index"))
     return Page(
         title="Search drawings by what they stand for",
-        lead="A model learned from drawings of emoji, their names in six languages, and icons with the tags that their "
-        "designers wrote. It starts from two pretrained encoders that were never trained together. "
-        f"The index holds {len(index):,} images.",
-        verdict=_verdict(results["all drawings"]),
+        lead="A model learned from drawings of emoji with their names in six languages, and from icons with the tags "
+        "that their designers wrote: a gavel has the tags “law” and “judgment”. It starts from two pretrained encoders "
+        f"that were never trained together. The index holds {len(index):,} images.",
+        verdict=_verdict(results[MAIN]),
         figures=[*figures, *shares],
-        figures_text=f"Recall is measured on {gallery['images']:,} images of held-out concepts. The training contained "
-        "no image or text of these concepts, nor of their variants; an emoji and an icon of the same name are held out "
-        "together. The 60 queries name no item; a query is answered when an item that a person accepts is among the "
-        "first ten. They were written before the training. BM25 and MiniLM read texts alone, so that they cannot find "
-        "held-out items by their pixels. MiniLM's training texts include captions of COCO and Flickr30k. The orange "
-        "line shows chance; the dark line is a 95 % interval.",
+        figures_text="Each bar is the share of texts for which a right image is among the first ten. The orange line "
+        "shows chance; the dark line is a 95 % interval. Unseen: the training had no image or text of the concept, of "
+        "its variants, nor of an icon or emoji of the same name. The 60 queries were written before the training and "
+        "name no item; a person listed the items that are right. “Pixels alone”: the search sees no text of the items. "
+        "“From scratch” is a small network without pretrained encoders. BM25 and MiniLM search the texts of the items, "
+        "and see no image. MiniLM's training texts include captions of COCO and Flickr30k.",
         sections=(
             Section(
-                "Six of the queries, in held-out items, by pixels alone",
-                "Every tenth query of the list, whether its results are good or bad. The number is the cosine.",
+                "Six of the 60 queries, unseen items, pixels alone",
+                "Every tenth query of the list, whether its results are good or bad. The number is the cosine; a green "
+                "frame is a right result.",
                 searches,
             ),
         ),

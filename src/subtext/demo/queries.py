@@ -1,15 +1,24 @@
-"""The queries of the demonstration, and what a person accepts for each; `queries.json` states their rules."""
+"""The queries of the demonstration, what a person accepts for each (`queries.json` states the rules), and rivals."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import comb
 from pathlib import Path
 
+import numpy as np
+
+from subtext.data.dataset import Dataset
 from subtext.demo.emoji import base_of
 from subtext.demo.icons import PREFIX
+from subtext.models.model import Model
+from subtext.search import Index
 
+TOP = 10
+"""Items of an answer that count."""
 _FLAGS = range(0x1F1E6, 0x1F200)
 
 
@@ -33,7 +42,7 @@ class AcceptedQuery:
 
     def starts_with(self, emoji: str, id: str) -> bool:
         """Whether an item is the first of those that are accepted."""
-        return AcceptedQuery(self.query, self.level, self.items[:1]).accepts(emoji, id)
+        return replace(self, items=self.items[:1]).accepts(emoji, id)
 
     @cached_property
     def _bases(self) -> frozenset[str]:
@@ -44,3 +53,77 @@ def accepted_queries() -> list[AcceptedQuery]:
     """The queries, in the order of their file."""
     rows = json.loads(Path(__file__).with_name("queries.json").read_text(encoding="utf-8"))["queries"]
     return [AcceptedQuery(row["query"], row["level"], tuple(row["items"])) for row in rows]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The items that are searched.
+
+    ids, emoji  (N) of each item; an icon has the emoji ""
+    """
+
+    ids: Sequence[str]
+    emoji: Sequence[str]
+
+    @staticmethod
+    def of(pairs: Dataset) -> Gallery:
+        """All images of a data set of the demonstration."""
+        return Gallery(pairs.images.ids, [str(emoji) for emoji in pairs.images.metadata["emoji"]])
+
+    def accepted(self, query: AcceptedQuery) -> set[str]:
+        """The ids of the items that a query accepts."""
+        return {id for id, emoji in zip(self.ids, self.emoji, strict=True) if query.accepts(emoji, id)}
+
+    def share(self, answers: Mapping[str, Iterable[str]], queries: Sequence[AcceptedQuery]) -> float:
+        """The share of queries, in per cent, that have an accepted item among the first ten ids of their answer."""
+        right = [bool(self.accepted(query) & set(list(answers[query.query])[:TOP])) for query in queries]
+        return 100 * sum(right) / len(right)
+
+    def chance(self, queries: Sequence[AcceptedQuery]) -> float:
+        """The share, in per cent, that ten items drawn at random answer on average."""
+        count = len(self.ids)
+        draws = min(TOP, count)
+        missed = [comb(count - len(self.accepted(query)), draws) / comb(count, draws) for query in queries]
+        return 100 * (1 - sum(missed) / len(missed))
+
+
+def by_words(index: Index, queries: Sequence[AcceptedQuery]) -> dict[str, list[str]]:
+    """BM25 over names and tags: query -> the first ids."""
+    answers = {}
+    with index.store.reading() as view:
+        for query in queries:
+            texts = [key for key, _ in view.search_text(query.query, top=50 * TOP)]
+            images = view.partners("texts", texts)
+            keys = list(dict.fromkeys(key for text in texts for key in images.get(text, [])))[:TOP]
+            answers[query.query] = [item.id for item in view.items("images", keys)]
+    return answers
+
+
+def by_sentences(pairs: Dataset, queries: Sequence[AcceptedQuery]) -> dict[str, list[str]]:
+    """The sentence encoder, without any image, over the English texts of each item as one text: query -> first ids."""
+    from subtext.models.encoders.language import SentenceEncoder
+
+    texts: list[list[str]] = [[] for _ in pairs.images.ids]
+    for image, text in pairs.links.tolist():
+        if pairs.texts.metadata["language"][text] == "en":
+            texts[image].append(str(pairs.texts.values[text]))
+    joined = [", ".join(parts) for parts in texts]
+    # Texts of similar length need little padding.
+    order = sorted(range(len(joined)), key=lambda row: len(joined[row]))
+    encoder = SentenceEncoder("starter")
+    scores = np.empty((len(joined), len(queries)), dtype=np.float32)
+    scores[order] = encoder([joined[row] for row in order]) @ encoder([query.query for query in queries]).T
+    return _first(scores, pairs, queries)
+
+
+def by_pixels(model: Model, pairs: Dataset, queries: Sequence[AcceptedQuery]) -> dict[str, list[str]]:
+    """A model that sees the images alone: query -> the first ids."""
+    images = model.embed_images(list(pairs.images.values), root=pairs.root)
+    scores = model.compare(images, model.embed_texts([query.query for query in queries])).numpy()
+    return _first(scores, pairs, queries)
+
+
+def _first(scores: np.ndarray, pairs: Dataset, queries: Sequence[AcceptedQuery]) -> dict[str, list[str]]:
+    """Query -> the ids of its first images, by scores (N Q)."""
+    order = np.argsort(-scores, axis=0, kind="stable")[:TOP]
+    return {query.query: [pairs.images.ids[row] for row in order[:, column]] for column, query in enumerate(queries)}

@@ -34,13 +34,15 @@ def dual(
     dropout: Annotated[float, "texts: dropout before the joint space", Range(0, 1)] = 0.3,
     image_dropout: Annotated[float, "images: dropout before the joint space", Range(0, 1)] = 0.2,
     mlp: Annotated[bool, "images: add an MLP beside the linear map"] = True,
+    text_mlp: Annotated[bool, "texts: add an MLP beside the linear map", Requires("pooling", ("mean", "last"))] = False,
     temperature: Annotated[float, "temperature of the softmax, or its initial value"] = 0.05,
     learn_temperature: Annotated[bool, "learn the temperature"] = False,
     label_smoothing: Annotated[float, "share of the target that is spread over the batch", Range(0, 1)] = 0.0,
 ) -> Setup:
     """Plain dual encoder: linear and MLP layers for images, a bag of words or another text encoder, and InfoNCE.
 
-    With `image=starter` or `text=starter` pretrained encoders stay frozen, unless freeze_epochs says otherwise.
+    With `image=starter` or `text=starter` pretrained encoders stay frozen, unless freeze_epochs says otherwise; a
+    frozen text encoder learns more with `text_mlp`.
     `text=auto` is a bag of words: on a few ten thousand captions it beat every GRU that was tried, at a fraction of the
     time. All texts of an image in the batch count as right. By default the batch is a twentieth of the training pairs:
     64 to 1,280 of them, at most 256 from pixels.
@@ -79,7 +81,7 @@ def dual(
     else:
         # Words of dimension embed_dim are in the joint space already: a map after their mean only overfits.
         project = not bag or width != embed_dim
-        text_head = Mean(width, embed_dim, source=source, dropout=dropout, project=project)
+        text_head = Mean(width, embed_dim, source=source, dropout=dropout, project=project, residual=text_mlp)
     terms, similarity = softmax(temperature, learnable=learn_temperature, label_smoothing=label_smoothing)
     # A twentieth of the pairs, so that few pairs still make many steps; fewer where images are decoded.
     plan, most = PLAN, PLAN.batch_size
