@@ -479,6 +479,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
         for name, value in (("gru_layers", 2), ("bidirectional", False), ("gru_dim", 8))
     ],
     ("dual", "pooling", "last", {"text": "features"}, "pooled"),
+    ("dual", "text_mlp", True, {"pooling": "learnt"}, "both"),
     ("dual", "text_pooling", "mean", {"text": "{bert}"}, "pooled"),
     ("vse_infinity", "text_pooling", "mean", {"text": "{bert}"}, "pooled"),
     ("vse_infinity", "region_dropout", 0.1, {}, "pooled"),

@@ -18,7 +18,6 @@ from subtext.api.load import open_run
 from subtext.api.options import Device, Quiet, Range, Section, Workers, verb
 from subtext.api.search import open_index
 from subtext.api.train import train
-from subtext.data.atomic import write_text
 from subtext.errors import CheckpointError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Printed, duration
@@ -71,7 +70,7 @@ SCRATCH_PLAN: dict[str, Any] = {
     "weight_average": "none",
 }
 """A rival: a small network and a bag of words, both from random weights."""
-KNOWN: dict[str, Any] = {"lexical": True}
+WITH_TEXTS: dict[str, Any] = {"lexical": True}
 UNSEEN: dict[str, Any] = {"where": ["split = test"]}
 """Options of a search in all items, by their pixels and their texts, and of one in held-out items, by pixels alone."""
 SHOWN = 10
@@ -117,6 +116,7 @@ def demo(
 
     Raises RequirementError when packages are missing, or when the folder holds something else.
     """
+    from subtext.data.atomic import write_text
     from subtext.data.read import read
     from subtext.demo import emoji, icons
     from subtext.demo.drawings import write_drawings
@@ -129,11 +129,14 @@ def demo(
     plans = [plan if epochs is None else {**plan, "epochs": epochs} for plan in (PLAN, SCRATCH_PLAN)]
     running: dict[str, Any] = {"device": device, "workers": workers, "quiet": quiet}
     drawings, queries = [*emoji.emoji(), *icons.icons()], accepted_queries()
-    asked = {entry.id for entry in drawings if any(query.starts_with(entry.symbol, entry.id) for query in queries)}
+    first_items = {
+        entry.id for entry in drawings if any(query.starts_with(entry.symbol, entry.id) for query in queries)
+    }
     if limit is not None:
         # A third of those that a query asks for, and others of both sets.
-        others = [entry for entry in drawings if entry.id not in asked]
-        drawings = [entry for entry in drawings if entry.id in asked][: limit // 3]
+        others = [entry for entry in drawings if entry.id not in first_items]
+        queried = [entry for entry in drawings if entry.id in first_items]
+        drawings = queried[:: max(1, 3 * len(queried) // limit)][: limit // 3]
         drawings += others[:: len(others) // limit][: limit - len(drawings)]
     _enter(folder, {"seed": seed, "limit": limit, "arguments": ARGUMENTS, "plan": plans[0]})
     with _step(1, f"images and texts -> {data}", quiet=quiet):
@@ -146,7 +149,7 @@ def demo(
                     drawings,
                     seed=seed,
                     credit=f"{emoji.CREDIT}\nNames: Unicode CLDR, through the Python package `emoji`.\n{icons.CREDIT}",
-                    held_out=lambda entry: entry.id in asked,
+                    held_out=lambda entry: entry.id in first_items,
                     left_out={query.query.casefold() for query in queries},
                     progress=progress,
                 )
@@ -172,7 +175,7 @@ def demo(
         shares = _shares(opened, open_run(scratch, device=device).model, pairs, queries)
         answered = {figure.name: [figure.value, figure.chance] for figure in shares}
         write_text(folder / "answered.json", json.dumps(answered, indent=2) + "\n")
-        searches = [_searches(opened, queries[::SHOWN], **options) for options in (KNOWN, UNSEEN)]
+        searches = [_searches(opened, queries[::SHOWN], options) for options in (WITH_TEXTS, UNSEEN)]
         write_text(page, render(_page(folder, opened, results, shares, *searches)))
         for search in searches[0]:
             titles = ", ".join(found.title for found in search.found[:3])
@@ -228,6 +231,8 @@ def _step(number: int, text: str, *, quiet: bool) -> Iterator[None]:
 
 def _enter(folder: Path, settings: dict[str, Any]) -> None:
     """Make the folder, or see that it is this demonstration's."""
+    from subtext.data.atomic import write_text
+
     mark = folder / MARK
     if mark.is_file():
         recorded = json.loads(mark.read_text(encoding="utf-8")).get("settings")
@@ -262,27 +267,27 @@ def _shares(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[Acce
     from subtext.demo.queries import TOP, Gallery, by_pixels, by_sentences, by_words
     from subtext.report.page import Figure
 
-    def asked(**options: Any) -> dict[str, list[str]]:
+    def answers_of(options: dict[str, Any]) -> dict[str, list[str]]:
         return {query.query: [hit.id for hit in index.search(query.query, top=TOP, **options)] for query in queries}
 
     test = pairs.split("test")
     every, held_out = Gallery.of(pairs), Gallery.of(test)
     # A few drawings, in tests, may hold out no item of some queries.
     askable = [query for query in queries if held_out.accepted(query)]
-    unseen, known = "queries, unseen items, pixels alone", "queries, all items with their texts"
+    unseen, with_texts = "queries, unseen items, pixels alone", "queries, all items with their texts"
     return [
         Figure(name, gallery.share(answers, chosen), gallery.chance(chosen))
         for gallery, chosen, name, answers in (
-            (held_out, askable, f"{unseen}: Subtext", asked(**UNSEEN)),
+            (held_out, askable, f"{unseen}: Subtext", answers_of(UNSEEN)),
             (held_out, askable, f"{unseen}: from scratch", by_pixels(scratch, test, askable)),
-            (every, queries, f"{known}: Subtext", asked(**KNOWN)),
-            (every, queries, f"{known}: BM25", by_words(index, queries)),
-            (every, queries, f"{known}: MiniLM, no images", by_sentences(pairs, queries)),
+            (every, queries, f"{with_texts}: Subtext", answers_of(WITH_TEXTS)),
+            (every, queries, f"{with_texts}: BM25", by_words(index, queries)),
+            (every, queries, f"{with_texts}: MiniLM, no images", by_sentences(pairs, queries)),
         )
     ]
 
 
-def _searches(index: Index, queries: Sequence[AcceptedQuery], **options: Any) -> list[Search]:
+def _searches(index: Index, queries: Sequence[AcceptedQuery], options: dict[str, Any]) -> list[Search]:
     """What each query finds, by the options of a search."""
     from subtext.data.image_files import thumbnail
     from subtext.report.page import Found, Search
@@ -309,7 +314,7 @@ def _page(
     index: Index,
     results: dict[str, Result],
     shares: Sequence[Figure],
-    known: Sequence[Search],
+    with_texts: Sequence[Search],
     unseen: Sequence[Search],
 ) -> Page:
     from subtext.data.starter import STARTER
@@ -341,7 +346,7 @@ def _page(
                 "Six of the 60 queries, all items with their texts",
                 "Every tenth query of the list, whether its results are good or bad. The search reads the items' own "
                 "texts beside their pixels. The number is the cosine; a green frame is a right result.",
-                known,
+                with_texts,
             ),
             Section(
                 "The same six, unseen items, pixels alone",
