@@ -322,7 +322,8 @@ def _page(
     from subtext.models.checkpoint import load_record
     from subtext.report.page import Figure, Page, Section
 
-    record, name = load_record(folder / "run"), "text_to_image/recall@10"
+    record, scratch = load_record(folder / "run"), load_record(folder / "scratch")
+    name = "text_to_image/recall@10"
     figures = [
         Figure(f"unseen {part}", result.figures[name], result.chance[name], *result.intervals.get(name, (None, None)))
         for part, result in results.items()
@@ -339,8 +340,9 @@ def _page(
         "shows chance; the dark line is a 95 % interval. Unseen: the training had no image or text of the concept, of "
         "its variants, nor of an icon or emoji of the same name. The 60 queries were written before the training and "
         "name no item; a person listed the items that are right. “Pixels alone”: the search sees no text of the items. "
-        "“From scratch” is a small network without pretrained encoders. BM25 and MiniLM search the texts of the items, "
-        "and see no image. MiniLM's training texts include captions of COCO and Flickr30k.",
+        f"“From scratch” is a small network without pretrained encoders, trained for {scratch.epochs} "
+        "epochs. BM25 and MiniLM search the texts of the items, and see no image. MiniLM's training texts include "
+        "captions of COCO and Flickr30k.",
         sections=(
             Section(
                 "Six of the 60 queries, all items with their texts",
