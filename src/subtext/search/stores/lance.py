@@ -286,8 +286,10 @@ class LanceTables(Tables):
     def index(self) -> tuple[str, set[int]]:
         """What the index of the vectors is named by, "" where there is none; and the fragments that it contains."""
         with translated(self.where):
-            indexes = [own for own in self.dataset.describe_indices() if own.field_names == ["vector"]]
-        parts = list(chain(*(own.segments for own in indexes)))
+            indexes = [
+                described for described in self.dataset.describe_indices() if described.field_names == ["vector"]
+            ]
+        parts = list(chain(*(described.segments for described in indexes)))
         return " ".join(sorted(str(part.uuid) for part in parts)), set(chain(*(part.fragment_ids for part in parts)))
 
     @property
@@ -299,7 +301,9 @@ class LanceTables(Tables):
 
     def files(self) -> set[str]:
         """The files of this version that hold rows and deletions, and folders of indexes, below the table's place."""
-        names = {f"_indices/{part.uuid}" for own in self.dataset.describe_indices() for part in own.segments}
+        names = {
+            f"_indices/{part.uuid}" for described in self.dataset.describe_indices() for part in described.segments
+        }
         for fragment in (fragment.metadata for fragment in self.dataset.get_fragments()):
             names |= {f"data/{file.path}" for file in fragment.files}
             if fragment.deletion_file is not None:
