@@ -14,7 +14,6 @@ from subtext.core import Embeddings
 from subtext.data.batches import item_batch, read_ahead
 from subtext.data.dataset import Dataset, Items
 from subtext.data.inputs import Tensors
-from subtext.data.text import SubwordInput
 from subtext.models.model import Branch, Model
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -75,13 +74,9 @@ def embed_items(
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     rows = np.arange(len(items), dtype=np.int64) if rows is None else rows
     row_ids = rows if row_ids is None else row_ids
-    order = np.arange(len(rows))
-    if isinstance(branch.input_spec, SubwordInput):
-        # Texts of one length in a batch: a transformer computes padding as well.
-        order = np.argsort([len(str(items.values[row])) for row in rows], kind="stable")
-    batches = [order[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+    batches = [slice(start, start + batch_size) for start in range(0, len(rows), batch_size)]
 
-    def read(batch: NDArray[np.int64]) -> Tensors:
+    def read(batch: slice) -> Tensors:
         return branch.read(replace(item_batch(items, rows[batch], root), rows=row_ids[batch]))
 
     chunks: list[Embeddings] = []
@@ -100,4 +95,4 @@ def embed_items(
                     progress(done)
     finally:
         model.train(was_training)
-    return Embeddings.cat(chunks)[torch.from_numpy(np.argsort(order))]
+    return Embeddings.cat(chunks)
