@@ -339,7 +339,8 @@ def _page(
         figures_text="Each bar is the share of texts for which a right image is among the first ten. The orange line "
         "shows chance; the dark line is a 95 % interval. Unseen: the training had no image or text of the concept, of "
         "its variants, nor of an icon or emoji of the same name. The 60 queries were written before the training and "
-        "name no item; a person listed the items that are right. “Pixels alone”: the search sees no text of the items. "
+        "name no item; the items that are right were listed with them. “Pixels alone”: the search sees no text of the "
+        "items. "
         f"“From scratch” is a small network without pretrained encoders, trained for {scratch.epochs} "
         "epochs. BM25 and MiniLM search the texts of the items, and see no image. MiniLM's training texts include "
         "captions of COCO and Flickr30k.",

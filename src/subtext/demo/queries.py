@@ -1,4 +1,4 @@
-"""The queries of the demonstration, what a person accepts for each (`queries.json` states the rules), and rivals."""
+"""The queries of the demonstration, the items that are right for each (rules: `queries.json`), and rivals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FLAGS = range(0x1F1E6, 0x1F200)
 
 @dataclass(frozen=True)
 class AcceptedQuery:
-    """A query, and the items that a person accepts for it.
+    """A query, and the items that count as right for it.
 
     level  "literal", "related" or "figurative"
     items  emoji or names of icons; the concept of the first is held out. "national flags" stands for all of them

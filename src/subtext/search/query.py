@@ -94,7 +94,7 @@ class Query:
         without = [several or one for _, several, one in _AWAY.findall(self.text)]
         text = " ".join(_AWAY.sub(r"\1", self.text).split())
         if without and not (text or self.image is not None or self.like):
-            without, text = [], self.text  # Words away from which nothing remains are words like others.
+            without, text = [], self.text  # With nothing else to search for, they are ordinary words.
         phrases = [phrase for phrase in _QUOTED.findall(text) if words(phrase)]
         text = _QUOTED.sub(r"\1", text) if phrases else text
         away = ", ".join([*filter(None, [self.not_text]), *without]) or None

@@ -528,11 +528,10 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
     """Recall by the vectors of two indexes, on those of these images that both have, and their texts."""
     import numpy as np
     import torch
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
 
     from subtext.core import Embeddings
     from subtext.data.dataset import Dataset, Items
+    from subtext.data.rows import components
     from subtext.evaluation import Protocol, evaluate_embeddings
     from subtext.evaluation.compare import compare, measured_of
     from subtext.models.similarity.cosine import Cosine
@@ -544,9 +543,8 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
         text_rows = {text.key: number for number, text in enumerate(texts)}
         links = np.array([(n, text_rows[key]) for n, row in enumerate(rows) for key in row.links], dtype=np.int64)
         # What a text links is one group, as in a data set that was read.
-        size = len(rows) + len(texts)
-        graph = csr_array((np.ones(len(links)), (links[:, 0], len(rows) + links[:, 1])), shape=(size, size))
-        groups = connected_components(graph, directed=False)[1].astype(np.int64)
+        joined = components((image, len(rows) + text) for image, text in links.tolist())
+        groups = np.array([joined.get(node, node) for node in range(len(rows) + len(texts))], dtype=np.int64)
         sides = [
             Items([row.id for row in side], [None] * len(side), of_side, np.full(len(side), "held out"))
             for side, of_side in ((rows, groups[: len(rows)]), (texts, groups[len(rows) :]))
