@@ -223,6 +223,15 @@ def test_many_draws_are_nearly_all_pairs():
     torch.testing.assert_close(draws(short, near_short, 2000).float(), wanted, equal_nan=True)
 
 
+@pytest.mark.parametrize("short", [False, True])
+def test_gathered_views_score_as_all_items_do(monkeypatch, short):
+    """The two ways to the scores of a sample."""
+    bank, near, _ = made(short=short)
+    of_all = draws(bank, near, 5)
+    monkeypatch.setattr("subtext.ops.neighbour_scores._DENSE", 0)
+    torch.testing.assert_close(draws(bank, near, 5), of_all, equal_nan=True)
+
+
 @pytest.mark.parametrize("samples", [36, 50])
 def test_what_is_no_more_than_the_sample_is_taken_whole(samples):
     """36 neighbours of neighbours each."""

@@ -253,15 +253,26 @@ def select_neighbours(neighbours: Int[Tensor, "n e"], selected: Bool[Tensor, "n"
 
 _CELLS = 2**24
 """Scores of pairs of views held at a time, 64 MB."""
+_DENSE = 8
+"""Scores of all items are cheaper than gathered views, where there are at most this many times the samples."""
 _LARGE = 8
 """Sampling with replacement hardly repeats itself from a set that is this many times the sample."""
 
 
 def pooled(left: Float[Tensor, "*some q k h"], right: Float[Tensor, "*some c l h"]) -> Float[Tensor, "*some q c"]:
-    """Scores of the best pair of views."""
-    scores = left.flatten(-3, -2) @ right.flatten(-3, -2).mT
-    shape = (*scores.shape[:-2], left.shape[-3], left.shape[-2], right.shape[-3], right.shape[-2])
-    return scores.reshape(shape).amax(dim=(-3, -1))
+    """Scores of the best pair of views.
+
+    One product a pair of views: a maximum over the last dimensions of a single product takes about twice the time.
+    """
+    products = (
+        left[..., mine, :] @ right[..., theirs, :].mT
+        for mine in range(left.shape[-2])
+        for theirs in range(right.shape[-2])
+    )
+    best = next(products)
+    for scores in products:
+        best = torch.maximum(best, scores)
+    return best
 
 
 def exact_scores(bank: Float[Tensor, "n k h"], neighbours: Int[Tensor, "n e"], scoring: Scoring = AS_PRINTED) -> Scores:
@@ -331,9 +342,11 @@ def sampled_discrepancy(
     keys  (N) of the items: a sample depends on (seed, epoch, item) alone
 
     Samples come from the multiset without replacement: all of it where it has no more than `samples`.
-    Cost: time and gathered memory D samples K^2 H.
+    Cost: time and gathered memory D samples K^2 H; of a small bank (N <= 8 samples) time D N K^2 H, nothing gathered.
     """
-    step = max(1, _CELLS // (samples * bank.shape[1] * bank.shape[2]))
+    count, views, dim = bank.shape
+    dense = count <= _DENSE * samples
+    step = max(1, _CELLS // (count * views * views if dense else samples * views * dim))
     lists = NeighbourLists(neighbours)
     counts, rows, starts = (values.cpu().numpy() for values in (lists.counts, lists.rows, lists.starts))
     items = torch.arange(len(neighbours), device=bank.device) if items is None else items
@@ -362,7 +375,10 @@ def sampled_discrepancy(
         longest = np.flatnonzero((chosen >= 0).any(axis=0)).max(initial=0) + 1
         rows_of_samples = torch.from_numpy(chosen[:, :longest]).to(bank.device)
         block_views = bank[chunk]
-        scores = torch.einsum("qkh,qslh->qskl", block_views, bank[rows_of_samples.clamp_min(0)]).amax(dim=(2, 3))
+        if dense:
+            scores = pooled(block_views, bank).gather(1, rows_of_samples.clamp_min(0))
+        else:
+            scores = torch.einsum("qkh,qslh->qskl", block_views, bank[rows_of_samples.clamp_min(0)]).amax(dim=(2, 3))
         valid = (rows_of_samples >= 0).to(scores.dtype)
         blocks.append(_ratio((scores * valid).sum(dim=1), valid.sum(dim=1)))
     return torch.cat(blocks)
