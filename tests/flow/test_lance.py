@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,7 @@ def test_the_journal_is_not_written_with_every_change(store: LanceStore) -> None
         jobs = [list(job) for job in store.latest().dataset and _jobs(store)]
         former = {**before, "jobs": jobs, "generation": before["generation"] + 1}
         former.pop("job")
-        writer._commit(lambda now: lance.Draft(former, where=[f"kind = {lance.JOB}"]))
+        writer.commit(lambda now: lance.Draft(former, where=[f"kind = {lance.JOB}"]))
         assert _jobs(store) == jobs
         writer.finish(unfinished)
         assert writer.begin("add", source={"data": "5"}) == 7, "numbers go on"
@@ -432,7 +433,7 @@ def test_an_index_that_others_change_as_well_is_told(tmp_path: Path, monkeypatch
         assert "the index of the vectors was dropped: every vector is compared" in writer.compact()
         writer.delete("images", ["p1"])
         monkeypatch.setattr(lance, "REWRITES", 3)
-        monkeypatch.setattr(lance.LanceWriter, "_commit", lambda *words: (_ for _ in ()).throw(lance.Changed()))
+        monkeypatch.setattr(lance.LanceWriter, "commit", lambda *words: (_ for _ in ()).throw(lance.Changed()))
         with pytest.raises(WriterBusy, match=f"{lance.REWRITES} attempts failed"):
             writer.compact()
     assert store.problems() == []
@@ -481,8 +482,6 @@ def test_what_cannot_be_opened_or_made_is_told(
     (tmp_path / "file").write_text("")
     with pytest.raises((OutputError, StoreGone, IndexError_), match="file"):
         LanceStore.create(f"lance://{tmp_path / 'file'}", stored.manifest())
-    with pytest.raises(RequirementError, match="cannot change models"):
-        store.beside(stored.manifest())
     with pytest.raises(RequirementError, match="no store opens addresses of az://"):
         open_store("az://archive/library")
     import importlib.util
@@ -508,6 +507,114 @@ def test_numbers_beyond_float64_are_compared_exactly(store: LanceStore) -> None:
         with store.reading() as view:
             items = view.items("images", view.matching("images", [parse(condition), parse("id contains N")]))
         assert [item.id for item in items] == [f"n{own}" for own in keep], condition
+
+
+def moved_by(index: str, width: int, numbers: range = range(40)) -> LanceStore:
+    """The index after a move of its first items to a model of that width: whatever of it was done is not done again."""
+    store = LanceStore(index)
+    generation = store.latest().state("generation")
+    new = store.beside(replace(stored.manifest(), fingerprint=f"{width}" * 32, width=width))
+    with new.writing("move") as writer:
+        present = [number for number in numbers if f"p{number}" in stored.ids(store)]
+        missing = [number for number in present if f"p{number}" not in stored.ids(new)]
+        for number in missing:
+            own = stored.vectors(range(number, number + 1), stored.VIEWS)[..., :width]
+            writer.put(Change("images", [stored.picture(number)], own))
+    return store.swap(new, generation=generation)
+
+
+def tables(store: LanceStore) -> set[str]:
+    return {path.name for path in Path(store.path.removeprefix("lance://")).iterdir()}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_move_that_is_cut_off_at_any_commit_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Before the last commit the index has the old vectors, from then on the new ones, and never others."""
+    plain, index = library.LanceDataset.commit, f"lance://{tmp_path / 'index'}"
+    store = stored.made(index, pictures=5, words=0)
+    with store.writing("delete") as writer:
+        writer.delete("images", ["p3"])
+    for last in range(1, 20):
+        calls = [0]
+
+        def cut(*words: Any, calls: list[int] = calls, last: int = last, **more: Any) -> Any:
+            calls[0] += 1
+            result = plain(*words, **more) if after or calls[0] != last else None
+            if calls[0] == last:
+                raise KeyboardInterrupt
+            return result
+
+        width = (4, 3)[last % 2]  # Each takes the place of the one before it that never ended.
+        before = open_store(index).manifest.width
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(library.LanceDataset, "commit", staticmethod(cut))
+            moved_by(index, width, range(5))
+        now = open_store(index)
+        assert isinstance(now, LanceStore) and now.manifest.width in (before, width)
+        assert stored.ids(now) == {"p0", "p1", "p2", "p4"} and now.problems() == []
+        assert len(tables(now) - {*now.earlier, now.table}) <= 1, "of moves that never ended one is left"
+        if calls[0] < last:
+            break
+        if now.manifest.width == before:
+            done = now.moving()
+            already = 0 if done is None else len(stored.ids(done))
+            begun = 0 if done is None else done.latest().dataset.version
+            now = moved_by(index, width, range(5))
+            versions = now.latest().dataset.version - begun
+            assert versions == (4 - already) + 1 + (done is None), "what was done is not done again"
+        assert now.manifest.width == width and now.moving() is None
+        with now.writing("test") as writer:
+            assert writer.deleted_before("images", ["p3"]) == {"p3"}
+    assert last > 6 and calls[0] < last
+
+
+def test_deletions_reach_the_table_of_an_unfinished_move(store: LanceStore) -> None:
+    vectors = stored.vectors(range(500, 501), stored.VIEWS)
+    secret = Change("images", [Entry("secret", b"s", path="secret.png")], vectors)
+    caption = Change("texts", [Entry("c", b"s", text="Quincunx")], vectors[:, :1], links=[("secret", "c")])
+    generation = store.latest().state("generation")
+    new = store.beside(replace(stored.manifest(), fingerprint="e" * 32))
+    place = Path(store.path.removeprefix("lance://"))
+    for each in (store, new):
+        with each.writing("add") as writer:
+            writer.put(secret)
+            writer.put(caption)
+
+    def left() -> bool:
+        content = b"".join(file.read_bytes() for file in place.rglob("*") if file.is_file())
+        return any(own in content for own in (b"secret.png", b"Quincunx", vectors[0, 0].tobytes()))
+
+    assert left()
+    with store.writing("delete") as writer:
+        assert writer.delete("images", ["secret"]) == {"images": 1, "texts": 1}
+        assert new.counts == {"images": 0, "texts": 0}
+        writer.compact()
+    assert not left(), "also of the table that nobody uses yet"
+    with pytest.raises(IndexError_, match="was changed while its items were embedded; run the command again"):
+        store.swap(new, generation=generation)
+    now = store.swap(new, generation=store.latest().state("generation"))
+    assert now.manifest.fingerprint == "e" * 32 and store.moved
+    with pytest.raises(IndexError_, match="was moved to another model meanwhile"), store.writing("add"):
+        pass
+    former = stored.vectors(range(7, 8), stored.VIEWS)[0, 0].tobytes()
+    assert any(former in file.read_bytes() for file in place.rglob("*.lance") if file.is_file())
+    with now.writing("compact") as writer:
+        assert "the vectors of an earlier model were removed" in writer.compact()
+    assert not any(former in file.read_bytes() for file in place.rglob("*.lance") if file.is_file())
+    now.remove()
+    assert tables(now) == set()
+
+
+def test_a_move_cannot_end_that_another_has_taken_the_place_of(store: LanceStore) -> None:
+    generation = store.latest().state("generation")
+    first = store.beside(replace(stored.manifest(), fingerprint="d" * 32))
+    second = LanceStore(store.path).beside(replace(stored.manifest(), fingerprint="e" * 32))
+    assert tables(store) == {lance.TABLE, second.table}, "the first one is removed"
+    with pytest.raises(IndexError_):
+        store.swap(first, generation=generation)
+    assert LanceStore(store.path).swap(second, generation=generation).manifest.fingerprint == "e" * 32
 
 
 @pytest.fixture(scope="module")

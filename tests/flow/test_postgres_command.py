@@ -13,9 +13,6 @@ import pytest
 from command import call
 from database import Server, started
 
-from subtext.api.search import open_index
-from subtext.errors import IndexError_
-from subtext.search import build
 from subtext.search.stores.postgres import Database
 
 
@@ -74,44 +71,3 @@ def test_what_a_database_does_by_itself_is_said(place: tuple[str, Path], runs: P
     assert "nothing was changed" in call("index", "upgrade", runs / "index").stdout
     told = call("index", "info", place[0].replace("library", "nowhere"), code=1).stderr
     assert "needs to be an index that `subtext index build` made" in told and database.PASSWORD not in told
-
-
-def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], runs: Path) -> None:
-    address = place[0]
-    call("index", "delete", address, "red")
-    before = open_index(address)
-    told = call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse", "--even-if-worse").stdout
-    assert "11 images and 22 texts now have vectors of" in told and "s3cret" not in told
-    assert before.store.moved
-    with pytest.raises(IndexError_, match="was moved to another model meanwhile; open it again"):
-        before.search("a pink square")
-    after, wanted = open_index(address), {hit.id for hit in open_index(runs / "index").search("a square", top=50)}
-    assert after.store.manifest.run == str((runs / "other").resolve()) and not after.store.moved
-    assert {hit.id for hit in after.search("a square", top=50)} == wanted - {"red"}
-    assert Database(address).problems() == []
-    assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
-    again = call(
-        "index", "move", address, "--run", runs / "other", "-q", "--even-if-worse", "--even-if-worse", code=1
-    ).stderr
-    assert "has the vectors of this model already" in again and "s3cret" not in again
-
-
-def test_a_move_goes_on_and_is_not_made_over_what_others_did(
-    place: tuple[str, Path], runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address, plain = place[0], build.embed_items
-    embedded: list[str] = []
-
-    def noted(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
-        embedded.extend(items.ids)  # type: ignore[attr-defined]
-        if len(embedded) == 36:
-            call("index", "delete", address, "blue")
-        return plain(model, branch, items, *rest, **more)
-
-    monkeypatch.setattr(build, "embed_items", noted)
-    words = ["move", address, "--run", runs / "other", "-q", "--even-if-worse", "--even-if-worse"]
-    assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
-    assert len(embedded) == 36 and open_index(address).search("a pink square")
-    assert "11 images and 22 texts now have vectors" in call("index", *words).stdout
-    assert len(embedded) == 36, "what was embedded stays"
-    assert "blue" not in ids(address) and Database(address).problems() == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +19,6 @@ from gloo import free_port
 
 from subtext.search.stores import postgres as pool
 from subtext.search.stores.postgres import Database
-from subtext.server import state
 from subtext.server.application import build
 from subtext.server.serve import Settings
 
@@ -96,20 +94,6 @@ def test_many_clients_share_few_connections(address: str, monkeypatch: pytest.Mo
         watcher.join()
     assert all(answer == wanted[asked] for asked, answer in answers)
     assert 1 <= most[0] <= 3
-
-
-def test_an_index_that_is_moved_is_opened_again(address: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with asking(address, log="") as found:
-        before = found.get(served.ASKED[0]).json()
-        call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse", "--even-if-worse")
-        first = found.get(served.ASKED[0])
-        assert first.status_code == 503 and int(first.headers["retry-after"]) > 0
-        monkeypatch.setattr(state, "CHECK_SECONDS", 0.0)
-        until = time.monotonic() + 20
-        while found.get(served.ASKED[0]).status_code != 200:
-            assert time.monotonic() < until
-        after = found.get(served.ASKED[0]).json()
-        assert [hit["score"] for hit in after["hits"]] != [hit["score"] for hit in before["hits"]]
 
 
 def test_the_command_takes_an_address_and_tells_no_password(address: str, runs: Path, tmp_path: Path) -> None:

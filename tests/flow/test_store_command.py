@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from subtext.api.load import load
 from subtext.api.search import open_index
 from subtext.errors import IndexError_
 from subtext.search import Index, Query, build
-from subtext.search.stores.store import open_store
+from subtext.search.stores.store import Store, open_store
 from subtext.search.stores.traces import trace_name
 from subtext.server import state
 from subtext.server.application import build as application
@@ -108,6 +109,72 @@ def test_another_model_is_refused(place: tuple[str, Path], runs: Path) -> None:
     more = ["--data", place[1], "--run", runs / "other"]
     assert "needs the model that made it" in call("index", "add", place[0], *more, code=1).stderr
     assert "needs the model that made it" in call("search", place[0], "x", "--run", runs / "other", code=1).stderr
+
+
+def require_moves(address: str) -> None:
+    if type(open_store(address)).beside is Store.beside:
+        pytest.skip("this store cannot change models")
+
+
+def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], runs: Path) -> None:
+    address = place[0]
+    require_moves(address)
+    call("index", "delete", address, "red")
+    before = open_index(address)
+    told = call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse").stdout
+    assert "11 images and 22 texts now have vectors of" in told and "s3cret" not in told
+    assert before.store.moved
+    with pytest.raises(IndexError_, match="was moved to another model meanwhile; open it again"):
+        before.search("a pink square")
+    after, wanted = open_index(address), {hit.id for hit in open_index(runs / "library").search("a square", top=50)}
+    assert after.store.manifest.run == str((runs / "other").resolve()) and not after.store.moved
+    assert {hit.id for hit in after.search("a square", top=50)} == wanted - {"red"}
+    assert open_store(address).problems() == []
+    assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
+    again = call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse", code=1).stderr
+    assert "has the vectors of this model already" in again and "s3cret" not in again
+    few = call("index", "move", address, "--run", runs / "run", "-q", code=1).stderr
+    assert "neither was trained on" in few, "a move without evidence is refused"
+    back = call("index", "move", address, "--run", runs / "run", "-q", "--even-if-worse").stdout
+    assert "11 images and 22 texts now have vectors of" in back
+    assert "deleted" in call("index", "compact", address).stdout and open_store(address).problems() == []
+
+
+def test_a_move_goes_on_and_is_not_made_over_what_others_did(
+    place: tuple[str, Path], runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, plain = place[0], build.embed_items
+    require_moves(address)
+    embedded: list[str] = []
+
+    def noted(model: object, branch: object, items: object, *rest: object, **more: object) -> object:
+        embedded.extend(items.ids)  # type: ignore[attr-defined]
+        if len(embedded) == 36:
+            call("index", "delete", address, "blue")
+        return plain(model, branch, items, *rest, **more)
+
+    monkeypatch.setattr(build, "embed_items", noted)
+    words = ["move", address, "--run", runs / "other", "-q", "--even-if-worse"]
+    assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
+    assert len(embedded) == 36 and open_index(address).search("a pink square")
+    assert "11 images and 22 texts now have vectors" in call("index", *words).stdout
+    assert len(embedded) == 36, "what was embedded stays"
+    assert "blue" not in ids(address) and open_store(address).problems() == []
+
+
+def test_a_server_opens_an_index_again_that_is_moved(address: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_moves(address)
+    with asking(address) as found:
+        before = found.get(served.ASKED[0]).json()
+        call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse")
+        first = found.get(served.ASKED[0])
+        assert first.status_code == 503 and int(first.headers["retry-after"]) > 0
+        monkeypatch.setattr(state, "CHECK_SECONDS", 0.0)
+        until = time.monotonic() + 20
+        while found.get(served.ASKED[0]).status_code != 200:
+            assert time.monotonic() < until
+        after = found.get(served.ASKED[0]).json()
+        assert [hit["score"] for hit in after["hits"]] != [hit["score"] for hit in before["hits"]]
 
 
 def test_a_build_that_is_cut_off_goes_on(

@@ -14,6 +14,9 @@ lost on the way, is recognised in the state. What a killed process leaves are fi
 Small sides are compared from memory, as a folder does; a reader fetches what is new. Beyond `Manifest.exact_up_to`
 vectors Lance's IVF index finds candidates, which are scored again: hits and scores are those of a folder. Vectors that
 came after the index are compared until `compact` builds it again.
+
+A move to another model builds a table `items-NUMBER` beside the one in use, whose state names it. Its last commit
+empties the old table but for a state that leads to the new one: whoever changes the old one meanwhile conflicts.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import threading
 import time
 import uuid
@@ -74,6 +78,8 @@ from subtext.search.stores.words import LEAST, LENGTH, SATURATION, words
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 
 TABLE = "items.lance"
+MOVED = re.compile(r"items-[0-9a-f]{8}\.lance")
+"""The table of an index after a move, or during it."""
 ITEMS, FURTHER, STATE, DOCUMENT, DELETED, JOB = 0, 2, 4, 5, 6, 7
 """Kinds of rows; those of items are ITEMS + the number of their side, and of their further vectors FURTHER + it."""
 EXACT_UP_TO = 50_000
@@ -706,6 +712,7 @@ class Draft:
     rows       columns of new rows                     vectors  (n D) of each; NaN for rows without one
     where      filters of rows that go, besides that of the state
     state      as it is to be
+    gone       ids of deleted images and texts
     fragments  that were written already, in the place of those with these numbers
     """
 
@@ -714,6 +721,7 @@ class Draft:
     rows: list[dict[str, Any]] = field(default_factory=list)
     vectors: list[NDArray[np.float32]] = field(default_factory=list)
     where: list[str] = field(default_factory=list)
+    gone: Sequence[Sequence[str]] = ()
     fragments: Sequence[FragmentMetadata] = ()
     replaced: frozenset[int] = frozenset()
 
@@ -741,12 +749,23 @@ class LanceWriter(Writer):
         """
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
-        return self._commit(lambda tables: self._draft(tables, change, vectors)).applied
+        draft = self.commit(lambda tables: self._draft(tables, change, vectors))
+        moving = self.store.moving() if change.deleted else None
+        if moving is not None:
+            with moving.writing("delete") as writer:
+                # An unfinished move takes over what is remembered at its end.
+                for side, ids in zip(SIDES, draft.gone, strict=True):
+                    # Also those that a deletion that was cut off has deleted here already.
+                    if ids := [*ids, *(change.deleted if side == change.side else ())]:
+                        writer.delete(side, ids, keep_texts=True, remember=False)
+        return draft.applied
 
     def compact(self, *, seed: int = 0) -> list[str]:
         """Write fragments without deleted rows, remove old versions and what killed processes left, build the index.
 
         seed  of the sample that the lists of a large side are trained on
+
+        What is left of earlier models goes, and what was deleted from the table of an unfinished move.
 
         Others read and write meanwhile; while the index is built, searches of a large side compare every vector.
         Readers may go on with what they see for `GRACE` seconds. Raises WriterBusy where somebody else compacts.
@@ -759,7 +778,7 @@ class LanceWriter(Writer):
         rewritten = 0
         for attempt in range(REWRITES):
             with suppress(Changed):
-                rewritten += len(self._commit(self._rewritten(tables, due if attempt else None)).replaced)
+                rewritten += len(self.commit(self._rewritten(tables, due if attempt else None)).replaced)
             tables = self.store.latest()
             due &= {part.fragment_id for part in tables.dataset.get_fragments()}
             if not due:
@@ -781,7 +800,12 @@ class LanceWriter(Writer):
                 for name in {name for name in stored - used if name.rpartition("/")[0] not in used}:
                     with suppress(FileNotFoundError):
                         self.store.filesystem.delete_file(f"{self.store.folder}/{name}")
-        return lines
+        freed = self.store.remove_unused()
+        moving = self.store.moving()
+        if moving is not None:
+            with moving.writing("compact") as writer:
+                writer.compact(seed=seed)
+        return [*lines, *(["the vectors of an earlier model were removed"] if freed else [])]
 
     def _rewritten(self, tables: LanceTables, due: set[int] | None = None) -> Callable[[LanceTables], Draft]:
         """Write small fragments, and those with deleted rows, as large ones; the plan of the commit.
@@ -877,7 +901,7 @@ class LanceWriter(Writer):
             new = {"lists": lists, "index": index or {}, "generation": now.now["generation"] + 1}
             return Draft({**now.now, **new})
 
-        self._commit(plan)
+        self.commit(plan)
 
     def _measured(self, count: int, seed: int) -> dict[str, dict[str, Any]]:
         """Side -> how many of `count` lists find `ann.RECALL` of the ten nearest items, and that recall."""
@@ -902,7 +926,7 @@ class LanceWriter(Writer):
             measured[str(side)] = facts
         return measured
 
-    def _commit(self, plan: Callable[[LanceTables], Draft]) -> Draft:
+    def commit(self, plan: Callable[[LanceTables], Draft]) -> Draft:
         """Make what a plan says of the newest version, again and again while others are faster."""
         token, failures = uuid.uuid4().hex, 0
         draft: Draft | None = None
@@ -1035,7 +1059,7 @@ class LanceWriter(Writer):
                 item = items[own].pop(name)
                 removed += [] if item.before is None else [(own, item)]
                 hashes += [deletion_hash(SIDES[own], name)] if change.remember else []
-        draft = Draft(state, Applied({own: len(gone[n]) for n, own in enumerate(SIDES)}))
+        draft = Draft(state, Applied({own: len(gone[n]) for n, own in enumerate(SIDES)}), gone=gone)
         self._write_items(tables, draft, items, removed)
         self._write_deleted(tables, draft, [deletion_hash(side, entry.id) for entry in change.entries], hashes)
         nothing = np.full(self.manifest.width, np.nan, dtype=np.float32)
@@ -1166,7 +1190,8 @@ def _table(rows: Sequence[dict[str, Any]], vectors: Sequence[NDArray[np.float32]
 class LanceStore(Store):
     """An index in Lance, opened.
 
-    uri      of the table
+    table    its name; by default the one in use
+    earlier  tables of earlier models, which lead to it
     vectors  of small sides, for all views of this process
 
     Raises IndexError_ when there is none; StoreGone when the storage cannot be reached.
@@ -1174,39 +1199,45 @@ class LanceStore(Store):
 
     path: str
 
-    def __init__(self, location: str) -> None:
-        self.path, self.uri = location, place(location)
+    def __init__(self, location: str, *, table: str = "") -> None:
+        self.path, self.table, self.earlier = location, table or TABLE, list[str]()
         self.vectors: dict[Side, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self.reads_vectors = threading.Lock()
         self._opens, self._session = threading.Lock(), lance.Session(CACHE, CACHE)
         self._tables: tuple[LanceTables, dict[str, Any]] | None = None
         self._thread = threading.local()
-        if not self.exists(location):
+        if not self.exists(location, self.table):
             raise IndexError_(f"{location} needs to be an index that `subtext index build` made; there is none")
+        while (successor := self.latest().now.get("moved")) and not table:
+            self.earlier.append(self.table)
+            self.table, self._tables = successor, None
         self.manifest = self._manifest(self.latest().now)
 
     @classmethod
-    def create(cls, location: str, manifest: Manifest) -> LanceStore:
+    def create(cls, location: str, manifest: Manifest, *, table: str = "") -> LanceStore:
         """An empty index; beyond `EXACT_UP_TO` vectors, or the manifest's, searched by lists.
+
+        table  of a move, in the place of another one
 
         Raises IndexError_ when the name is taken, OutputError when it cannot be written.
         """
-        cls.require_free(location)
+        if not table:
+            cls.require_free(location)
         manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
         state = {"manifest": manifest.to_json(), "changes": [], "jobs": [], "lists": {}}
         numbers = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch")
         row = {"kind": STATE, "key": 0, "text": json.dumps(state | dict.fromkeys(numbers, 0))}
-        table = _table([row], [np.full(manifest.width, np.nan, dtype=np.float32)], schema(manifest.width))
+        rows = _table([row], [np.full(manifest.width, np.nan, dtype=np.float32)], schema(manifest.width))
         with translated(location):
-            lance.write_dataset(table, place(location), mode="create", storage_options=PATIENCE)
-        return cls(location)
+            lance.write_dataset(rows, place(location, table or TABLE), mode="create", storage_options=PATIENCE)
+        return cls(location, table=table)
 
     @classmethod
-    def exists(cls, location: str) -> bool:
+    def exists(cls, location: str, table: str = TABLE) -> bool:
         """Whether there is an index at this location. Raises StoreGone when the storage cannot be reached."""
         with translated(location):
             try:
-                lance.dataset(place(location), storage_options=PATIENCE)
+                lance.dataset(place(location, table), storage_options=PATIENCE)
             except ValueError as problem:
                 if "was not found" in str(problem):
                     return False
@@ -1281,14 +1312,76 @@ class LanceStore(Store):
             return [problem for side in SIDES for problem in _check(view, side)]
 
     def remove(self) -> None:
-        """Remove the table."""
+        """Remove the index, with all its tables."""
+        moving = self.moving()
         with translated(self.path):
-            lance.LanceDataset.drop(self.uri, PATIENCE)
+            for table in [*self.earlier, self.table, *([] if moving is None else [moving.table])]:
+                lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+
+    def moving(self) -> LanceStore | None:
+        """The index that an unfinished move builds beside this one; None where there is none."""
+        table = self.latest().now.get("moving")
+        return LanceStore(self.path, table=table) if table and self.exists(self.path, table) else None
+
+    def beside(self, manifest: Manifest) -> LanceStore:
+        """A table for the vectors of another model, in the same place; one that was begun for it is resumed."""
+        begun = self.moving()
+        if begun is not None and begun.manifest.fingerprint == manifest.fingerprint:
+            return begun
+        table = f"items-{uuid.uuid4().hex[:8]}.lance"
+        with self.writing("move") as writer:
+            # From here on a move that was begun earlier cannot end any more: its table may go.
+            writer.commit(lambda now: Draft({**now.now, "moving": table}))
+        self.remove_unused()
+        return self.create(self.path, manifest, table=table)
+
+    def swap(self, new: Store, *, generation: int) -> LanceStore:
+        """Let this table lead to `new`, in one commit; its rows stay in old versions until the index is compacted."""
+        assert isinstance(new, LanceStore)
+        with self.reading() as view, new.writing("move") as writer:
+            writer.apply(Change(remembered=[digest for (digest,) in view.records("deleted")]))
+
+        def plan(tables: LanceTables) -> Draft:
+            if tables.state("generation") != generation or tables.now["moving"] != new.table:
+                raise IndexError_(
+                    f"{self.path} was changed while its items were embedded; run the command again: it embeds what is "
+                    "new, and nothing else"
+                )
+            every = frozenset(part.fragment_id for part in tables.dataset.get_fragments())
+            return Draft({**tables.now, "moved": new.table, "moving": None}, replaced=every)
+
+        with self.writing("move") as writer:
+            writer.commit(plan)
+        return LanceStore(self.path)
+
+    def remove_unused(self) -> bool:
+        """Remove the rows of earlier models, and tables of moves that cannot end any more; whether there were any."""
+        with translated(self.path):
+            infos = self.filesystem.get_file_info(fs.FileSelector(self.folder.rpartition("/")[0]))
+            # Read after the tables were listed: a move names its table before it makes it.
+            state = self.latest().now
+            self.require_same(state)
+            used = {*self.earlier, self.table, state.get("moving")}
+            unused = [
+                info.base_name for info in infos if MOVED.fullmatch(info.base_name) and info.base_name not in used
+            ]
+            for table in unused:
+                lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+            freed = 0
+            for table in self.earlier:
+                earlier = lance.dataset(place(self.path, table), storage_options=PATIENCE)
+                freed += earlier.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6))).old_versions
+        return bool(unused or freed)
 
     def require_same(self, state: Mapping[str, Any]) -> None:
         """Raise IndexError_ unless the index is still of the model that it was opened with."""
-        if self._manifest(state).fingerprint != self.manifest.fingerprint:
-            raise IndexError_(f"{self.path} is of another model by now; open it again")
+        if state.get("moved") or self._manifest(state).fingerprint != self.manifest.fingerprint:
+            raise IndexError_(f"{self.path} was moved to another model meanwhile; open it again")
+
+    @property
+    def uri(self) -> str:
+        """The address of the table, as Lance has it."""
+        return place(self.path, self.table)
 
     @property
     def filesystem(self) -> fs.FileSystem:
@@ -1312,8 +1405,8 @@ class LanceStore(Store):
         return replace(Manifest.from_json(state["manifest"], where=self.path), generation=state["generation"])
 
 
-def place(location: str) -> str:
-    """The address of the table, as Lance has it.
+def place(location: str, table: str = TABLE) -> str:
+    """The address of a table, as Lance has it.
 
     >>> place("s3://archive/library/"), place("lance:///data/library")
     ('s3://archive/library/items.lance', '/data/library/items.lance')
@@ -1330,8 +1423,8 @@ def place(location: str) -> str:
             "GOOGLE_APPLICATION_CREDENTIALS"
         )
     if scheme == "lance":
-        return str(Path(path).expanduser().absolute() / TABLE)
-    return f"{location.rstrip('/')}/{TABLE}"
+        return str(Path(path).expanduser().absolute() / table)
+    return f"{location.rstrip('/')}/{table}"
 
 
 def _check(view: LanceView, side: Side) -> Iterator[Problem]:
