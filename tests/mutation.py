@@ -56,8 +56,9 @@ GROUPS = {
     ),
     "metrics": (
         "evaluation/metrics/*.py",
-        "contract/metrics golden/asp golden/c_way golden/eccv_caption golden/geometry golden/precision_metrics "
-        "golden/re* identity/asp_curve identity/c* flow/further flow/neighbours flow/own_metric flow/preservation",
+        "contract/metrics golden/asp golden/c_way golden/eccv_caption golden/geometry golden/metric_cells "
+        "golden/precision_metrics golden/re* identity/asp_curve identity/c* flow/further flow/neighbours "
+        "flow/own_metric flow/preservation",
     ),
     "calibration": ("search/confidence.py", "flow/answers flow/calibration identity/calibrated"),
     "filters": (

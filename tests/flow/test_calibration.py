@@ -18,7 +18,7 @@ from PIL import Image
 from subtext.api.search import open_index
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
-from subtext.errors import DataError, IndexError_
+from subtext.errors import DataError, IndexError_, RequirementError
 from subtext.search import Index, Query
 from subtext.search.confidence import (
     Background,
@@ -206,8 +206,33 @@ def test_a_question_of_the_other_side_alone_is_judged(tmp_path: Path) -> None:
 
 def test_an_item_that_no_pair_names_is_of_no_group(tmp_path: Path) -> None:
     with stored(tmp_path / "index", made(9000, 30)).reading() as view:
-        first, other = (observe(view, made(start, 20), "images").evidence[0].same_side for start in (0, 9000))
-    assert not np.isnan(first).any() and np.isnan(other).sum() == 2
+        first, other = (
+            [np.isnan(each.same_side).sum() for each in observe(view, made(start, 20), "images").evidence]
+            for start in (0, 9000)
+        )
+    assert first == [0] * 40 and other == [2] * 40
+
+
+def test_an_empty_side_is_not_calibrated_and_the_first_item_put_there_is_new(tmp_path: Path) -> None:
+    held = made(0, 120)
+    folder = Folder.create(tmp_path / "index", MANIFEST)
+    with folder.writing("build") as writer:
+        items, vectors = held.side("images")
+        writer.put(Change("images", [Entry(name, name.encode()) for name in items.ids], vectors))
+    calibration = fit_calibration(folder, made(5000, 120), data={})
+    assert set(calibration.ways) == {"images"} and calibration.last["texts"] == 0 < calibration.last["images"]
+
+
+def test_scores_that_are_all_the_same_are_refused(tmp_path: Path) -> None:
+    def equal(start: int, count: int) -> HeldOutPairs:
+        held = made(start, count)
+        fixed = [
+            Embeddings(torch.eye(1, WIDTH).expand(len(each), 1, WIDTH), each.ids) for each in (held.images, held.texts)
+        ]
+        return HeldOutPairs(held.pairs, *fixed)
+
+    with pytest.raises(RequirementError, match="needs larger scores to be right more often; here they are not"):
+        fit_calibration(stored(tmp_path / "index", equal(0, 120)), equal(0, 120), data={})
 
 
 def test_level_of_a_drawn_background_is_near_that_of_all() -> None:

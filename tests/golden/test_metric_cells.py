@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import comb
+
 import numpy as np
 import pytest
 import torch
@@ -9,14 +11,19 @@ from walk import classes
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
-from subtext.evaluation import Protocol
-from subtext.evaluation.metric import Metric, Outcome
+from subtext.evaluation import ExtraMetrics, Protocol
+from subtext.evaluation.metric import Metric, Outcome, Request
 from subtext.evaluation.metrics.best_rank import BestRank
 from subtext.evaluation.metrics.c_way import CWay, CWayRank, SampledCWay
 from subtext.evaluation.metrics.graded_gain import NDCG, SemanticGain
 from subtext.evaluation.metrics.hubness import Hubness, skewness
+from subtext.evaluation.metrics.pmrp import PMRP, PMRecall
+from subtext.evaluation.metrics.preservation import Preservation
+from subtext.evaluation.metrics.recall import Recall
+from subtext.evaluation.metrics.ties import TieShare
 from subtext.ops import draw
-from subtext.ops.rank import Counts
+from subtext.ops.rank import Counts, rank_positives
+from subtext.ops.sparse import CandidateLists
 
 DECLARED = {
     "recall@1": "compared", "mean_rank": "lower numbers", "mrr": "compared", "5_way@1": "compared",
@@ -63,6 +70,41 @@ def test_a_query_without_a_positive_has_no_chance():
     np.testing.assert_array_equal(chance, [np.nan, 3, 2])
 
 
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_recall_by_chance_counts_the_draws_without_a_positive(k: int):
+    """k draws out of P positives and M negatives; also where k is above M, and above all candidates."""
+    positives, negatives = [1, 3, 1, 2, 1, 0], [4, 4, 0, 1, 1, 4]
+    wanted = [1 - comb(m, k) / comb(p + m, min(k, p + m)) for p, m in zip(positives, negatives, strict=True)]
+    chance = Recall(k).chance(counts(positives, negatives, [0] * 6))
+    np.testing.assert_allclose(chance, [*wanted[:-1], np.nan])
+
+
+def test_plausible_matches_of_each_reading():
+    """Three readings, two queries: the best plausible image is first under the widest of each, and by chance."""
+    relevance = torch.tensor([[0.0, -1, -3, -2], [-1, 0, 0, -1]])
+    scores = torch.tensor([[0.4, 0.6, 0.8, 0.2], [0.1, 0.7, 0.3, 0.9]])
+    comparison = Comparison(scores, Truth(torch.ones(2, 4, dtype=torch.bool), relevance=relevance, scale="labels"))
+    assert PMRecall()(comparison).tolist() == pytest.approx([0, 2 / 3])
+    ranks = {zeta: rank_positives(scores, [CandidateLists.of_mask(relevance >= -zeta)])[0] for zeta in (0, 1, 2)}
+    assert PMRP().chance(ranks).tolist() == pytest.approx([(1 + 2 + 3) / 12, (2 + 4 + 4) / 12])
+
+
+def test_neighbours_kept_by_chance():
+    match = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 1], [1, 0, 0, 0]], dtype=torch.bool)
+    ignored = CandidateLists.of_mask(torch.eye(4, dtype=torch.bool) & ~match)
+    ranks = rank_positives(torch.rand(4, 4), [CandidateLists.of_mask(match)], ignored)[0]
+    np.testing.assert_allclose(Preservation().chance(ranks), [2 / 4, np.nan, 3 / 4, 1 / 3])
+
+
+def test_the_share_of_ties_and_its_note():
+    several = Counts(*(np.array(values) for values in ([0, 1, 0], [0, 2, 1], [1, 1, 0], [1, 1, 0], [3] * 3, [0] * 3)))
+    np.testing.assert_array_equal(TieShare().of(several), [0, 1, np.nan])
+    shares = {"image_to_text/tie_share": 0.0, "text_to_image/tie_share": 2.5}
+    told = "ties: in up to 2.5 % of queries a wrong candidate has the partner's score"
+    assert TieShare.notes(Outcome(Protocol(), shares, {})) == [told]
+    assert TieShare.notes(Outcome(Protocol(), dict.fromkeys(shares, 0.0), {})) == []
+
+
 def test_a_sampled_choice_is_one_draw_under_its_key():
     several, keys = counts([1] * 40, [9] * 40, [n % 10 for n in range(40)]), np.arange(40)
     drawn = draw.uniform(keys, seed=3, epoch=0, purpose="4-way", count=3)
@@ -80,6 +122,8 @@ def test_choices_of_a_protocol_and_what_is_left_out():
     with pytest.raises(RequirementError, match="at of at least 1; it got c = 5, at = 0"):
         CWay(at=0)
     protocol = Protocol(c_way=(2, 5))
+    request = Request("pairs", protocol, ExtraMetrics())
+    assert [metric.name for metric in CWay.requested(request)] == ["2_way@1", "5_way@1", "5_way@3"]
     for fewest, most, told in (
         (1, 3, "5-way choice of images among texts is left out: it needs 4 wrong texts, and there are at most 3"),
         (3, 9, "5-way choice of images among texts leaves out queries with fewer than 4 wrong texts"),

@@ -44,6 +44,4 @@ class Preservation(Metric):
 
     def chance(self, ranks: PositiveRanks) -> NDArray[np.float64]:
         """(Q) share of the candidates that are neighbours."""
-        with np.errstate(invalid="ignore"):
-            shares = ranks.positives / (ranks.positives + ranks.negatives)
-        return np.where(ranks.positives > 0, shares, np.nan)
+        return ranks.share_of_positives()
