@@ -14,7 +14,7 @@ from subtext.api.search import search
 from subtext.data.pixels import ReadImage
 from subtext.errors import RequirementError
 from subtext.search.confidence import Background
-from subtext.search.query import CombinedQuery, Part, Query, part_scores, require_target
+from subtext.search.query import CombinedQuery, Part, Query, part_scores, require_target, reranked
 from subtext.search.stores.item import Hits, Side
 from subtext.search.stores.store import View
 
@@ -110,6 +110,20 @@ def test_parts_are_summed_in_deviations_over_the_background(count: int) -> None:
         wanted += part.weight * (own - mean) / spread
     combined = CombinedQuery(parts, Background(np.arange(count), sample, 9))
     np.testing.assert_allclose(combined.scores(vectors), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_words_and_scores_are_fused_by_rank(tmp_path: Path) -> None:
+    """An item that has the words is before one of the same rank without them, and behind one of a better rank."""
+    query = Query("word5 word9 word13", target="texts", lexical=True)
+    with stored.made(tmp_path / "index", pictures=20, words=20).reading() as view:
+        with_words = [key for key, _ in view.search_text(str(query.text), top=20)]
+        without = np.setdiff1d(view.keys("texts"), with_words)[[4, 0, 2]]
+        combined = CombinedQuery([Part(1.0, np.eye(1, stored.WIDTH, dtype=np.float32), "texts")], None)
+        hits = Hits(without, np.array([0.9, 0.8, 0.7], np.float32))
+        found = reranked(view, hits, combined, query, None, temperature=0.1, among=None)
+        assert found.keys.tolist() == [key for pair in zip(with_words, without, strict=True) for key in pair]
+        np.testing.assert_allclose(found.scores[::2], combined.scores(view.vectors("texts", np.array(with_words))))
+        np.testing.assert_array_equal(found.scores[1::2], hits.scores)
 
 
 class Asked:
