@@ -358,6 +358,7 @@ def test_the_command_calibrates_and_search_tells_probabilities(
         "share of hits like this that are pairs in the data" in call("search", place / "index", "a red square").stdout
     )
     # Of a word that was seen twice, the same score is worth less than of one that was seen often.
+    engine = engine.with_model()
     spec = engine.model.text.input_spec
     counts = tuple(2 if word == "red" else 1000 for word in spec.vocabulary.tokens[4:])
     seldom = replace(spec, vocabulary=replace(spec.vocabulary, counts=counts))

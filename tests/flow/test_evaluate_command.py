@@ -15,7 +15,7 @@ from command import call
 from PIL import Image
 
 from subtext.api.load import load
-from subtext.search import model_fingerprint
+from subtext.search.build import model_fingerprint
 
 
 def measured(*words: object) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from subtext.data.inputs import Batch
 from subtext.data.read import read
 from subtext.errors import ArgumentError, DataError, IndexError_, RequirementError
 from subtext.evaluation import embed_pairs
-from subtext.search import Index, model_fingerprint
+from subtext.search import Index
+from subtext.search.build import model_fingerprint
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +176,7 @@ def test_what_a_model_knows_of_words(engine: Index) -> None:
 
 
 def test_a_model_of_pieces_of_words_has_no_unknown_words(engine: Index) -> None:
+    engine = engine.with_model()
     engine.model.text.input_spec = small.Traits()
     assert engine.known_words("Kleiderschrank") is None
 

@@ -144,7 +144,7 @@ class _Subject:
 
 def _of_model(work: Work, train_split: str | None) -> _Subject:
     from subtext.evaluation import Protocol, evaluate_embeddings
-    from subtext.search import model_fingerprint
+    from subtext.search.build import model_fingerprint
 
     opened = open_work(work)
     choose_precision(opened.model, work.bf16, quiet=work.quiet)

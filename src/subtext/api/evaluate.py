@@ -505,7 +505,7 @@ def _of_files(work: Work, files: Files, settings_for: SettingsFor, *, space: boo
 def _about(opened: Opened, work: Work) -> dict[str, Any]:
     """Which model, and on which data."""
     from subtext.data.text import too_long
-    from subtext.search import model_fingerprint
+    from subtext.search.build import model_fingerprint
 
     record, sources = opened.record, work.sources
     if record is None:
@@ -519,7 +519,7 @@ def _about(opened: Opened, work: Work) -> dict[str, Any]:
 
 
 def _about_run(path: Path, record: Record, model: Model) -> dict[str, Any]:
-    from subtext.search import model_fingerprint
+    from subtext.search.build import model_fingerprint
 
     return {
         "run": str(path.expanduser().resolve()),

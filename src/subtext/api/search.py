@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.load import ModelSource, choose_device, choose_precision, open_run
+from subtext.api.load import ModelSource, choose_precision, open_run
 from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained, Metavar, Range, Section, verb
 from subtext.errors import ArgumentError, RequirementError
 
 if TYPE_CHECKING:
-    from subtext.models.model import Branch
+    from subtext.models.model import Branch, Model
     from subtext.search import Answer, Index
 
 
@@ -33,23 +33,37 @@ def open_index(
     features  precomputed features of query images, for a model that needs them; by default those of the index,
               if they still exist
 
+    An index in a folder that keeps the text side of its model as plain arrays answers queries of words by them. Then
+    the model is opened by the first query with an image, and `Index.model`; with `run`, `model`, `features` or a
+    device other than "cpu" and "auto", at once.
+
     Raises IndexError_ if the index cannot be read, its run is missing, or another model made it. Also raises the errors
     of `open_run` for `features`.
     """
-    from subtext.data.features import FeatureFile
-    from subtext.recipes.build import attach
     from subtext.search import Index
     from subtext.search.stores.store import open_store
+    from subtext.search.text_side import TextSide
 
     store = open_store(index)
-    source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
-    opened = Index(store, source.open(device=device)[0])
-    remembered = (store.manifest.data.get(name) for name in ("features", "text_features"))
-    image_features, text_features = (path if path is not None and Path(path).exists() else None for path in remembered)
-    for modality, path in (("image", features or image_features), ("text", text_features)):
-        if path is not None:
-            attach(getattr(opened.model, modality), FeatureFile.open(Path(path).expanduser()), modality)
-    return opened
+
+    def open_model() -> Model:
+        from subtext.data.features import FeatureFile
+        from subtext.recipes.build import attach
+
+        source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
+        opened = source.open(device=device)[0]
+        remembered = (store.manifest.data.get(name) for name in ("features", "text_features"))
+        own, own_of_texts = (path if path is not None and Path(path).exists() else None for path in remembered)
+        for modality, path in (("image", features or own), ("text", own_of_texts)):
+            if path is not None:
+                attach(getattr(opened, modality), FeatureFile.open(Path(path).expanduser()), modality)
+        return opened
+
+    folder = store.text_side
+    by_itself = run is None and model is None and features is None and device in ("auto", "cpu")
+    if by_itself and folder is not None and folder.exists():
+        return Index(store, open_model, TextSide.open(folder, store.manifest.fingerprint))
+    return Index(store, open_model())
 
 
 _QUERY = Section("Query")
@@ -145,7 +159,6 @@ def search(
         text, path, like, not_like, not_text, image_weight, not_like_weight, top, target, where, lexical, hubness,
         diversity, min_probability, explain,
     )  # fmt: skip
-    device = choose_device(device)
     if isinstance(index, str | Path):
         index = open_index(index, run=run, model=model, features=features, device=device)
     elif run is not None or model is not None or features is not None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from subtext.data.arrays import LARGEST, NUMBERS, open_npy, open_npz, padded, unusable
@@ -96,6 +95,8 @@ class FeatureInput:
 
         Raises DataError when an item has no features, or they are not finite, not alike or of another width.
         """
+        import torch
+
         if any(isinstance(value, np.ndarray | Mapping) for value in batch.values):
             arrays = self._of_items(batch)
         else:

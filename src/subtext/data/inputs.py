@@ -11,16 +11,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from subtext.data.atomic import write_text
 from subtext.errors import CheckpointError
 
-Tensors = dict[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Tensors: TypeAlias = dict[str, Tensor]
+else:
+    Tensors = dict  # A search by words does not import torch.
 """The input of a branch of a model. Always "ids" (N) int64, and by kind of input:
 pixels (N 3 H W) float | tokens (N L) int64, mask (N L) bool | pooled (N G), grid (N P E) float, mask (N P) bool
 """

@@ -14,16 +14,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from subtext.data.inputs import Batch, Draw, Input, Tensors, read_json, read_settings, settings_hash, write_settings
 from subtext.data.words import tokenise
 from subtext.errors import CheckpointError, DataError, RequirementError, counted
 from subtext.ops import draw as draws
 
-__all__ = ["OpenClipInput", "SubwordInput", "Vocabulary", "WordInput", "cut_note", "tokenise", "too_long"]
+__all__ = [
+    "OpenClipInput",
+    "PlainTokeniser",
+    "SubwordInput",
+    "Vocabulary",
+    "WordInput",
+    "cut_note",
+    "tokenise",
+    "too_long",
+]
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 """Codes of the marks; words begin at 4."""
@@ -147,8 +154,15 @@ class WordInput:
                     retained[drops[row, : len(codes)].argmax()] = True
                 hidden = np.where(masks[row, : len(codes)] < self.token_mask, UNKNOWN, codes)
                 encoded[row] = hidden[retained].tolist()
+        return _tensors(*self._table(encoded), batch)
+
+    def codes(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(N L) tokens and mask of texts, as arrays."""
+        return self._table([self.vocabulary.encode(tokenise(text)) for text in texts])
+
+    def _table(self, encoded: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         rows = [[START, *codes[: self.max_tokens - 2], END] for codes in encoded]
-        return _tensors(*_table(rows, max(map(len, rows), default=2)), batch)
+        return _table(rows, max(map(len, rows), default=2))
 
     def save(self, folder: Path) -> None:
         """Write the vocabulary and the settings."""
@@ -209,22 +223,26 @@ class SubwordInput:
 
     def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
         """The tokens of a batch. Raises DataError when an item has no text."""
-        encoded = self.tokeniser(
-            prompted(self.prompt, _texts(batch)),
-            truncation=True,
-            max_length=self.max_tokens,
-            return_special_tokens_mask=True,
-        )
-        rows = encoded["input_ids"]
-        length = self.max_tokens if self.padding == "max" else max(1, max(map(len, rows), default=1))
-        tokens, mask = _table(rows, length, fill=self.tokeniser.pad_token_id or 0)
+        encoded, tokens, mask = self._encoded(_texts(batch))
         if draw is not None and self.token_mask:
-            special, _ = _table(encoded["special_tokens_mask"], length, fill=1)
+            special, _ = _table(encoded["special_tokens_mask"], tokens.shape[1], fill=1)
             uniforms = draws.uniform(
                 batch.keys, seed=draw.seed, epoch=draw.epoch, purpose="token mask", count=tokens.shape[1]
             )
             tokens = np.where((uniforms < self.token_mask) & (special == 0), self._mask_code or 0, tokens)
         return _tensors(tokens, mask, batch)
+
+    def codes(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """(N L) tokens and mask of texts, as arrays."""
+        return self._encoded(texts)[1:]
+
+    def _encoded(self, texts: Sequence[str]) -> tuple[Mapping[str, Any], NDArray[np.int64], NDArray[np.bool_]]:
+        encoded = self.tokeniser(
+            prompted(self.prompt, texts), truncation=True, max_length=self.max_tokens, return_special_tokens_mask=True
+        )
+        rows = encoded["input_ids"]
+        length = self.max_tokens if self.padding == "max" else max(1, max(map(len, rows), default=1))
+        return encoded, *_table(rows, length, fill=self.tokeniser.pad_token_id or 0)
 
     def save(self, folder: Path) -> None:
         """Write the tokeniser as transformers does, and the settings."""
@@ -257,6 +275,46 @@ class SubwordInput:
 
 
 @dataclass(frozen=True)
+class PlainTokeniser:
+    """What `SubwordInput` calls of a fast tokeniser of transformers, by the package tokenizers alone.
+
+    rules         its tokenizer.json
+    pad_token_id  code of the padding
+    """
+
+    rules: str
+    pad_token_id: int
+    mask_token_id = unk_token_id = None
+
+    @cached_property
+    def backend_tokenizer(self) -> Any:
+        """The tokeniser of that package."""
+        from tokenizers import Tokenizer
+
+        tokeniser = Tokenizer.from_str(self.rules)
+        tokeniser.no_padding()
+        return tokeniser
+
+    def __call__(
+        self,
+        texts: Sequence[str],
+        *,
+        truncation: bool,
+        max_length: int | None = None,
+        return_special_tokens_mask: bool = False,
+        verbose: bool = True,
+    ) -> dict[str, list[list[int]]]:
+        """The codes of texts as "input_ids", and the mask of the tokeniser's own marks."""
+        if truncation and max_length is not None:
+            self.backend_tokenizer.enable_truncation(max_length)
+        else:
+            self.backend_tokenizer.no_truncation()
+        encoded = self.backend_tokenizer.encode_batch(list(texts))
+        masks = {"special_tokens_mask": [text.special_tokens_mask for text in encoded]}
+        return {"input_ids": [text.ids for text in encoded], **(masks if return_special_tokens_mask else {})}
+
+
+@dataclass(frozen=True)
 class OpenClipInput:
     """Texts -> "tokens" (N L) int64, "mask" (N L) bool and "ids", L the architecture's own length.
 
@@ -283,7 +341,7 @@ class OpenClipInput:
         """The largest number of tokens, marks included; longer texts are cut. Raises as `tokens`."""
         return self.tokens(["a"]).shape[1]
 
-    def tokens(self, texts: Sequence[str], *, length: int | None = None) -> Tensor:
+    def tokens(self, texts: Sequence[str], *, length: int | None = None) -> NDArray[np.int64]:
         """(N L) int64, padded behind each text's last token. Raises RequirementError without open_clip.
 
         length  L; the architecture's own by default
@@ -296,12 +354,12 @@ class OpenClipInput:
                 "install subtext[encoders], with the torchvision that belongs to this torch"
             ) from error
         encode = open_clip.get_tokenizer(self.architecture)
-        tokens: Tensor = encode(list(texts)) if length is None else encode(list(texts), context_length=length)
-        return tokens.to(torch.int64)
+        tokens = encode(list(texts)) if length is None else encode(list(texts), context_length=length)
+        return tokens.numpy().astype(np.int64)
 
     def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
         """The tokens of a batch. Raises DataError when an item has no text, RequirementError without open_clip."""
-        tokens = self.tokens(prompted(self.prompt, _texts(batch))).numpy()
+        tokens = self.tokens(prompted(self.prompt, _texts(batch)))
         return _tensors(tokens, tokens != 0, batch)
 
     def save(self, folder: Path) -> None:
@@ -350,6 +408,8 @@ def _table(rows: Sequence[Sequence[int]], length: int, *, fill: int = 0) -> tupl
 
 
 def _tensors(tokens: NDArray[np.int64], mask: NDArray[np.bool_], batch: Batch) -> Tensors:
+    import torch
+
     arrays = {"tokens": tokens, "mask": mask, "ids": np.ascontiguousarray(batch.rows)}
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
@@ -378,7 +438,7 @@ def too_long(input_spec: Input, texts: Iterable[object]) -> int:
         # A text is cut if it has another token where there is room for one more. The empty text shows the padding; the
         # last token of some tokenisers is a mark.
         tables = [input_spec.tokens(["", *long], length=input_spec.max_tokens + extra) for extra in (0, 1)]
-        narrow, wide = ((table != table[0, -2]).sum(dim=1) for table in tables)
+        narrow, wide = ((table != table[0, -2]).sum(axis=1) for table in tables)
         return int((wide > narrow).sum())
     return 0
 

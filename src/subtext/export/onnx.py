@@ -32,7 +32,7 @@ from subtext.models.heads.gpo import Gpo, PlaceWeights, _sinusoids as sinusoids
 from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
 from subtext.ops.numerics import masked_softmax, unit
-from subtext.search import model_fingerprint
+from subtext.search.build import model_fingerprint
 from subtext.version import __version__
 
 TOLERANCE = 1e-4

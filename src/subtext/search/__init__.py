@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
-from subtext.models.heads.gaussian import Distanced
-from subtext.models.model import Model
 from subtext.search.answer import Answer, Fit, Hit, Reason
-from subtext.search.build import model_fingerprint, require_model
 from subtext.search.confidence import Confidence, Judgement
 from subtext.search.query import (
     CombinedQuery,
@@ -33,8 +30,15 @@ from subtext.search.query import (
 from subtext.search.stores.condition import Condition
 from subtext.search.stores.item import SIDES, Hits, Side
 from subtext.search.stores.store import Store, View, open_store
+from subtext.search.text_side import TextSide
 
-__all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason", "model_fingerprint"]
+if TYPE_CHECKING:
+    from subtext.core import Embeddings
+    from subtext.data.inputs import Input
+    from subtext.models.heads.gaussian import Distanced
+    from subtext.models.model import Model
+
+__all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason"]
 
 RARE = 10
 """Occurrences in the training texts below which a word says little: no score of such a query is a probability."""
@@ -45,18 +49,55 @@ TEMPERATURE = 0.05
 class Index:
     """A search index and the model that made it.
 
-    store  vectors, texts and metadata of the items      model  embeds queries
+    store  vectors, texts and metadata of the items
+    model  embeds queries; with `text_side`, a function that opens it when a query has an image
+    text_side  embeds the texts of queries in place of the model, without torch
 
-    Raises IndexError_ if another model made the vectors, and RequirementError if the model only scores pairs.
+    Raises IndexError_ if another model made the vectors, and RequirementError if the model only scores pairs: here, or
+    with `text_side` where the model is opened.
     """
 
-    def __init__(self, store: Store, model: Model) -> None:
-        model = model.indexed("a search")
-        require_model(store, store.manifest, model)
+    def __init__(self, store: Store, model: Model | Callable[[], Model], text_side: TextSide | None = None) -> None:
         self.store = store
-        self.model = model
-        heads = {"images": model.image.head, "texts": model.text.head}
-        self._distanced = {side: head for side, head in heads.items() if isinstance(head, Distanced)}
+        self._model = model
+        self._text_side = text_side
+        if text_side is None:
+            assert self.model
+
+    @cached_property
+    def model(self) -> Model:
+        """The model that made the index."""
+        from subtext.models.model import Model
+        from subtext.search.build import require_model
+
+        model = (self._model if isinstance(self._model, Model) else self._model()).indexed("a search")
+        require_model(self.store, self.store.manifest, model)
+        return model
+
+    def with_model(self) -> Index:
+        """The same index with its model opened, which embeds texts, too: for many queries it is faster."""
+        return self if self._text_side is None else Index(self.store, self.model)
+
+    @cached_property
+    def _distanced(self) -> Mapping[str, Distanced]:
+        """Heads of each side whose vectors stand for distributions; a model of such heads has no text side."""
+        if self._text_side is not None:
+            return {}
+        from subtext.models.heads.gaussian import Distanced
+
+        heads = {"images": self.model.image.head, "texts": self.model.text.head}
+        return {side: head for side, head in heads.items() if isinstance(head, Distanced)}
+
+    @property
+    def _text_input(self) -> Input:
+        return self.model.text.input_spec if self._text_side is None else self._text_side.input_spec
+
+    def _embed_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N K D) vectors of texts; raises as `embed_text`."""
+        self._require_texts(texts)
+        if self._text_side is not None:
+            return self._text_side(texts)
+        return self.model.embed_texts(texts).vectors.float().numpy()
 
     @staticmethod
     def open(index: Path | str, model: Model) -> Index:
@@ -175,13 +216,13 @@ class Index:
 
     def _read(self, query: Query) -> Query:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
-        return query if isinstance(self.model.text.input_spec, FeatureInput) else query.understood
+        return query if isinstance(self._text_input, FeatureInput) else query.understood
 
     def _pointed(self, query: Query) -> bool:
         """Whether exact words may decide: a query of text with a phrase, a number, a capital or an unknown word."""
         if query.lexical is False or query.min_probability is not None or not (query.text and query.text_only):
             return False
-        if isinstance(self.model.text.input_spec, FeatureInput):
+        if isinstance(self._text_input, FeatureInput):
             return False
         unknown = not all((self.known_words(query.text) or {}).values()) or bool(self.rare_words(query.text))
         return unknown or bool(query.phrases) or any(sign.isdigit() or sign.isupper() for sign in query.text)
@@ -210,8 +251,7 @@ class Index:
     def _answer_texts(self, queries: Sequence[Query]) -> list[Answer]:
         """The answers of batchable queries of text, of one target and set of conditions."""
         texts = [str(query.positive_text) for query in queries]
-        self._require_text_input(texts)
-        first, vectors = queries[0], self.model.embed_texts(texts).vectors.float().numpy()
+        first, vectors = queries[0], self._embed_texts(texts)
         top = max(query.top for query in queries)
         answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
         return [
@@ -262,7 +302,7 @@ class Index:
 
         If the model knows no word of a text, the answer is meaningless, even if the scores are high.
         """
-        spec = self.model.text.input_spec
+        spec = self._text_input
         if not isinstance(spec, WordInput):
             return None
         words = tokenise(text)[: spec.max_tokens - 2]
@@ -270,7 +310,7 @@ class Index:
 
     def rare_words(self, text: str) -> dict[str, int]:
         """The words of a text that the model knows, but saw fewer than `RARE` times, and how often it did."""
-        spec = self.model.text.input_spec
+        spec = self._text_input
         if not isinstance(spec, WordInput):
             return {}
         counts = {
@@ -292,11 +332,7 @@ class Index:
 
     def embed_text(self, text: str) -> Embeddings:
         """The vectors of a text. Raises DataError for an empty text, RequirementError for a model without words."""
-        if not isinstance(text, str):
-            raise ArgumentError(f"a query needs text; it got {text!r:.60}; search for one text at a time")
-        if not text.strip():
-            raise DataError("a search needs words; the text is empty")
-        self._require_text_input([text])
+        self._require_texts([text])
         return self.model.embed_texts([text])
 
     def embed_image(self, image: Any) -> Embeddings:
@@ -323,9 +359,13 @@ class Index:
         # Passed on as it is: a JPEG is decoded at the same scale as when it was indexed.
         return self.model.embed_images([image])
 
-    def _require_text_input(self, texts: Sequence[str]) -> None:
-        spec = self.model.text.input_spec
+    def _require_texts(self, texts: Sequence[str]) -> None:
+        spec = self._text_input
         for text in texts:
+            if not isinstance(text, str):
+                raise ArgumentError(f"a query needs text; it got {text!r:.60}; search for one text at a time")
+            if not text.strip():
+                raise DataError("a search needs words; the text is empty")
             if isinstance(spec, FeatureInput) and (spec.file is None or spec.file.name_of(text) is None):
                 raise RequirementError(
                     "this model reads precomputed text features, not words: it needs a text that its file names; it "
@@ -335,8 +375,9 @@ class Index:
     def _part(self, view: View, kind: str, value: Any, weight: float) -> Part:
         """One part of a query as vectors; an item by its id, as an image where both sides have that id."""
         if kind != "item":
-            embedded = self.embed_text(value) if kind == "text" else self.embed_image(value)
-            return Part(weight, embedded.vectors[0].float().numpy(), "texts" if kind == "text" else "images")
+            if kind == "text":
+                return Part(weight, self._embed_texts([value])[0], "texts")
+            return Part(weight, self.embed_image(value).vectors[0].float().numpy(), "images")
         sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
         for side in sides:
             known = view.ids_of(side, [name]).get(name)
@@ -383,7 +424,7 @@ class Index:
         """The answer with what is known of the query's text, and the query as plain data, without defaults."""
         text = query.positive_text
         words = None if text is None else self.known_words(text)
-        note = cut_note(self.model.text.input_spec, query.texts)
+        note = cut_note(self._text_input, query.texts)
         about: dict[str, Any] = {} if query.text is None else {"text": query.text}
         if isinstance(query.image, str | Path):
             about |= {"image": str(query.image), "features_of": self.feature_name(query.image)}

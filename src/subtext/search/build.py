@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,22 @@ from typing import Any
 import numpy as np
 import torch
 
+from subtext.data.atomic import write_folder
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import image_stamp, read_bytes
+from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
 from subtext.errors import IndexError_
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
-from subtext.models.heads.mean import Passthrough
-from subtext.models.model import Model
+from subtext.models.encoders.words import Bag
+from subtext.models.heads.mean import Mean, Passthrough
+from subtext.models.model import Branch, Model
+from subtext.ops import draw
 from subtext.search.stores.item import SIDES, Change, Entry, Row, Side
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.store import Store, Writer
+from subtext.search.text_side import TOLERANCE, TextSide
 from subtext.version import __version__
 
 CHUNK = 2048
@@ -199,6 +204,74 @@ def prune(writer: Writer, keep: Mapping[Side, set[str]]) -> Grown:
         if absent:
             deleted += sum(writer.delete(side, absent, keep_texts=True, remember=False).values())
     return Grown(deleted=deleted)
+
+
+CHECKED = 16
+"""Texts of an index by which the arrays of a text side are compared with its model."""
+PROBES = ("a", "Zoë's dogs: 3.5 km, 北京 🚣🏽 -- xyzzy?", "the quick brown fox jumps over the lazy dog " * 64)
+"""Texts that are compared as well: short, strange, and longer than a model takes."""
+
+
+def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
+    """Keep the text side of an index's model in the index, so that a search by words opens no model.
+
+    texts  of the index: some of them are embedded by the arrays and by the model, and have to be equal to `TOLERANCE`
+
+    Gives why there is none; "" where it is kept, has been before, or the store keeps none.
+    """
+    folder = store.text_side
+    if folder is None:
+        return ""
+    try:
+        TextSide.open(folder, store.manifest.fingerprint)
+        return ""
+    except IndexError_:
+        pass  # Not there yet, or of no use.
+    side = _text_side(model.text, store.manifest.fingerprint)
+    if isinstance(side, str):
+        return side
+    strings = [text for text in texts if isinstance(text, str) and text.strip()]
+    rows = draw.permutation(len(strings), seed=0, epoch=0, purpose="text side: texts that are compared")[:CHECKED]
+    sample = [*PROBES, *(strings[row] for row in rows)]
+    expected = model.embed_texts(sample).vectors.float().numpy()
+    difference = float(np.abs(side(sample) - expected).max())
+    if not difference <= TOLERANCE:
+        return f"plain arrays give vectors that differ from the model's by {difference:.1e}, more than {TOLERANCE:.0e}"
+    write_folder(folder, replace(side, difference=difference).save)
+    return ""
+
+
+def _text_side(branch: Branch, fingerprint: str) -> TextSide | str:
+    """The text branch of a model as plain arrays, or why they cannot be made."""
+    spec, encoder, head = branch.input_spec, branch.encoder, branch.head
+    settings: dict[str, Any] = {"encoder": "bag", "pooling": "mean", "unit": False}
+    plain: WordInput | SubwordInput | None = None
+    if isinstance(spec, WordInput) and isinstance(encoder, Bag):
+        plain = spec
+    elif isinstance(spec, SubwordInput):
+        from transformers import BertModel
+
+        from subtext.models.encoders.language import Language
+
+        rules = getattr(spec.tokeniser, "backend_tokenizer", None)
+        if rules is not None and isinstance(encoder, Language) and type(encoder.body) is BertModel:
+            config, tokeniser = encoder.body.config, PlainTokeniser(rules.to_str(), spec.tokeniser.pad_token_id or 0)
+            plain = replace(spec, tokeniser=tokeniser, token_mask=0.0) if config.hidden_act == "gelu" else None
+            settings = {
+                "encoder": "bert",
+                "layers": config.num_hidden_layers,
+                "heads": config.num_attention_heads,
+                "epsilon": config.layer_norm_eps,
+                "pooling": encoder.pooling,
+                "unit": encoder.normalise,
+            }
+    if plain is None or not isinstance(head, Mean | Passthrough):
+        names = f"{type(encoder).__name__} and {type(head).__name__}"
+        return f"plain arrays are for a bag of words or BERT with a head Mean or Passthrough; it has {names}"
+    settings |= {"source": getattr(head, "source", "pooled"), "normalise": getattr(head, "normalise", True)}
+    tensors = {name: tensor for name, tensor in branch.state_dict().items() if tensor.is_floating_point()}
+    arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in tensors.items()}
+    return TextSide(fingerprint, plain, settings, arrays)
 
 
 def _entries(

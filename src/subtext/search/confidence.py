@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, RequirementError
 from subtext.ops import draw
@@ -25,6 +24,9 @@ from subtext.search.stores.item import SIDES, Hits, Side, opposite
 from subtext.search.stores.manifest import STALE, Calibration, Way
 from subtext.search.stores.store import Store, View
 from subtext.version import __version__
+
+if TYPE_CHECKING:
+    from subtext.core import Embeddings
 
 SAMPLES = 4096
 """Items of a side in a background; a smaller side is used in full."""

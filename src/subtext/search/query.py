@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.data.pixels import ReadImage
 from subtext.errors import RequirementError
 from subtext.search.answer import Reason
 from subtext.search.confidence import Background
@@ -150,6 +149,8 @@ class Query:
     @property
     def cache_key(self) -> Hashable:
         """A key that is equal for queries with equal answers; an image is compared by a digest of its content."""
+        from subtext.data.pixels import ReadImage
+
         image = self.image.pixels.tobytes() if isinstance(self.image, ReadImage) else self.image
         digest = hashlib.blake2b(image, digest_size=16).digest() if isinstance(image, bytes) else None
         return type(self.image), digest, repr(replace(self, text=self.text or "", image=None))

@@ -241,7 +241,9 @@ class ServerState:
             first = {} if self.libraries else {name: getattr(settings, name) for name in ("run", "model", "features")}
             self.libraries[name] = Library(
                 name,
-                lambda index=index, first=first: open_index(index, device=settings.device, **first),  # type: ignore[misc]
+                lambda index=index, first=first: open_index(  # type: ignore[misc]
+                    index, device=settings.device, **first
+                ).with_model(),
                 settings,
                 self.metrics,
                 self.decoding,

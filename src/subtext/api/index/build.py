@@ -444,11 +444,11 @@ def _grow(
     only: Mapping[Side, set[str]] | None = None,
 ) -> Grown:
     """Put the opened pairs into an index with a meter; the options are those of `grow`."""
-    from subtext.search.build import grow
+    from subtext.search.build import grow, keep_text_side
 
     model, pairs = opened.model, opened.pairs
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        return grow(
+        grown = grow(
             writer,
             model,
             pairs,
@@ -461,6 +461,10 @@ def _grow(
             workers=work.workers,
             progress=progress,
         )
+    reason = keep_text_side(writer.store, model, pairs.texts.values)
+    if reason and verb == "build":
+        say(f"note: a search by words opens the model, with torch: {reason}", quiet=work.quiet)
+    return grown
 
 
 def _change(store: Store, verb: str, grown: Grown | None, *, run: str = "") -> IndexChange:

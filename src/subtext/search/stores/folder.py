@@ -4,6 +4,7 @@ INDEX/manifest.json           format, model and its fingerprint, width, where it
 INDEX/store-1/items.sqlite    items, links, facets, words, segments, jobs: the only record of what is in the index
 INDEX/store-1/NUMBER.SIDE/    segments of vectors, written once
 INDEX/store-1/calibration.*   what scores are worth, and the reliability plot
+INDEX/store-1/query/          the text side of the model as plain arrays; see `search.text_side`
 INDEX/lock                    held by the one writer
 INDEX/cache/, INDEX/logs/     what a server keeps of items; see `traces`
 
@@ -71,6 +72,7 @@ from subtext.search.stores.segments import (
 from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy, verify
 from subtext.search.stores.traces import ADDED, LOGS, remove_traces, require_own
+from subtext.search.text_side import FOLDER as TEXT_SIDE, text_side_sums
 
 TABLES = "items.sqlite"
 
@@ -313,6 +315,7 @@ class FolderWriter(SqlWriter):
     def clean(self) -> None:
         """Remove what an interrupted writer left behind, and finish what it had acknowledged."""
         names = {name for table in ("segments", "lists") for (name,) in self.tables.run(f"SELECT name FROM {table}")}
+        names.add(TEXT_SIDE)
         self.remove_folders([f for f in self.store.store.iterdir() if f.is_dir() and f.name not in names])
         home = self.store.path
         hidden = [*home.glob(f"{HIDDEN}*"), *self.store.store.glob(f"{HIDDEN}*"), *(home / LOGS).rglob(f"{HIDDEN}*")]
@@ -647,6 +650,11 @@ class Folder(Store):
         return self.store / TABLES
 
     @property
+    def text_side(self) -> Path:
+        """The folder of its model's text side."""
+        return self.store / TEXT_SIDE
+
+    @property
     def moved(self) -> bool:
         """Whether another store has taken the place of this one since it was opened: open the index again."""
         return read_manifest(self.path).store != self.manifest.store
@@ -952,19 +960,27 @@ def _copy(folder: Folder, store: Path) -> None:
         file = store / TABLES
         with translated(file), closing(sqlite3.connect(file)) as copy:
             view.tables.connection.backup(copy)
-        for table in ("segments", "lists"):
-            for name, expected in view.tables.run(f"SELECT name, checksums FROM {table}"):
-                source, target = inside(folder.store, name), store / name
-                target.mkdir()
-                for part in json.loads(expected):
-                    shutil.copyfile(inside(source, part), target / part)
-                if checksums(target) != json.loads(expected):
-                    raise IndexError_(
-                        f"{source} is damaged, and no copy of it is made; `subtext index verify` says what is wrong"
-                    )
+        sums = _written(view.tables)
+        if folder.text_side.exists():
+            sums[TEXT_SIDE] = text_side_sums(folder.text_side, folder.manifest.fingerprint)
+        for name, expected in sums.items():
+            source, target = inside(folder.store, name), store / name
+            target.mkdir()
+            for part in expected:
+                shutil.copyfile(inside(source, part), target / part)
+            if checksums(target) != expected:
+                raise IndexError_(
+                    f"{source} is damaged, and no copy of it is made; `subtext index verify` says what is wrong"
+                )
     for document in DOCUMENTS.values():
         if inside(folder.store, document).is_file():
             shutil.copyfile(folder.store / document, store / document)
+
+
+def _written(sqlite: SqliteTables) -> dict[str, dict[str, str]]:
+    """Folder of a segment or of lists -> its files and their checksums."""
+    rows = sqlite.run("SELECT name, checksums FROM segments UNION ALL SELECT name, checksums FROM lists")
+    return {name: json.loads(sums) for name, sums in rows}
 
 
 def restore(copy: Path, out: Path) -> Folder:
@@ -1033,7 +1049,7 @@ def _check(file: Path, manifest: Manifest) -> list[Problem]:
     try:
         with closing(SqliteTables(file)) as sqlite, sqlite.transaction():
             problems += _check_tables(sqlite, manifest)
-            problems += _check_files(sqlite, file.parent)
+            problems += _check_files(sqlite, manifest, file.parent)
             problems += _check_vectors(sqlite, manifest, file.parent)
         problems += _check_words(file)
     except (IndexError_, OutputError) as problem:
@@ -1062,17 +1078,22 @@ def _check_tables(sqlite: SqliteTables, manifest: Manifest) -> Iterator[Problem]
             yield Problem(TABLES, f"{name} changed or damaged")
 
 
-def _check_files(sqlite: SqliteTables, store: Path) -> Iterator[Problem]:
-    """Each file of each segment, and of the lists, against its checksum."""
-    statement = "SELECT name, checksums FROM segments UNION ALL SELECT name, checksums FROM lists"
-    for name, expected in sqlite.run(statement):
+def _check_files(sqlite: SqliteTables, manifest: Manifest, store: Path) -> Iterator[Problem]:
+    """Each file of each segment, of the lists and of the text side, against its checksum."""
+    sums = _written(sqlite)
+    if (store / TEXT_SIDE).exists():
+        try:
+            sums[TEXT_SIDE] = text_side_sums(store / TEXT_SIDE, manifest.fingerprint)
+        except IndexError_ as problem:
+            yield Problem(f"{store.name}/{TEXT_SIDE}", str(problem))
+    for name, expected in sums.items():
         try:
             folder = inside(store, name)
         except IndexError_ as problem:
             yield Problem(store.name, str(problem))
             continue
         actual = checksums(folder) if folder.is_dir() else {}
-        for file, digest in json.loads(expected).items():
+        for file, digest in expected.items():
             if file not in actual:
                 yield Problem(f"{store.name}/{name}/{file}", "is missing")
             elif actual[file] != digest:

@@ -136,11 +136,13 @@ def write_segment(
 
 def checksums(folder: Path) -> dict[str, str]:
     """File name -> 32 hexadecimal digits of its bytes. Cost about a second a gigabyte."""
-    sums = {}
-    for file in sorted(folder.iterdir()):
-        with file.open("rb") as stream:
-            sums[file.name] = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-    return sums
+    return {file.name: file_checksum(file) for file in sorted(folder.iterdir())}
+
+
+def file_checksum(file: Path) -> str:
+    """32 hexadecimal digits of the bytes of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:

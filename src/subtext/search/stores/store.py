@@ -478,6 +478,11 @@ class Store(ABC):
         raise RequirementError(f"{self.path} lies in a store that cannot change models; it got {new.path}")
 
     @property
+    def text_side(self) -> Path | None:
+        """The folder of its model's text side as plain arrays, whether or not it is there; None for none ever."""
+        return None
+
+    @property
     def moved(self) -> bool:
         """Whether an index of another model has taken the place of this one since it was opened: open it again."""
         now = type(self)(str(self.path))  # type: ignore[call-arg]  # Every store is opened by its location.

@@ -1,0 +1,173 @@
+"""A search by words reads plain arrays of the index: the same answers as the model's, without torch."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import drawn
+import numpy as np
+import pytest
+import tiny_models
+from command import call
+
+import subtext
+from subtext.api.load import load
+from subtext.api.search import open_index
+from subtext.errors import IndexError_, RequirementError
+from subtext.search import Query, build
+from subtext.search.stores.folder import Folder
+
+HEAVY = ("torch", "transformers", "PIL", "pyarrow", "pandas", "numba", "tokenizers")
+PROBE = f"""
+import sys
+from subtext.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as done:
+    assert not done.code
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+QUERIES = ("a blue square", "Zoë's PURPLE quadrat, 3.5 -- xyzzy", "red", "green red blue " * 60)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs with an index each: bags of words with both kinds of pooling and heads, and BERT."""
+    folder = drawn.runs(tmp_path_factory.mktemp("text_side"), "run", "other")
+    drawn.run(folder / "data", folder / "wide", text_mlp=True, word_dim=16, dropout=0.2)
+    drawn.run(folder / "data", folder / "gru", text="gru")
+    bert = tiny_models.bert(folder / "bert")
+    options = {name: value for name, value in drawn.OPTIONS.items() if name not in ("min_count", "word_dim")}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(drawn, "OPTIONS", options)
+        drawn.run(folder / "data", folder / "subwords", text=str(bert), max_tokens=24)
+    for name in ("run", "wide", "subwords"):
+        subtext.build_index(folder / f"{name}-index", run=folder / name, quiet=True)
+    return folder
+
+
+@pytest.fixture
+def index(place: Path, tmp_path: Path) -> Path:
+    """A copy of the index of "run", to be damaged."""
+    return shutil.copytree(place / "run-index", tmp_path / "index")
+
+
+@pytest.mark.parametrize("name", ["run", "wide", "subwords"])
+def test_answers_are_those_of_the_model(place: Path, name: str) -> None:
+    plain = open_index(place / f"{name}-index")
+    opened = plain.with_model()
+    assert opened is not plain
+    queries = [Query(text, top=12, explain=True) for text in QUERIES]
+    queries += [Query("red", not_text="blue"), Query("red", hubness="csls")]
+    for query in queries:
+        ours, theirs = plain.answer(query), opened.answer(query)
+        assert [hit.id for hit in ours] == [hit.id for hit in theirs]
+        np.testing.assert_allclose([h.score for h in ours], [h.score for h in theirs], atol=1e-5)
+        assert (ours.words, ours.notes, ours.request) == (theirs.words, theirs.notes, theirs.request)
+    # Texts of unequal length, padded together.
+    many = [Query(text, top=3) for text in QUERIES]
+    for ours, theirs in zip(plain.answer_many(many), opened.answer_many(many), strict=True):
+        np.testing.assert_allclose([h.score for h in ours], [h.score for h in theirs], atol=1e-5)
+    vectors = load(place / name).embed_texts(QUERIES).vectors.numpy()
+    np.testing.assert_allclose(plain._embed_texts(QUERIES), vectors, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["run", "subwords"])
+def test_a_search_by_words_imports_no_torch(place: Path, name: str) -> None:
+    words = ["search", str(place / f"{name}-index"), 'a "blue square" 7', "--where", "place < 9", "--explain", "--json"]
+    done = subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, check=True)
+    heavy = ["tokenizers"] if name == "subwords" else []
+    assert done.stderr.splitlines()[-1] == str(heavy)
+    assert '"blue"' in done.stdout
+
+
+def test_an_image_opens_the_model(place: Path) -> None:
+    picture = place / "data" / "red.png"
+    plain, opened = open_index(place / "run-index"), open_index(place / "run-index", run=place / "run")
+    for query in (Query(image=picture), Query("blue", image=picture)):
+        ours, theirs = plain.answer(query), opened.answer(query)
+        assert [hit.id for hit in ours] == [hit.id for hit in theirs]
+        np.testing.assert_allclose([h.score for h in ours], [h.score for h in theirs], atol=1e-5)
+
+
+def test_words_are_found_without_the_run(place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "run", tmp_path / "run")
+    subtext.build_index(tmp_path / "index", run=tmp_path / "run", data=place / "data", quiet=True)
+    shutil.rmtree(tmp_path / "run")
+    assert len(subtext.search(tmp_path / "index", "blue", top=3)) == 3
+    with pytest.raises(IndexError_, match="needs the run that made it"):
+        subtext.search(tmp_path / "index", image=place / "data" / "red.png")
+
+
+def test_a_named_model_or_device_is_used(place: Path) -> None:
+    with pytest.raises(IndexError_, match="it got another"):
+        open_index(place / "run-index", run=place / "other")
+    with pytest.raises(RequirementError, match="--device nowhere cannot be used"):
+        subtext.search(place / "run-index", "blue", device="nowhere")
+
+
+def test_another_text_side_is_used_for_no_query(place: Path, index: Path) -> None:
+    side = Folder(index).text_side
+    shutil.rmtree(side)
+    shutil.copytree(Folder(place / "wide-index").text_side, side)
+    with pytest.raises(IndexError_, match="needs to be of the model that made the index") as refused:
+        subtext.search(index, "blue")
+    assert "index update" in str(refused.value)
+    assert [where for where, _ in subtext.verify_index(index).problems] == ["store-1/query"]
+    subtext.update_index(index, quiet=True)
+    assert not subtext.verify_index(index).problems
+    assert len(subtext.search(index, "blue", top=2)) == 2
+
+
+@pytest.mark.parametrize("name", ["vocabulary.json", "text_side.json", "arrays.npy"])
+def test_damage_is_found(place: Path, index: Path, name: str) -> None:
+    file = Folder(index).text_side / name
+    intact = file.read_bytes()
+    file.write_bytes(intact[:-9] + bytes([intact[-9] ^ 1]) + intact[-8:])
+    assert subtext.verify_index(index).problems
+    with pytest.raises(IndexError_, match="damaged"):
+        subtext.backup_index(index, index.parent / "copy")
+    if name != "arrays.npy":  # As with the vectors of items, a search does not read every byte.
+        with pytest.raises(IndexError_, match=name):
+            open_index(index)
+    file.unlink()
+    with pytest.raises(IndexError_, match=name):
+        open_index(index)
+    file.symlink_to(Folder(place / "run-index").text_side / name)
+    with pytest.raises(IndexError_, match="symbolic link"):
+        open_index(index)
+
+
+def test_copies_and_moves_take_it_along(place: Path, index: Path) -> None:
+    subtext.backup_index(index, index.parent / "copy")
+    subtext.restore_index(index.parent / "copy", index.parent / "restored")
+    restored = Folder(index.parent / "restored").text_side
+    assert {file.name: file.read_bytes() for file in restored.iterdir()} == {
+        file.name: file.read_bytes() for file in Folder(index).text_side.iterdir()
+    }
+    subtext.compact_index(index)
+    assert len(open_index(index).search("blue", top=2)) == 2
+    subtext.move_index(index, run=place / "other", even_if_worse=True, quiet=True)
+    subtext.compact_index(index)
+    moved = open_index(index)
+    assert moved.store.path == index and not (index / "store-1").exists() and not subtext.verify_index(index).problems
+    np.testing.assert_allclose(
+        moved._embed_texts(["blue"]), load(place / "other").embed_texts(["blue"]).vectors.numpy(), atol=1e-5
+    )
+
+
+def test_without_arrays_a_search_opens_the_model(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = call("index", "build", tmp_path / "gru", "--run", place / "gru")
+    assert built.stderr.count("opens the model, with torch: plain arrays are for a bag of words or BERT") == 1
+    assert "Recurrent" in built.stderr
+    monkeypatch.setattr(build, "TOLERANCE", -1.0)
+    built = call("index", "build", tmp_path / "unequal", "--run", place / "run")
+    assert "differ from the model's by" in built.stderr
+    for name in ("gru", "unequal"):
+        opened = open_index(tmp_path / name)
+        assert not Folder(tmp_path / name).text_side.exists() and opened.with_model() is opened
+        answer = call("search", tmp_path / name, "blue", "--top", 2)
+        assert len(opened.search("blue", top=2)) == 2 and "note" not in answer.stderr
