@@ -2,9 +2,10 @@
 
     python -m benchmarks.cold_search INDEX "QUERY" [--repeats 5] [--json]
 
-"command" is the command line as a user types it. The parts are the same work, step by step in one process: imports, the
-index, its model, the vector of the query, and the search with its table. The median of the repeats is printed, and the
-processor time of the fastest; what the parts do not cover is the start of Python.
+"command" is the command line as a user types it; "command, by the model" names the model as well, which is then opened
+with torch, as for an index without its text side as plain arrays. The parts are the same work, step by step in one
+process: those "by the model" with torch, the others without. Both are measured in turn. The median of the repeats is
+printed, and the processor time of the fastest; what the parts do not cover is the start of Python.
 """
 
 from __future__ import annotations
@@ -18,60 +19,84 @@ import subprocess
 import sys
 import time
 
-PARTS = """
-import json, os, sys, time
+BEGIN = """
+import json, sys, time
 parts, before = {}, [time.process_time(), time.perf_counter()]
 def part(name):
     now = [time.process_time(), time.perf_counter()]
     parts[name] = [now[0] - before[0], now[1] - before[1]]
     before[:] = now
-import torch; part("import torch")
-import subtext.cli.command, subtext.search, subtext.api.search; part("import subtext")
-from subtext.api.load import ModelSource
+"""
+WITH_TORCH = """
+import torch; part("import torch, by the model")
+"""
+IMPORTS = """
+import subtext.cli.command, subtext.search, subtext.api.search, subtext.search.stores.folder; part("import subtext")
 from subtext.search import Index, Query
 from subtext.search.stores.store import open_store
 store = open_store(sys.argv[1]); part("open the index")
+"""
+BY_ARRAYS = """
+from subtext.search.text_side import TextSide
+index = Index(store, None, TextSide.open(store.text_side, store.manifest.fingerprint)); part("open the text side")
+"""
+BY_MODEL = """
+from subtext.api.load import ModelSource
 model = ModelSource.of_index(store.manifest, None, None, index=sys.argv[1]).open()[0]; part("open the model")
-index = Index(store, model); part("compare the model with the index")
-index.embed_text(sys.argv[2]); part("embed the query")
-str(index.answer(Query(sys.argv[2]))); part("search and print")
-parts["transformers imported"] = "transformers" in sys.modules
+index = Index(store, model); part("compare the model with the index, by the model")
+"""
+END = """
+str(index.answer(Query(sys.argv[2]))); part("embed the query, search and print")
+parts["imported"] = [name for name in ("torch", "transformers") if name in sys.modules]
 print(json.dumps(parts))
 """
 
 
-def command(index: str, query: str) -> tuple[float, float]:
+def command(index: str, query: str, *options: str) -> tuple[float, float]:
     """Seconds of the processor, and of the clock, of one search on the command line."""
     started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
-        [sys.executable, "-m", "subtext", "search", index, query], check=True, capture_output=True, env=os.environ
+        [sys.executable, "-m", "subtext", "search", index, query, *options],
+        check=True,
+        capture_output=True,
+        env=os.environ,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return used, time.perf_counter() - started
 
 
-def parts_of(index: str, query: str) -> dict[str, list[float]]:
+def parts_of(index: str, query: str, *, by_model: bool) -> dict[str, list[float]]:
     """The same of each part."""
-    run = subprocess.run([sys.executable, "-c", PARTS, index, query], check=True, capture_output=True, text=True)
+    code = BEGIN + (WITH_TORCH + IMPORTS + BY_MODEL if by_model else IMPORTS + BY_ARRAYS) + END
+    run = subprocess.run([sys.executable, "-c", code, index, query], check=True, capture_output=True, text=True)
     measured: dict[str, list[float]] = json.loads(run.stdout.splitlines()[-1])
-    return measured
+    mark = ", by the model" if by_model else ""
+    return {name if name.endswith(mark) else f"{name}{mark}": seconds for name, seconds in measured.items()}
 
 
 def main() -> None:
     """Measure in turn, and print a line a part."""
+    from subtext.search.stores.store import open_store
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("index")
     parser.add_argument("query")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print nothing but one JSON object")
     asked = parser.parse_args()
+    manifest = open_store(asked.index).manifest
+    named = ("--run", manifest.run) if manifest.run else ("--model", manifest.model["name"])
     runs: dict[str, list[list[float]]] = {}
-    loaded = False
+    imported: dict[str, object] = {}
     for _ in range(asked.repeats):
-        measured = parts_of(asked.index, asked.query)
-        loaded = bool(measured.pop("transformers imported"))
-        for name, seconds in {"command": list(command(asked.index, asked.query)), **measured}.items():
+        measured = {"command": list(command(asked.index, asked.query))}
+        measured["command, by the model"] = list(command(asked.index, asked.query, *named))
+        for by_model in (False, True):
+            parts = parts_of(asked.index, asked.query, by_model=by_model)
+            imported |= {name: parts.pop(name) for name in list(parts) if name.startswith("imported")}
+            measured |= parts
+        for name, seconds in measured.items():
             runs.setdefault(name, []).append(seconds)
     found = {
         name: {
@@ -81,10 +106,13 @@ def main() -> None:
         }
         for name, seconds in runs.items()
     }
-    facts = {"name": "cold_search", "repeats": asked.repeats, "transformers_imported": loaded, "seconds": found}
+    ratios = {
+        kind: round(found["command, by the model"][kind] / found["command"][kind], 2) for kind in found["command"]
+    }
+    facts = {"name": "cold_search", "repeats": asked.repeats, **imported, "ratio": ratios, "seconds": found}
     if not asked.json:
         for name, row in found.items():
-            print(f"{name:34} " + "  ".join(f"{kind} {value:6.3f}" for kind, value in row.items()))
+            print(f"{name:50} " + "  ".join(f"{kind} {value:6.3f}" for kind, value in row.items()))
     print(json.dumps(facts))
 
 

@@ -68,7 +68,7 @@ def made(place: Path) -> Path:
     """An index of random vectors, by a run that was never trained."""
     from subtext.models.checkpoint import Record, save_run
     from subtext.recipes.build import build
-    from subtext.search import model_fingerprint
+    from subtext.search.build import model_fingerprint
     from subtext.search.stores.folder import Folder
     from subtext.search.stores.item import Change, Entry
     from subtext.search.stores.manifest import Manifest
