@@ -102,12 +102,19 @@ def test_hubs_refuse_pictures_with_all_their_texts():
     ("make", "message"),
     [
         (lambda: Distance(of="image_to_text", nearest=2.0), "Distance needs 0 < nearest < furthest; it got nearest 2"),
+        (lambda: Distance(of="image_to_text", nearest=1.4), "0 < nearest < furthest; it got nearest 1.4 and furthest"),
         (lambda: Hubs(of="image_to_text", nearest=0), "Hubs needs nearest of 1 or more; it got 0"),
     ],
 )
 def test_bad_settings_are_named(make, message):
+    assert Hubs(of="image_to_text", nearest=1).nearest == 1
     with pytest.raises(RequirementError, match=message):
         make()
+
+
+def test_settings_are_those_of_the_papers():
+    assert dataclasses.astuple(Distance(of="image_to_text")) == ("image_to_text", 0.5, 1.4)
+    assert dataclasses.astuple(Hubs(of="image_to_text")) == ("image_to_text", 0.3, 40, 0.2, 40, 0.1, 250, False, True)
 
 
 def test_nothing_of_a_pair_depends_on_where_it_stands():

@@ -66,6 +66,20 @@ def test_a_weighting_of_another_size_is_refused():
         term(wide(), FIRST)
 
 
+def test_a_loss_that_gives_no_value_a_query_is_refused():
+    term = Term(lambda comparison: comparison.scores.sum(dim=0), "image_to_text")
+    with pytest.raises(ShapeError, match=r"'image_to_text' needs one value per query, \(6,\); it returned \(9,\)"):
+        term(wide(), FIRST)
+
+
+def test_a_share_of_its_own_for_each_direction():
+    whole, share = scene("pairs"), {"image_to_text": 0.5, "text_to_image": 0.25}
+    for direction in DIRECTIONS:
+        assert Term(Ones(), direction)(whole, FIRST, share=share).item() == share[direction]
+        penalty = Penalty(lambda whole: torch.tensor(8.0), 0.5, share_of=direction)
+        assert penalty(whole, FIRST, share=share).item() == 4 * share[direction]
+
+
 def test_weights_carry_no_gradient():
     whole = scene("pairs")
     scores = whole.image_to_text.scores.requires_grad_()

@@ -14,6 +14,7 @@ from subtext.errors import RequirementError
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.scene import compose
 from subtext.objectives.weighting import Density, Neighbourhood, Random, Rank, Uniform
+from subtext.ops import draw
 
 every_weighting = pytest.mark.parametrize("weighting", instances("objectives.weighting"))
 EPOCH = Epoch(number=1, seed=0)
@@ -122,3 +123,14 @@ def test_a_control_gives_each_pair_the_scores_of_another():
         torch.testing.assert_close(weights.sort().values, plain.sort().values)
         assert not torch.allclose(weights, plain)
     assert torch.equal(*found["permuted"]) and not torch.equal(*found["random"])
+    for control, number in (("permuted", 0), ("random", 1)):
+        order = torch.from_numpy(draw.permutation(8, seed=0, epoch=number, purpose="permuted weights"))
+        torch.testing.assert_close(found[control][0], plain[order])
+
+
+def test_the_sum_of_weights_is_told():
+    one = {"placement": "inner", "combine": "absdiff"}
+    for settings, wanted in ((one, 1.0), (one | {"combine": "text"}, 6.0), (one | {"placement": "both"}, 6.0)):
+        weighting = Neighbourhood(total=4.0, batch=8, **settings)
+        assert weighting.total_for(12) == wanted and weighting.sums_to_one == (wanted == 1)
+    assert Neighbourhood(total=4.0).total_for(32) == 4 and Density(total=4.0, scale="none").total_for(3) == 3

@@ -127,6 +127,15 @@ def test_each_noise_changes_what_it_says(kind: generation.Kind) -> None:
         assert float(torch.cat(zeros).double().mean()) == pytest.approx(0.2, abs=0.08)
 
 
+def test_gaussian_noise_is_added_by_the_seed_of_the_text() -> None:
+    parts, mask = words()
+    found = add_noise(parts, mask, np.zeros(4, int), np.arange(4) + 7, Rates(gaussian=0.3))
+    for row, length in enumerate([6, 4, 3, 1]):
+        numbers = torch.randn(length, 20, generator=torch.Generator().manual_seed(row + 7))
+        own = parts[row, :length]
+        torch.testing.assert_close(found[row, :length], own + 0.3 * own.square().mean().sqrt() * numbers.double())
+
+
 def test_noise_is_a_matter_of_the_text_alone_and_lets_the_gradient_through() -> None:
     parts, mask = words()
     kinds, seeds = np.array([0, 2, 3, 4]), np.array([5, 6, 7, 8])

@@ -11,7 +11,7 @@ from scenes import S3, doubles, items, random_items, scene_of, take
 from subtext.core import DIRECTIONS, Epoch, Scene
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.mining import Distance, log_rarity
-from subtext.objectives.scene import compose
+from subtext.objectives.scene import Groups, compose
 
 D = doubles([0.3, 0.5, 0.8, 1, 1.2, 1.39, 1.45])
 
@@ -74,14 +74,13 @@ def test_wide_spaces_have_no_empty_rows():
 def test_draws_follow_the_chances():
     angles = 2 * torch.asin(doubles([0.1, 0.7, 0.9, 1.2]) / 2)
     texts = torch.stack([angles.cos(), angles.sin(), 0 * angles, 0 * angles], dim=1)
-    images = items(doubles([[1, 0, 0, 0]] * 4))
-    whole = compose(Cosine(), images, items(texts), torch.arange(4))
-    mining, counts = Distance(of="image_to_text"), torch.zeros(4)
-    for epoch in range(2000):
-        counts += mining(whole, Epoch(epoch, 0)).truth.negative[0]
+    images = items(doubles([[1, 0, 0, 0]] * 4000))
+    whole = compose(Cosine(), images, items(texts), Groups(torch.zeros(4000, dtype=torch.long), torch.arange(4)))
+    mining = Distance(of="image_to_text")
+    shares = mining(whole, Epoch(0, 0)).truth.negative.double().mean(dim=0)
     wanted = mining.log_probabilities(images, items(texts), whole.image_to_text.truth.negative)[0].exp()
-    assert counts[0] == 0
-    torch.testing.assert_close(counts.double() / 2000, wanted, atol=4 * math.sqrt(0.25 / 2000), rtol=0)
+    assert shares[0] == 0
+    torch.testing.assert_close(shares, wanted, atol=4 * math.sqrt(0.25 / 4000), rtol=0)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -250,6 +250,20 @@ def test_the_discrepancy_of_now():
         now(SCENE, EPOCH)
 
 
+def test_several_views_of_now_are_averaged_against_one_stored_vector_and_else_paired():
+    views = torch.stack([IMAGES, IMAGES.flip(0)], dim=1)
+    now = Neighbourhood(total=20.0, batch=5, diversity=0.0, discrepancy=1.0, current=True, combine="image")
+    stored = second_sums(IMAGES, NEAR)
+    text = Embeddings(second_sums(TEXTS, NEAR)[:, None], torch.arange(5))
+    scene = compose(Cosine(), items(views), items(TEXTS), torch.arange(5))
+    for bank, agreement in (
+        (stored[:, None], (views.mean(dim=1) * stored).sum(dim=1)),
+        (torch.stack([stored, 2 * stored], dim=1), ((views[:, 0] + 2 * views[:, 1]) * stored).sum(dim=1)),
+    ):
+        kept = {"discrepancy/image": Embeddings(bank, torch.arange(5)), "discrepancy/text": text}
+        torch.testing.assert_close(now(scene, replace(EPOCH, bank=kept)), 20 * (-agreement).softmax(dim=0))
+
+
 def test_the_discrepancy_of_now_carries_no_gradient():
     bank = {
         f"discrepancy/{m}": Embeddings(second_sums(values, NEAR)[:, None], torch.arange(5))
