@@ -169,7 +169,18 @@ def test_what_is_asked_is_what_a_plain_loop_finds(folder: Folder) -> None:
 def test_a_hundred_held_out_groups_are_enough(folder: Folder) -> None:
     with pytest.raises(DataError, match="needs 100 held-out images with texts, or more; it got 99"):
         fit_calibration(folder, made(5000, 99), data={})
-    assert fit_calibration(folder, made(5000, 100), data={}).data == {"pictures": 100, "texts": 200, "groups": 100}
+    enough = fit_calibration(folder, made(5000, 100), data={})
+    assert enough.data == {"pictures": 100, "texts": 200, "groups": 100}
+    assert enough.pairs == fit_pair_curve(made(5000, 100)) == fit_pair_curve(made(5000, 100), seed=0)
+    assert {len(way.quantiles) for way in enough.ways.values()} == {101}, "percents"
+
+
+def test_an_item_with_another_vector_than_in_the_index_is_another_item(folder: Folder) -> None:
+    held = made(0, 300)
+    held.images.vectors[0] *= 0.9
+    held.images.vectors[1] *= 0.999
+    with folder.reading() as view:
+        assert observe(view, held, "images").evidence[0].total == 301
 
 
 def test_a_question_of_the_other_side_alone_is_judged(tmp_path: Path) -> None:
@@ -268,6 +279,8 @@ def test_a_calibration_is_kept_checked_and_copied(folder: Folder, found: Calibra
 
 def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp_path: Path) -> None:
     folder = stored(tmp_path / "index", made(0, 300))
+    with folder.reading() as view:
+        assert Confidence(view).stale is None, "nothing to be stale"
     folder.keep_calibration(found, "<svg/>")
     with folder.reading() as view:
         assert Confidence(view).stale is None
