@@ -72,10 +72,11 @@ def test_wide_spaces_have_no_empty_rows():
 
 
 def test_draws_follow_the_chances():
-    angles = 2 * torch.asin(doubles([0.1, 0.7, 0.9, 1.2]) / 2)
+    """A near negative among many far ones, which a perturbation of another distribution would favour."""
+    angles = 2 * torch.asin(doubles([0.1, 0.5, 0.9, *[1.2] * 8]) / 2)
     texts = torch.stack([angles.cos(), angles.sin(), 0 * angles, 0 * angles], dim=1)
     images = items(doubles([[1, 0, 0, 0]] * 4000))
-    whole = compose(Cosine(), images, items(texts), Groups(torch.zeros(4000, dtype=torch.long), torch.arange(4)))
+    whole = compose(Cosine(), images, items(texts), Groups(torch.zeros(4000, dtype=torch.long), torch.arange(11)))
     mining = Distance(of="image_to_text")
     shares = mining(whole, Epoch(0, 0)).truth.negative.double().mean(dim=0)
     wanted = mining.log_probabilities(images, items(texts), whole.image_to_text.truth.negative)[0].exp()
