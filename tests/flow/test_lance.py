@@ -706,6 +706,7 @@ def test_four_read_while_two_write(bucket: str, duration: float) -> None:
     problems: list[BaseException] = []
     until = time.monotonic() + duration
     live: dict[int, set[int]] = {200: set(), 5000: set()}
+    reads: list[float] = []
 
     def watched(work: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:
@@ -735,10 +736,12 @@ def test_four_read_while_two_write(bucket: str, duration: float) -> None:
     def read() -> None:
         store = open_store(address)
         while time.monotonic() < until:
+            started = time.monotonic()
             with store.reading() as view:
                 (hits,) = view.nearest("images", QUERIES[:1], top=10_000)
                 assert len(hits.keys) == view.counts["images"] == len(set(hits.keys.tolist()))
                 assert len(view.items("images", hits.keys[:10])) == 10
+            reads.append(time.monotonic() - started)
 
     patch = pytest.MonkeyPatch()
     patch.setattr(lance, "GRACE", 3.0)
@@ -753,6 +756,7 @@ def test_four_read_while_two_write(bucket: str, duration: float) -> None:
     assert not problems, problems
     assert stored.ids(store) == {f"p{number}" for number in {*range(40), *live[200], *live[5000]}}
     assert store.problems() == []
+    print(f"{store.manifest.generation} changes; {len(reads)} reads, median {sorted(reads)[len(reads) // 2]:.2f} s")
 
 
 @pytest.mark.slow

@@ -1,9 +1,15 @@
-"""How an index is built: what is new or has changed in a data set is embedded, chunk by chunk, and nothing else."""
+"""How an index is built: what is new or has changed in a data set is embedded, chunk by chunk, and nothing else.
+
+The chunks are embedded in this process, or by the workers of a Ray cluster, which do the same with each of them. Either
+way this process puts them into the store, in their order.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import importlib.util
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,13 +17,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from subtext.data.atomic import write_folder
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import image_stamp, read_bytes
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
-from subtext.errors import IndexError_
+from subtext.errors import IndexError_, RequirementError, SubtextError
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
 from subtext.models.encoders.words import Bag
@@ -131,6 +138,7 @@ def grow(
     only: Mapping[Side, set[str]] | None = None,
     batch_size: int = 128,
     workers: int = 2,
+    ray: str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Grown:
     """Put a data set into an index. Called again after an interruption, it resumes: what is stored is not embedded.
@@ -141,59 +149,176 @@ def grow(
     again     also adds items that were deleted before
     only      ids of each side to add; None for all
     batch_size, workers   items embedded together; threads that read ahead
+    ray       address of the Ray cluster that embeds; None for this process
     progress  receives the number of images and texts processed so far
 
     Raises IndexError_ when another model made the index, DataError when an item cannot be read: the chunks before it
-    are stored.
+    are stored. Raises RequirementError for what `require_ray` refuses.
     """
+    if ray is not None:
+        require_ray(model)
     require_model(writer.store, writer.manifest, model)
     training = model.training
     model.eval()
     try:
         job = writer.begin(verb, source=source, total=len(pairs.images) + len(pairs.texts))
         total, done = Grown(), 0
-        sides = zip(SIDES, (pairs.images, pairs.texts), (model.image, model.text), strict=True)
-        for side, items, branch in sides:
-            for start in range(0, len(items), CHUNK):
-                ids = items.ids[start : start + CHUNK]
-                deleted = set() if again else writer.deleted_before(side, ids)
-                skipped = deleted if only is None else deleted | set(ids) - only[side]
-                rows = np.array([start + n for n, name in enumerate(ids) if name not in skipped], dtype=np.int64)
-                chunk = items.take(rows)
-                stored = writer.rows_of(side, chunk.ids)
-                entries = _entries(chunk, side, branch.input_spec, pairs.root, Path(writer.manifest.root), stored)
-                new, amended = list[int](), list[int]()
-                for row, entry in enumerate(entries):
-                    before = stored.get(entry.id)
-                    if before is None or before.content != entry.content:
-                        new.append(row)
-                    elif before.digest != entry.digest(SIDES.index(side), before.key):
-                        amended.append(row)
-                vectors = None
-                if new:
-                    embedded = embed_items(
-                        model, branch, chunk.take(np.array(new)), pairs.root, reading=(batch_size, workers)
-                    )
-                    vectors = embedded.vectors.float().numpy()
-                links = [] if side == "images" else pairs.links[np.isin(pairs.links[:, 1], rows)].tolist()
-                change = Change(
-                    side,
-                    entries=[entries[row] for row in new],
-                    vectors=vectors,
-                    amended=[entries[row] for row in amended],
-                    links=[(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in links],
-                    exact_texts=frozenset(chunk.ids if exact and side == "texts" else ()),
-                )
-                done += len(ids)
-                writer.put(change, job=job, done=done)
-                unchanged = len(rows) - len(new) - len(amended)
-                total += Grown(len(new), len(amended), unchanged, left_out=len(ids) - len(rows))
-                if progress is not None:
-                    progress(done)
+        chunks = _chunks(writer, pairs, again=again, only=only)
+        embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers))
+        prepared = ((chunk, embed(chunk)) for chunk in chunks) if ray is None else _on_cluster(ray, embed, list(chunks))
+        for chunk, (new, vectors, amended) in prepared:
+            side, rows = chunk.side, chunk.rows
+            links = [] if side == "images" else pairs.links[np.isin(pairs.links[:, 1], rows)].tolist()
+            change = Change(
+                side,
+                entries=new,
+                vectors=vectors,
+                amended=amended,
+                links=[(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in links],
+                exact_texts=frozenset(chunk.items.ids if exact and side == "texts" else ()),
+            )
+            done += chunk.count
+            writer.put(change, job=job, done=done)
+            unchanged = len(rows) - len(new) - len(amended)
+            total += Grown(len(new), len(amended), unchanged, left_out=chunk.count - len(rows))
+            if progress is not None:
+                progress(done)
         writer.finish(job)
     finally:
         model.train(training)
     return total
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Items of a side that are embedded and stored together.
+
+    rows    of the data set, without those that are left out; items  these
+    count   with those that are left out
+    stored  id -> row of those that are in the index
+    """
+
+    side: Side
+    rows: NDArray[np.int64]
+    items: Items
+    count: int
+    stored: Mapping[str, Row]
+
+
+Prepared = tuple[Sequence[Entry], NDArray[np.float32] | None, Sequence[Entry]]
+"""New entries of a chunk, their (N K D) vectors, and entries whose vectors stay."""
+
+
+def _chunks(writer: Writer, pairs: Dataset, *, again: bool, only: Mapping[Side, set[str]] | None) -> Iterator[Chunk]:
+    for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
+        for start in range(0, len(items), CHUNK):
+            ids = items.ids[start : start + CHUNK]
+            deleted = set() if again else writer.deleted_before(side, ids)
+            skipped = deleted if only is None else deleted | set(ids) - only[side]
+            rows = np.array([start + n for n, name in enumerate(ids) if name not in skipped], dtype=np.int64)
+            chunk = items.take(rows)
+            yield Chunk(side, rows, chunk, len(ids), writer.rows_of(side, chunk.ids))
+
+
+@dataclass
+class _Worker:
+    """Embeds the new items of chunks; on a cluster each worker has one.
+
+    roots    folders that paths of the data set and of the index start from
+    reading  items embedded together; threads that read ahead
+    """
+
+    model: Model
+    roots: tuple[Path, Path]
+    reading: tuple[int, int]
+
+    def __call__(self, chunk: Chunk) -> Prepared:
+        side, new, amended = chunk.side, list[int](), list[Entry]()
+        branch = self.model.image if side == "images" else self.model.text
+        entries = _entries(chunk.items, side, branch.input_spec, *self.roots, chunk.stored)
+        for row, entry in enumerate(entries):
+            before = chunk.stored.get(entry.id)
+            if before is None or before.content != entry.content:
+                new.append(row)
+            elif before.digest != entry.digest(SIDES.index(side), before.key):
+                amended.append(entry)
+        vectors = None
+        if new:
+            embedded = embed_items(
+                self.model, branch, chunk.items.take(np.array(new)), self.roots[0], reading=self.reading
+            )
+            vectors = embedded.vectors.float().numpy()
+        return [entries[row] for row in new], vectors, amended
+
+
+class _OnCluster:
+    """A worker of a Ray cluster: a dictionary of chunks becomes one of what each of them gives, or its error."""
+
+    def __init__(self, stored: Any) -> None:
+        import ray
+
+        self.worker: _Worker = ray.get(stored)
+
+    def __call__(self, batch: dict[str, NDArray[Any]]) -> dict[str, list[Any]]:
+        try:
+            return {"prepared": [self.worker(chunk) for chunk in batch["chunk"]]}
+        except SubtextError as problem:
+            return {"prepared": [problem]}
+
+
+def require_ray(model: Model) -> None:
+    """Raise RequirementError where Ray is not installed, or there is nothing that workers could embed."""
+    if any(importlib.util.find_spec(name) is None for name in ("ray", "pandas")):
+        raise RequirementError("a Ray cluster needs Ray Data; it is not installed; pip install 'subtext[ray]'")
+    if any(isinstance(branch.input_spec, FeatureInput) for branch in (model.image, model.text)):
+        raise RequirementError(
+            "a Ray cluster embeds images and texts that its workers read; this model reads precomputed features, a "
+            "file on this machine; leave out the address of the cluster"
+        )
+
+
+def _on_cluster(address: str, worker: _Worker, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Prepared]]:
+    """Each chunk with what the workers of a cluster made of it, in order.
+
+    A worker that ends is started again, and its chunk done again. Raises RequirementError for a cluster that cannot be
+    reached, and what a chunk raises, after those before it.
+    """
+    import ray
+    import ray.data
+
+    begun = not ray.is_initialized()
+    if begun:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as problem:
+            raise RequirementError(
+                "embedding on a cluster needs one that can be reached: HOST:PORT, auto for the one of this machine, or "
+                f"local to start one; it got {address}: {str(problem).partition('. ')[0]}"
+            ) from problem
+    try:
+        kind = next(worker.model.parameters()).device.type
+        unit = {"num_gpus": 1} if kind == "cuda" else {"num_cpus": 1}
+        most = int(ray.cluster_resources().get("GPU" if kind == "cuda" else "CPU", 1))
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        context = ray.data.DataContext.get_current().copy()
+        context.execution_options.preserve_order, context.enable_progress_bars = True, False
+        with ray.data.DataContext.current(context):
+            stored = ray.put(worker)  # In scope to the end: a worker that is started again reads it again.
+            rows = ray.data.from_items([{"chunk": chunk} for chunk in chunks], override_num_blocks=len(chunks))
+            rows = rows.map_batches(
+                _OnCluster,
+                fn_constructor_args=(stored,),
+                batch_size=1,
+                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, max_tasks_in_flight_per_actor=2),
+                **unit,
+            )
+            for chunk, row in zip(chunks, rows.iter_rows(), strict=True):
+                if isinstance(row["prepared"], SubtextError):
+                    raise row["prepared"]
+                yield chunk, row["prepared"]
+    finally:
+        if begun:
+            ray.shutdown()
 
 
 def prune(writer: Writer, keep: Mapping[Side, set[str]]) -> Grown:

@@ -105,6 +105,12 @@ def build_index(
     model: Pretrained = None,
     text_prompt: TextPrompt = None,
     split: IndexSplit = "all",
+    ray: Annotated[
+        str | None,
+        "Embed on a Ray cluster: HOST:PORT; auto: that of this machine; local: start one here.",
+        Section("Index"),
+        Metavar("ADDRESS"),
+    ] = None,
     **options: Unpack[ModelOptions],
 ) -> IndexChange:
     """Embed images and texts with a run or a pretrained model, and store them in a new search index.
@@ -113,8 +119,10 @@ def build_index(
     The model must have a vector for each item: a model that only scores pairs is refused. Run the command again to
     resume an interrupted build.
 
-    Raises RequirementError for a model that only scores pairs, and IndexError_ if INDEX exists and is something else.
+    Raises RequirementError for a model that only scores pairs, or without the cluster that `ray` needs, and IndexError_
+    if INDEX exists and is something else.
     """
+    from subtext.search.build import require_ray
     from subtext.search.stores.store import create_store, store_class
 
     work = Work.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
@@ -122,13 +130,15 @@ def build_index(
     if begun is None:
         store_class(index).require_free(str(index))
     opened, source = open_source(work)
+    if ray is not None:
+        require_ray(opened.model)
     if begun is not None and [job.source for job in _unfinished(begun)] != [source]:
         raise IndexError_(f"{begun.path} holds an interrupted build of other data; remove it, or name another location")
     store = create_store(index, new_manifest_of(work, opened, source)) if begun is None else begun
     complete = False
     try:
         with store.writing("build") as writer:
-            grown = _grow(writer, opened, work, verb="build", source=source)
+            grown = _grow(writer, opened, work, verb="build", source=source, ray=ray)
             writer.compact_large()
         complete = True
     finally:
@@ -442,6 +452,7 @@ def _grow(
     again: bool = False,
     exact: bool = False,
     only: Mapping[Side, set[str]] | None = None,
+    ray: str | None = None,
 ) -> Grown:
     """Put the opened pairs into an index with a meter; the options are those of `grow`."""
     from subtext.search.build import grow, keep_text_side
@@ -459,6 +470,7 @@ def _grow(
             only=only,
             batch_size=work.batch_size,
             workers=work.workers,
+            ray=ray,
             progress=progress,
         )
     reason = keep_text_side(writer.store, model, pairs.texts.values)
