@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import made_data
 import numpy as np
 import pytest
+from walk import ROOT
 
-from reproduce import evidence
+from reproduce import claims, evidence
+from reproduce.claims import Values
 from reproduce.studies import common
 from reproduce.studies.common import Cost
+from subtext.core import DIRECTIONS
 
 Call = Callable[..., str]
 
@@ -53,41 +56,71 @@ def test_the_plan_lists_every_run_with_its_cost(tmp_path: Path, script: Call) ->
     assert not any(path.is_dir() for path in tmp_path.iterdir())
 
 
-def test_every_row_has_a_control_that_could_have_been_better() -> None:
-    assert len(script_runs()) == len(evidence.ROWS) * (len(evidence.SEEDS) + 1)
-    for name, row in evidence.ROWS.items():
-        assert row.control in {*evidence.ROWS} - {name} or name == "pvse", name
-        chain = [name]
-        while evidence.ROWS[chain[-1]].control:
-            chain.append(evidence.ROWS[chain[-1]].control)
-            assert len(chain) <= len(evidence.ROWS), "a control of itself"
+def test_every_claim_names_rows_that_are_planned() -> None:
+    assert len(evidence.runs(list(evidence.ROWS), evidence.SEEDS)) == len(evidence.ROWS) * (len(evidence.SEEDS) + 1)
+    for claim in claims.CLAIMS:
+        assert {claim.row, *claim.controls} <= evidence.ROWS.keys() and claim.row not in claim.controls, claim
+        assert claim.controls and claim.part in claims.PARTS
 
 
-def script_runs() -> list[evidence.Run]:
-    return evidence.runs(list(evidence.ROWS), evidence.SEEDS)
+def made(right: np.ndarray) -> list[Values]:
+    """Runs with these shares of right choices (seed, pair), the last third of the pairs abstract."""
+    abstract = np.arange(right.shape[1]) >= right.shape[1] * 2 // 3
+    names = [f"{direction}/{claims.CHOICE}" for direction in DIRECTIONS]
+    return [Values(abstract, dict.fromkeys(names, row)) for row in right]
 
 
-def test_rows_are_compared_with_their_controls_query_by_query() -> None:
-    """A row that is better for every query is surely so; one that is its control is not."""
+def test_verdicts_follow_the_rule() -> None:
+    """A row that is better for nearly every pair holds; one that is its control fails; few loud pairs tell nothing."""
     rng = np.random.default_rng(0)
-    ids, base = [f"t{number}" for number in range(60)], rng.random((2, 60)) < 0.5
+    base = rng.random((3, 600))
+    rows = {
+        "pvse": made(base),
+        "uniform": made(base + 0.001 * rng.standard_normal(base.shape)),
+        "diversity permuted": made(base),
+        "diversity": made(base + 0.2 + 0.1 * rng.standard_normal(base.shape)),
+        "discrepancy permuted": made(base),
+        "discrepancy": made(base + rng.standard_normal(base.shape)),
+        "discrepancy random": made(base),
+    }
+    found = {(claim["row"], claim["says"]): claim for claim in claims.judged(rows)}
+    verdicts = {
+        (claim.row, claim.controls): found[claim.row, claim.says]["verdict"]
+        for claim in claims.CLAIMS
+        if {claim.row, *claim.controls} <= rows.keys()
+    }
+    assert verdicts[("diversity", ("diversity permuted", "pvse"))] == claims.HOLDS
+    assert verdicts[("discrepancy", ("discrepancy permuted", "pvse"))] == claims.OPEN
+    assert verdicts[("uniform", ("discrepancy random",))] == claims.FAILS, "not a point is left"
+    assert verdicts[("discrepancy", ("diversity",))] == claims.FAILS, "twenty points worse"
+    effects = found["diversity", claims.CLAIMS[0].says]["effects"]
+    assert [(effect["control"], effect["part"]) for effect in effects] == [
+        (control, part) for control in ("diversity permuted", "pvse") for part in claims.PARTS
+    ]
+    assert all(effect["difference"] == pytest.approx(20, abs=2) for effect in effects)
+    not_run = next(claim for (row, _), claim in found.items() if row == "angular thomas")
+    assert not_run["verdict"] == claims.OPEN and not not_run["effects"]
 
-    def results(values: np.ndarray) -> list[dict[str, Any]]:
-        name = "text_to_image/recall@10/abstract"
-        return [
-            {"values": {name: row.astype(float)}, "ids": {"text_to_image/abstract": ids}, "kept": {}} for row in values
-        ]
 
-    rows = {"pvse": results(base), "uniform": results(base), "hal": results(base | (rng.random((2, 60)) < 0.8))}
-    images = {name: f"image of {name}" for name in ids}
-    same, better = evidence.tests(rows, images)
-    assert (same["row"], same["difference"]) == ("uniform", 0.0) and same["p_corrected"] == 1.0
-    assert better["row"] == "hal" and better["low"] > 0 and better["p_value"] < better["p_corrected"] < 0.05
-    report = {"rows": evidence.summary(rows), "tests": [same, better]}
-    assert report["rows"]["pvse"]["text_to_image/recall@10/abstract"] == [100 * row.mean() for row in base]
-    assert any(
-        line.startswith("| hal | pvse | text_to_image/recall@10/abstract | +") for line in evidence.tables(report)
-    )
+def numbers(text: str) -> list[str]:
+    return re.findall(r"\d+(?:[.,]\d+)*", text)
+
+
+def test_the_page_is_written_from_its_json() -> None:
+    report = json.loads((ROOT / "docs" / "evidence.json").read_text(encoding="utf-8"))
+    assert (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8") == claims.page(report)
+    assert [(claim["row"], claim["says"]) for claim in report["claims"]] == [
+        (claim.row, claim.says) for claim in claims.CLAIMS
+    ]
+    effects = [effect for claim in report["claims"] for effect in claim["effects"]]
+    assert effects and all(effect["low"] <= effect["difference"] <= effect["high"] for effect in effects)
+
+
+@pytest.mark.parametrize("claim", claims.RECORDED, ids=lambda claim: claim.says)
+def test_a_figure_of_the_log_stands_in_its_entry(claim: claims.Recorded) -> None:
+    entries = (ROOT / "docs" / "log.md").read_text(encoding="utf-8").split("\n## ")
+    entry = next(text for text in entries if text.partition("\n")[0].endswith(claim.entry))
+    assert set(numbers(claim.found)) <= set(numbers(entry)), claim.found
 
 
 @pytest.mark.slow
@@ -117,19 +150,32 @@ def test_it_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypat
         "C": (5, 20),
     }.items():
         monkeypatch.setattr(evidence, name, value)
-    words = ["--out", out, "--grid", tmp_path / "grid.npz", "--seeds", 0, 1, "--rows", "uniform", "diversity permuted"]
+    words = [
+        "--out",
+        out,
+        "--grid",
+        tmp_path / "grid.npz",
+        "--seeds",
+        0,
+        1,
+        "--rows",
+        "diversity",
+        "diversity permuted",
+    ]
     first = script(*words)
     assert "AUC: diversity of images" in first and "6 of 6 runs done, about 0.0 hours left" in first
     report = json.loads((out / "evidence.json").read_text())
-    assert report["data"]["accepted"] and report["rows"].keys() == {"uniform", "diversity permuted"}
-    figures = report["rows"]["uniform"]
+    assert report["data"]["accepted"] and report["rows"].keys() == {"diversity", "diversity permuted"}
+    figures = report["rows"]["diversity"]
     assert {
         "text_to_image/recall@10/abstract",
         "image_to_text/20_way@1/literal",
-        "text/neighbours_kept",
+        "text/neighbours_kept/abstract",
     } <= figures.keys()
     assert all(len(values) == 2 for values in figures.values())
-    assert len(report["tests"]) == 2 * 2 * 2 and {test["control"] for test in report["tests"]} == {"uniform"}
+    judged = {claim["says"]: claim for claim in report["claims"] if claim["effects"]}
+    assert len(judged[claims.CLAIMS[0].says]["effects"]) == 3, "against the permuted weights, in three parts"
+    assert (out / "evidence.md").read_text() == claims.page(report) and (out / "evidence.png").stat().st_size > 1000
     monkeypatch.setattr(common, "in_new_process", lambda *rest: pytest.fail("trained again"))
     again = script(*words)
     assert (
