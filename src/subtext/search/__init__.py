@@ -62,7 +62,7 @@ class Index:
         self._model = model
         self._text_side = text_side
         if text_side is None:
-            assert self.model
+            _ = self.model  # Opened here, where its errors belong.
 
     @cached_property
     def model(self) -> Model:
