@@ -290,10 +290,13 @@ def judged(results: Mapping[str, Sequence[Values]]) -> list[dict[str, Any]]:
 
 
 def _verdict(effect: Mapping[str, Any]) -> str:
-    sure = effect["p_corrected"] < LEVEL
-    if sure and effect["difference"] > 0:
+    if _sure(effect) and effect["difference"] > 0:
         return HOLDS
-    return FAILS if sure or effect["high"] < ENOUGH else OPEN
+    return FAILS if _sure(effect) or effect["high"] < ENOUGH else OPEN
+
+
+def _sure(effect: Mapping[str, Any]) -> bool:
+    return bool(effect["p_corrected"] < LEVEL)
 
 
 def _effect(effect: Mapping[str, Any]) -> str:
@@ -307,12 +310,14 @@ def _why(claim: Claim, found: Mapping[str, Any]) -> str:
     deciding = [effect for effect in found["effects"] if effect["decides"]]
     if found["verdict"] == HOLDS:
         return "Above every control."
-    short = [effect["control"] for effect in deciding if _verdict(effect) == found["verdict"]]
-    name = " and ".join(short)
     if found["verdict"] == OPEN:
-        return f"Against {name} the interval has room for both answers."
-    worse = [effect for effect in deciding if _verdict(effect) == FAILS and effect["high"] < 0]
-    return f"Worse than {name}." if worse else f"Over {name} less than {ENOUGH:g} point is left."
+        names = [effect["control"] for effect in deciding if _verdict(effect) == OPEN]
+        return f"Against {' and '.join(names)} the interval has room for both answers."
+    failing = [effect for effect in deciding if _verdict(effect) == FAILS]
+    worse = [effect["control"] for effect in failing if _sure(effect)]
+    level = [effect["control"] for effect in failing if not _sure(effect)]
+    said = [f"Worse than {' and '.join(worse)}."] if worse else []
+    return " ".join([*said, *([f"Not a point above {' and '.join(level)}."] if level else [])])
 
 
 def table(report: Mapping[str, Any]) -> list[str]:
@@ -364,7 +369,7 @@ def figure(report: Mapping[str, Any], file: Path) -> None:
     from matplotlib.figure import Figure
 
     rows = [
-        (f"{found['row']} − {effect['control']}", effect, found["verdict"])
+        (f"{found['row']} − {effect['control']} ({effect['part']})", effect, _verdict(effect))
         for found in report["claims"]
         for effect in found["effects"]
         if effect["decides"]
@@ -378,7 +383,7 @@ def figure(report: Mapping[str, Any], file: Path) -> None:
         axes.plot(effect["difference"], height, "o", color=colours[verdict], markersize=4)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(rows)), [name for name, *_ in reversed(rows)], fontsize=7)
-    axes.set_xlabel("difference in points, with 95 % interval (green: holds, red: fails, grey: cannot tell here)")
+    axes.set_xlabel("points, with 95 % interval (green: better, red: worse or not a point above, grey: cannot tell)")
     drawn.savefig(file, dpi=110)
 
 
@@ -417,6 +422,9 @@ on this page are written from [evidence.json](evidence.json).
   any two rows were compared.
 
 ## Weights, and losses within modalities
+
+A fifth of this set is abstract, as in an archive; the papers' sets of news and politics are abstract throughout, so the
+column of abstract pairs is nearer to them than the one of all pairs.
 
 {chr(10).join(table(report))}
 
