@@ -14,8 +14,9 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no
 
 .PHONY: demo test test-slow mutation check format bench docs dist clean
 
+# Where other programs use the cores, PyTorch's threads would spend most of their time waiting actively for one another.
 demo: $(VENV)/.demo
-	$(BIN)/subtext demo --out $(DEMO)
+	OMP_WAIT_POLICY=passive $(BIN)/subtext demo --out $(DEMO)
 
 # A process a core, each with one thread: two that share their threads only stand in each other's way. Shapes and types
 # are checked at every call of the package, which doubles the time. So the contracts of all parts run with these checks

@@ -39,6 +39,17 @@ def test_the_image_network_gives_what_the_published_class_gives() -> None:
     assert len(encoder.body_layers()) == 23
 
 
+def test_a_processor_gets_few_pixels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = LiteVision.open().eval()
+    pixels, counts, plain = torch.rand(18, 3, 128, 128), [], encoder.body.forward
+    monkeypatch.setattr(encoder.body, "forward", lambda few: (counts.append(len(few)), plain(few))[1])
+    with torch.inference_mode():
+        together = encoder({"pixels": pixels}).pooled
+        assert counts == [8, 8, 2]
+        whole = plain(pixels).mean(dim=(2, 3))
+    torch.testing.assert_close(together, whole / whole.norm(dim=1, keepdim=True), atol=1e-5, rtol=0)
+
+
 def test_images_are_read_as_the_network_was_trained(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (584, 700, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")

@@ -23,6 +23,8 @@ _STAGES = (
 )  # fmt: skip
 """Blocks, width, side of the kernel, stride of the first block, and expansion of each stage."""
 _STEM, _HEAD = 32, 1280
+_PIXELS = 2**17
+"""Pixels that a processor computes together: the states of more leave its memory pool, and take twice the time."""
 
 
 class _Layer(nn.Module):
@@ -123,5 +125,9 @@ class LiteVision(Pretrained):
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """Cells and pooled vectors of images."""
         self.keep_frozen()
-        parts = self.body(inputs["pixels"]).flatten(2).transpose(1, 2)
+        pixels = inputs["pixels"]
+        count = len(pixels)
+        if pixels.device.type == "cpu" and not self.body.training and not torch.is_grad_enabled():
+            count = max(1, _PIXELS // (pixels.shape[2] * pixels.shape[3]))
+        parts = torch.cat([self.body(few) for few in pixels.split(count)]).flatten(2).transpose(1, 2)
         return Encoded(parts=parts, pooled=unit(parts.mean(dim=1)))
