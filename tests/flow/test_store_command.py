@@ -158,9 +158,12 @@ def test_a_move_goes_on_and_is_not_made_over_what_others_did(
     words = ["move", address, "--run", runs / "other", "-q", "--even-if-worse"]
     assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
     assert len(embedded) == 36 and open_index(address).search("a pink square")
-    assert "11 images and 22 texts now have vectors" in call("index", *words).stdout
-    assert len(embedded) == 36, "what was embedded stays"
-    assert "blue" not in ids(address) and open_store(address).problems() == []
+    monkeypatch.setattr(build, "embed_items", plain)
+    call("index", "add", address, "--data", runs / "data", "--restore-deleted", "-q")
+    monkeypatch.setattr(build, "embed_items", noted)
+    assert "12 images and 24 texts now have vectors" in call("index", *words).stdout
+    assert len(embedded) == 39, "what was embedded stays, and what was deleted and restored meanwhile is embedded again"
+    assert "blue" in ids(address) and open_store(address).problems() == []
 
 
 def test_a_server_opens_an_index_again_that_is_moved(address: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

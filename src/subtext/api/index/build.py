@@ -286,7 +286,8 @@ def move_index(
             new = store.beside(replace(manifest, root=root, exact_up_to=exact_up_to))
         with new.writing("move") as writer:
             only = _present(store, only)
-            _grow(writer, opened, step, verb="add", source=source, only=only)
+            # Also what an earlier attempt of this move saw deleted, and was restored since.
+            _grow(writer, opened, step, verb="add", source=source, only=only, again=True)
     if new is not None:
         with new.writing("move") as writer:
             only = _present(store, only)
