@@ -48,6 +48,17 @@ def subwords(**options: float) -> SubwordInput:
     return SubwordInput(PreTrainedTokenizerFast(tokenizer_object=backend, mask_token="[MASK]", **marks), **options)
 
 
+def test_texts_of_equal_subwords_are_one_and_short_ones_come_first() -> None:
+    texts = ["a dog runs", "dog", "a cat runs", "bird", "unknown", "a dog runs"]
+    rows, own = subwords().distinct(batch(texts))
+    # "bird" and "unknown" are the same unknown word.
+    assert rows.tolist() == [1, 3, 0, 2] and own.tolist() == [2, 0, 3, 1, 1, 2]
+    cut = subwords(max_tokens=4).distinct(batch(["a dog runs", "a dog word"]))
+    assert [part.tolist() for part in cut] == [[0], [0, 0]]
+    with pytest.raises(DataError):
+        subwords().distinct(batch(["a dog", None]))
+
+
 def features(folder: Path) -> FeatureFile:
     rng = np.random.default_rng(0)
     np.savez(

@@ -17,7 +17,7 @@ from subtext.data.batches import item_batch
 from subtext.data.inputs import Tensors
 from subtext.errors import CheckpointError, DataError, RequirementError
 from subtext.models.checkpoint import fingerprint
-from subtext.models.feature_cache import Sources, cached_branch, refusal, write_cache
+from subtext.models.feature_cache import Sources, cached_branch, known_outputs, refusal, write_cache
 from subtext.models.model import Branch
 from subtext.training.plan import Phase, Plan
 from subtext.training.setup import RunOptions
@@ -64,7 +64,8 @@ def test_what_the_head_does_not_read_is_not_stored(tmp_path: Path) -> None:
     branch = small.setup().model.image.eval()
     assert branch.head.inputs == ("pooled",)
     pooled = _cached(branch, tmp_path)
-    assert {file.name for file in pooled.input_spec.folder.iterdir()} == {"about.json", "lengths.npy", "pooled.npy"}
+    names = {"about.json", "items.npy", "outputs.npy", "lengths.npy", "pooled.npy"}
+    assert {file.name for file in pooled.input_spec.folder.iterdir()} == names
     every = _cached(_reading_all(branch), tmp_path)
     assert every.input_spec.folder != pooled.input_spec.folder and _encoded(every, [1]).parts is not None
 
@@ -298,9 +299,27 @@ def test_what_killed_writers_left_is_removed_and_others_work_is_not(tmp_path: Pa
 def test_a_damaged_cache_is_told(tmp_path: Path) -> None:
     branch = small.setup().model.image.eval()
     folder = _cached(branch, tmp_path).input_spec.folder
-    (folder / "pooled.npy").write_bytes(b"GIF89a")
+    for name in ("outputs.npy", "pooled.npy"):
+        (folder / name).write_bytes(b"GIF89a")
     with pytest.raises(DataError, match=r"is damaged: .*; remove that folder, it is made again"):
         _cached(branch, tmp_path)
+
+
+def test_who_embeds_later_reads_what_is_there(tmp_path: Path) -> None:
+    branch = small.setup().model.image.eval()
+    _cached(branch, tmp_path)
+    _written(branch, [(small.pairs(3).images, Path())], tmp_path)
+    items = small.pairs(16, "val").images
+    known, which = known_outputs(branch, items, Path(), tmp_path, weights="w")
+    assert known is not None and which.tolist() == [True] * 12 + [False] * 4
+    batch = item_batch(items, np.array([11, 2], dtype=np.int64), Path())
+    with torch.no_grad():
+        mine, theirs = (one.encoder(one.input_spec(batch)).pooled for one in (known, branch))
+    torch.testing.assert_close(mine, theirs)
+    for other in ({"weights": "other"}, {"items": replace(items, ids=[f"{name}x" for name in items.ids])}):
+        options = {"items": items, "weights": "w", **other}
+        found, none = known_outputs(branch, root=Path(), folder=tmp_path, **options)
+        assert found is None and not none.any()
 
 
 def test_outputs_beyond_float16_are_refused(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import subtext as st
 from subtext.data.starter import STARTER, starter_file
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.checkpoint import fingerprint
+from subtext.models.encoders.language import Language
 from subtext.models.encoders.lite import LiteVision
 
 COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220), "white": (250, 250, 250)}
@@ -25,27 +26,51 @@ OPTIONS = {"image": "starter", "text": "starter", "image_size": 64, "embed_dim":
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, rows = tmp_path_factory.mktemp("data"), []
-    for number in range(16):
+    for number in range(18):
         colour = list(COLOURS)[number % 4]
         Image.new("RGB", (70, 80), COLOURS[colour]).save(folder / f"{number}.png")
-        split = "train" if number < 12 else "val"
+        split = "train" if number < 12 else "val" if number < 16 else "test"
         rows.append({"image": f"{number}.png", "captions": [f"something {colour}"], "split": split})
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder / "pairs.jsonl"
 
 
-def test_dual_keeps_both_towers_as_they_are(data: Path, tmp_path: Path) -> None:
+def test_dual_keeps_both_towers_as_they_are(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = st.train("dual", data=data, out=tmp_path / "run", epochs=2, cache=tmp_path / "cache", quiet=True, **OPTIONS)
     assert run.record.plan["freeze_epochs"] == -1
     assert {"token_mask", "text_pooling", "text_weights"}.isdisjoint(run.record.arguments)
     # Each tower ran once, and of its outputs those are cached that the head reads.
     pooled = [np.load(file).shape for file in (tmp_path / "cache").glob("*/pooled.npy")]
-    assert sorted(pooled) == [(16, 384), (16, 1280)] and not list((tmp_path / "cache").glob("*/parts.npy"))
+    # Texts that are equal within a split have one output.
+    assert sorted(pooled) == [(8, 384), (16, 1280)] and not list((tmp_path / "cache").glob("*/parts.npy"))
     model = st.load(tmp_path / "run")
     body = model.image.encoder.body.state_dict()
     assert fingerprint(body) == fingerprint(LiteVision.open().body.state_dict())
     vectors = model.embed_texts(["something red", "scarlet"])
     assert vectors.vectors.shape == (2, 1, 16)
+    # An index reads them, and runs the towers on the items of the test split alone.
+    st.build_index(tmp_path / "plain", run=tmp_path / "run", quiet=True)
+    ran: list[int] = []
+    for tower in (LiteVision, Language):
+        forward = tower.forward
+        monkeypatch.setattr(
+            tower, "forward", lambda self, inputs, run=forward: (ran.append(len(inputs["ids"])), run(self, inputs))[1]
+        )
+    st.build_index(tmp_path / "index", run=tmp_path / "run", cache=tmp_path / "cache", quiet=True)
+    # One query of a builder that measures the shape, and two items a side.
+    assert sum(ran) <= 2 * (1 + 2), ran
+    for target in ("images", "texts"):
+        plain, cached = (
+            st.search(tmp_path / name, "something red", target=target, top=18, lexical=False)
+            for name in ("plain", "index")
+        )
+        assert len(cached) == 18
+        scores = {hit.id: hit.score for hit in cached.hits}
+        assert {hit.id: hit.score for hit in plain.hits} == pytest.approx(scores, abs=1e-5)
+    (tmp_path / "empty").mkdir()
+    ran.clear()
+    st.build_index(tmp_path / "anew", run=tmp_path / "run", cache=tmp_path / "empty", quiet=True)
+    assert sum(ran) >= 18 + 4, "without a cache of this model the towers run"
 
 
 @pytest.mark.parametrize("option", [{"token_mask": 0.1}, {"text_pooling": "mean"}, {"text_weights": "random"}])

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from subtext.data.batches import epoch_batches, item_batch, item_blocks, read_ahead
+from subtext.data.batches import epoch_batches, item_batch, read_ahead
 from subtext.data.dataset import Dataset, Items, fingerprint
 from subtext.data.rows import draw_splits
 from subtext.errors import DataError
@@ -98,11 +98,8 @@ def test_nothing_to_draw_from() -> None:
         epoch_batches(pairs(), batch_size=0, epoch=0, seed=0)
 
 
-def test_blocks_hold_every_item_once() -> None:
+def test_a_batch_holds_the_chosen_items() -> None:
     data = pairs(10)
-    blocks = list(item_blocks(data.images, data.root, batch_size=4))
-    assert [name for block in blocks for name in block.ids] == data.images.ids
-    assert np.concatenate([block.rows for block in blocks]).tolist() == list(range(10))
     chosen = item_batch(data.texts, np.array([5, 2]), data.root)
     assert chosen.values == ["text 5", "text 2"]
     assert chosen.keys.tolist() == [data.texts.keys[5], data.texts.keys[2]]

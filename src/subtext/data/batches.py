@@ -36,13 +36,6 @@ def item_batch(items: Items, rows: NDArray[np.int64], root: Path) -> Batch:
     )
 
 
-def item_blocks(items: Items, root: Path, *, batch_size: int) -> Iterator[Batch]:
-    """All items in their own order, `batch_size` at a time; the last block may be smaller."""
-    for start in range(0, len(items), batch_size):
-        rows = np.arange(start, min(start + batch_size, len(items)), dtype=np.int64)
-        yield item_batch(items, rows, root)
-
-
 def epoch_batches(
     pairs: Dataset, *, batch_size: int, epoch: int, seed: int, captions: Literal["all", "one", "together"] = "all"
 ) -> list[NDArray[np.int64]]:

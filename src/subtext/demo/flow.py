@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -125,7 +126,8 @@ def demo(
     from subtext.report.page import render
 
     folder, started = Path(out), time.monotonic()
-    data, run, scratch, index, page = (folder / name for name in ("data", "run", "scratch", "index", "page.html"))
+    names = ("data", "run", "scratch", "index", "page.html", "cache")
+    data, run, scratch, index, page, cache = (folder / name for name in names)
     plans = [plan if epochs is None else {**plan, "epochs": epochs} for plan in (PLAN, SCRATCH_PLAN)]
     running: dict[str, Any] = {"device": device, "workers": workers, "quiet": quiet}
     drawings, queries = [*emoji.emoji(), *icons.icons()], accepted_queries()
@@ -155,7 +157,7 @@ def demo(
                 )
     options = {"data": data, "seed": seed, **running}
     with _step(2, f"training, with pretrained encoders -> {run}", quiet=quiet):
-        if not _trained(run, {**options, **ARGUMENTS, **plans[0]}):
+        if not _trained(run, {**options, **ARGUMENTS, **plans[0], "cache": cache}):
             return Demonstration(("stopped; run the command again to resume",), stopped=True)
     with _step(3, f"training a rival from scratch -> {scratch}", quiet=quiet):
         if not _trained(scratch, {**options, **SCRATCH_ARGUMENTS, **plans[1]}):
@@ -169,7 +171,8 @@ def demo(
         if index.is_dir() and interrupted_build(index) is None:
             say("      already there", quiet=quiet)
         else:
-            build_index(index, run=run, **running)
+            build_index(index, run=run, cache=cache, **running)
+        shutil.rmtree(cache, ignore_errors=True)
     with _step(6, f"{len(queries)} queries, and three rivals -> {page}", quiet=quiet):
         opened = open_index(index, device=device)
         shares = _shares(opened, open_run(scratch, device=device).model, pairs, queries)

@@ -14,6 +14,8 @@ from subtext.core import Embeddings
 from subtext.data.batches import item_batch, read_ahead
 from subtext.data.dataset import Dataset, Items
 from subtext.data.inputs import Tensors
+from subtext.data.text import SubwordInput
+from subtext.models.heads.gaussian import Gaussian
 from subtext.models.model import Branch, Model
 
 Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -69,14 +71,20 @@ def embed_items(
     rows     of the items to embed, in this order; None for all
     row_ids  row numbers that the model gets; the true ones by default
     reading  items read and embedded together, and threads that read ahead
+
+    Texts of equal subwords are embedded once: their vectors are equal to the bit, whatever the batch size.
     """
     batch_size, workers = reading
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     rows = np.arange(len(items), dtype=np.int64) if rows is None else rows
     row_ids = rows if row_ids is None else row_ids
-    batches = [slice(start, start + batch_size) for start in range(0, len(rows), batch_size)]
+    order = own = np.arange(len(rows), dtype=np.int64)
+    # The noise of a head that samples differs from text to text.
+    if isinstance(branch.input_spec, SubwordInput) and not isinstance(branch.head, Gaussian):
+        order, own = branch.input_spec.distinct(item_batch(items, rows, root))
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
-    def read(batch: slice) -> Tensors:
+    def read(batch: NDArray[np.int64]) -> Tensors:
         return branch.read(replace(item_batch(items, rows[batch], root), rows=row_ids[batch]))
 
     chunks: list[Embeddings] = []
@@ -92,7 +100,10 @@ def embed_items(
                 chunks.append(embedded.to("cpu"))
                 done += len(embedded)
                 if progress is not None:
-                    progress(done)
+                    progress(done * len(rows) // len(order))
     finally:
         model.train(was_training)
-    return Embeddings.cat(chunks)
+    embedded = Embeddings.cat(chunks)
+    if own is order:
+        return embedded
+    return replace(embedded[torch.from_numpy(own)], ids=torch.from_numpy(row_ids.copy()))

@@ -1,15 +1,18 @@
 """Frozen encoders run once: their outputs for every item are cached on disk and read from there at every step.
 
-    FOLDER/KEY/parts.npy    (rows E) the parts of all items, one item after the other, without masked ones; where the
+    FOLDER/KEY/items.npy    (N 16) uint8, a digest of each item, and (N) int64, which of the M outputs is its own: texts
+    FOLDER/KEY/outputs.npy  of equal subwords have one
+    FOLDER/KEY/parts.npy    (rows E) the parts of all outputs, one after the other, without masked ones; where the
                             branch's head reads them
-    FOLDER/KEY/lengths.npy  (N) int64, the number of rows of each item
-    FOLDER/KEY/pooled.npy   (N G), where the head reads it
+    FOLDER/KEY/lengths.npy  (M) int64, the number of rows of each output
+    FOLDER/KEY/pooled.npy   (M G), where the head reads it
     FOLDER/KEY/about.json   what the key is a hash of
 
 KEY is a hash of the encoder's weights, structure and settings, of what the head reads, of its Input's fingerprint, of
 the items (for image files, their size and time of change, but not their folder) and of the precision: a change of any
 of them gives another folder. Arrays are memory-mapped, so a cache may be larger than memory. Several trainings may
-share a FOLDER: each KEY is put in place in one step, and a second writer keeps what is there.
+share a FOLDER: each KEY is put in place in one step, and a second writer keeps what is there. Who embeds items later
+reads from it those that are there (`known_outputs`).
 """
 
 from __future__ import annotations
@@ -18,20 +21,22 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from subtext.core import Encoded
 from subtext.data.atomic import HIDDEN, write_folder
-from subtext.data.batches import item_blocks
+from subtext.data.batches import item_batch
 from subtext.data.dataset import Items
 from subtext.data.image_files import image_stamp
 from subtext.data.inputs import Batch, Draw, Tensors
+from subtext.data.text import SubwordInput
 from subtext.errors import DataError, RequirementError
 from subtext.models.model import Branch
 
@@ -67,7 +72,8 @@ def write_cache(
     """
     if (reason := refusal(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")
-    about = _about(branch, sources, weights, precision)
+    digests = _digests(sources)
+    about = _about(branch, digests, weights, precision)
     path = _path(folder, about)
     if not path.is_dir():
         # Remove what killed writers have left. A writer at work has written a moment ago.
@@ -78,7 +84,12 @@ def write_cache(
                 continue  # Its writer has just finished.
             if time.time() - latest > _ABANDONED:
                 shutil.rmtree(abandoned, ignore_errors=True)
-        write_folder(path, lambda new: _run(branch, sources, new, about=about, device=device), replace=False)
+
+        def write(new: Path) -> None:
+            np.save(new / "items.npy", digests)
+            _run(branch, sources, new, about=about, device=device)
+
+        write_folder(path, write, replace=False)
     return path
 
 
@@ -87,35 +98,81 @@ def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: st
 
     Raises DataError when the cache is missing or damaged.
     """
-    path = _path(folder, _about(branch, sources, weights, precision))
+    path = _path(folder, _about(branch, _digests(sources), weights, precision))
     if not path.is_dir():
         raise DataError(f"cached outputs need {path}; it is not there; write it first")
-    input_spec = CachedInput(path, [name for items, _ in sources for name in items.ids])
-    return Branch(input_spec, CachedEncoder(branch.encoder), branch.head).train(branch.training)
+    names = [name for items, _ in sources for name in items.ids]
+    return _reading(branch, path, {name: row for row, name in enumerate(names)})
+
+
+def known_outputs(
+    branch: Branch, items: Items, root: Path, folder: Path, *, weights: str
+) -> tuple[Branch | None, NDArray[np.bool_]]:
+    """A branch that reads what a training cached of the items in place of running the encoder, and which (N) these are.
+
+    Of several caches, that of most items; None where no float32 cache of this encoder, with these weights, has any. An
+    item is known by its id and its text, or the path, size and time of change of its file.
+    """
+    digests = _digests([(items, root)])
+    about = _about(branch, digests, weights, "float32")
+    rows: dict[str, int] = {}
+    best = folder
+    for path in sorted(file.parent for file in folder.glob("[!.]*/about.json")):
+        if {**_read_about(path), "items": None, "masked": None} != {**about, "items": None, "masked": None}:
+            continue
+        cached = {row.tobytes(): index for index, row in enumerate(_load(path, "items.npy"))}
+        own = [cached.get(row.tobytes()) for row in digests]
+        found = {name: index for name, index in zip(items.ids, own, strict=True) if index is not None}
+        if len(found) > len(rows):
+            best, rows = path, found
+    known = np.array([name in rows for name in items.ids], dtype=bool)
+    return (_reading(branch, best, rows) if rows else None), known
+
+
+def _reading(branch: Branch, path: Path, rows: Mapping[str, int]) -> Branch:
+    return Branch(CachedInput(path, rows), CachedEncoder(branch.encoder), branch.head).train(branch.training)
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads((path / "about.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise _damaged(path, problem) from problem
+    return about
+
+
+def _load(path: Path, name: str, *, mapped: bool = False) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path / name, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as problem:
+        raise _damaged(path, problem) from problem
+    return array
+
+
+def _damaged(path: Path, problem: Exception) -> DataError:
+    return DataError(f"the cache {path} is damaged: {problem}; remove that folder, it is made again")
 
 
 class CachedInput:
     """Items -> the cached outputs of an encoder, by id: "parts" (N P E) with "mask" (N P), and "pooled" (N G).
 
-    folder  as `write_cache` made it        names  ids of its items, in order
+    folder  as `write_cache` made it        rows  id -> the row of an item among those of the cache
     """
 
     augments = False
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+    def __init__(self, folder: Path, rows: Mapping[str, int]) -> None:
         self.folder = folder
-        self._rows = {name: row for row, name in enumerate(names)}
-        try:
-            self._masked = bool(json.loads((folder / "about.json").read_text(encoding="utf-8"))["masked"])
-            self._parts, self._pooled = (
-                np.load(file, mmap_mode="r", allow_pickle=False) if file.is_file() else None
-                for file in (folder / "parts.npy", folder / "pooled.npy")
-            )
-            lengths = np.load(folder / "lengths.npy", allow_pickle=False)
-        except (OSError, ValueError, EOFError, KeyError) as problem:
-            raise DataError(
-                f"the cache {folder} is damaged: {problem}; remove that folder, it is made again"
-            ) from problem
+        about = _read_about(folder)
+        if "masked" not in about:
+            raise _damaged(folder, KeyError("masked"))
+        self._masked = bool(about["masked"])
+        self._parts, self._pooled = (
+            _load(folder, name, mapped=True) if (folder / name).is_file() else None
+            for name in ("parts.npy", "pooled.npy")
+        )
+        lengths, outputs = _load(folder, "lengths.npy"), _load(folder, "outputs.npy")
+        self._rows = {name: int(outputs[row]) for name, row in rows.items()}
         self._starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         self._even = bool((lengths == lengths[0]).all())
 
@@ -176,13 +233,19 @@ def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, objec
     precision = np.dtype(str(about["precision"]))
     parts, pooled = _GrowingFile(path / "parts.npy", precision), _GrowingFile(path / "pooled.npy", precision)
     lengths: list[int] = []
+    outputs: list[NDArray[np.int64]] = []
     masked, fields = False, _fields(branch)
     was_training = branch.encoder.training
     branch.encoder.eval()
     try:
         with torch.inference_mode(), parts, pooled:
             for items, root in sources:
-                for batch in item_blocks(items, root, batch_size=_BLOCK):
+                order = own = np.arange(len(items), dtype=np.int64)
+                if isinstance(branch.input_spec, SubwordInput):
+                    order, own = branch.input_spec.distinct(item_batch(items, order, root))
+                outputs.append(len(lengths) + own)
+                for start in range(0, len(order), _BLOCK):
+                    batch = item_batch(items, order[start : start + _BLOCK], root)
                     inputs = {name: value.to(device) for name, value in branch.input_spec(batch).items()}
                     encoded: Encoded = branch.encoder(inputs)
                     if encoded.pooled is not None and "pooled" in fields:
@@ -199,6 +262,7 @@ def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, objec
     finally:
         branch.encoder.train(was_training)
     np.save(path / "lengths.npy", np.array(lengths, dtype=np.int64))
+    np.save(path / "outputs.npy", np.concatenate(outputs))
     (path / "about.json").write_text(json.dumps({**about, "masked": masked}, indent=2), encoding="utf-8")
 
 
@@ -240,13 +304,18 @@ class _GrowingFile:
         np.lib.format.write_array_header_1_0(self._file, {**described, "shape": (self._rows, self._width)})
 
 
-def _about(branch: Branch, sources: Sources, weights: str, precision: Precision) -> dict[str, object]:
-    """What the key of a cache is a hash of."""
-    digest = hashlib.blake2b(digest_size=16)
+def _digests(sources: Sources) -> NDArray[np.uint8]:
+    """(N 16) of each item: its id and its text, or its file with size and time of change."""
+    digests = bytearray()
     for items, root in sources:
         for name, value in zip(items.ids, items.values, strict=True):
             stamp = image_stamp(value, root) if isinstance(value, str) else None
-            digest.update(repr((name, value, stamp)).encode())
+            digests += hashlib.blake2b(repr((name, value, stamp)).encode(), digest_size=16).digest()
+    return np.frombuffer(bytes(digests), dtype=np.uint8).reshape(-1, 16)
+
+
+def _about(branch: Branch, digests: NDArray[np.uint8], weights: str, precision: Precision) -> dict[str, object]:
+    """What the key of a cache is a hash of."""
     encoder = branch.encoder
     # Weights and modules do not show which vector is pooled, or how a backbone is configured.
     plain = (str, bool, int, float, tuple, type(None))
@@ -262,7 +331,7 @@ def _about(branch: Branch, sources: Sources, weights: str, precision: Precision)
         "settings": settings if config is None else {**settings, "config": str(config)},
         "input": branch.input_spec.fingerprint,
         "fields": _fields(branch),
-        "items": digest.hexdigest(),
+        "items": hashlib.blake2b(digests.tobytes(), digest_size=16).hexdigest(),
         "precision": precision,
     }
 

@@ -37,6 +37,7 @@ from subtext.search.stores.store import Store, Writer
 from subtext.search.text_side import TOLERANCE, TextSide
 from subtext.version import __version__
 
+Known = tuple[Branch | None, NDArray[np.bool_]]
 CHUNK = 2048
 """Items that are embedded and stored at a time: no more than these are lost when an add is killed."""
 
@@ -136,6 +137,7 @@ def grow(
     exact: bool = False,
     again: bool = False,
     only: Mapping[Side, set[str]] | None = None,
+    cached: Mapping[Side, Known] | None = None,
     batch_size: int = 128,
     workers: int = 2,
     ray: str | None = None,
@@ -148,6 +150,7 @@ def grow(
     exact     a text keeps no links but those of the data
     again     also adds items that were deleted before
     only      ids of each side to add; None for all
+    cached    of each side, as `known_outputs` gives it: items that the encoder need not run on
     batch_size, workers   items embedded together; threads that read ahead
     ray       address of the Ray cluster that embeds; None for this process
     progress  receives the number of images and texts processed so far
@@ -164,7 +167,7 @@ def grow(
         job = writer.begin(verb, source=source, total=len(pairs.images) + len(pairs.texts))
         total, done = Grown(), 0
         chunks = _chunks(writer, pairs, again=again, only=only)
-        embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers))
+        embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cached or {})
         prepared = ((chunk, embed(chunk)) for chunk in chunks) if ray is None else _on_cluster(ray, embed, list(chunks))
         for chunk, (new, vectors, amended) in prepared:
             side, rows = chunk.side, chunk.rows
@@ -226,11 +229,13 @@ class _Worker:
 
     roots    folders that paths of the data set and of the index start from
     reading  items embedded together; threads that read ahead
+    cached   see `grow`
     """
 
     model: Model
     roots: tuple[Path, Path]
     reading: tuple[int, int]
+    cached: Mapping[Side, Known]
 
     def __call__(self, chunk: Chunk) -> Prepared:
         side, new, amended = chunk.side, list[int](), list[Entry]()
@@ -244,10 +249,18 @@ class _Worker:
                 amended.append(entry)
         vectors = None
         if new:
-            embedded = embed_items(
-                self.model, branch, chunk.items.take(np.array(new)), self.roots[0], reading=self.reading
-            )
-            vectors = embedded.vectors.float().numpy()
+            reader, known = self.cached.get(side, (None, np.zeros(chunk.rows.max() + 1, dtype=bool)))
+            chosen = known[chunk.rows[new]]
+            parts = [
+                embed_items(
+                    self.model, part, chunk.items.take(np.array(new)[which]), self.roots[0], reading=self.reading
+                )
+                for part, which in ((reader, chosen), (branch, ~chosen))
+                if part is not None and which.any()
+            ]
+            embedded = torch.cat([part.vectors for part in parts]).float().numpy()
+            # Back from the known ones first to their own order.
+            vectors = embedded[np.argsort(np.argsort(~chosen, kind="stable"))]
         return [entries[row] for row in new], vectors, amended
 
 

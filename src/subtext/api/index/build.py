@@ -111,6 +111,12 @@ def build_index(
         Section("Index"),
         Metavar("ADDRESS"),
     ] = None,
+    cache: Annotated[
+        str | Path | None,
+        "Folder of `train --cache`: read outputs of frozen encoders that are there.",
+        Metavar("FOLDER"),
+        Section("Index"),
+    ] = None,
     **options: Unpack[ModelOptions],
 ) -> IndexChange:
     """Embed images and texts with a run or a pretrained model, and store them in a new search index.
@@ -138,7 +144,7 @@ def build_index(
     complete = False
     try:
         with store.writing("build") as writer:
-            grown = _grow(writer, opened, work, verb="build", source=source, ray=ray)
+            grown = _grow(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
             writer.compact_large()
         complete = True
     finally:
@@ -454,11 +460,26 @@ def _grow(
     exact: bool = False,
     only: Mapping[Side, set[str]] | None = None,
     ray: str | None = None,
+    cache: str | Path | None = None,
 ) -> Grown:
-    """Put the opened pairs into an index with a meter; the options are those of `grow`."""
-    from subtext.search.build import grow, keep_text_side
+    """Put the opened pairs into an index with a meter; the options are those of `grow`.
+
+    cache  folder of cached outputs of encoders; a note counts those that are read
+    """
+    from subtext.models.checkpoint import fingerprint
+    from subtext.models.feature_cache import known_outputs
+    from subtext.search.build import Known, grow, keep_text_side
+    from subtext.search.stores.item import SIDES
 
     model, pairs = opened.model, opened.pairs
+    cached: dict[Side, Known] = {}
+    if cache is not None:
+        sides = zip(SIDES, (model.image, model.text), (pairs.images, pairs.texts), strict=True)
+        for side, branch, items in sides:
+            weights = fingerprint(branch.encoder.state_dict())
+            cached[side] = known_outputs(branch, items, pairs.root, Path(cache), weights=weights)
+        counts = items_counted({side: int(known.sum()) for side, (_, known) in cached.items()})
+        say(f"note: {cache} has the encoders' outputs for {counts}; others are computed", quiet=work.quiet)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
         grown = grow(
             writer,
@@ -469,6 +490,7 @@ def _grow(
             again=again,
             exact=exact,
             only=only,
+            cached=cached,
             batch_size=work.batch_size,
             workers=work.workers,
             ray=ray,
