@@ -49,6 +49,7 @@ def test_what_cannot_be_spread_is_refused(runs: Path, tmp_path: Path, monkeypatc
     call("train", "dual", *words_of_training, "--embed-dim", 16, "--word-dim", 8, "--workers", 0)
     told = call(*words, "--run", tmp_path / "features", code=1).stderr
     assert "this model reads precomputed features, a file on this machine; leave out the address" in told
+    assert "it got cache, too" in call(*words, "--run", runs / "run", "--cache", tmp_path, code=2).stderr
     plain = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else plain(name))
     told = call(*words, "--run", runs / "run", code=1).stderr

@@ -53,8 +53,8 @@ def open_index(
         source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
         opened = source.open(device=device)[0]
         remembered = (store.manifest.data.get(name) for name in ("features", "text_features"))
-        own, own_of_texts = (path if path is not None and Path(path).exists() else None for path in remembered)
-        for modality, path in (("image", features or own), ("text", own_of_texts)):
+        of_images, of_texts = (path if path is not None and Path(path).exists() else None for path in remembered)
+        for modality, path in (("image", features or of_images), ("text", of_texts)):
             if path is not None:
                 attach(getattr(opened, modality), FeatureFile.open(Path(path).expanduser()), modality)
         return opened

@@ -78,10 +78,10 @@ def embed_items(
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     rows = np.arange(len(items), dtype=np.int64) if rows is None else rows
     row_ids = rows if row_ids is None else row_ids
-    order = own = np.arange(len(rows), dtype=np.int64)
+    order = positions = np.arange(len(rows), dtype=np.int64)
     # The noise of a head that samples differs from text to text.
     if isinstance(branch.input_spec, SubwordInput) and not isinstance(branch.head, Gaussian):
-        order, own = branch.input_spec.distinct(item_batch(items, rows, root))
+        order, positions = branch.input_spec.distinct(item_batch(items, rows, root))
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
     def read(batch: NDArray[np.int64]) -> Tensors:
@@ -104,6 +104,6 @@ def embed_items(
     finally:
         model.train(was_training)
     embedded = Embeddings.cat(chunks)
-    if own is order:
+    if positions is order:
         return embedded
-    return replace(embedded[torch.from_numpy(own)], ids=torch.from_numpy(row_ids.copy()))
+    return replace(embedded[torch.from_numpy(positions)], ids=torch.from_numpy(row_ids.copy()))

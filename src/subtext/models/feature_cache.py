@@ -1,7 +1,7 @@
 """Frozen encoders run once: their outputs for every item are cached on disk and read from there at every step.
 
-    FOLDER/KEY/items.npy    (N 16) uint8, a digest of each item, and (N) int64, which of the M outputs is its own: texts
-    FOLDER/KEY/outputs.npy  of equal subwords have one
+    FOLDER/KEY/items.npy    (N 16) uint8, a digest of each item
+    FOLDER/KEY/outputs.npy  (N) int64, which of the M outputs is that of each item: texts of equal subwords share one
     FOLDER/KEY/parts.npy    (rows E) the parts of all outputs, one after the other, without masked ones; where the
                             branch's head reads them
     FOLDER/KEY/lengths.npy  (M) int64, the number of rows of each output
@@ -121,12 +121,12 @@ def known_outputs(
         if {**_read_about(path), "items": None, "masked": None} != {**about, "items": None, "masked": None}:
             continue
         cached = {row.tobytes(): index for index, row in enumerate(_load(path, "items.npy"))}
-        own = [cached.get(row.tobytes()) for row in digests]
-        found = {name: index for name, index in zip(items.ids, own, strict=True) if index is not None}
-        if len(found) > len(rows):
-            best, rows = path, found
-    known = np.array([name in rows for name in items.ids], dtype=bool)
-    return (_reading(branch, best, rows) if rows else None), known
+        cached_rows = [cached.get(row.tobytes()) for row in digests]
+        rows_here = {name: row for name, row in zip(items.ids, cached_rows, strict=True) if row is not None}
+        if len(rows_here) > len(rows):
+            best, rows = path, rows_here
+    is_cached = np.array([name in rows for name in items.ids], dtype=bool)
+    return (_reading(branch, best, rows) if rows else None), is_cached
 
 
 def _reading(branch: Branch, path: Path, rows: Mapping[str, int]) -> Branch:
@@ -240,10 +240,10 @@ def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, objec
     try:
         with torch.inference_mode(), parts, pooled:
             for items, root in sources:
-                order = own = np.arange(len(items), dtype=np.int64)
+                order = positions = np.arange(len(items), dtype=np.int64)
                 if isinstance(branch.input_spec, SubwordInput):
-                    order, own = branch.input_spec.distinct(item_batch(items, order, root))
-                outputs.append(len(lengths) + own)
+                    order, positions = branch.input_spec.distinct(item_batch(items, order, root))
+                outputs.append(len(lengths) + positions)
                 for start in range(0, len(order), _BLOCK):
                     batch = item_batch(items, order[start : start + _BLOCK], root)
                     inputs = {name: value.to(device) for name, value in branch.input_spec(batch).items()}

@@ -249,17 +249,17 @@ class _Worker:
                 amended.append(entry)
         vectors = None
         if new:
-            reader, known = self.cached.get(side, (None, np.zeros(chunk.rows.max() + 1, dtype=bool)))
-            chosen = known[chunk.rows[new]]
+            reader, is_cached = self.cached.get(side, (None, np.zeros(chunk.rows.max() + 1, dtype=bool)))
+            chosen = is_cached[chunk.rows[new]]
             parts = [
                 embed_items(
-                    self.model, part, chunk.items.take(np.array(new)[which]), self.roots[0], reading=self.reading
+                    self.model, part, chunk.items.take(np.array(new)[selected]), self.roots[0], reading=self.reading
                 )
-                for part, which in ((reader, chosen), (branch, ~chosen))
-                if part is not None and which.any()
+                for part, selected in ((reader, chosen), (branch, ~chosen))
+                if part is not None and selected.any()
             ]
             embedded = torch.cat([part.vectors for part in parts]).float().numpy()
-            # Back from the known ones first to their own order.
+            # The cached ones came first: back to the order of the items.
             vectors = embedded[np.argsort(np.argsort(~chosen, kind="stable"))]
         return [entries[row] for row in new], vectors, amended
 

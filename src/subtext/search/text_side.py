@@ -140,8 +140,8 @@ class TextSide:
                 raise IndexError_(f"{folder / name} is damaged: its checksum is another; {_advice(folder)}")
         ends = np.cumsum([0, *map(prod, about["shapes"].values())]).tolist()
         flat = np.asarray(mapped(folder / ARRAYS, np.dtype(np.float32), (ends[-1],)))
-        places = zip(about["shapes"].items(), pairwise(ends), strict=True)
-        arrays = {name: flat[start:end].reshape(shape) for (name, shape), (start, end) in places}
+        shapes = zip(about["shapes"].items(), pairwise(ends), strict=True)
+        arrays = {name: flat[start:end].reshape(shape) for (name, shape), (start, end) in shapes}
         spec: WordInput | SubwordInput
         if about["tokeniser"]:
             settings = dict(about["tokeniser"])

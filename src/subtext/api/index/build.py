@@ -31,7 +31,7 @@ from subtext.api.options import (
     TextPrompt,
     verb,
 )
-from subtext.errors import DataError, IndexError_, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, IndexError_, RequirementError, counted
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Printed, size
 
@@ -137,6 +137,10 @@ def build_index(
         store_class(index).require_free(str(index))
     opened, source = open_source(work)
     if ray is not None:
+        if cache is not None:
+            raise ArgumentError(
+                "a cluster (ray) runs the encoders on its own machines; it got cache, too; leave one out"
+            )
         require_ray(opened.model)
     if begun is not None and [job.source for job in _unfinished(begun)] != [source]:
         raise IndexError_(f"{begun.path} holds an interrupted build of other data; remove it, or name another location")
@@ -478,7 +482,7 @@ def _grow(
         for side, branch, items in sides:
             weights = fingerprint(branch.encoder.state_dict())
             cached[side] = known_outputs(branch, items, pairs.root, Path(cache), weights=weights)
-        counts = items_counted({side: int(known.sum()) for side, (_, known) in cached.items()})
+        counts = items_counted({side: int(is_cached.sum()) for side, (_, is_cached) in cached.items()})
         say(f"note: {cache} has the encoders' outputs for {counts}; others are computed", quiet=work.quiet)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
         grown = grow(
