@@ -146,6 +146,42 @@ def test_a_picture_without_captions_gets_the_nearest(place: Path, tmp_path: Path
     assert {reason.of for reason in hit.why} == {"nearest"}
 
 
+@pytest.mark.parametrize(("not_text", "where"), [(None, ()), ("a blue square", ()), (None, ("place < 6",))])
+def test_captions_rank_an_image_by_the_best_of_its_own_texts(
+    engine: Index, not_text: str | None, where: tuple[str, ...]
+) -> None:
+    """In standard deviations over the index, of which every item is in the sample; scores stay those of the pixels."""
+    asked = [("a pink circle", 1.0)] + ([] if not_text is None else [(not_text, -0.5)])
+    words = [(engine.embed_text(text).vectors[0, 0].numpy(), weight) for text, weight in asked]
+    deviations: dict[str, dict[int, float]] = {}
+    with engine.store.reading() as view:
+        for side in ("images", "texts"):
+            keys = view.keys(side)
+            deviations[side] = dict.fromkeys(keys.tolist(), 0.0)
+            for vector, weight in words:
+                scores = [float(row @ vector) for row in view.vectors(side, keys)[:, 0]]
+                for key, score in zip(keys.tolist(), scores, strict=True):
+                    deviations[side][key] += weight * (score - np.mean(scores)) / np.std(scores)
+        value = {
+            key: max([score, *(deviations["texts"][text] for text in view.partners("images", [key])[key])])
+            for key, score in deviations["images"].items()
+        }
+        ids = {item.id: value[item.key] for item in view.items("images", list(value))}
+    found = engine.search("a pink circle", not_text=not_text, where=where, top=12, captions=True, lexical=False)
+    pixels = engine.search("a pink circle", not_text=not_text, where=where, top=12, lexical=False)
+    wanted = sorted((hit.id for hit in pixels), key=lambda name: -ids[name])
+    assert [hit.id for hit in found] == wanted != [hit.id for hit in pixels]
+    assert {hit.id: hit.score for hit in found} == pytest.approx({hit.id: hit.score for hit in pixels}, abs=1e-6)
+    first = engine.search("a pink circle", not_text=not_text, where=where, top=1, captions=True, lexical=False, depth=1)
+    assert first[0].id == wanted[0], "found by a text, although its pixels are not among the candidates"
+
+
+def test_captions_need_a_search_for_images_by_text(engine: Index) -> None:
+    for words in ({"like": ["red"]}, {"text": "red", "target": "texts"}, {"text": "red", "hubness": "csls"}):
+        with pytest.raises(RequirementError, match="captions needs a search for images by text"):
+            engine.search(**words, captions=True)
+
+
 def test_words_themselves_find_too(place: Path, engine: Index) -> None:
     """Quadrat, cyan: two words that one text alone has, whatever the untrained model thinks of it."""
     plain = [hit.id for hit in engine.search("Quadrat cyan", top=12)]

@@ -73,7 +73,7 @@ def test_ranges_of_a_query() -> None:
 
 def test_one_text_or_image_by_score_can_be_part_of_a_batch() -> None:
     assert Query("a").batchable and Query(image=PICTURE).batchable
-    options = [{"lexical": True}, {"hubness": "csls"}, {"diversity": 0.5}]
+    options = [{"lexical": True}, {"captions": True}, {"hubness": "csls"}, {"diversity": 0.5}]
     for option in [*options, {"min_probability": 0.0}, {"explain": True}, {"not_text": "b"}, {"like": ("x",)}]:
         query = Query("a", **option)
         assert not query.batchable and query.by_score == (option not in options)

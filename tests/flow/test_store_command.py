@@ -76,6 +76,7 @@ def test_it_answers_as_the_folder_does(place: tuple[str, Path], runs: Path) -> N
         Query("red", image=place[1] / "blue.png", like=["cyan"], not_like=["pink"], not_text="black"),
         Query("a green square", where=["split = train", "place < 5"]),
         Query("a green square", lexical=True, hubness="csls", diversity=0.3),
+        Query("a green square", where=["place < 5"], captions=True),
     ]
     for query in asked:
         got, wanted = (engine.answer(query) for engine in (mine, theirs))

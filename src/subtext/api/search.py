@@ -104,6 +104,7 @@ def search(
         "model does not know, if texts of the index have it.",
         _RANKING,
     ] = None,
+    captions: Annotated[bool, "Also match images by the vectors of their own texts.", _RANKING] = False,
     hubness: Annotated[
         Literal["csls", "softmax"] | None, "Correct for items that are similar to nearly every query.", _RANKING
     ] = None,
@@ -157,7 +158,7 @@ def search(
     path = None if image is None else Path(image)
     query = Query(
         text, path, like, not_like, not_text, image_weight, not_like_weight, top, target, where, lexical, hubness,
-        diversity, min_probability, explain,
+        diversity, min_probability, explain, captions,
     )  # fmt: skip
     if isinstance(index, str | Path):
         index = open_index(index, run=run, model=model, features=features, device=device)

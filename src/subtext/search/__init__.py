@@ -130,6 +130,7 @@ class Index:
         diversity: float = 0.0,
         min_probability: float | None = None,
         explain: bool = False,
+        captions: bool = False,
         depth: int = 200,
     ) -> Answer:
         """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
@@ -146,7 +147,7 @@ class Index:
         return self.answer(
             Query(
                 text, image, tuple(like), tuple(not_like), not_text, image_weight, not_like_weight, top, target,
-                tuple(where), lexical, hubness, diversity, min_probability, explain, depth,
+                tuple(where), lexical, hubness, diversity, min_probability, explain, captions, depth,
             )
         )  # fmt: skip
 
@@ -176,6 +177,16 @@ class Index:
             ]
             # A distribution is compared by its mean with items of its own side.
             parts = [mean if mean.modality == side else part for mean, part in zip(means, raw, strict=True)]
+            by_captions = None
+            if query.captions:
+                facing = [
+                    replace(mean if mean.modality == "texts" else part, key=None)
+                    for mean, part in zip(means, raw, strict=True)
+                ]
+                by_captions = (
+                    CombinedQuery(parts, confidence.background("images")),
+                    CombinedQuery(facing, confidence.background("texts")),
+                )
             combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
             among = view.matching(side, conditions) if conditions else None
             depth = query.top if query.by_score else max(query.top, query.depth)
@@ -189,8 +200,9 @@ class Index:
                 scale = self.store.manifest.scale
                 temperature = judgement.way.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
                 result = reranked(
-                    view, result, combined, query, background, temperature=temperature, among=among, by_words=by_words
-                )
+                    view, result, combined, query, background, temperature=temperature, among=among,
+                    captions=by_captions, by_words=by_words,
+                )  # fmt: skip
             result = Hits(result.keys[: query.top], result.scores[: query.top])
             count = len(result.keys)
             if query.min_probability is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -42,12 +42,14 @@ class Query:
     lexical    also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009). None:
                for text alone, without `min_probability`, where the query has a phrase in quotes, a number, a name with
                its capital letter, or a word that the model does not know or saw a few times, and a text has it, too
+    captions   of a search for images by text: an image also counts by the best of its own texts. Both cosines are
+               compared in standard deviations over the index, and the larger one ranks the image
     hubness    correction of items that are similar to nearly every query: "csls" (Lample et al. 2018), or
                "softmax", the inverted softmax (Smith et al. 2017)
     diversity  from 0 to 1: ranks near-duplicates of better results lower (maximal marginal relevance)
     min_probability  leaves out results below this probability of being a true match; needs a calibrated index
     explain    adds to each result the captions, or images, that support it
-    depth      number of candidates that `lexical`, `hubness` and `diversity` re-rank
+    depth      number of candidates that `lexical`, `captions`, `hubness` and `diversity` re-rank
     phrases    of a lexical search: items with texts that have one of them come first
 
     Raises RequirementError for an empty query, and for values out of range.
@@ -68,6 +70,7 @@ class Query:
     diversity: float = 0.0
     min_probability: float | None = None
     explain: bool = False
+    captions: bool = False
     depth: int = 200
     phrases: Sequence[str] = ()
 
@@ -84,6 +87,11 @@ class Query:
                 raise RequirementError(f"{name} needs to be {limits}; it got {value}")
         if self.hubness not in (None, "csls", "softmax"):
             raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'")
+        if self.captions and (self.hubness or self.target != "images" or not self.text_only):
+            raise RequirementError(
+                "captions needs a search for images by text, without image, like and hubness; leave captions out, or "
+                "these"
+            )
 
     @property
     def understood(self) -> Query:
@@ -133,7 +141,7 @@ class Query:
     @property
     def by_score(self) -> bool:
         """Whether the scores alone decide the ranking."""
-        return not (self.lexical or self.hubness or self.diversity)
+        return not (self.lexical or self.captions or self.hubness or self.diversity)
 
     @property
     def batchable(self) -> bool:
@@ -305,11 +313,13 @@ def reranked(
     *,
     temperature: float,
     among: NDArray[np.int64] | None,
+    captions: tuple[CombinedQuery, CombinedQuery] | None = None,
     by_words: bool = False,
 ) -> Hits:
-    """The candidates re-ranked as `query.hubness`, `lexical` and `diversity` say; their scores do not change.
+    """The candidates re-ranked by `query.hubness`, `captions`, `lexical` and `diversity`; their scores do not change.
 
     background   items of the query's own modality, for the hubness correction
+    captions     the query in standard deviations over the images, and over the texts
     temperature  of the inverted softmax
     among        keys that the search is restricted to; None for all
     by_words     a lexical search leaves out the items that it does not find, and gives BM25 scores
@@ -329,6 +339,22 @@ def reranked(
             if query.hubness == "csls"
             else inverted_softmax(values, query_scores, temperature=temperature)
         )
+
+    def extended(others: Iterable[int]) -> None:
+        """Make those of the keys that are no candidates yet some, with their scores."""
+        nonlocal keys, vectors, scores
+        candidates = set(keys.tolist())
+        added = np.array([key for key in others if key not in candidates], dtype=np.int64)
+        if len(added):
+            added_vectors = view.vectors(query.target, added)
+            keys, vectors = np.concatenate([keys, added]), np.concatenate([vectors, added_vectors])
+            scores = np.concatenate([scores, combined.scores(added_vectors).astype(np.float32)])
+
+    if captions is not None:
+        of_captions = _caption_scores(view, captions[1], among, len(keys))
+        extended(of_captions)
+        best = np.array([of_captions.get(key, -np.inf) for key in keys.tolist()])
+        values = np.maximum(captions[0].scores(vectors), best)
     if query.lexical:
         by_score = keys[np.argsort(-values, kind="stable")].tolist()
         matches, first = _lexical_matches(view, query, among, len(keys))
@@ -336,11 +362,7 @@ def reranked(
             ranked = sorted(matches, key=lambda key: (key not in first, -matches[key]))[: query.depth]
             return Hits(np.array(ranked, dtype=np.int64), np.array([matches[key] for key in ranked], dtype=np.float32))
         fused = fuse_ranks([by_score, list(matches)])
-        added = np.array([key for key in fused if key not in set(by_score)], dtype=np.int64)
-        if len(added):
-            added_vectors = view.vectors(query.target, added)
-            keys, vectors = np.concatenate([keys, added]), np.concatenate([vectors, added_vectors])
-            scores = np.concatenate([scores, combined.scores(added_vectors).astype(np.float32)])
+        extended(fused)
         # Of two that the fusion ranks alike, the one that has the words comes first; so do items with a phrase.
         values = np.array([fused[key] + (key in first) + 1e-9 * (key in matches) for key in keys.tolist()])
     order = np.argsort(-values, kind="stable")[: query.depth]
@@ -352,6 +374,21 @@ def reranked(
             spread_out(values[order], similarity.astype(np.float64), count=len(order), diversity=query.diversity)
         ]
     return Hits(keys[order], scores[order])
+
+
+def _caption_scores(view: View, query: CombinedQuery, among: NDArray[np.int64] | None, count: int) -> dict[int, float]:
+    """Keys of images and the best score of their own texts, best first; of about `count` images."""
+    if not view.counts["texts"]:
+        return {}
+    found = query.search(view, "texts", LEXICAL_DEPTH * count, among=None)
+    partners = view.partners("texts", found.keys)
+    allowed = None if among is None else set(among.tolist())
+    best: dict[int, float] = {}
+    for text, score in zip(found.keys.tolist(), query.scores(view.vectors("texts", found.keys)).tolist(), strict=True):
+        for key in partners.get(text, ()):
+            if allowed is None or key in allowed:
+                best.setdefault(key, score)
+    return best
 
 
 def _lexical_matches(
