@@ -47,6 +47,7 @@ SHOWN_ONLY = {
 NOT_RUN = {
     "subtext serve ": "never ends; test_server.py and test_page.py run it",
     "make ": "installs packages from the network; that its targets exist is tested instead",
+    "ray ": "starts a cluster; test_ray.py runs one (slow)",
     "pip ": "installs packages from the network",
     "pg_dump ": "needs PostgreSQL; test_postgres_command.py runs it",
     "docker ": "needs Docker",

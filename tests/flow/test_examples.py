@@ -35,6 +35,7 @@ def test_an_example_runs(
     assert capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_example_that_adds_parts_runs_in_a_process_of_its_own() -> None:
     example = ROOT / "examples" / "extend.py"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}

@@ -214,6 +214,7 @@ def test_tfidf_cosines_are_those_of_dense_rows():
     np.testing.assert_allclose(cosines(rows, left, right), (dense[left] * dense[right]).sum(axis=1), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_doc2vec_places_texts_the_same_in_every_process(made, tmp_path):
     code = f"""
 import numpy as np

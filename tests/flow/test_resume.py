@@ -58,7 +58,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.parametrize(("kills", "workers"), [(2, 0), pytest.param(6, 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("kills", "workers"), [(2, 0), (6, 2)])
 def test_killed_at_any_moment_ends_the_same(tmp_path: Path, undisturbed: Path, kills: int, workers: int) -> None:
     told = _program(tmp_path / "killed", kills=kills, workers=workers, seed=workers)
     assert told["killed"] >= kills // 2

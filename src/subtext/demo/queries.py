@@ -42,7 +42,11 @@ class AcceptedQuery:
 
     def starts_with(self, emoji: str, id: str) -> bool:
         """Whether an item is the first of those that are accepted."""
-        return replace(self, items=self.items[:1]).accepts(emoji, id)
+        return self._first.accepts(emoji, id)
+
+    @cached_property
+    def _first(self) -> AcceptedQuery:
+        return replace(self, items=self.items[:1])
 
     @cached_property
     def _bases(self) -> frozenset[str]:
