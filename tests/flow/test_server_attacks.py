@@ -310,6 +310,16 @@ def test_a_head_that_does_not_end_is_not_waited_for(index: Path, monkeypatch: py
         assert time.monotonic() - started < 4
 
 
+def answered(line: socket.socket) -> bool:
+    """Whether it is told that all is well; the whole answer is read, head and body may come apart."""
+    answer = b""
+    while not answer.endswith(b"}}"):
+        part = line.recv(65_536)
+        assert part, answer
+        answer += part
+    return answer.startswith(b"HTTP/1.1 200")
+
+
 def test_the_connection_that_is_idle_longest_makes_room(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(security, "CONNECTIONS", 4)
     with served.running(index) as port, contextlib.ExitStack() as stack:
