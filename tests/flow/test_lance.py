@@ -617,6 +617,40 @@ def test_a_move_cannot_end_that_another_has_taken_the_place_of(store: LanceStore
     assert LanceStore(store.path).swap(second, generation=generation).manifest.fingerprint == "e" * 32
 
 
+@pytest.mark.parametrize("table", ["../../victim/items.lance", "/victim/items.lance", "items.lance", 7])
+@pytest.mark.parametrize("entry", ["moved", "moving"])
+def test_a_table_elsewhere_is_neither_read_nor_removed(
+    store: LanceStore, tmp_path: Path, entry: str, table: object
+) -> None:
+    victim = stored.made(f"lance://{tmp_path / 'victim'}")
+    with store.writing("move") as writer:
+        writer.commit(lambda now: lance.Draft({**now.now, entry: table}))
+    with pytest.raises(IndexError_, match="needs tables of its own"):
+        LanceStore(store.path).remove()
+    assert len(stored.ids(LanceStore(victim.path))) == 40 and tables(store) == {lance.TABLE}
+
+
+def test_tables_that_lead_to_one_another_are_refused(store: LanceStore) -> None:
+    new = moved_by(store.path, 8)
+    with new.writing("move") as writer:
+        writer.commit(lambda now: lance.Draft({**now.now, "moved": new.table}))
+    with pytest.raises(IndexError_, match="its tables lead to one another"):
+        LanceStore(store.path)
+
+
+@pytest.mark.parametrize("name", ["", "data", "_versions"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_table_that_is_a_link_is_refused(store: LanceStore, tmp_path: Path, name: str, moved: bool) -> None:
+    place = Path(store.path.removeprefix("lance://"))
+    own = place / (moved_by(store.path, 8).table if moved else lance.TABLE) / name
+    own.rename(tmp_path / "elsewhere")
+    own.symlink_to(tmp_path / "elsewhere")
+    before = {file: file.read_bytes() for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()}
+    with pytest.raises(IndexError_, match="leads elsewhere"):
+        LanceStore(store.path).remove()
+    assert {file: file.read_bytes() for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()} == before
+
+
 @pytest.fixture(scope="module")
 def changer() -> Iterator[subprocess.Popen[str]]:
     """A process that makes changes in children; see `killed_lance`."""
@@ -697,6 +731,16 @@ def test_it_works_on_an_object_store_as_in_a_folder(bucket: str, tmp_path: Path)
     assert store.problems() == [] and store.bytes > 0
     with pytest.raises(IndexError_, match="nowhere"):
         open_store("s3://nowhere/library")
+
+
+def test_rows_are_counted_without_the_interpreter_lock(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It held the lock while it waited for threads of the library that waited for the lock: the process stood still.
+    monkeypatch.setattr(library.LanceFragment, "count_rows", lambda *_: pytest.fail("this keeps the lock"))
+    with store.writing("compact") as writer:
+        writer.compact()
+        writer.put(stored.images(range(200, 202)))
+    with store.reading() as view:
+        assert view.sides["images"].unindexed == 42 * stored.VIEWS
 
 
 @pytest.mark.parametrize("duration", [2.0, pytest.param(120.0, marks=pytest.mark.slow)])

@@ -68,7 +68,7 @@ from subtext.search.stores.item import (
     link_sum,
     vectors_digest,
 )
-from subtext.search.stores.manifest import Manifest
+from subtext.search.stores.manifest import Manifest, inside
 from subtext.search.stores.segments import MARGIN, Segment, SegmentTable
 from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, View, Writer, WriterBusy
@@ -369,7 +369,9 @@ class LanceVectors:
             indexed = self.tables.index[1]
             with translated(self.tables.where):
                 rest = [part for part in self.tables.dataset.get_fragments() if part.fragment_id not in indexed]
-                self.cache[name] = sum(part.count_rows(self.where) for part in rest)
+                # A fragment's own `count_rows` keeps Python's lock while it waits for threads that may wait for it.
+                remaining = self.tables.dataset.scanner(columns=[], with_row_id=True, filter=self.where, fragments=rest)
+                self.cache[name] = remaining.count_rows() if rest else 0
         return int(self.cache[name])
 
     def nearest(
@@ -1208,9 +1210,13 @@ class LanceStore(Store):
         self._thread = threading.local()
         if not self.exists(location, self.table):
             raise IndexError_(f"{location} needs to be an index that `subtext index build` made; there is none")
-        while (successor := self.latest().now.get("moved")) and not table:
+        self._require_own()
+        while (successor := self._named("moved")) and not table:
             self.earlier.append(self.table)
+            if successor in self.earlier:
+                raise IndexError_(f"{location} is damaged: its tables lead to one another; restore a backup")
             self.table, self._tables = successor, None
+            self._require_own()
         self.manifest = self._manifest(self.latest().now)
 
     @classmethod
@@ -1320,8 +1326,25 @@ class LanceStore(Store):
 
     def moving(self) -> LanceStore | None:
         """The index that an unfinished move builds beside this one; None where there is none."""
-        table = self.latest().now.get("moving")
+        table = self._named("moving")
         return LanceStore(self.path, table=table) if table and self.exists(self.path, table) else None
+
+    def _named(self, entry: str) -> str:
+        """The table beside this one that its state names; "" for none. Raises IndexError_ for any other place."""
+        table = self.latest().now.get(entry) or ""
+        if table and not MOVED.fullmatch(str(table)):
+            raise IndexError_(
+                f"{self.path} needs tables of its own, named items- and eight digits; its state names {table}; "
+                "restore a backup"
+            )
+        return str(table)
+
+    def _require_own(self) -> None:
+        """Raise IndexError_ where the table or a folder in it is a symbolic link: nothing is deleted behind it."""
+        if self.path.startswith("lance://"):
+            folder = Path(self.uri)
+            for own in (folder, *folder.iterdir()):
+                inside(own.parent, own.name)
 
     def beside(self, manifest: Manifest) -> LanceStore:
         """A table for the vectors of another model, in the same place; one that was begun for it is resumed."""
