@@ -175,17 +175,18 @@ class Index:
                 part if head is None else replace(part, vectors=head.means_alone(part.vectors[None])[0])
                 for part, head in zip(raw, heads, strict=True)
             ]
-            # A distribution is compared by its mean with items of its own side.
-            parts = [mean if mean.modality == side else part for mean, part in zip(means, raw, strict=True)]
-            by_captions = None
+
+            def toward(kind: Side) -> list[Part]:
+                """The parts against items of a side; a distribution is compared by its mean with those of its own."""
+                return [mean if mean.modality == kind else part for mean, part in zip(means, raw, strict=True)]
+
+            parts, by_captions = toward(side), None
             if query.captions:
-                facing = [
-                    replace(mean if mean.modality == "texts" else part, key=None)
-                    for mean, part in zip(means, raw, strict=True)
-                ]
                 by_captions = (
                     CombinedQuery(parts, confidence.background("images")),
-                    CombinedQuery(facing, confidence.background("texts")),
+                    CombinedQuery(
+                        [replace(part, key=None) for part in toward("texts")], confidence.background("texts")
+                    ),
                 )
             combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
             among = view.matching(side, conditions) if conditions else None
