@@ -140,18 +140,48 @@ def test_exact_words_are_said_switched_and_suggested(page) -> None:
     assert len(cards(page)) == 13
 
 
+def test_pictures_are_looked_for_by_their_own_texts_as_well(page) -> None:
+    def told(words: str) -> list[str]:
+        until(page, f"document.querySelector('#status').textContent.includes('{words}')")
+        return cards(page)
+
+    page.goto("/?q=a+pink+square&exact=false")
+    by_pixels = told("nearest to “a pink square”, best")
+    page.check("text=Match their texts, too")
+    page.wait_for_url("**/?q=a+pink+square&exact=false&captions=true")
+    by_texts = told("“a pink square”, by their own texts as well, best")
+    asked = page.evaluate("fetch('/search?top=40&q=a+pink+square&lexical=false&captions=true').then(one => one.json())")
+    assert [hit["id"] for hit in asked["hits"]] == by_texts != by_pixels and sorted(by_texts) == sorted(by_pixels)
+    accessible(page)
+    page.reload()
+    assert told("by their own texts as well") == by_texts and page.is_checked("#captions")
+    # What it does not apply to is asked without it, in whatever order one comes there.
+    page.check("input[name=for][value=texts]", force=True)
+    told("texts nearest to “a pink square”, best")
+    assert page.is_hidden("#captions-label")
+    page.goto("/?q=a+pink+square&like=red&captions=true")
+    told("and red (50 %), best")
+    assert page.is_hidden("#captions-label")
+    page.goto("/?q=a+pink+square&captions=true&exact=false")
+    assert told("by their own texts as well") == by_texts
+    page.uncheck("#captions")
+    page.wait_for_url("**/?q=a+pink+square&exact=false")
+    assert told("nearest to “a pink square”, best") == by_pixels
+
+
 def test_what_a_library_cannot_take_is_not_offered(page) -> None:
     page.route(
         "**/libraries*",
         lambda route: route.fulfill(
             json={
                 **(told := route.fetch().json()),
-                "libraries": [one | {"asks_pictures": False} for one in told["libraries"]],
+                "libraries": [one | {"asks_pictures": False, "texts": 0} for one in told["libraries"]],
             }
         ),
     )
     page.goto("/")
     cards(page)
+    assert page.is_hidden("#captions-label")
     assert not page.is_visible("#pick") and "picture" not in page.get_attribute("#q", "placeholder")
     page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": served.picture()})
     assert "takes no pictures" in page.text_content("#notice")

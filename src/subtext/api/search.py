@@ -104,7 +104,9 @@ def search(
         "model does not know, if texts of the index have it.",
         _RANKING,
     ] = None,
-    captions: Annotated[bool, "Also match images by the vectors of their own texts.", _RANKING] = False,
+    captions: Annotated[
+        bool, "Also match images by the vectors of their own texts; for a search by text.", _RANKING
+    ] = False,
     hubness: Annotated[
         Literal["csls", "softmax"] | None, "Correct for items that are similar to nearly every query.", _RANKING
     ] = None,

@@ -1,6 +1,6 @@
 // The page: the address says what is shown, every change goes through it, and the server is asked for the rest.
 
-import { draw as drawAsked, further, name, NOTHING, phrase, plain, question, split, told as toldWeight, wanted } from "./query.js";
+import { draw as drawAsked, further, name, NOTHING, phrase, plain, question, split, texted, told as toldWeight, wanted } from "./query.js";
 import { card, mark, node, notice } from "./card.js";
 import { draw as drawDetail } from "./detail.js";
 import { draw as drawFilters, told as toldCondition } from "./filters.js";
@@ -67,6 +67,8 @@ async function render({ again = true } = {}) {
   const idea = takesPictures() ? "An idea, a headline, or a picture" : "An idea, or a headline";
   by("q").placeholder = state.picture || state.like ? "Words that go with it" : idea;
   by("exact").value = state.exact;
+  by("captions").checked = Boolean(state.captions);
+  by("captions-label").hidden = !texted(state) || !libraries.some((one) => one.texts && sides().includes(one.name));
   by("private").hidden = !state.picture;
   drawAsked(by("asked"), state, home(), (changes) => { go(changes); by("q").focus(); });
   document.querySelector(`input[name=for][value=${state.target}]`).checked = true;
@@ -291,6 +293,7 @@ function listen() {
   for (const one of document.querySelectorAll("input[name=for]")) one.addEventListener("change", () => go({ target: one.value, where: [] }));
   by("library").addEventListener("change", () => go({ index: by("library").value, where: [], like: "", likeside: "", unlike: [] }));
   by("exact").addEventListener("change", () => go({ exact: by("exact").value }));
+  by("captions").addEventListener("change", () => go({ captions: by("captions").checked ? "true" : "" }));
   by("compare").addEventListener("change", () => go({ compare: by("compare").value }));
   by("filter").addEventListener("click", () => openFilters(by("filters").hidden));
   by("more").addEventListener("click", () => { top_ = Math.min(MOST, top_ + FIRST); results(); });

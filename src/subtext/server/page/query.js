@@ -14,6 +14,10 @@ export const wanted = (state) => Boolean(state.picture || state.like || state.q)
 // Whether words are asked for, and nothing else: what can be judged as an answer to them.
 export const plain = (state) => Boolean(state.q && !state.picture && !state.like && !away(state).length);
 
+// Whether pictures can be looked for by their own texts as well, and whether they are.
+export const texted = (state) => state.target === "images" && !state.picture && !state.like;
+export const byTexts = (state) => Boolean(state.captions && state.q && texted(state));
+
 export const weighed = (state) => Boolean(state.q && (state.picture || state.like));
 
 // What the answer should be far from, as it is told.
@@ -43,7 +47,7 @@ export function phrase(state) {
   const parts = [state.q && `“${state.q}”${share(state.words)}`, state.picture && `your picture${share(100 - state.words)}`,
     state.like && `${state.like}${share(100 - state.words)}`];
   const far = away(state).length ? `, unlike ${away(state).join(", ")}` : "";
-  return parts.filter(Boolean).join(" and ") + far;
+  return parts.filter(Boolean).join(" and ") + far + (byTexts(state) ? ", by their own texts as well" : "");
 }
 
 // What the server is asked for; null where it is an item alone, which has an address of its own.
@@ -51,7 +55,8 @@ export function question(state) {
   if (state.like && !state.q && !away(state).length && !state.picture) return null;
   const share = weighed(state) ? { image_weight: (100 - state.words) / 100 } : {};
   const lexical = state.q ? state.exact : "";
-  return { q: state.q, like: state.like, not_like: state.unlike, not_text: state.without.join(", "), lexical, ...share };
+  const captions = byTexts(state) ? "true" : "";
+  return { q: state.q, like: state.like, not_like: state.unlike, not_text: state.without.join(", "), lexical, captions, ...share };
 }
 
 // Draw the pieces where they have changed, so that what has the focus keeps it. `change` takes what becomes of the state.

@@ -1,6 +1,6 @@
 // What is shown, as the address says it: any view of the page can be sent to somebody else, but for a picture of one's own.
 
-const ONE = ["q", "index", "compare", "item", "side", "like", "likeside", "exact"];
+const ONE = ["q", "index", "compare", "item", "side", "like", "likeside", "exact", "captions"];
 const MANY = ["where", "unlike", "without"];
 const HALF = 50;
 
