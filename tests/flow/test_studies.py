@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ import subtext as st
 from reproduce.studies import common, curated, nonliteral
 from reproduce.studies.common import HEAD, NAMES, Cost, gains, line, selection
 from subtext.api.train import job_of
+from subtext.data.words import tokenise
 from subtext.recipes.catalogue import methods, models, plan_options, read_options
 
 STUDIES = sorted(
@@ -263,6 +265,32 @@ def test_flickr8k(study: Study, out: Path, data: Path) -> None:
     saved = json.loads((out / "flickr8k" / "dual-0.json").read_text())
     assert saved["intervals"]["text_to_image/recall@10"] and saved["seconds"] == 1.0
     assert rows_of(text, "dual")[1][4].startswith(f"{saved['rsum']:.1f}")
+
+
+UNSEEN = json.loads(Path(common.__file__).with_name("unseen_words.json").read_text(encoding="utf-8"))
+
+
+def test_the_queries_of_unseen_words_keep_their_rules() -> None:
+    rows = UNSEEN["queries"]
+    assert len({row["query"] for row in rows}) == len(rows) == 200
+    assert {row["kind"] for row in rows} == {"synonym", "broader", "narrower", "situation", "figurative"}
+    for row in rows:
+        assert set(tokenise(row["query"])) - set(UNSEEN["function_words"]), row
+        assert 1 <= len(set(row["images"])) == len(row["images"]) <= 24, row
+        assert all(re.fullmatch(r"\d+_[0-9a-f]{10}\.jpg", name) for name in row["images"]), row
+
+
+@pytest.mark.data
+@pytest.mark.skipif("SUBTEXT_DATA" not in os.environ, reason="needs SUBTEXT_DATA")
+def test_the_words_are_unseen_and_the_accepted_images_are_of_val() -> None:
+    pairs = st.read(Path(os.environ["SUBTEXT_DATA"]) / "flickr8k" / "captions.jsonl", need_images=False)
+    captions = np.array(pairs.texts.values)[pairs.texts.splits == "train"]
+    seen = {word for caption in captions for word in tokenise(caption)} - set(UNSEEN["function_words"])
+    val = set(np.array(pairs.images.ids)[pairs.images.splits == "val"])
+    assert (len(captions), len(val)) == (30_000, 1_000)
+    for row in UNSEEN["queries"]:
+        assert not seen & set(tokenise(row["query"])), row
+        assert val.issuperset(row["images"]), row
 
 
 def test_agreement(study: Study) -> None:
