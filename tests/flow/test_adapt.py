@@ -117,7 +117,8 @@ def test_the_result_states_both_and_their_paired_difference(archive: Path, tmp_p
     assert finished.record.start == run.record.start and line.name in finished.summary
 
 
-def test_a_pretrained_folder_is_embedded_once_and_epoch_0_is_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_pretrained_folder_is_embedded_once_and_epoch_0_is_it(tmp_path: Path, rank: int) -> None:
     folder = tiny_models.processed("clip", tmp_path / "clip")[0]
     rng = np.random.default_rng(1)
     rows = []
@@ -127,9 +128,12 @@ def test_a_pretrained_folder_is_embedded_once_and_epoch_0_is_it(tmp_path: Path) 
         rows.append({"image": f"{number}.png", "captions": [f"a dog on beach {number}"], "split": split})
     made_data.write_rows(tmp_path / "pairs.jsonl", rows)
     words = ["--data", tmp_path / "pairs.jsonl", "--text-prompt", "two {}", "--out", tmp_path / "run", "--epochs", 1]
-    answer = call("train", "adapt", "--model", folder, *words, "--workers", 0)
+    answer = call("train", "adapt", "--model", folder, *words, "--workers", 0, "--lora-rank", rank, "--select", "last")
     assert "epoch 0 of 1: before training; recall@10" in answer.stderr
-    assert answer.stderr.count("encoder was run once; its outputs are read from") == 2
+    # Towers with adapters inside learn, and run in every epoch.
+    assert answer.stderr.count("encoder was run once; its outputs are read from") == (0 if rank else 2)
+    state = st.load(tmp_path / "run").state_dict()
+    assert any("lora_B" in name and value.any() for name, value in state.items()) is bool(rank)
     zero_shot = st.evaluate(
         model=folder, text_prompt="two {}", data=tmp_path / "pairs.jsonl", split="val", bootstrap=0, quiet=True
     )
@@ -146,8 +150,12 @@ def test_without_validation_the_last_epoch_is_kept(archive: Path, tmp_path: Path
 
 
 def test_what_cannot_be_adapted(archive: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="text_prompt and the options of images need a pretrained model"):
+    with pytest.raises(RecipeError, match="text_prompt, lora_rank and the options of images need a pretr"):
         adapted(archive, tmp_path / "a", text_prompt="a {}")
+    with pytest.raises(RecipeError, match="text_prompt, lora_rank and the options of images need a pretr"):
+        adapted(archive, tmp_path / "a", lora_rank=2)
+    with pytest.raises(RecipeError, match="adapter_dim needs adapters after the towers; leave lora_rank out"):
+        adapted(archive, tmp_path / "a", model="some/clip", lora_rank=2, adapter_dim=4)
     with pytest.raises(RecipeError, match="features needs model=features; model is some/clip"):
         adapted(archive, tmp_path / "b", model="some/clip")
     np.savez(tmp_path / "narrow.npz", **{**np.load(archive / "texts.npz"), "pooled": np.ones((160, 5), np.float32)})

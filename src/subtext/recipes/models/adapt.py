@@ -1,11 +1,12 @@
-"""A frozen pretrained dual encoder with a small residual adapter on each side, which learns what an archive means."""
+"""A pretrained dual encoder with small adapters after its towers, or inside them: they learn what an archive means."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from subtext.recipes.options import BuildContext, PixelOptions, Setup
-from subtext.training.plan import Plan, Range
+from subtext.training.plan import Plan, Range, Requires
 
 PLAN = Plan(
     epochs=16,
@@ -17,6 +18,9 @@ PLAN = Plan(
     schedule="cosine",
     warmup=0.1,
 )
+INSIDE = replace(PLAN, epochs=5, batch_size=128, lr=1e-4, max_grad_norm=1.0)
+"""The plan for adapters inside the towers, as `clip` has it for them."""
+_AFTER = Requires("lora_rank", ("0",), needs="adapters after the towers; leave lora_rank out")
 
 
 def adapt(
@@ -29,8 +33,13 @@ def adapt(
     ] = "openai/clip-vit-base-patch32",
     text_prompt: Annotated[str, "words around every text, with {} in its place: a photo of {}"] = "",
     pixels: PixelOptions = PixelOptions(),
-    adapter_dim: Annotated[int, "hidden units of each adapter; 0 for half of the joint space", Range(0)] = 0,
+    adapter_dim: Annotated[int, "hidden units of each adapter; 0 for half of the joint space", Range(0), _AFTER] = 0,
     adapter_dropout: Annotated[float, "dropout before each adapter", Range(0, 1)] = 0.1,
+    lora_rank: Annotated[
+        int,
+        "rank of low-rank adapters inside the towers, which a GPU should train; 0 for adapters after them",
+        Range(0),
+    ] = 0,
     loss: Annotated[Literal["infonce", "sigmoid"], "softmax over the batch, or a decision on every pair (SigLIP)"] = (
         "infonce"
     ),
@@ -38,14 +47,15 @@ def adapt(
     """Adapters on a frozen dual encoder: CLIP, SigLIP or another, whose towers run once over the data.
 
     Each side adds a two-layer perceptron to its vector (CLIP-Adapter, Gao et al. 2021). It starts at zero, so that
-    epoch 0 is the pretrained model. Epoch 0 takes part in the selection: by the figure of `select` (the sum of recalls
-    unless you choose another), the saved model is never worse on the validation split than the pretrained one. With
-    `select=last` the last epoch is saved, whatever it is worth. The result states both, and their paired difference.
+    epoch 0 is the pretrained model. With `lora_rank` the adapters are low-rank updates of the attention inside the
+    towers (LoRA, Hu et al. 2021), which then run in every epoch; they start at zero, too. Epoch 0 takes part in the
+    selection: by the figure of `select` (the sum of recalls unless you choose another), the saved model is never worse
+    on the validation split than the pretrained one. With `select=last` the last epoch is saved, whatever it is worth.
+    The result states both, and their paired difference.
     """
-    from dataclasses import replace
-
     from subtext.errors import RecipeError, RequirementError
-    from subtext.models.heads.mean import Adapter
+    from subtext.models.encoders.backbone import adapt as low_rank
+    from subtext.models.heads.mean import Adapter, Passthrough
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.infonce import InfoNCE
     from subtext.objectives.losses.sigmoid import Sigmoid
@@ -54,10 +64,10 @@ def adapt(
 
     scale, shift = 20.0, None
     if model == "features":
-        if text_prompt or pixels != PixelOptions():
+        if text_prompt or lora_rank or pixels != PixelOptions():
             raise RecipeError(
-                "text_prompt and the options of images need a pretrained model that reads them; model is features; "
-                "leave text_prompt and the options of images out"
+                "text_prompt, lora_rank and the options of images need a pretrained model that has them; model is "
+                "features; leave text_prompt, lora_rank and the options of images out"
             )
         image, text = feature_side(context, "image"), feature_side(context, "text")
     else:
@@ -68,15 +78,21 @@ def adapt(
             f"adapt needs images and texts in one space; their vectors have {width} and {other} numbers; give the "
             "features of both sides of one dual encoder"
         )
-    for side in (image, text):
+    heads: list[Any] = [Passthrough(), Passthrough()]
+    for number, side in enumerate((image, text)):
+        if lora_rank:
+            low_rank(side.encoder, rank=lora_rank, scale=2.0 * lora_rank, dropout=adapter_dropout)
+            continue
         side.encoder.requires_grad_(False)
         # Nothing is left for a plan to freeze or to slow down.
         side.encoder.pretrained = False
-    heads: list[Any] = [Adapter(width, adapter_dim or max(1, width // 2), dropout=adapter_dropout) for _ in range(2)]
+        heads[number] = Adapter(width, adapter_dim or max(1, width // 2), dropout=adapter_dropout)
     if loss == "sigmoid" and shift is None:
         shift = 0.0
     similarity = Cosine(scale=min(scale, 1000.0), learnable=True, shift=shift, largest=1000.0)
     terms = both_directions(Sigmoid() if loss == "sigmoid" else InfoNCE(), 0.5)
-    # A twentieth of the pairs, so that few pairs still make many steps.
-    plan = replace(PLAN, batch_size=max(64, min(PLAN.batch_size, len(context.texts) // 20))) if context.texts else PLAN
+    plan = INSIDE if lora_rank else PLAN
+    if context.texts:
+        # A twentieth of the pairs, so that few pairs still make many steps.
+        plan = replace(plan, batch_size=max(64, min(plan.batch_size, len(context.texts) // 20)))
     return replace(setup_of((image, text), (heads[0], heads[1]), similarity, terms, plan), from_start=True)
