@@ -1,8 +1,9 @@
 """Changes of an index in LanceDB, each said when it is acknowledged: `python killed_lance.py`, whose child is killed.
 
-It reads lines of JSON, [address, variables of the environment, call, number, after], and makes the changes in a child:
-to import the library takes longer than the changes. The child kills itself at the call of that number of a function
-that writes, before or after it; without a call it waits at its end to be killed.
+It reads lines of JSON, ["change" or "move", address, variables of the environment, call, number, after], and makes the
+changes, or the move to another model, in a child: to import the library takes longer than the changes. The child kills
+itself at the call of that number of a function that writes, before or after it; without a call it waits at its end to
+be killed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import lance as library
@@ -19,9 +21,24 @@ import stored
 
 from subtext.search.stores import lance
 from subtext.search.stores.item import Change
+from subtext.search.stores.lance import LanceStore
 from subtext.search.stores.store import open_store
 
-PIECES, STEP = 4, 4
+PIECES, STEP, WIDTH = 4, 4, 3
+
+
+def moved(index: str, width: int, numbers: range = range(40)) -> LanceStore:
+    """The index after a move of its first items to a model of that width: whatever of it was done is not done again."""
+    store = LanceStore(index)
+    generation = store.latest().state("generation")
+    new = store.beside(replace(stored.manifest(), fingerprint=f"{width}" * 32, width=width))
+    with new.writing("move") as writer:
+        present = [number for number in numbers if f"p{number}" in stored.ids(store)]
+        missing = [number for number in present if f"p{number}" not in stored.ids(new)]
+        for number in missing:
+            own = stored.vectors(range(number, number + 1), stored.VIEWS)[..., :width]
+            writer.put(Change("images", [stored.picture(number)], own))
+    return store.swap(new, generation=generation)
 
 
 def main(address: str) -> None:
@@ -60,7 +77,7 @@ def dying(plain: Any, number: int, *, after: bool) -> Any:
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        address, environment, call, number, after = json.loads(line)
+        work, address, environment, call, number, after = json.loads(line)
         child = os.fork()
         if not child:
             os.environ.update(environment)
@@ -69,6 +86,10 @@ if __name__ == "__main__":
             if call:
                 killing = dying(getattr(owner, call), number, after=after)
                 setattr(owner, call, staticmethod(killing) if call == "commit" else killing)
+            if work == "move":
+                moved(address, WIDTH, range(5))
+                print("moved", flush=True)
+                os._exit(0)
             main(address)
         os.waitpid(child, 0)
         print("killed", flush=True)

@@ -509,20 +509,6 @@ def test_numbers_beyond_float64_are_compared_exactly(store: LanceStore) -> None:
         assert [item.id for item in items] == [f"n{own}" for own in keep], condition
 
 
-def moved_by(index: str, width: int, numbers: range = range(40)) -> LanceStore:
-    """The index after a move of its first items to a model of that width: whatever of it was done is not done again."""
-    store = LanceStore(index)
-    generation = store.latest().state("generation")
-    new = store.beside(replace(stored.manifest(), fingerprint=f"{width}" * 32, width=width))
-    with new.writing("move") as writer:
-        present = [number for number in numbers if f"p{number}" in stored.ids(store)]
-        missing = [number for number in present if f"p{number}" not in stored.ids(new)]
-        for number in missing:
-            own = stored.vectors(range(number, number + 1), stored.VIEWS)[..., :width]
-            writer.put(Change("images", [stored.picture(number)], own))
-    return store.swap(new, generation=generation)
-
-
 def tables(store: LanceStore) -> set[str]:
     return {path.name for path in Path(store.path.removeprefix("lance://")).iterdir()}
 
@@ -550,7 +536,7 @@ def test_a_move_that_is_cut_off_at_any_commit_goes_on(
         before = open_store(index).manifest.width
         with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
             patch.setattr(library.LanceDataset, "commit", staticmethod(cut))
-            moved_by(index, width, range(5))
+            killed_lance.moved(index, width, range(5))
         now = open_store(index)
         assert isinstance(now, LanceStore) and now.manifest.width in (before, width)
         assert stored.ids(now) == {"p0", "p1", "p2", "p4"} and now.problems() == []
@@ -561,7 +547,7 @@ def test_a_move_that_is_cut_off_at_any_commit_goes_on(
             done = now.moving()
             already = 0 if done is None else len(stored.ids(done))
             begun = 0 if done is None else done.latest().dataset.version
-            now = moved_by(index, width, range(5))
+            now = killed_lance.moved(index, width, range(5))
             versions = now.latest().dataset.version - begun
             assert versions == (4 - already) + 1 + (done is None), "what was done is not done again"
         assert now.manifest.width == width and now.moving() is None
@@ -631,7 +617,7 @@ def test_a_table_elsewhere_is_neither_read_nor_removed(
 
 
 def test_tables_that_lead_to_one_another_are_refused(store: LanceStore) -> None:
-    new = moved_by(store.path, 8)
+    new = killed_lance.moved(store.path, 8)
     with new.writing("move") as writer:
         writer.commit(lambda now: lance.Draft({**now.now, "moved": new.table}))
     with pytest.raises(IndexError_, match="its tables lead to one another"):
@@ -642,7 +628,7 @@ def test_tables_that_lead_to_one_another_are_refused(store: LanceStore) -> None:
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_table_that_is_a_link_is_refused(store: LanceStore, tmp_path: Path, name: str, moved: bool) -> None:
     place = Path(store.path.removeprefix("lance://"))
-    own = place / (moved_by(store.path, 8).table if moved else lance.TABLE) / name
+    own = place / (killed_lance.moved(store.path, 8).table if moved else lance.TABLE) / name
     own.rename(tmp_path / "elsewhere")
     own.symlink_to(tmp_path / "elsewhere")
     before = {file: file.read_bytes() for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()}
@@ -672,7 +658,7 @@ def test_a_kill_loses_nothing_acknowledged(
     assert changer.stdin is not None and changer.stdout is not None
     # Each change and each compaction commits, and writes fragments, at least once; two compactions remove versions.
     number = 1 + seed if call == "cleanup_old_versions" else draws.randint(1, int(3.5 * killed_lance.PIECES))
-    asked = [store.path, environment, call, number, seed % 2 == 1]
+    asked = ["change", store.path, environment, call, number, seed % 2 == 1]
     print(json.dumps(asked), file=changer.stdin, flush=True)
     child, acknowledged = int(changer.stdout.readline()), set[str]()
     if not call:
@@ -707,6 +693,31 @@ def test_a_kill_loses_nothing_acknowledged(
     gone = [row.tobytes() for number in range(100, 116) for row in stored.vectors(range(number, number + 1), 2)[0]]
     assert raw(store, gone) == [] and store.problems() == []
     store.remove()
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=[] if n in (4, 8) else pytest.mark.slow) for n in range(1, 9)]
+)
+@pytest.mark.parametrize("kind", [pytest.param("folder", marks=pytest.mark.slow), "bucket"])
+def test_a_killed_move_goes_on(
+    kind: str, number: int, request: pytest.FixtureRequest, tmp_path: Path, changer: subprocess.Popen[str]
+) -> None:
+    """It is killed before or after one of its commits: the index has the old vectors or the new ones."""
+    index = f"lance://{tmp_path}/index" if kind == "folder" else f"{request.getfixturevalue('bucket')}/moved{number}"
+    before = stored.made(index, pictures=5, words=0)
+    environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    assert changer.stdin is not None and changer.stdout is not None
+    asked = ["move", index, environment, "commit", number, number % 2 == 0]
+    print(json.dumps(asked), file=changer.stdin, flush=True)
+    said = [line.strip() for line in iter(changer.stdout.readline, "killed\n")][1:]
+    now = open_store(index)
+    # One commit names the new table, five fill it, one takes over what was deleted, and the last puts it in use.
+    assert said == [] and now.manifest.width == (killed_lance.WIDTH if number == 8 else before.manifest.width)
+    assert stored.ids(now) == {f"p{n}" for n in range(5)} and now.problems() == []
+    now = now if number == 8 else killed_lance.moved(index, killed_lance.WIDTH, range(5))
+    assert isinstance(now, LanceStore) and now.manifest.width == killed_lance.WIDTH and now.moving() is None
+    assert stored.ids(now) == {f"p{n}" for n in range(5)} and now.problems() == []
+    now.remove()
 
 
 def test_it_works_on_an_object_store_as_in_a_folder(bucket: str, tmp_path: Path) -> None:
