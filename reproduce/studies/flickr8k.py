@@ -8,21 +8,29 @@ settings. Rows of `SCORED` and `STARTERS` are evaluated on val as well, once a r
 need --grid: an .npz with `names` and `grid` (images, cells, 768) of the same network over the images in
 flickr8k/images; their pooled features stay those of mobilenet_pooled.npz. Rows with starter images read those images;
 the starter towers are frozen and run once, into DIR/cache. MiniLM, the starter of texts, was trained on texts that
-include captions of Flickr30k and COCO, without images. Everything is written below DIR, and the same call resumes. One
+include captions of Flickr30k and COCO, without images. `dual` and the rows of `STARTERS` also answer the queries of
+unseen_words.json, whose words no training caption has. Everything is written below DIR, and the same call resumes. One
 to six minutes a run on two idle cores, and ten more for the first one with starter images.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Mapping, Sequence
+from math import comb
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import subtext as st
 from reproduce.studies.common import HEAD, Recipe, best, data_folder, file_name, line, measure, options, selection
+from subtext.data.words import tokenise
 
 HELD_OUT = 500
+UNSEEN = Path(__file__).with_name("unseen_words.json")
+FIRST = (1, 10)
 _EASY: dict[str, Any] = {
     "loss": "softmax",
     "caption_sampling": "together",
@@ -88,6 +96,50 @@ def with_grid(pooled: Path, grid: Path, out: Path) -> Path:
     return file
 
 
+def unseen_ranks(run: Path, queries: Sequence[dict[str, Any]], names: Sequence[str], images: Path) -> list[int]:
+    """Of each query the rank, from 1, of the best image that it accepts; 0 if the vocabulary has no word of the query.
+
+    Every query without a known word has the same vector, that of the unknown word. Kept beside the run.
+
+    names, images  files of the val images, and their folder
+    """
+    file = run.with_name(f"{run.name}-unseen.json")
+    if not file.is_file():
+        model = st.load(run)
+        vectors = model.embed_images(names, root=images), model.embed_texts([row["query"] for row in queries])
+        vocabulary = getattr(model.text.input_spec, "vocabulary", None)
+        ranks = []
+        for row, scores in zip(queries, model.compare(*vectors).numpy().T, strict=True):
+            accepted = [names.index(name) for name in row["images"]]
+            rank = 1 + int((np.delete(scores, accepted) >= scores[accepted].max()).sum())
+            known = vocabulary is None or not set(tokenise(row["query"])).isdisjoint(vocabulary.tokens)
+            ranks.append(rank if known else 0)
+        file.write_text(json.dumps(ranks) + "\n", encoding="utf-8")
+    return list(json.loads(file.read_text(encoding="utf-8")))
+
+
+def unseen_table(ranks: Mapping[str, Sequence[Sequence[int]]], queries: Sequence[dict[str, Any]], count: int) -> str:
+    """Shares of queries, by kind, with an accepted image first and among the first ten: means and ranges over seeds.
+
+    ranks  of `unseen_ranks`, by row and seed        count  val images
+    """
+    sizes = [len(row["images"]) for row in queries]
+    rows = {name: [[np.isin(run, range(1, k + 1)) for k in FIRST] for run in runs] for name, runs in ranks.items()}
+    rows["chance"] = [[np.array([1 - comb(count - size, k) / comb(count, k) for size in sizes]) for k in FIRST]]
+    kinds = np.array([row["kind"] for row in queries])
+    parts = {"all": np.full(len(kinds), True)} | {kind: kinds == kind for kind in dict.fromkeys(kinds.tolist())}
+    heads = [f"{kind} ({part.sum()})" for kind, part in parts.items()]
+    lines = [["row", "seeds", *heads, "no known word"], ["---"] * (len(heads) + 3)]
+    for name, hits in rows.items():
+        cells = []
+        for part in parts.values():
+            first, ten = 100 * np.array(hits)[:, :, part].mean(axis=2).T
+            cells.append(f"{first.mean():.1f} / {ten.mean():.1f} [{ten.min():.1f}-{ten.max():.1f}]")
+        unknown = str(list(ranks[name][0]).count(0)) if name in ranks else "-"
+        lines.append([name, str(len(hits)), *cells, unknown])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
 def main() -> None:
     """Train and evaluate the rows, and print the tables."""
     parser = options(__doc__, rows=list(ROWS), default=list(SCORED))
@@ -100,6 +152,9 @@ def main() -> None:
     config.out.mkdir(parents=True, exist_ok=True)
     data = selection(folder / "captions.jsonl", config.out / "captions.jsonl", held_out=HELD_OUT)
     pooled = folder / "mobilenet_pooled.npz"
+    names = list(st.read(data, need_images=False).split("val").images.ids)
+    queries = json.loads(UNSEEN.read_text(encoding="utf-8"))["queries"]
+    unseen: dict[str, list[list[int]]] = {}
     tables: dict[str, list[str]] = {"selection set": [], "val": []}
     for name in config.rows:
         features = with_grid(pooled, config.grid, config.out) if name in with_cells else pooled
@@ -113,8 +168,12 @@ def main() -> None:
         tables["selection set"].append(line(name, selected))
         if split is not None:
             tables["val"].append(line(name, results))
+        if name in ("dual", *STARTERS):
+            unseen[name] = [unseen_ranks(run, queries, names, folder / "images") for run in runs.values()]
     for split, lines in tables.items():
         print("\n".join([f"\n{split}\n", HEAD, *lines]))
+    if unseen:
+        print(f"\nunseen words, R@1 / 10 of val images\n\n{unseen_table(unseen, queries, len(names))}")
 
 
 if __name__ == "__main__":

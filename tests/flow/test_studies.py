@@ -23,6 +23,7 @@ from PIL import Image
 import subtext as st
 from reproduce.studies import common, curated, nonliteral
 from reproduce.studies.common import HEAD, NAMES, Cost, gains, line, selection
+from reproduce.studies.flickr8k import unseen_table
 from subtext.api.train import job_of
 from subtext.data.words import tokenise
 from subtext.recipes.catalogue import methods, models, plan_options, read_options
@@ -67,6 +68,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny_coco").mkdir()
     made_data.write_rows(folder / "tiny_coco" / "captions.jsonl", [*rows[:12], *rows[TRAIN : TRAIN + 12]])
     (folder / "tiny_coco" / "images").symlink_to(flickr / "images")
+    asked = [
+        {"query": query, "kind": kind, "images": [f"photo{TRAIN + row:03d}.jpg" for row in range(*rows)]}
+        for query, kind, rows in [
+            ("zebra", "narrower", (0, VAL)),
+            ("a zebra", "broader", (5, VAL)),
+            ("ox", "broader", (0, 1)),
+        ]
+    ]
+    (folder / "unseen_words.json").write_text(json.dumps({"queries": asked}))
     write_wikipedia(folder / "wikipedia", rng)
     return folder
 
@@ -97,8 +107,9 @@ def study(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         module = importlib.import_module(f"reproduce.studies.{name}")
         for changed in (common, module):
             monkeypatch.setattr(changed, "in_new_process", in_this_process, raising=False)
-        if hasattr(module, "HELD_OUT"):
-            monkeypatch.setattr(module, "HELD_OUT", 10)
+        for setting, value in {"HELD_OUT": 10, "UNSEEN": data / "unseen_words.json"}.items():
+            if hasattr(module, setting):
+                monkeypatch.setattr(module, setting, value)
         for recipe in getattr(module, "ROWS", {}).values():
             monkeypatch.setitem(recipe.options, "epochs", 6 if name == "ranking" else 2)
         monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
@@ -260,8 +271,13 @@ def test_flickr8k(study: Study, out: Path, data: Path) -> None:
         "pvse, K = 2 + grid",
     ]
     text = study("flickr8k", *words)
-    assert len(rows_of(text, "dual")) == 2 and len(rows_of(text, "pvse, K = 2 + grid")) == 1
+    assert len(rows_of(text, "dual")) == 3 and len(rows_of(text, "pvse, K = 2 + grid")) == 1
     assert study("flickr8k", *words) == text
+    unseen = rows_of(text, "dual")[2]
+    assert unseen[3] == "0.0 / 0.0 [0.0-0.0]" and unseen[-1] == "2", "a bag of words knows the article alone"
+    asked = rows_of(text, "row")[2]
+    assert asked[2:5] == ["all (3)", "narrower (1)", "broader (2)"]
+    assert rows_of(text, "chance")[0][3] == "100.0 / 100.0 [100.0-100.0]"
     saved = json.loads((out / "flickr8k" / "dual-0.json").read_text())
     assert saved["intervals"]["text_to_image/recall@10"] and saved["seconds"] == 1.0
     assert rows_of(text, "dual")[1][4].startswith(f"{saved['rsum']:.1f}")
@@ -291,6 +307,15 @@ def test_the_words_are_unseen_and_the_accepted_images_are_of_val() -> None:
     for row in UNSEEN["queries"]:
         assert not seen & set(tokenise(row["query"])), row
         assert val.issuperset(row["images"]), row
+
+
+def test_shares_of_answered_queries_and_chance() -> None:
+    queries = [{"kind": kind, "images": ["a"]} for kind in ("synonym", "synonym", "broader")]
+    table = unseen_table({"bag": [[1, 0, 10], [2, 0, 11]]}, queries, 20)
+    assert rows_of(table, "bag") == [
+        ["bag", "2", "16.7 / 50.0 [33.3-66.7]", "25.0 / 50.0 [50.0-50.0]", "0.0 / 50.0 [0.0-100.0]", "1"]
+    ]
+    assert rows_of(table, "chance")[0][2] == "5.0 / 50.0 [50.0-50.0]"
 
 
 def test_agreement(study: Study) -> None:
