@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -320,6 +321,30 @@ def test_who_embeds_later_reads_what_is_there(tmp_path: Path) -> None:
         options = {"items": items, "weights": "w", **other}
         found, none = known_outputs(branch, root=Path(), folder=tmp_path, **options)
         assert found is None and not none.any()
+
+
+def test_two_blocks_are_computed_side_by_side_and_the_threads_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    branch, plain, threads = small.setup().model.image.eval(), small.Body.forward, torch.get_num_threads()
+    items = small.pairs(130).images
+    alone = _written(branch, [(items, Path())], tmp_path / "alone")
+    both, shares = threading.Barrier(2), []
+
+    def waiting(self: small.Body, inputs: Tensors) -> Encoded:
+        shares.append(torch.get_num_threads())
+        if len(inputs["ids"]) == 64:  # Of three blocks the first two.
+            both.wait(timeout=60)
+        return plain(self, inputs)
+
+    monkeypatch.setattr(small.Body, "forward", waiting)
+    try:
+        torch.set_num_threads(4)
+        together = _written(branch, [(items, Path())], tmp_path / "together")
+        assert torch.get_num_threads() == 4 and shares == [2, 2, 2]
+    finally:
+        torch.set_num_threads(threads)
+    assert (together / "pooled.npy").read_bytes() == (alone / "pooled.npy").read_bytes()
 
 
 def test_outputs_beyond_float16_are_refused(tmp_path: Path) -> None:

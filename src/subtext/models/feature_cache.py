@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from subtext.core import Encoded
 from subtext.data.atomic import HIDDEN, write_folder
-from subtext.data.batches import item_batch
+from subtext.data.batches import item_batch, read_ahead
 from subtext.data.dataset import Items
 from subtext.data.image_files import image_stamp
 from subtext.data.inputs import Batch, Draw, Tensors
@@ -44,6 +44,9 @@ Precision = Literal["float32", "float16"]
 Sources = Sequence[tuple[Items, Path]]
 """Items and the folder that their paths start from."""
 _BLOCK = 64
+_LANES = 2
+"""Blocks that a processor computes side by side, sharing its threads: the operations of one block are too small for all
+of them, and between two operations, and while images are read, they would wait."""
 _ABANDONED = 3600.0
 """Seconds without a write after which the writer of an unfinished folder counts as killed."""
 
@@ -72,7 +75,7 @@ def write_cache(
     """
     if (reason := refusal(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")
-    digests = _digests(sources)
+    digests = _digests(branch, sources)
     about = _about(branch, digests, weights, precision)
     path = _path(folder, about)
     if not path.is_dir():
@@ -98,7 +101,7 @@ def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: st
 
     Raises DataError when the cache is missing or damaged.
     """
-    path = _path(folder, _about(branch, _digests(sources), weights, precision))
+    path = _path(folder, _about(branch, _digests(branch, sources), weights, precision))
     if not path.is_dir():
         raise DataError(f"cached outputs need {path}; it is not there; write it first")
     names = [name for items, _ in sources for name in items.ids]
@@ -113,7 +116,7 @@ def known_outputs(
     Of several caches, that of most items; None where no float32 cache of this encoder, with these weights, has any. An
     item is known by its id and its text, or the path, size and time of change of its file.
     """
-    digests = _digests([(items, root)])
+    digests = _digests(branch, [(items, root)])
     about = _about(branch, digests, weights, "float32")
     rows: dict[str, int] = {}
     best = folder
@@ -237,29 +240,39 @@ def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, objec
     masked, fields = False, _fields(branch)
     was_training = branch.encoder.training
     branch.encoder.eval()
+    threads = torch.get_num_threads()
+    lanes = min(_LANES, threads) if device.type == "cpu" else 0
+
+    def encode(batch: Batch) -> Encoded:
+        with torch.inference_mode():
+            inputs = {name: value.to(device) for name, value in branch.input_spec(batch).items()}
+            encoded: Encoded = branch.encoder(inputs)
+        return encoded
+
     try:
-        with torch.inference_mode(), parts, pooled:
+        torch.set_num_threads(threads // max(lanes, 1))
+        with parts, pooled:
             for items, root in sources:
                 order = positions = np.arange(len(items), dtype=np.int64)
                 if isinstance(branch.input_spec, SubwordInput):
                     order, positions = branch.input_spec.distinct(item_batch(items, order, root))
                 outputs.append(len(lengths) + positions)
-                for start in range(0, len(order), _BLOCK):
-                    batch = item_batch(items, order[start : start + _BLOCK], root)
-                    inputs = {name: value.to(device) for name, value in branch.input_spec(batch).items()}
-                    encoded: Encoded = branch.encoder(inputs)
+                blocks = [order[start : start + _BLOCK] for start in range(0, len(order), _BLOCK)]
+                batches = [item_batch(items, block, root) for block in blocks]
+                for block, encoded in zip(blocks, read_ahead(batches, encode, workers=lanes), strict=True):
                     if encoded.pooled is not None and "pooled" in fields:
                         pooled.add(encoded.pooled)
                     if encoded.parts is None or "parts" not in fields:
-                        lengths += [0] * len(batch.rows)
+                        lengths += [0] * len(block)
                     elif encoded.mask is None:
                         parts.add(encoded.parts.flatten(0, 1))
-                        lengths += [encoded.parts.shape[1]] * len(batch.rows)
+                        lengths += [encoded.parts.shape[1]] * len(block)
                     else:
                         masked = True
                         parts.add(encoded.parts[encoded.mask])
                         lengths += encoded.mask.sum(dim=1).tolist()
     finally:
+        torch.set_num_threads(threads)
         branch.encoder.train(was_training)
     np.save(path / "lengths.npy", np.array(lengths, dtype=np.int64))
     np.save(path / "outputs.npy", np.concatenate(outputs))
@@ -304,12 +317,12 @@ class _GrowingFile:
         np.lib.format.write_array_header_1_0(self._file, {**described, "shape": (self._rows, self._width)})
 
 
-def _digests(sources: Sources) -> NDArray[np.uint8]:
+def _digests(branch: Branch, sources: Sources) -> NDArray[np.uint8]:
     """(N 16) of each item: its id and its text, or its file with size and time of change."""
-    digests = bytearray()
+    digests, are_texts = bytearray(), isinstance(branch.input_spec, SubwordInput)
     for items, root in sources:
         for name, value in zip(items.ids, items.values, strict=True):
-            stamp = image_stamp(value, root) if isinstance(value, str) else None
+            stamp = image_stamp(value, root) if isinstance(value, str) and not are_texts else None
             digests += hashlib.blake2b(repr((name, value, stamp)).encode(), digest_size=16).digest()
     return np.frombuffer(bytes(digests), dtype=np.uint8).reshape(-1, 16)
 
