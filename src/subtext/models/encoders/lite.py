@@ -50,6 +50,9 @@ class _Layer(nn.Module):
         assert norm.running_mean is not None and norm.running_var is not None
         scale = norm.weight * (norm.running_var + norm.eps).rsqrt()
         weight, bias = conv.weight * scale[:, None, None, None], norm.bias - norm.running_mean * scale
+        if side == 1:
+            # A product of matrices where channels are last, which takes less time than a convolution of one pixel.
+            return nn.functional.linear(inputs.permute(0, 2, 3, 1), weight.flatten(1), bias).permute(0, 3, 1, 2)
         return nn.functional.conv2d(inputs, weight, bias, stride, conv.padding, groups=conv.groups)
 
 
