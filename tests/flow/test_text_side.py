@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import drawn
 import numpy as np
@@ -19,6 +20,7 @@ from subtext.api.search import open_index
 from subtext.errors import IndexError_, RequirementError
 from subtext.search import Query, build
 from subtext.search.stores.folder import Folder
+from subtext.search.text_side import TextSide
 
 HEAVY = ("torch", "transformers", "PIL", "pyarrow", "pandas", "numba", "tokenizers")
 PROBE = f"""
@@ -53,6 +55,30 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def index(place: Path, tmp_path: Path) -> Path:
     """A copy of the index of "run", to be damaged."""
     return shutil.copytree(place / "run-index", tmp_path / "index")
+
+
+class _Recorded(np.ndarray):
+    """An array that notes the multiplications of every product of matrices that it is in."""
+
+    products: ClassVar[list[int]] = []
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: np.ndarray, **options: object) -> np.ndarray:
+        plain = [np.asarray(value) for value in inputs]
+        if ufunc is np.matmul:
+            self.products.append(plain[0].size * plain[1].shape[-1])
+        return getattr(ufunc, method)(*plain, **options)
+
+
+@pytest.mark.parametrize(("texts", "tokens", "most"), [(1, 6, 2**18), (32, 64, 32 * 64 * 384 * 1536), (0, 1, 0)])
+def test_the_products_of_a_query_wake_no_threads(texts: int, tokens: int, most: int) -> None:
+    random = np.random.default_rng(0)
+    weight, bias = (random.normal(size=shape).astype(np.float32) for shape in ((1536, 384), (1536,)))
+    rows = random.normal(size=(texts, tokens, 384)).astype(np.float32)
+    side = TextSide("", None, {}, {"x.weight": weight.view(_Recorded), "x.bias": bias})
+    _Recorded.products.clear()
+    np.testing.assert_allclose(side._linear("x", rows), rows @ weight.T + bias, atol=1e-4)
+    assert max(_Recorded.products) <= most and sum(_Recorded.products) == rows.size * 1536
+    assert len(_Recorded.products) == (14 if most == 2**18 else 1)
 
 
 @pytest.mark.parametrize("name", ["run", "wide", "subwords"])
