@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -19,7 +21,9 @@ from subtext.api.load import load
 from subtext.api.search import open_index
 from subtext.errors import IndexError_, RequirementError
 from subtext.search import Query, build
+from subtext.search.stores import lance
 from subtext.search.stores.folder import Folder
+from subtext.search.stores.store import is_address, open_store
 from subtext.search.text_side import TextSide
 
 HEAVY = ("torch", "transformers", "PIL", "pyarrow", "pandas", "numba", "tokenizers")
@@ -48,13 +52,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         drawn.run(folder / "data", folder / "subwords", text=str(bert), max_tokens=24)
     for name in ("run", "wide", "subwords"):
         subtext.build_index(folder / f"{name}-index", run=folder / name, quiet=True)
+    subtext.build_index(f"lance://{folder}/run-lance", run=folder / "run", quiet=True)
     return folder
 
 
-@pytest.fixture
-def index(place: Path, tmp_path: Path) -> Path:
+@pytest.fixture(params=["folder", "lance"])
+def index(request: pytest.FixtureRequest, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path | str:
     """A copy of the index of "run", to be damaged."""
-    return shutil.copytree(place / "run-index", tmp_path / "index")
+    if request.param == "folder":
+        return shutil.copytree(place / "run-index", tmp_path / "index")
+    monkeypatch.setattr(lance, "GRACE", 0.0)
+    return f"lance://{shutil.copytree(place / 'run-lance', tmp_path / 'index')}"
 
 
 class _Recorded(np.ndarray):
@@ -81,9 +89,17 @@ def test_the_products_of_a_query_wake_no_threads(texts: int, tokens: int, most: 
     assert len(_Recorded.products) == (14 if most == 2**18 else 1)
 
 
-@pytest.mark.parametrize("name", ["run", "wide", "subwords"])
+def side_of(index: Path | str) -> Path:
+    """The folder of the text side of an index."""
+    side = open_store(index).text_side
+    assert side is not None
+    return side
+
+
+@pytest.mark.parametrize("name", ["run", "wide", "subwords", "lance"])
 def test_answers_are_those_of_the_model(place: Path, name: str) -> None:
-    plain = open_index(place / f"{name}-index")
+    index = f"lance://{place}/run-lance" if name == "lance" else place / f"{name}-index"
+    plain, name = open_index(index), "run" if name == "lance" else name
     opened = plain.with_model()
     assert opened is not plain
     queries = [Query(text, top=12, explain=True) for text in QUERIES]
@@ -101,12 +117,13 @@ def test_answers_are_those_of_the_model(place: Path, name: str) -> None:
     np.testing.assert_allclose(plain._embed_texts(QUERIES), vectors, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["run", "subwords"])
+@pytest.mark.parametrize("name", ["run-index", "subwords-index", "run-lance"])
 def test_a_search_by_words_imports_no_torch(place: Path, name: str) -> None:
-    words = ["search", str(place / f"{name}-index"), 'a "blue square" 7', "--where", "place < 9", "--explain", "--json"]
+    index = f"lance://{place}/{name}" if name == "run-lance" else str(place / name)
+    words = ["search", index, 'a "blue square" 7', "--where", "place < 9", "--explain", "--json"]
     done = subprocess.run([sys.executable, "-c", PROBE, *words], capture_output=True, text=True, check=True)
-    heavy = ["tokenizers"] if name == "subwords" else []
-    assert done.stderr.splitlines()[-1] == str(heavy)
+    heavy = {"run-index": set(), "subwords-index": {"tokenizers"}, "run-lance": {"pyarrow", "pandas"}}[name]
+    assert set(ast.literal_eval(done.stderr.splitlines()[-1])) <= heavy
     assert '"blue"' in done.stdout
 
 
@@ -135,27 +152,29 @@ def test_a_named_model_or_device_is_used(place: Path) -> None:
         subtext.search(place / "run-index", "blue", device="nowhere")
 
 
-def test_another_text_side_is_used_for_no_query(place: Path, index: Path) -> None:
-    side = Folder(index).text_side
+def test_another_text_side_is_used_for_no_query(place: Path, index: Path | str) -> None:
+    side = side_of(index)
     shutil.rmtree(side)
     shutil.copytree(Folder(place / "wide-index").text_side, side)
     with pytest.raises(IndexError_, match="needs to be of the model that made the index") as refused:
         subtext.search(index, "blue")
     assert "index update" in str(refused.value)
-    assert [where for where, _ in subtext.verify_index(index).problems] == ["store-1/query"]
+    assert [where for where, _ in subtext.verify_index(index).problems] == [f"{side.parent.name}/query"]
     subtext.update_index(index, quiet=True)
     assert not subtext.verify_index(index).problems
     assert len(subtext.search(index, "blue", top=2)) == 2
 
 
 @pytest.mark.parametrize("name", ["vocabulary.json", "text_side.json", "arrays.npy"])
-def test_damage_is_found(place: Path, index: Path, name: str) -> None:
-    file = Folder(index).text_side / name
+def test_damage_is_found(place: Path, index: Path | str, name: str) -> None:
+    side = side_of(index)
+    file = side / name
     intact = file.read_bytes()
     file.write_bytes(intact[:-9] + bytes([intact[-9] ^ 1]) + intact[-8:])
-    assert subtext.verify_index(index).problems
-    with pytest.raises(IndexError_, match="damaged"):
-        subtext.backup_index(index, index.parent / "copy")
+    assert [name for name, _ in subtext.verify_index(index).problems if "/query" in name]
+    if not is_address(index):
+        with pytest.raises(IndexError_, match="damaged"):
+            subtext.backup_index(index, Path(index).parent / "copy")
     if name != "arrays.npy":  # As with the vectors of items, a search does not read every byte.
         with pytest.raises(IndexError_, match=name):
             open_index(index)
@@ -165,24 +184,40 @@ def test_damage_is_found(place: Path, index: Path, name: str) -> None:
     file.symlink_to(Folder(place / "run-index").text_side / name)
     with pytest.raises(IndexError_, match="symbolic link"):
         open_index(index)
+    shutil.rmtree(side)
+    side.symlink_to(Folder(place / "run-index").text_side)
+    with pytest.raises(IndexError_, match="symbolic link"):
+        open_index(index)
 
 
-def test_copies_and_moves_take_it_along(place: Path, index: Path) -> None:
-    subtext.backup_index(index, index.parent / "copy")
-    subtext.restore_index(index.parent / "copy", index.parent / "restored")
-    restored = Folder(index.parent / "restored").text_side
+def test_copies_take_it_along(place: Path, tmp_path: Path) -> None:
+    subtext.backup_index(place / "run-index", tmp_path / "copy")
+    subtext.restore_index(tmp_path / "copy", tmp_path / "restored")
+    restored = side_of(tmp_path / "restored")
     assert {file.name: file.read_bytes() for file in restored.iterdir()} == {
-        file.name: file.read_bytes() for file in Folder(index).text_side.iterdir()
+        file.name: file.read_bytes() for file in side_of(place / "run-index").iterdir()
     }
+
+
+def test_moves_and_compactions_take_it_along(place: Path, index: Path | str) -> None:
+    former = side_of(index)
+    left = former.with_name(".writing-1-0000-query") / "arrays.npy"
+    left.parent.mkdir()
+    left.write_bytes(b"by a killed process")
+    os.utime(left, (0, 0))
     subtext.compact_index(index)
-    assert len(open_index(index).search("blue", top=2)) == 2
+    assert not left.exists()
+    assert len(open_index(index).search("blue", top=2)) == 2 and former.exists()
     subtext.move_index(index, run=place / "other", even_if_worse=True, quiet=True)
     subtext.compact_index(index)
     moved = open_index(index)
-    assert moved.store.path == index and not (index / "store-1").exists() and not subtext.verify_index(index).problems
+    assert moved.store.path == index and not former.exists() and not subtext.verify_index(index).problems
     np.testing.assert_allclose(
         moved._embed_texts(["blue"]), load(place / "other").embed_texts(["blue"]).vectors.numpy(), atol=1e-5
     )
+    new = side_of(index)
+    open_store(index).remove()
+    assert not new.parent.exists() and not former.parent.exists()
 
 
 def test_without_arrays_a_search_opens_the_model(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

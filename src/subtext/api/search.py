@@ -33,9 +33,9 @@ def open_index(
     features  precomputed features of query images, for a model that needs them; by default those of the index,
               if they still exist
 
-    An index in a folder that keeps the text side of its model as plain arrays answers queries of words by them. Then
-    the model is opened by the first query with an image, and `Index.model`; with `run`, `model`, `features` or a
-    device other than "cpu" and "auto", at once.
+    An index in a folder (also one in LanceDB) that keeps the text side of its model as plain arrays answers queries of
+    words by them. Then the model is opened by the first query with an image, and `Index.model`; with `run`, `model`,
+    `features` or a device other than "cpu" and "auto", at once.
 
     Raises IndexError_ if the index cannot be read, its run is missing, or another model made it. Also raises the errors
     of `open_run` for `features`.

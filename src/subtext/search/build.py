@@ -375,7 +375,8 @@ def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
     difference = float(np.abs(side(sample) - expected).max())
     if not difference <= TOLERANCE:
         return f"plain arrays give vectors that differ from the model's by {difference:.1e}, more than {TOLERANCE:.0e}"
-    write_folder(folder, replace(side, difference=difference).save)
+    # Other writers, which a store may have at the same time, write the same.
+    write_folder(folder, replace(side, difference=difference).save, replace=folder.exists())
     return ""
 
 

@@ -10,7 +10,7 @@ It is kept for a bag of words and for BERT with one vector a text, where its vec
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
 from subtext.errors import IndexError_, listed
-from subtext.search.stores.manifest import checksum, inside
+from subtext.search.stores.manifest import Manifest, checksum, inside
 from subtext.search.stores.segments import checksums, file_checksum, mapped
+from subtext.search.stores.store import Problem
 
 FOLDER, ABOUT, ARRAYS, TOKENISER = "query", "text_side.json", "arrays.npy", "tokeniser.json"
 FORMAT = 1
@@ -183,6 +184,18 @@ def read_about(folder: Path, fingerprint: str) -> dict[str, Any]:
     if different := names.symmetric_difference(about["files"]):
         raise IndexError_(f"{folder} needs the files that {ABOUT} names; {listed(sorted(different))} differ; {advice}")
     return about
+
+
+def text_side_problems(folder: Path, manifest: Manifest) -> Iterator[Problem]:
+    """Damage of the text side of an index, where there is one. Reads every byte of its files."""
+    if folder.exists():
+        where = f"{folder.parent.name}/{folder.name}"
+        try:
+            for name, digest in text_side_sums(folder, manifest.fingerprint).items():
+                if file_checksum(folder / name) != digest:
+                    yield Problem(f"{where}/{name}", "changed or damaged: its checksum is another")
+        except IndexError_ as problem:
+            yield Problem(where, str(problem))
 
 
 def text_side_sums(folder: Path, fingerprint: str) -> dict[str, str]:

@@ -72,7 +72,7 @@ from subtext.search.stores.segments import (
 from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy, verify
 from subtext.search.stores.traces import ADDED, LOGS, remove_traces, require_own
-from subtext.search.text_side import FOLDER as TEXT_SIDE, text_side_sums
+from subtext.search.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
 
 TABLES = "items.sqlite"
 
@@ -1080,13 +1080,8 @@ def _check_tables(sqlite: SqliteTables, manifest: Manifest) -> Iterator[Problem]
 
 def _check_files(sqlite: SqliteTables, manifest: Manifest, store: Path) -> Iterator[Problem]:
     """Each file of each segment, of the lists and of the text side, against its checksum."""
-    sums = _written(sqlite)
-    if (store / TEXT_SIDE).exists():
-        try:
-            sums[TEXT_SIDE] = text_side_sums(store / TEXT_SIDE, manifest.fingerprint)
-        except IndexError_ as problem:
-            yield Problem(f"{store.name}/{TEXT_SIDE}", str(problem))
-    for name, expected in sums.items():
+    yield from text_side_problems(store / TEXT_SIDE, manifest)
+    for name, expected in _written(sqlite).items():
         try:
             folder = inside(store, name)
         except IndexError_ as problem:

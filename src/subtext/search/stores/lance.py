@@ -3,6 +3,8 @@
     lance://PATH/items.lance         a folder: the table `items` of the LanceDB database PATH
     s3://, gs://BUCKET/PATH   an object store; credentials and endpoint are those of the environment
 
+A table in a folder also has the text side of its model as plain arrays, items.lance/query; see `search.text_side`.
+
 Rows of the table, by `kind`: items with their first vector, further vectors of items, the state, documents, hashes of
 deleted items, finished jobs. Facets and links are lists in the rows of items.
 
@@ -25,6 +27,7 @@ import json
 import math
 import random
 import re
+import shutil
 import threading
 import time
 import uuid
@@ -48,6 +51,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from numpy.typing import NDArray
 from pyarrow import fs
 
+from subtext.data.atomic import HIDDEN
 from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.ops import draw
 from subtext.search import ann
@@ -73,6 +77,7 @@ from subtext.search.stores.segments import MARGIN, Segment, SegmentTable
 from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, View, Writer, WriterBusy
 from subtext.search.stores.words import LEAST, LENGTH, SATURATION, words
+from subtext.search.text_side import FOLDER as TEXT_SIDE, text_side_problems
 
 # Processes that Subtext forks, such as those that decode images, use no index.
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
@@ -773,7 +778,7 @@ class LanceWriter(Writer):
         Readers may go on with what they see for `GRACE` seconds. Raises WriterBusy where somebody else compacts.
         """
         stored = {name for name, _ in self.store.stored() if name.startswith(("data/", "_deletions/"))}
-        stored |= {name for name, _ in self.store.stored(age=ABANDONED) if name.startswith("_indices/")}
+        stored |= {name for name, _ in self.store.stored(age=ABANDONED) if name.startswith(("_indices/", HIDDEN))}
         tables = self.store.latest()
         # Only what was deleted before has to go: changes beside this compaction do not prolong it.
         due = {part.fragment_id for part in tables.dataset.get_fragments() if part.num_deletions}
@@ -1313,9 +1318,10 @@ class LanceStore(Store):
         raise StoreGone(f"{self.path} is compacted again and again while it is read; verify it at another time")
 
     def check(self) -> list[Problem]:
-        """Damage that only the table can have: vectors, facets, words and links. Reads every row and vector once."""
+        """Damage of the text side, vectors, facets, words and links. Reads every row and vector once."""
         with self.reading() as view:
-            return [problem for side in SIDES for problem in _check(view, side)]
+            problems = [problem for side in SIDES for problem in _check(view, side)]
+        return problems if self.text_side is None else [*problems, *text_side_problems(self.text_side, self.manifest)]
 
     def remove(self) -> None:
         """Remove the index, with all its tables."""
@@ -1394,12 +1400,23 @@ class LanceStore(Store):
             for table in self.earlier:
                 earlier = lance.dataset(place(self.path, table), storage_options=PATIENCE)
                 freed += earlier.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6))).old_versions
+                side = self._text_side_of(table)
+                if side is not None and side.exists():
+                    shutil.rmtree(inside(side.parent, side.name))
         return bool(unused or freed)
 
     def require_same(self, state: Mapping[str, Any]) -> None:
         """Raise IndexError_ unless the index is still of the model that it was opened with."""
         if state.get("moved") or self._manifest(state).fingerprint != self.manifest.fingerprint:
             raise IndexError_(f"{self.path} was moved to another model meanwhile; open it again")
+
+    @property
+    def text_side(self) -> Path | None:
+        """The folder of its model's text side; None in an object store, where each search would load all of it."""
+        return self._text_side_of(self.table)
+
+    def _text_side_of(self, table: str) -> Path | None:
+        return Path(place(self.path, table), TEXT_SIDE) if self.path.startswith("lance://") else None
 
     @property
     def uri(self) -> str:
