@@ -29,7 +29,8 @@ from subtext.search.stores import lance
 from subtext.search.stores.condition import parse
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.lance import LanceStore
-from subtext.search.stores.store import StoreGone, WriterBusy, open_store
+from subtext.search.stores.manifest import checksum
+from subtext.search.stores.store import StoreGone, WriterBusy, open_store, verify
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 FAST = (
@@ -614,6 +615,71 @@ def test_a_table_elsewhere_is_neither_read_nor_removed(
     with pytest.raises(IndexError_, match="needs tables of its own"):
         LanceStore(store.path).remove()
     assert len(stored.ids(LanceStore(victim.path))) == 40 and tables(store) == {lance.TABLE}
+
+
+def _of_a_stranger(**changes: object) -> str:
+    """A manifest with other values, and with its checksum."""
+    content = {**json.loads(stored.manifest().to_json()), **changes}
+    content.pop("checksum")
+    return json.dumps({**content, "checksum": checksum(content)})
+
+
+JOB = [1, "add", None, "2026", None, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "entry, value",
+    [
+        ("generation", "7"), ("key", None), ("images", -1), ("images", 10**15), ("texts", 2**70), ("worded", 1e400),
+        ("words", True), ("job", {}), ("changes", 5), ("changes", None), ("lists", [1]), ("lists", {"images": 3}),
+        ("lists", {"audio": {"lists": 4, "probes": 1}}), ("lists", {"images": {"lists": 0, "probes": 0}}),
+        ("lists", {"images": {"lists": 4, "probes": 2**40}}), ("index", "x"), ("index", {"name": 1, "vectors": 2}),
+        ("jobs", {}), ("jobs", ["x"]), ("jobs", [JOB[:6]]), ("jobs", [[*JOB[:2], 5, *JOB[3:]]]),
+        ("jobs", [[*JOB[:2], "{", *JOB[3:]]]), ("jobs", [[*JOB[:2], "[" * 10**5, *JOB[3:]]]),
+        ("manifest", 7), ("manifest", "{}"), ("manifest", "[" * 10**5), ("manifest", _of_a_stranger(width=2**40)),
+        ("manifest", _of_a_stranger(width=0)), ("manifest", _of_a_stranger(views={"images": -1, "texts": 1})),
+        ("manifest", _of_a_stranger(exact_up_to=-1)),
+    ],
+    ids=lambda value: str(value)[:24],
+)  # fmt: skip
+def test_a_state_of_a_stranger_is_refused_in_a_sentence(store: LanceStore, entry: str, value: object) -> None:
+    rewrite(store, json.dumps({**store.latest().now, entry: value}))
+    with pytest.raises(IndexError_, match=f"{entry}|images and texts|JSON|width|views|exact_up_to|vectors of"):
+        open_store(store.path)
+    assert verify(store.path)
+
+
+@pytest.mark.parametrize("text", ["7", "null", "{", "[" * 10**5, '{"images": ' + "9" * 5000 + "}", None, "long"])
+def test_a_state_that_is_no_object_is_refused(
+    store: LanceStore, text: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewrite(store, json.dumps(store.latest().now) if text == "long" else text)
+    monkeypatch.setattr(lance, "LONGEST", 300 if text == "long" else lance.LONGEST)
+    with pytest.raises(IndexError_, match="needs a state with JSON of at most"):
+        open_store(store.path)
+
+
+def test_numbers_that_are_too_small_fill_no_memory(store: LanceStore) -> None:
+    good = store.latest().now
+    rewrite(store, json.dumps({**good, "images": 1, "worded": 1}))
+    with open_store(store.path).reading() as view:
+        with pytest.raises(IndexError_, match="needs 2 vectors of 1 images; it has 0 of 40"):
+            view.nearest("images", QUERIES, top=3)
+        with pytest.raises(IndexError_, match="it counts 1, and more have words"):
+            view.search_text("boat", top=3)
+    for kind, column, problem in ((lance.JOB, "text", "jobs as Subtext"), (lance.DELETED, "content", "an empty row")):
+        row = {"kind": kind, "key": 1, **({"text": "[1, 2]"} if column == "text" else {})}
+        with store.writing("add") as writer:
+            draft = lance.Draft(good, rows=[row], vectors=[np.full(stored.WIDTH, np.nan, np.float32)])
+            writer.commit(lambda now, draft=draft: draft)
+        with open_store(store.path).reading() as view, pytest.raises(IndexError_, match=problem):
+            view.records("jobs" if kind == lance.JOB else "deleted")
+
+
+def rewrite(store: LanceStore, text: str | None) -> None:
+    """Write the state as anybody can."""
+    dataset = library.dataset(store.uri)
+    dataset.update({"text": "NULL" if text is None else lance.literal(text)}, where=f"kind = {lance.STATE}")
 
 
 def test_tables_that_lead_to_one_another_are_refused(store: LanceStore) -> None:

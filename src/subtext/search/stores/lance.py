@@ -107,6 +107,10 @@ DEEPEST = 65_536
 """Rows that the index finds at most where a filter passes few of them."""
 REMEMBERED = 64
 """Changes that the state names."""
+NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch")
+"""Numbers of the state."""
+LONGEST = 2**26
+"""Characters of a state, or of a job, that are read."""
 PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
 """How often a request to an object store is repeated, and for how many seconds."""
 CACHE = 2**28
@@ -191,6 +195,53 @@ def translated(where: str) -> Iterator[None]:
         raise IndexError_(f"{where} cannot be used: {brief}; `subtext index verify` says what is wrong") from problem
 
 
+def _is_number(value: object, least: int = 0, most: int = 2**63 - 1) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _object(text: object) -> dict[str, Any] | None:
+    """The object that a text of JSON is; None for anything else."""
+    try:
+        value = json.loads(text) if isinstance(text, str) and len(text) <= LONGEST else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _is_job(job: object) -> bool:
+    """Whether this is a job as `_noted` writes it."""
+    if not isinstance(job, list) or len(job) != 7 or not all(map(_is_number, (job[0], *job[5:]))):
+        return False
+    _, verb, source, started, finished, _, _ = job
+    texts = isinstance(verb, str) and isinstance(started, str) and isinstance(finished, str | None)
+    return texts and (source is None or _object(source) is not None)
+
+
+def _wrong(now: dict[str, Any], rows: int) -> str:
+    """What of a state is missing, or of another type or range; empty where nothing is."""
+    lists, index = now.get("lists"), now.get("index", {})
+    right = {name: _is_number(now.get(name)) for name in NUMBERS} | {
+        "job": _is_number(now.get("job", 0)),
+        "manifest": isinstance(now.get("manifest"), str),
+        "changes": isinstance(now.get("changes"), list),
+        "jobs": isinstance(now.get("jobs"), list) and all(map(_is_job, now["jobs"])),
+        "lists": isinstance(lists, dict)
+        and all(
+            side in SIDES
+            and isinstance(own, dict)
+            and _is_number(own.get("lists"), 1, 2**31)
+            and _is_number(own.get("probes"), 1, own["lists"])
+            for side, own in lists.items()
+        ),
+        "index": index == {}
+        or (isinstance(index, dict) and isinstance(index.get("name"), str) and _is_number(index.get("vectors"))),
+    }
+    wrong = next((name for name, is_right in right.items() if not is_right), "")
+    # The table of an earlier model has lost its rows, and leads to the one in use.
+    too_few = not wrong and not now.get("moved") and now["images"] + now["texts"] > rows
+    return "images and texts" if too_few else wrong
+
+
 class LanceTables(Tables):
     """The table of an index at one version.
 
@@ -202,7 +253,13 @@ class LanceTables(Tables):
         rows = self.scan(["text"], f"kind = {STATE}")
         if rows.num_rows != 1:
             raise IndexError_(f"{where} needs one row of its state, and has {rows.num_rows}; restore a backup")
-        self.now: dict[str, Any] = json.loads(rows["text"][0].as_py())
+        now = _object(rows["text"][0].as_py())
+        with translated(where):
+            physical = sum(part.metadata.physical_rows for part in dataset.get_fragments())
+        if now is None or (wrong := _wrong(now, physical)):
+            what = f"JSON of at most {LONGEST:,} characters" if now is None else f"'{wrong}' as Subtext writes it"
+            raise IndexError_(f"{where} needs a state with {what}; it has another; restore a backup")
+        self.now = now
 
     def scan(
         self, columns: Sequence[str], where: str, *, row_ids: bool = False, nearest: Mapping[str, Any] | None = None
@@ -483,7 +540,7 @@ class LanceVectors:
                 remaining = np.isin(keys, live)
                 keys, vectors = keys[remaining], vectors[remaining]
                 new = np.setdiff1d(live, keys)
-                if len(new):
+                if len(new) and len(live) <= self.count:  # Else they may not fit into memory.
                     blocks = list(self.tables.vectors(f"{self.where} AND key >= {new.min()}"))
                     owners = np.concatenate([part["key"].to_numpy() for part, _ in blocks])
                     views = np.concatenate([part["view"].to_numpy() for part, _ in blocks])
@@ -493,6 +550,11 @@ class LanceVectors:
                     vectors = np.concatenate([vectors, np.concatenate([own for _, own in blocks])[order]])
                     order = np.argsort(keys, kind="stable")
                     keys, vectors = keys[order], vectors[order]
+                if len(live) > self.count or len(keys) != len(live) * self.manifest.views[self.side]:
+                    raise IndexError_(
+                        f"{self.tables.where} needs {self.rows:,} vectors of {self.count:,} {self.side}; it has "
+                        f"{len(keys):,} of {len(live):,}; `subtext index verify` says what is wrong"
+                    )
                 self.store.vectors[self.side] = (keys, vectors)
             self.cache[name] = self._table(keys, vectors)
         return self.cache[name]
@@ -606,7 +668,12 @@ class LanceView(SqlView):
         length = SATURATION * (1 - LENGTH + LENGTH * lengths * number / self.tables.state("words"))
         scores = np.zeros(len(keys))
         for times, own in zip(query.values(), often, strict=True):
-            texts = np.count_nonzero(own)
+            texts = int(np.count_nonzero(own))
+            if texts > number:
+                raise IndexError_(
+                    f"{self.store.path} needs to count its texts; it counts {number:,}, and more have words of the "
+                    "query; restore a backup"
+                )
             weight = times * max(LEAST, math.log((number - texts + 0.5) / (texts + 0.5)))
             scores += weight * own * (SATURATION + 1) / (own + length)
         return [(int(keys[row]), float(scores[row])) for row in np.lexsort((keys, -scores))[:top]]
@@ -614,10 +681,18 @@ class LanceView(SqlView):
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         """Other records of the index; see `View.records`."""
         if kind == "jobs":
-            finished = map(json.loads, self.tables.scan(["text"], f"kind = {JOB}")["text"].to_pylist())
-            return sorted(tuple(job) for job in chain(finished, self.tables.now["jobs"]))
+            texts = self.tables.scan(["text"], f"kind = {JOB}")["text"].to_pylist()
+            finished = [_object(f'{{"job": {text}}}') or {} for text in texts]
+            jobs = [*(job.get("job") for job in finished), *self.tables.now["jobs"]]
+            if not all(map(_is_job, jobs)):
+                raise IndexError_(f"{self.store.path} needs jobs as Subtext writes them; restore a backup")
+            return sorted(map(tuple, jobs), key=lambda job: job[0])
         if kind == "deleted":
             rows = self.tables.scan(["content"], f"kind = {DELETED}")["content"].to_pylist()
+            if None in rows:
+                raise IndexError_(
+                    f"{self.store.path} needs hashes of deleted items, and has an empty row; restore a backup"
+                )
             return [(digest,) for row in rows for digest in _hashes(row)]
         where = f"kind = {DOCUMENT}" if kind == "documents" else f"kind = {DOCUMENT} AND id = {literal(kind)}"
         rows = self.tables.scan(["id", "key", "text"], where).to_pylist()
@@ -1223,6 +1298,12 @@ class LanceStore(Store):
             self.table, self._tables = successor, None
             self._require_own()
         self.manifest = self._manifest(self.latest().now)
+        width = getattr(self.latest().dataset.schema.field("vector").type, "list_size", None)
+        if width != self.manifest.width:
+            raise IndexError_(
+                f"{location} needs vectors of {self.manifest.width} numbers, as its manifest says; its table has "
+                f"{width}; restore a backup"
+            )
 
     @classmethod
     def create(cls, location: str, manifest: Manifest, *, table: str = "") -> LanceStore:
@@ -1236,8 +1317,7 @@ class LanceStore(Store):
             cls.require_free(location)
         manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
         state = {"manifest": manifest.to_json(), "changes": [], "jobs": [], "lists": {}}
-        numbers = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch")
-        row = {"kind": STATE, "key": 0, "text": json.dumps(state | dict.fromkeys(numbers, 0))}
+        row = {"kind": STATE, "key": 0, "text": json.dumps(state | dict.fromkeys(NUMBERS, 0))}
         rows = _table([row], [np.full(manifest.width, np.nan, dtype=np.float32)], schema(manifest.width))
         with translated(location):
             lance.write_dataset(rows, place(location, table or TABLE), mode="create", storage_options=PATIENCE)
@@ -1442,7 +1522,9 @@ class LanceStore(Store):
         return [(info.path.removeprefix(prefix), info.size) for info in files]
 
     def _manifest(self, state: Mapping[str, Any]) -> Manifest:
-        return replace(Manifest.from_json(state["manifest"], where=self.path), generation=state["generation"])
+        manifest = Manifest.from_json(state["manifest"], where=self.path)
+        # More vectors than a store is made with are never read into memory.
+        return replace(manifest, generation=state["generation"], exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO))
 
 
 def place(location: str, table: str = TABLE) -> str:

@@ -80,7 +80,7 @@ class Manifest:
         """
         try:
             content = json.loads(text)
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             raise IndexError_(f"{where} needs to be JSON; {problem}; restore a backup, or build again") from problem
         if not isinstance(content, dict) or content.get("kind") != "subtext index":
             raise IndexError_(
@@ -175,7 +175,7 @@ class Calibration:
                 raise IndexError_(f"{where} needs its own checksum; it was changed or damaged; {advice}")
             ways = {side: Way(**{**way, "weights": tuple(way["weights"])}) for side, way in content.pop("ways").items()}
             return Calibration(ways=ways, **content)
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise IndexError_(f"{where} needs to be a calibration; {problem!r}; {advice}") from problem
 
     def curve(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -192,8 +192,11 @@ def _missing(content: Mapping[str, Any]) -> str:
     for name, kind in types.items():
         if not isinstance(content.get(name), kind):
             return f"needs '{name}'; it has {content.get(name)!r}"
-    if not all(isinstance(content["views"].get(side), int) for side in SIDES):
+    if not all(type(views := content["views"].get(side)) is int and views > 0 for side in SIDES):
         return f"needs 'views' of images and texts; it has {content['views']!r}"
+    for name, least in {"width": 1, "generation": 0, "exact_up_to": 0}.items():
+        if content[name] < least:
+            return f"needs '{name}' of {least} or more; it has {content[name]!r}"
     model = content.get("model", {})
     named = isinstance(model, dict) and all(isinstance(value, str) for value in model.values())
     if not named or (model and not model.get("name")):
