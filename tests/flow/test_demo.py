@@ -194,6 +194,7 @@ def test_called_again_it_repeats_nothing(shown: tuple[Path, str], monkeypatch: p
     weights = (out / "run" / "model.safetensors").stat().st_mtime_ns
     (out / "page.html").unlink()
     monkeypatch.setattr(drawing_data, "write_drawings", None)
+    monkeypatch.setattr("subtext.evaluation.embed_pairs", None)  # The index has the vectors.
     assert str(demo(out=out, epochs=1, limit=LIMIT, workers=0, quiet=True)) == text
     assert (out / "run" / "model.safetensors").stat().st_mtime_ns == weights and (out / "page.html").is_file()
 

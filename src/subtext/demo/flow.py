@@ -9,11 +9,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from subtext.api.evaluate import evaluate
 from subtext.api.index.build import build_index, interrupted_build
 from subtext.api.load import open_run
 from subtext.api.options import Device, Quiet, Range, Section, Workers, verb
@@ -155,26 +154,28 @@ def demo(
                     left_out={query.query.casefold() for query in queries},
                     progress=progress,
                 )
-    options = {"data": data, "seed": seed, **running}
+    pairs = read(data)
+    # The images were drawn a moment ago: each training would decode all of them once more, to see whether it can.
+    parts = {"train_data": pairs.split("train"), "val_data": pairs.split("val")}
+    options = {"data": data, "seed": seed, **parts, **running}
     with _step(2, f"training, with pretrained encoders -> {run}", quiet=quiet):
         if not _trained(run, {**options, **ARGUMENTS, **plans[0], "cache": cache}):
             return Demonstration(("stopped; run the command again to resume",), stopped=True)
     with _step(3, f"training a rival from scratch -> {scratch}", quiet=quiet):
         if not _trained(scratch, {**options, **SCRATCH_ARGUMENTS, **plans[1]}):
             return Demonstration(("stopped; run the command again to resume",), stopped=True)
-    with _step(4, "evaluating on held-out concepts", quiet=quiet):
-        pairs = read(data)
-        results = {name: evaluate(run, data=part, split="all", **running) for name, part in _parts(pairs).items()}
-        figures = {name: result.to_json() for name, result in results.items()}
-        write_text(folder / "figures.json", json.dumps(figures, indent=2) + "\n")
-    with _step(5, f"index of all images -> {index}", quiet=quiet):
+    with _step(4, f"index of all images -> {index}", quiet=quiet):
         if index.is_dir() and interrupted_build(index) is None:
             say("      already there", quiet=quiet)
         else:
             build_index(index, run=run, cache=cache, **running)
         shutil.rmtree(cache, ignore_errors=True)
-    with _step(6, f"{len(queries)} queries, and three rivals -> {page}", quiet=quiet):
         opened = open_index(index, device=device)
+    with _step(5, "evaluating on held-out concepts", quiet=quiet):
+        results = {name: _evaluated(opened, part) for name, part in _parts(pairs).items()}
+        figures = {name: result.to_json() for name, result in results.items()}
+        write_text(folder / "figures.json", json.dumps(figures, indent=2) + "\n")
+    with _step(6, f"{len(queries)} queries, and three rivals -> {page}", quiet=quiet):
         shares = _shares(opened, open_run(scratch, device=device).model, pairs, queries)
         answered = {figure.name: [figure.value, figure.chance] for figure in shares}
         write_text(folder / "answered.json", json.dumps(answered, indent=2) + "\n")
@@ -222,6 +223,25 @@ def _parts(pairs: Dataset) -> dict[str, Dataset]:
         "emoji by name, six languages": test.select(np.flatnonzero(of_emoji)),
         "icons by name or tag": test.select(np.flatnonzero(~of_emoji)),
     }
+
+
+def _evaluated(index: Index, pairs: Dataset) -> Result:
+    """The figures of pairs, by the vectors that the index has of their items."""
+    import torch
+
+    from subtext.core import Embeddings
+    from subtext.evaluation import Protocol, evaluate_embeddings
+    from subtext.models.similarity.cosine import Cosine
+    from subtext.search.stores.item import SIDES
+
+    with index.store.reading() as view:
+        vectors = [
+            torch.from_numpy(view.vectors_of(side, items.ids))
+            for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True)
+        ]
+    images, texts = (Embeddings(rows, torch.arange(len(rows))) for rows in vectors)
+    result = evaluate_embeddings(Cosine(), images, texts, pairs, protocol=Protocol(c_way=()))
+    return replace(result, about={"index": str(index.store.path), "split": "test", "split_role": "held out"})
 
 
 @contextmanager

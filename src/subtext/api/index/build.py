@@ -596,8 +596,7 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
         for view in (new, old):
             embedded = []
             for side, items in zip(SIDES, sides, strict=True):
-                keys_of = view.keys_of(side, items.ids)
-                vectors = view.vectors(side, np.array([keys_of[name] for name in items.ids]))
+                vectors = view.vectors_of(side, items.ids)
                 embedded.append(Embeddings(torch.from_numpy(vectors), torch.arange(len(vectors))))
             pairs = Dataset(sides[0], sides[1], links, Path())
             result = evaluate_embeddings(Cosine(), embedded[0], embedded[1], pairs, protocol=Protocol(bootstrap=0))

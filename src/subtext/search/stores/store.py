@@ -257,6 +257,11 @@ class View(ABC):
         """The key of each of these ids that is in the index."""
         return {row.id: row.key for row in self.rows(side, ids=ids)}
 
+    def vectors_of(self, side: Side, ids: Sequence[str]) -> NDArray[np.float32]:
+        """(N K D) vectors of the items with these ids, in this order; each has to be in the index."""
+        keys = self.keys_of(side, ids)
+        return self.vectors(side, np.array([keys[name] for name in ids], dtype=np.int64))
+
     def ids_of(self, side: Side, names: Sequence[str]) -> dict[str, str]:
         """The id of each of these names that is in the index: an id, or the path of an image as an answer shows it.
 
