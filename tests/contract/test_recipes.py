@@ -506,6 +506,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ("clip", "lora_alpha", 4.0, {"model": "{clip}"}, ""),
     ("clip", "lora_dropout", 0.1, {"model": "{clip}"}, ""),
     ("clip", "freeze_epochs", 1, {"model": "{clip}", "lora_rank": 2}, ""),
+    ("adapt", "adapter_dim", 4, {"model": "{clip}", "lora_rank": 2}, ""),
     ("clip", "backbone_lr_scale", 0.5, {"model": "{clip}", "weights": "random"}, ""),
 ]  # fmt: skip
 PLANNED = {option.name for option in plan_options(Plan())}
@@ -523,7 +524,7 @@ def test_an_option_that_nothing_reads_is_refused(
 ) -> None:
     """Alone with what was chosen it is an error that names it; without it the same line builds."""
     given = {key: text.format(**models) if isinstance(text, str) else text for key, text in told.items()}
-    if host != "clip":
+    if host not in ("clip", "adapt"):
         given["width"] = 16
     context = context_of(Case(host, image=image, text="pooled" if told.get("text") == "features" else ""), features)
     plan = {key: given.pop(key) for key in list(given) if key in PLANNED}
