@@ -66,8 +66,8 @@ def asking(address: str, **changes: object) -> TestClient:
 
 
 def test_it_answers_as_the_folder_does(place: tuple[str, Path], runs: Path) -> None:
-    # Bit for bit: the arrays of the folder's text side may differ from the model in the last one.
-    mine, theirs = open_index(place[0]), open_index(runs / "library").with_model()
+    # Bit for bit: the arrays of a text side may differ from the model in the last one.
+    mine, theirs = (open_index(each).with_model() for each in (place[0], runs / "library"))
     assert len(mine) == 12
     asked: list[Query] = [
         Query("a pink square"),
