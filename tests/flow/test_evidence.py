@@ -82,6 +82,8 @@ def test_verdicts_follow_the_rule() -> None:
         "discrepancy permuted": made(base),
         "discrepancy": made(base + rng.standard_normal(base.shape)),
         "discrepancy random": made(base),
+        "thomas random": made(base),
+        "thomas": made(base + np.array([[0.3], [0.3], [-0.2]]) + 0.01 * rng.standard_normal(base.shape)),
     }
     found = {(claim["row"], claim["says"]): claim for claim in claims.judged(rows)}
     verdicts = {
@@ -91,6 +93,9 @@ def test_verdicts_follow_the_rule() -> None:
     }
     assert verdicts[("diversity", ("diversity permuted", "pvse"))] == claims.HOLDS
     assert verdicts[("discrepancy", ("discrepancy permuted", "pvse"))] == claims.OPEN
+    thomas = next(claim for (row, _), claim in found.items() if row == "thomas")
+    assert max(effect["p_corrected"] for effect in thomas["effects"] if effect["decides"]) < claims.LEVEL
+    assert thomas["verdict"] == claims.OPEN, "better for every pair, and another training may be worse"
     assert verdicts[("uniform", ("discrepancy random",))] == claims.FAILS, "not a point is left"
     assert verdicts[("discrepancy", ("diversity",))] == claims.FAILS, "twenty points worse"
     effects = found["diversity", claims.CLAIMS[0].says]["effects"]
