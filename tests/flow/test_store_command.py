@@ -169,6 +169,8 @@ def test_a_move_goes_on_and_is_not_made_over_what_others_did(
 
 def test_a_server_opens_an_index_again_that_is_moved(address: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_moves(address)
+    # However long the move takes, the server first hears of it by a search that fails.
+    monkeypatch.setattr(state, "CHECK_SECONDS", 1e9)
     with asking(address) as found:
         before = found.get(served.ASKED[0]).json()
         call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse")
