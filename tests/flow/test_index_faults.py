@@ -298,6 +298,19 @@ def test_what_does_not_belong_together_is_told(whole: Path, tmp_path: Path, stat
     assert any(what in each.what for each in verify(path)), verify(path)
 
 
+@pytest.mark.parametrize("metadata", ["", "[1]", "[" * 200_000, "7"])
+def test_metadata_of_a_stranger_is_refused(tmp_path: Path, metadata: str) -> None:
+    path = tmp_path / "index"
+    folder = stored.made(path)
+    connection = sqlite3.connect(path / "store-1" / "items.sqlite")
+    connection.execute("UPDATE items SET metadata = ? WHERE key = 5", (metadata,))
+    connection.commit()
+    connection.close()
+    with folder.reading() as view, pytest.raises(IndexError_, match="'p4' needs an object of JSON in the index"):
+        view.items("images", [5])
+    assert "1 item changed or damaged: images/'p4'" in "".join(each.what for each in verify(path))
+
+
 def test_a_damaged_manifest_is_told(whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "index"
     shutil.copytree(whole, path)

@@ -25,7 +25,7 @@ import s3
 import stored
 
 from subtext.errors import IndexError_, OutputError, RequirementError
-from subtext.search.stores import lance
+from subtext.search.stores import item, lance
 from subtext.search.stores.condition import parse
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.lance import LanceStore
@@ -654,7 +654,7 @@ def test_a_state_that_is_no_object_is_refused(
     store: LanceStore, text: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewrite(store, json.dumps(store.latest().now) if text == "long" else text)
-    monkeypatch.setattr(lance, "LONGEST", 300 if text == "long" else lance.LONGEST)
+    monkeypatch.setattr(item, "LONGEST", 300 if text == "long" else item.LONGEST)
     with pytest.raises(IndexError_, match="needs a state with JSON of at most"):
         open_store(store.path)
 

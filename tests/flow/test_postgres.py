@@ -227,15 +227,17 @@ def test_damage_is_named(place: Database) -> None:
             "DELETE FROM images_vectors WHERE key = 6 AND view = 0",
             "UPDATE facets SET number = 1800 WHERE key = 7 AND name = 'year'",
             "DELETE FROM items WHERE id = 't9'",
+            "UPDATE items SET metadata = '[1]' WHERE id = 'p8'",
         ):
             writer.connection.execute(statement)
     told = "\n".join(f"{each.where}: {each.what}" for each in place.problems())
     for wanted in (
+        "items: 1 item changed or damaged: images/'p8'",
         "items: 1 item changed or damaged: texts/'t3'",
         "items: has 59 of 60 texts",
         "images_vectors: 1 item with changed or damaged vectors: 'p3'",
         "images_vectors: 1 item without 2 vectors: 'p5'",
-        "facets: what 1 item can be filtered by differs from the metadata: 'p6'",
+        "facets: what 2 items can be filtered by differs from the metadata: 'p6', 'p8'",
         "items: the words of 1 text differ from the texts: 't3'",
     ):
         assert wanted in told, told

@@ -55,6 +55,7 @@ from subtext.search.stores.item import (
     facet_sum,
     facets,
     link_sum,
+    stored_object,
 )
 from subtext.search.stores.manifest import CALIBRATION, PLOT, STORE_NAME, Manifest, inside
 from subtext.search.stores.segments import (
@@ -261,7 +262,9 @@ class FolderView(SqlView):
                 "dead_rows": {side: sum(int(mask.sum()) for mask in dead[side]) for side in SIDES},
                 "segments": {side: len(segments[side].segments) for side in SIDES},
                 "deleted": {side: len(segments[side].deleted) for side in SIDES},
-                "lists": {SIDES[side]: {"probes": int(n), **json.loads(recalls)} for side, n, recalls in lists},
+                "lists": {
+                    SIDES[side]: {"probes": int(n), **stored_object(recalls, "lists")} for side, n, recalls in lists
+                },
                 "earlier_stores": [store.name for store in earlier_stores(self.folder.path)],
             },
         )
@@ -887,7 +890,8 @@ def _create_store(path: Path, manifest: Manifest) -> None:
 
 def _facet_rows(side: int, metadata: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """The rows of the facets of items, whose keys and metadata are passed."""
-    return [(side, name, value, key) for key, text in metadata for name, value in facets(json.loads(text))]
+    fields = ((key, stored_object(json_text, f"item {key}")) for key, json_text in metadata)
+    return [(side, name, value, key) for key, item_fields in fields for name, value in facets(item_fields)]
 
 
 def _quoted(text: str) -> str:
@@ -980,7 +984,7 @@ def _copy(folder: Folder, store: Path) -> None:
 def _written(sqlite: SqliteTables) -> dict[str, dict[str, str]]:
     """Folder of a segment or of lists -> its files and their checksums."""
     rows = sqlite.run("SELECT name, checksums FROM segments UNION ALL SELECT name, checksums FROM lists")
-    return {name: json.loads(sums) for name, sums in rows}
+    return {name: stored_object(sums, name) for name, sums in rows}
 
 
 def restore(copy: Path, out: Path) -> Folder:

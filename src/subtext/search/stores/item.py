@@ -20,6 +20,27 @@ Side = Literal["images", "texts"]
 SIDES: tuple[Side, Side] = ("images", "texts")
 
 
+LONGEST = 2**26
+"""Characters of JSON that are read at most."""
+
+
+def json_object(source: object) -> dict[str, Any] | None:
+    """The object that a text of JSON is; None for anything else."""
+    try:
+        parsed = json.loads(source) if isinstance(source, str) and len(source) <= LONGEST else None
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def stored_object(source: object, owner: str) -> dict[str, Any]:
+    """The object that an index holds as JSON. Raises IndexError_ where it is none."""
+    parsed = json_object(source)
+    if parsed is None:
+        raise IndexError_(f"{owner} needs an object of JSON in the index; it has none; restore a backup, or build again")
+    return parsed
+
+
 def opposite(side: Side) -> Side:
     """The other side."""
     return SIDES[1 - SIDES.index(side)]
@@ -85,12 +106,17 @@ class Row:
 
     def entry(self) -> Entry:
         """The item as it was put in."""
-        return Entry(self.id, self.content, self.path, self.text, json.loads(self.metadata), self.stamp)
+        return Entry(self.id, self.content, self.path, self.text, self.fields, self.stamp)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The metadata as plain data. Raises IndexError_ where they are damaged."""
+        return stored_object(self.metadata, f"item {self.id!r}")
 
     def is_intact(self, side: int) -> bool:
-        """Whether the digest is still that of the row."""
+        """Whether the digest is still that of the row, and the metadata is what `fields` can read."""
         columns = (self.key, side, self.id, self.path, self.text, self.metadata, self.content, self.stamp)
-        return item_digest(columns) == self.digest
+        return item_digest(columns) == self.digest and json_object(self.metadata) is not None
 
 
 @dataclass(frozen=True)

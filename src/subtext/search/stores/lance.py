@@ -56,6 +56,7 @@ from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.ops import draw
 from subtext.search import ann
 from subtext.search.stores.item import (
+    LONGEST,
     NO_HITS,
     SIDES,
     Applied,
@@ -69,6 +70,7 @@ from subtext.search.stores.item import (
     Side,
     deletion_hash,
     facets,
+    json_object,
     link_sum,
     vectors_digest,
 )
@@ -109,8 +111,6 @@ REMEMBERED = 64
 """Changes that the state names."""
 NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch")
 """Numbers of the state."""
-LONGEST = 2**26
-"""Characters of a state, or of a job, that are read."""
 PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
 """How often a request to an object store is repeated, and for how many seconds."""
 CACHE = 2**28
@@ -199,22 +199,13 @@ def _is_number(value: object, least: int = 0, most: int = 2**63 - 1) -> bool:
     return type(value) is int and least <= value <= most
 
 
-def _object(text: object) -> dict[str, Any] | None:
-    """The object that a text of JSON is; None for anything else."""
-    try:
-        value = json.loads(text) if isinstance(text, str) and len(text) <= LONGEST else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _is_job(job: object) -> bool:
     """Whether this is a job as `_noted` writes it."""
     if not isinstance(job, list) or len(job) != 7 or not all(map(_is_number, (job[0], *job[5:]))):
         return False
     _, verb, source, started, finished, _, _ = job
     texts = isinstance(verb, str) and isinstance(started, str) and isinstance(finished, str | None)
-    return texts and (source is None or _object(source) is not None)
+    return texts and (source is None or json_object(source) is not None)
 
 
 def _wrong(now: dict[str, Any], rows: int) -> str:
@@ -253,7 +244,7 @@ class LanceTables(Tables):
         rows = self.scan(["text"], f"kind = {STATE}")
         if rows.num_rows != 1:
             raise IndexError_(f"{where} needs one row of its state, and has {rows.num_rows}; restore a backup")
-        now = _object(rows["text"][0].as_py())
+        now = json_object(rows["text"][0].as_py())
         with translated(where):
             physical = sum(part.metadata.physical_rows for part in dataset.get_fragments())
         if now is None or (wrong := _wrong(now, physical)):
@@ -682,7 +673,7 @@ class LanceView(SqlView):
         """Other records of the index; see `View.records`."""
         if kind == "jobs":
             texts = self.tables.scan(["text"], f"kind = {JOB}")["text"].to_pylist()
-            finished = [_object(f'{{"job": {text}}}') or {} for text in texts]
+            finished = [json_object(f'{{"job": {text}}}') or {} for text in texts]
             jobs = [*(job.get("job") for job in finished), *self.tables.now["jobs"]]
             if not all(map(_is_job, jobs)):
                 raise IndexError_(f"{self.store.path} needs jobs as Subtext writes them; restore a backup")
@@ -1568,7 +1559,7 @@ def _check(view: LanceView, side: Side) -> Iterator[Problem]:
                     and vectors_digest(own) != row["vectors_digest"],
                     "whose words differ from the text": row["words"] != (None if spelled is None else _spaced(spelled)),
                     "filtered by other values than the metadata": row["facets"]
-                    != _facet_rows(json.loads(row["metadata"])),
+                    != _facet_rows(json_object(row["metadata"]) or {}),
                 }.items():
                     if damaged:
                         problems.setdefault(what, []).append(repr(row["id"]))

@@ -23,7 +23,6 @@ Nothing here shows a word of a password: neither an address, nor what a server s
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import threading
@@ -46,7 +45,18 @@ from psycopg.pq import TransactionStatus
 
 from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.search.ann import settle
-from subtext.search.stores.item import NO_HITS, SIDES, Applied, Change, Entry, Hits, Side, facets, vectors_digest
+from subtext.search.stores.item import (
+    NO_HITS,
+    SIDES,
+    Applied,
+    Change,
+    Entry,
+    Hits,
+    Side,
+    facets,
+    json_object,
+    vectors_digest,
+)
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.segments import MARGIN
 from subtext.search.stores.sql import Part, Scalar, SqlView, SqlWriter, Tables, can_hold, require_storable, with_facet
@@ -926,8 +936,8 @@ class Database(Store):
 
 
 def facet_rows(side: int, key: int, metadata: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of the facets of an item."""
-    for name, value in sorted(facets(json.loads(metadata)), key=str):
+    """The rows of the facets of an item; none where its metadata is damaged, which its digest tells."""
+    for name, value in sorted(facets(json_object(metadata) or {}), key=str):
         if isinstance(value, str):
             yield key, side, name, None, value, value.casefold()
         else:

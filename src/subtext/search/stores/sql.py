@@ -31,6 +31,7 @@ from subtext.search.stores.item import (
     Side,
     deletion_hash,
     facets,
+    json_object,
 )
 from subtext.search.stores.store import View, Writer
 
@@ -388,7 +389,7 @@ class SqlWriter(Writer):
             return update.number
         unfinished = "SELECT number, source FROM jobs WHERE verb = ? AND finished IS NULL ORDER BY number DESC"
         for number, source in self.tables.run(unfinished, update.verb):
-            if json.loads(source or "null") == json.loads(update.source_json or "null"):
+            if json_object(source) == json_object(update.source_json):
                 self.tables.run("UPDATE jobs SET total = ?, done = 0 WHERE number = ?", update.total, number)
                 return int(number)
         statement = "INSERT INTO jobs (verb, source, started, done, total) VALUES (?, ?, ?, 0, ?) RETURNING number"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -45,6 +44,7 @@ from subtext.search.stores.item import (
     Row,
     Side,
     deletion_hash,
+    stored_object,
 )
 from subtext.search.stores.manifest import CALIBRATION, PLOT, Calibration, Manifest
 
@@ -244,7 +244,7 @@ class View(ABC):
         for key in keys:
             row = rows[int(key)]
             partners = [linked[partner] for partner in row.links if partner in linked]
-            metadata = json.loads(row.metadata)
+            metadata = row.fields
             if side == "images":
                 captions = [partner.text for partner in partners if partner.text is not None]
             else:
@@ -289,7 +289,7 @@ class View(ABC):
     def jobs(self) -> list[Job]:
         """The journal, the first job first."""
         return [
-            Job(number, verb, None if source is None else json.loads(source), *times)
+            Job(number, verb, None if source is None else stored_object(source, f"job {number}"), *times)
             for number, verb, source, *times in self.records("jobs")
         ]
 
