@@ -37,7 +37,9 @@ def stored_object(source: object, owner: str) -> dict[str, Any]:
     """The object that an index holds as JSON. Raises IndexError_ where it is none."""
     parsed = json_object(source)
     if parsed is None:
-        raise IndexError_(f"{owner} needs an object of JSON in the index; it has none; restore a backup, or build again")
+        raise IndexError_(
+            f"{owner} needs an object of JSON in the index; it has none; restore a backup, or build again"
+        )
     return parsed
 
 
