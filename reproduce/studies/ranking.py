@@ -23,6 +23,7 @@ from subtext.core import DIRECTIONS
 
 EVERY = 6
 RELEVANCES = ("tfidf1", "ciderd")
+ASP_HEAD = ("", "| row | ASP | text to image: mean, by seed | image to text |", "|---|---|---|---|")
 METHODS: dict[str, list[str]] = {
     "": [],
     " + daa": ["daa"],
@@ -54,7 +55,7 @@ def main() -> None:
             figures.append({"val": asp(run, run, "val"), **by_epoch(run)})
         print(line(row, results), flush=True)
         lines += asp_lines(row, figures)
-    print("\n".join(["", "| row | ASP | text to image: mean, by seed | image to text |", "|---|---|---|---|", *lines]))
+    print("\n".join([*ASP_HEAD, *lines]))
 
 
 def by_epoch(run: Path) -> dict[str, dict[str, float]]:

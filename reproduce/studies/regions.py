@@ -7,7 +7,8 @@ features, 32 pairs a step, one sampled caption of every image an epoch, and the 
 choose the epoch, and val is evaluated once a run. The rows are those of AsCL's tables and figure 3 and the papers'
 other models, each with its paper's loss; losses on the hardest negative sum over all negatives for the first three
 epochs, as some of these models learn nothing here otherwise. AsCL has 4 heads.
-Under the table stands what AsCL's figures 4 and 5 show of its rows: alignment, uniformity, and recall by length.
+Under the table stands what AsCL's figures 4 and 5 show of its rows: alignment, uniformity, and recall by length; and
+of the rows with DAA and those beside them the average semantic precision (ASP) under two relevances.
 Everything is written below DIR, and the same call resumes.
 """
 
@@ -33,6 +34,7 @@ from reproduce.studies.common import (
     selection,
     write_results,
 )
+from reproduce.studies.ranking import ASP_HEAD, RELEVANCES, asp_lines
 
 HELD_OUT = 200
 WORDS: dict[str, Any] = {"text": "gru", "min_count": 2, "word_dim": 200, "feature_scaling": "standard"}
@@ -94,6 +96,8 @@ ROWS = {
     "chan, all negatives": hinge("chan", all_negatives_epochs=EVERY_NEGATIVE),
     "saf, all negatives": SAF.but(all_negatives_epochs=EVERY_NEGATIVE),
     "sgr, all negatives": SGR.but(all_negatives_epochs=EVERY_NEGATIVE),
+    "saf, all negatives + daa": SAF.but(all_negatives_epochs=EVERY_NEGATIVE, with_=["daa"]),
+    "sgr, all negatives + daa": SGR.but(all_negatives_epochs=EVERY_NEGATIVE, with_=["daa"]),
 }
 MEANS = {
     "sgraf": ("saf", "sgr"),
@@ -101,6 +105,8 @@ MEANS = {
     "sgraf, all negatives": ("saf, all negatives", "sgr, all negatives"),
 }
 """Rows that average the runs of two others; these are trained first."""
+RANKED = frozenset(row for name in ROWS if name.endswith(" + daa") for row in (name, name.removesuffix(" + daa")))
+"""Rows with DAA, and the same without it."""
 
 
 def averaged(run: Path, members: Sequence[Path]) -> dict[str, Any]:
@@ -155,7 +161,9 @@ def main() -> None:
             for member in MEANS[name]:
                 result_of(member, seed)
             return averaged(run_of(name, seed), [run_of(member, seed) for member in MEANS[name]])
-        extra = {"alignment_uniformity": True, "by_length": True} if name.startswith("ascl") else {}
+        extra: dict[str, Any] = {"alignment_uniformity": True, "by_length": True} if name.startswith("ascl") else {}
+        if name in RANKED:
+            extra |= {"relevance": RELEVANCES, "cache": config.out / "relevance"}
         run = run_of(name, seed)
         return measure(run, ROWS[name], split="val", evaluation=extra, seed=seed, **sources, **plan)
 
@@ -165,6 +173,10 @@ def main() -> None:
         print("\n".join(["\nval\n", HEAD, *rows]), flush=True)
         if name.startswith("ascl"):
             print("\n".join(space_lines(name, run_of(name, config.seeds[0]))), flush=True)
+        if name in RANKED:
+            files = [run.with_name(f"{run.name}-val.json") for run in (run_of(name, seed) for seed in config.seeds)]
+            figures = [{"val": json.loads(file.read_text(encoding="utf-8"))} for file in files]
+            print("\n".join([*ASP_HEAD, *asp_lines(name, figures)]), flush=True)
 
 
 if __name__ == "__main__":
