@@ -1,55 +1,78 @@
-"""A fair test of sample weights: looseness that follows topics, on Flickr8k, every control beside every weighting.
+"""A fair test of sample weights, every control beside every weighting: planted looseness, and icons with their tags.
 
     SUBTEXT_DATA=... python -m reproduce.evidence --out DIR --plan
-    SUBTEXT_DATA=... python -m reproduce.evidence --out DIR --grid FILE [--rows ...] [--seeds 0 1 2 3 4]
+    SUBTEXT_DATA=... python -m reproduce.evidence --out DIR --grid FILE [--data icons] [--rows ...] [--seeds 0 1 2]
 
-`--plan` lists every run with its cost and trains nothing. Without it the runs are trained or resumed, and after each
-one the time that is left is printed. SUBTEXT_DATA points at a folder with flickr8k/captions.jsonl and
-flickr8k/mobilenet_pooled.npz; FILE has the grid cells of the images, so that an image has several views.
+`--plan` lists every run with its cost and trains nothing. `--describe` describes the weights and trains nothing.
+Otherwise the runs are trained or resumed, and after each one the time that is left is printed. SUBTEXT_DATA points at
+a folder with flickr8k/captions.jsonl and flickr8k/mobilenet_pooled.npz, and icons/; FILE has the grid cells of the
+images, so that an image has several views, and of icons their pooled vectors, too.
 
-Data: `subtext data corrupt --by topic`, with a seed that was fixed before any training. Of the train images the last
-500 are a split of their own, "select"; abstract topics and their visual clusters are the same in train, select and val.
-A set that is not accepted is not trained on. The papers' host: PVSE with a GRU whose words start from Doc2Vec, the best
-of K = 3 views, all negatives, batches of 32, exact banks (one text an image). Neighbours are those by which the set is
-accepted: latent semantic analysis, N = 50 (a topic has 77 texts). The papers' Doc2Vec finds no topics in so few
+Planted data: `subtext data corrupt --by topic`, with a seed that was fixed before any training. Of the train images the
+last 500 are a split of their own, "select"; abstract topics and their visual clusters are the same in train, select and
+val. A set that is not accepted is not trained on. The papers' host: PVSE with a GRU whose words start from Doc2Vec, the
+best of K = 3 views, all negatives, batches of 32, exact banks (one text an image). Neighbours are those by which the
+set is accepted: latent semantic analysis, N = 50 (a topic has 77 texts). The papers' Doc2Vec finds no topics in so few
 captions: by its 50 or 100 neighbours the AUC is 0.50 to 0.60, so its weights could not help. Lambda is 640 over 32
 pairs: at the methods' default the weights are nearly uniform on this set.
 Protocol: every row tries the same two rates with its first seed; "select" chooses the rate and the epochs; val is
 evaluated once a run. Figures apart for literal and abstract topics: recall, exact choice among c, and of all pairs the
 share of semantic neighbours kept. `reproduce.claims` says which rows decide which claim. Everything is written below
-DIR: evidence.json has every number, and evidence.md and evidence.png are made from it.
+DIR: evidence.json has every number, and evidence.png is made from it, and with planted data evidence.md. `--beside
+FILE` names a report of the other data, which both then have, too.
+
+Icons (`reproduce.icons`): the same rows, model, neighbours and rates, and these rules, fixed before any training. A
+training icon with the tags or the drawing of one in val or test is left out, and of val those of test. val chooses the
+rate and the epochs; test is evaluated once. Lambda is the methods' default, 196, if both scores' default weights have
+an effective sample size of at most 80 %, the limit by which the planted set is accepted; else 640. Abstract are the
+fifth of the test icons around which images are most diverse: whose DIVERSITY, as a mean cosine of features that were
+not trained, between the images of its 50 neighbours by the test texts, is lowest. The others are called literal.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 import subtext as st
 from reproduce import claims
-from reproduce.claims import KEPT, Values
+from reproduce.claims import ICONS, KEPT, PLANTED, Values
 from reproduce.studies.common import Recipe, best, data_folder, file_name, measure, options, selection
 from reproduce.studies.flickr8k import with_grid
 from subtext.core import DIRECTIONS
+from subtext.curation import topics
 from subtext.data import atomic, noise
+from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError
+from subtext.neighbours.build import GraphOptions, build_graph
+from subtext.neighbours.graph import pictures_of_texts
+from subtext.neighbours.spaces import Lsa
+from subtext.ops.neighbour_scores import neighbour_scores
 
-HELD_OUT, NEIGHBOURS, EPOCHS = 500, 50, 6
+HELD_OUT, NEIGHBOURS = 500, 50
+EPOCHS = {PLANTED: 6, ICONS: 3}
+ABSTRACT = 0.2
+"""Share of the test icons that are called abstract."""
 CLUSTERS: dict[str, Any] = {"topics": 60, "visual_clusters": 30, "neighbours": NEIGHBOURS, "seed": 0}
 """Of `subtext.corrupt`; the seed was fixed before any training."""
 SEEDS, RATES = (0, 1, 2, 3, 4), (2e-3, 1e-3)
 C = (5, 20, 100)
+SCORES = ("diversity", "discrepancy")
 RANDOM_DIM = 8
 """Of the vectors whose neighbours are a control: with so few, hardly a text is the neighbour of very many."""
 GUESS = 80.0
 """Seconds of a run before any has been measured; twelve epochs of "pvse" took 140 s of processor time."""
-TOTAL = "total_weight=640"
+TOTAL = 640
+"""Lambda over 32 pairs where default weights are nearly uniform."""
 _COMMON: dict[str, Any] = {
     "text": "gru",
     "word_dim": 200,
@@ -65,7 +88,6 @@ _COMMON: dict[str, Any] = {
     "max_grad_norm": 0.0,
     "schedule": "one_cycle",
     "warmup": 0.1,
-    "val_split": "select",
 }
 PVSE = Recipe("pvse", **_COMMON, views=3, negatives="all")
 ANGULAR = PVSE.but(with_=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
@@ -79,7 +101,7 @@ def _with(method: str, host: Recipe = PVSE) -> Recipe:
 
 def _weighted(method: str, more: str = "", host: Recipe = PVSE) -> Recipe:
     """A weighting by the neighbours' graph."""
-    return _with(f"{method}:graph={{graph}},{TOTAL}{more}", host)
+    return _with(f"{method}:graph={{graph}},total_weight={{total}}{more}", host)
 
 
 def _pulled(graph: str, more: str = "") -> Recipe:
@@ -89,7 +111,7 @@ def _pulled(graph: str, more: str = "") -> Recipe:
 
 ROWS = {
     "pvse": PVSE,
-    "uniform": _with(f"uniform:{TOTAL}"),
+    "uniform": _with("uniform:total_weight={total}"),
     "Gamma 0": _weighted("diversity", ",sign=0"),
     **{
         name: recipe
@@ -191,7 +213,10 @@ def main() -> None:
     """List the runs, or train and evaluate them and print the tables."""
     parser = options(__doc__, rows=list(ROWS), seeds=SEEDS)
     parser.add_argument("--plan", action="store_true", help="list every run with its cost, and train nothing")
+    parser.add_argument("--describe", action="store_true", help="describe data and weights, and train nothing")
+    parser.add_argument("--data", choices=MAKERS, default=PLANTED)
     parser.add_argument("--grid", type=Path)
+    parser.add_argument("--beside", type=Path, metavar="FILE", help="a report of the other data")
     config = parser.parse_args()
     every = runs(config.rows, config.seeds)
     if config.plan:
@@ -199,8 +224,11 @@ def main() -> None:
         return
     if config.grid is None:
         sys.exit("trainings need features of cells: name them with --grid FILE")
-    material = Material.make(config.out, config.grid)
+    config.out.mkdir(parents=True, exist_ok=True)
+    material = MAKERS[config.data](config.out, config.grid)
     print("\n".join(material.described), flush=True)
+    if config.describe:
+        return
     results: dict[str, list[Values]] = {}
     for row in config.rows:
         for rate in RATES:
@@ -213,40 +241,53 @@ def main() -> None:
             material.train(row, seed, rate)
             results[row].append(material.evaluate(run_folder(config.out, row, seed, rate)))
             print(f"{row}, seed {seed}, rate {rate:g}: {time_left(every, config.out)}", flush=True)
-    report = {
-        "data": material.acceptance,
-        "protocol": {"epochs": EPOCHS, "neighbours": NEIGHBOURS, "val": len(results[config.rows[0]][0].abstract)},
+    evaluated = len(results[config.rows[0]][0].abstract)
+    part = {
+        "data": material.about,
+        "protocol": {"epochs": EPOCHS[config.data], "neighbours": NEIGHBOURS, material.split: evaluated},
         "seeds": config.seeds,
         "rows": summary(results),
         "claims": claims.judged(results),
     }
+    beside = json.loads(config.beside.read_text(encoding="utf-8")) if config.beside else {}
+    report = {**beside, config.data: part}
     atomic.write_text(config.out / "evidence.json", json.dumps(report, indent=1) + "\n")
-    atomic.write_text(config.out / "evidence.md", claims.page(report))
+    if PLANTED in report:
+        atomic.write_text(config.out / "evidence.md", claims.page(report))
     claims.figure(report, config.out / "evidence.png")
-    print("\n".join(tables(report)))
+    print("\n".join(tables(part)))
 
 
 @dataclass(frozen=True)
 class Material:
     """What all rows share.
 
-    data       pairs whose looseness follows topics          labels    which texts are abstract
-    graphs     neighbours of the texts of train, and of val; of train also those of vectors drawn at random and those
-               of the images
-    features   of the images
+    name       of the data            data      pairs of one text an image            images    their folder
+    about      figures from before any training        described  the same in words
+    abstract   ids of the texts whose figures stand apart
+    graphs     neighbours of the texts of train, and of the split that is evaluated; of train also those of vectors
+               drawn at random and those of the images
+    features   of the images          selects   split that chooses the epochs         split     split that is evaluated
+    total      lambda over 32 pairs
     """
 
+    name: str
     out: Path
     data: Path
-    labels: Path
+    images: Path
+    about: Mapping[str, Any]
+    described: Sequence[str]
+    abstract: Collection[str]
     graphs: Mapping[str, Path]
     features: Path
+    selects: str
+    split: str
+    total: float
 
     @staticmethod
-    def make(out: Path, grid: Path) -> Material:
-        """Make it once below `out`; ends the script where the set is not accepted."""
+    def planted(out: Path, grid: Path) -> Material:
+        """Plant it once below `out`; ends the script where the set is not accepted."""
         folder = data_folder("flickr8k")
-        out.mkdir(parents=True, exist_ok=True)
         pooled = folder / "mobilenet_pooled.npz"
         data, labels = out / "topics.jsonl", out / "topics.labels.json"
         if not labels.is_file():
@@ -255,91 +296,208 @@ class Material:
             st.corrupt(
                 captions, images=folder / "images", out=data, labels=labels, by="topic", features=pooled, **CLUSTERS
             )
-        drawn = out / "random.npz"
-        if not drawn.is_file():
-            with np.load(pooled, allow_pickle=False) as file:
-                names = file["names"]
-            vectors = np.random.default_rng(0).standard_normal((len(names), RANDOM_DIM), dtype=np.float32)
-            np.savez(drawn, names=names, pooled=vectors)
-        graphs = {name: out / f"graph-{name}" for name in ("train", "val", "random", "visual")}
-        for name, graph in graphs.items():
-            space: dict[str, Any] = {
-                "random": {"space": f"features:{drawn}"},
-                "visual": {"space": f"features:{pooled}"},
-            }.get(name, {"space": "lsa", "dim": 100})
-            split = "val" if name == "val" else "train"
-            if not graph.is_dir():
-                st.build_neighbours(
-                    graph, data=data, images=folder / "images", split=split, neighbours=NEIGHBOURS, **space
-                )
-        material = Material(out, data, labels, graphs, with_grid(pooled, grid, out))
-        if not material.acceptance["accepted"]:
-            sys.exit(f"the data set is not accepted: {'; '.join(material.acceptance['failures'])}")
-        return material
-
-    @property
-    def acceptance(self) -> dict[str, Any]:
-        """The acceptance figures of the data set."""
-        return dict(noise.read_labels(self.labels).settings["acceptance"])
-
-    @property
-    def described(self) -> list[str]:
-        """The same in words."""
-        figures = self.acceptance
+        kinds = noise.read_labels(labels)
+        figures = dict(kinds.settings["acceptance"])
+        if not figures["accepted"]:
+            sys.exit(f"the data set is not accepted: {'; '.join(figures['failures'])}")
         auc = ", ".join(f"{name.replace('/', ' of ')}s {value:.3f}" for name, value in figures["auc"].items())
-        sizes = {
-            name: ", ".join(f"{k} {100 * v:.1f} %" for k, v in figures[name].items())
-            for name in ("effective", "published")
-        }
-        return [
+        described = [
             f"{figures['loose']:,} of {figures['pairs']:,} training pairs are abstract; AUC: {auc}",
-            f"effective sample size: {sizes['effective']} at -20 x score; {sizes['published']} of default weights",
+            _sizes(figures),
             "accepted",
         ]
+        graphs = _graphs(out, data, folder / "images", pooled, "val")
+        features = with_grid(pooled, grid, out)
+        return Material(
+            PLANTED,
+            out,
+            data,
+            folder / "images",
+            figures,
+            described,
+            kinds.kinds.keys(),
+            graphs,
+            features,
+            "select",
+            "val",
+            TOTAL,
+        )
+
+    @staticmethod
+    def icons(out: Path, grid: Path) -> Material:
+        """Icons without repeated ones, and what is known of their weights before any training."""
+        folder = data_folder("icons")
+        data = out / "icons.jsonl"
+        left_out = distinct_icons(folder, data)
+        whole = st.read(data, images=folder / "images")
+        vectors = topics.image_vectors(whole, FeatureFile.open(grid))
+        train, test = (Untrained.of(whole, split, vectors) for split in ("train", "test"))
+        sizes = {
+            name: {score: topics.effective_size(*train.scores[score], weights) for score in SCORES}
+            for name, weights in (("effective", topics.SHARP), ("published", topics.PUBLISHED))
+        }
+        total = topics.PUBLISHED.total if max(sizes["published"].values()) <= topics.EVEN else TOTAL
+        diversity = test.scores["diversity"][0]
+        spread_out = np.argsort(diversity, kind="stable")[: round(ABSTRACT * len(diversity))]
+        abstract = {str(test.pairs.texts.ids[row]) for row in spread_out}
+        spread = {
+            f"{score}/{side}": [float(np.nanmean(values)), float(np.nanstd(values))]
+            for score in SCORES
+            for side, values in zip(("image", "text"), train.scores[score], strict=True)
+        }
+        figures = {
+            "pairs": len(train.pairs),
+            "selecting": len(whole.split("val")),
+            "loose": len(abstract),
+            "left_out": left_out,
+            "spread": spread,
+            **sizes,
+            "total": total,
+        }
+        scores = ", ".join(
+            f"{name.replace('/', ' of ')}s {mean:.3f} (deviation {deviation:.3f})"
+            for name, (mean, deviation) in spread.items()
+        )
+        described = [
+            f"{len(train.pairs):,} training icons, {figures['selecting']:,} that choose, {len(test.pairs):,} test "
+            f"icons ({len(abstract):,} abstract); left out as repeated: "
+            + ", ".join(f"{count} of {split}" for split, count in left_out.items()),
+            f"{NEIGHBOURS} neighbours: {scores}",
+            _sizes(figures),
+            f"lambda {total:g}",
+        ]
+        graphs = _graphs(out, data, folder / "images", grid, "test")
+        return Material(
+            ICONS, out, data, folder / "images", figures, described, abstract, graphs, grid, "val", "test", total
+        )
 
     def train(self, row: str, seed: int, rate: float) -> None:
         """Train, or resume, or nothing where it is finished."""
         measure(
             run_folder(self.out, row, seed, rate),
-            ROWS[row].of(graph=self.graphs["train"], **{name: self.graphs[name] for name in ("random", "visual")}),
+            ROWS[row].of(
+                graph=self.graphs["train"],
+                total=f"{self.total:g}",
+                **{name: self.graphs[name] for name in ("random", "visual")},
+            ),
             split=None,
+            val_split=self.selects,
             data=self.data,
-            images=data_folder("flickr8k") / "images",
+            images=self.images,
             features=self.features,
-            epochs=EPOCHS,
+            epochs=EPOCHS[self.name],
             lr=rate,
             seed=seed,
         )
 
     def evaluate(self, run: Path) -> Values:
-        """Values on val by pair, and what is kept of their neighbourhoods; evaluated once."""
-        values = run.with_name(f"{run.name}-val.npz")
-        figures = run.with_name(f"{run.name}-val.json")
+        """Values by pair of the evaluated split, and what is kept of their neighbourhoods; evaluated once."""
+        values = run.with_name(f"{run.name}-{self.split}.npz")
+        figures = run.with_name(f"{run.name}-{self.split}.json")
         if not figures.is_file():
             st.evaluate(
                 run,
-                split="val",
+                split=self.split,
                 c_way=C,
                 bootstrap=0,
-                graph=self.graphs["val"],
+                graph=self.graphs[self.split],
                 per_query=values,
                 json=figures,
                 quiet=True,
             )
-        abstract = noise.read_labels(self.labels).kinds
         with np.load(values, allow_pickle=False) as file:
             if not np.array_equal(file["text_to_image/image"], file["image_to_text/id"]):
                 raise DataError(f"{values} needs one text an image, in the same order; build the data set again")
             names = [*(f"recall@{k}" for k in (1, 5, 10)), *(f"{c}_way@1" for c in C)]
             chosen = [f"{direction}/{name}" for direction in DIRECTIONS for name in names]
             return Values(
-                abstract=np.array([str(name) in abstract for name in file["text_to_image/id"]]),
+                abstract=np.array([str(name) in self.abstract for name in file["text_to_image/id"]]),
                 values={
                     name: file[name]
                     for name in (*chosen, f"image/{KEPT}", f"text/{KEPT}")
                     if name in file  # A small set has no choice among 100.
                 },
             )
+
+
+def _sizes(figures: Mapping[str, Any]) -> str:
+    sizes = {
+        name: ", ".join(f"{score} {100 * size:.1f} %" for score, size in figures[name].items())
+        for name in ("effective", "published")
+    }
+    return f"effective sample size: {sizes['effective']} at -20 x score; {sizes['published']} of default weights"
+
+
+def _graphs(out: Path, data: Path, images: Path, features: Path, split: str) -> dict[str, Path]:
+    """Build the neighbours once."""
+    drawn = out / "random.npz"
+    if not drawn.is_file():
+        with np.load(features, allow_pickle=False) as file:
+            names = file["names"]
+        vectors = np.random.default_rng(0).standard_normal((len(names), RANDOM_DIM), dtype=np.float32)
+        np.savez(drawn, names=names, pooled=vectors)
+    graphs = {name: out / f"graph-{name}" for name in ("train", split, "random", "visual")}
+    for name, graph in graphs.items():
+        space: dict[str, Any] = {
+            "random": {"space": f"features:{drawn}"},
+            "visual": {"space": f"features:{features}"},
+        }.get(name, {"space": "lsa", "dim": 100})
+        if not graph.is_dir():
+            st.build_neighbours(
+                graph,
+                data=data,
+                images=images,
+                split=split if name == split else "train",
+                neighbours=NEIGHBOURS,
+                **space,
+            )
+    return graphs
+
+
+def distinct_icons(folder: Path, target: Path) -> dict[str, int]:
+    """Write the icons without those of train whose tags or drawing are in val or test, and of val those of test.
+
+    Returns how many were left out, by split.
+    """
+    rows = [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
+    marks = [
+        (frozenset(row["tags"]), sha256((folder / "images" / row["image"]).read_bytes()).hexdigest()) for row in rows
+    ]
+    taken: set[object] = set()
+    kept, left_out = set(), {}
+    for split in ("test", "val", "train"):
+        own = [number for number, row in enumerate(rows) if row["split"] == split]
+        free = [number for number in own if taken.isdisjoint(marks[number])]
+        taken |= {mark for number in own for mark in marks[number]}
+        kept |= set(free)
+        left_out[split] = len(own) - len(free)
+    atomic.write_text(target, "".join(json.dumps(row) + "\n" for number, row in enumerate(rows) if number in kept))
+    return left_out
+
+
+@dataclass(frozen=True)
+class Untrained:
+    """A split and the scores of its pairs by features that were not trained: score -> of images, of texts."""
+
+    pairs: st.Dataset
+    scores: Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]
+
+    @staticmethod
+    def of(whole: st.Dataset, split: str, vectors: NDArray[Any]) -> Untrained:
+        """By the split's own texts.
+
+        vectors  (I D) of the images of `whole`
+        """
+        pairs, space = whole.split(split), Lsa(topics.TEXT_WIDTH, 0)
+        row_of = {name: row for row, name in enumerate(whole.images.ids)}
+        images = vectors[[row_of[name] for name in pairs.images.ids]][pictures_of_texts(pairs)]
+        texts = space(pairs, np.ones(len(pairs.texts), dtype=bool)).vectors
+        lists = torch.from_numpy(build_graph(pairs, space, GraphOptions(NEIGHBOURS, "all")).neighbours)
+        both = [neighbour_scores(torch.from_numpy(bank), lists) for bank in (images, texts)]
+        return Untrained(pairs, {score: tuple(getattr(side, score).numpy() for side in both) for score in SCORES})
+
+
+MAKERS = {PLANTED: Material.planted, ICONS: Material.icons}
 
 
 def summary(results: Mapping[str, Sequence[Values]]) -> dict[str, dict[str, list[float]]]:
@@ -354,11 +512,11 @@ def summary(results: Mapping[str, Sequence[Values]]) -> dict[str, dict[str, list
     }
 
 
-def tables(report: Mapping[str, Any]) -> list[str]:
+def tables(part: Mapping[str, Any]) -> list[str]:
     """The figures by row, mean and range over seeds, and the comparisons."""
-    names = list(dict.fromkeys(name for row in report["rows"].values() for name in row))
+    names = list(dict.fromkeys(name for row in part["rows"].values() for name in row))
     lines = ["", f"| row | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for row, figures in report["rows"].items():
+    for row, figures in part["rows"].items():
         cells = [
             f"{np.mean(figures[name]):.1f} [{min(figures[name]):.1f}-{max(figures[name]):.1f}]"
             if name in figures
@@ -366,7 +524,7 @@ def tables(report: Mapping[str, Any]) -> list[str]:
             for name in names
         ]
         lines.append(f"| {row} | {' | '.join(cells)} |")
-    return [*lines, "", *claims.table(report)]
+    return [*lines, "", *claims.table(part)]
 
 
 if __name__ == "__main__":

@@ -40,9 +40,9 @@ class Recipe:
         """Whether a method names this file."""
         return any(f"{{{file}}}" in method for method in self.options.get("with_", ()))
 
-    def of(self, **files: Path) -> Recipe:
-        """The recipe with these files in place of their names."""
-        return self.but(with_=[method.format(**files) for method in self.options.get("with_", ())])
+    def of(self, **values: Path | str) -> Recipe:
+        """The recipe with these files and numbers in place of their names."""
+        return self.but(with_=[method.format(**values) for method in self.options.get("with_", ())])
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from walk import ROOT
 
+import subtext as st
 from reproduce import claims, evidence
 from reproduce.claims import Values
 from reproduce.studies import common
@@ -114,11 +115,77 @@ def numbers(text: str) -> list[str]:
 def test_the_page_is_written_from_its_json() -> None:
     report = json.loads((ROOT / "docs" / "evidence.json").read_text(encoding="utf-8"))
     assert (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8") == claims.page(report)
-    assert [(claim["row"], claim["says"]) for claim in report["claims"]] == [
-        (claim.row, claim.says) for claim in claims.CLAIMS
-    ]
-    effects = [effect for claim in report["claims"] for effect in claim["effects"]]
-    assert effects and all(effect["low"] <= effect["difference"] <= effect["high"] for effect in effects)
+    assert claims.PLANTED in report and report.keys() <= {claims.PLANTED, claims.ICONS}
+    for part in report.values():
+        assert [(claim["row"], claim["says"]) for claim in part["claims"]] == [
+            (claim.row, claim.says) for claim in claims.CLAIMS
+        ]
+        effects = [effect for claim in part["claims"] for effect in claim["effects"]]
+        assert effects and all(effect["low"] <= effect["difference"] <= effect["high"] for effect in effects)
+
+
+def test_icons_of_train_that_return_in_val_or_test_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    rows = []
+    for name, split, tags, drawing in [
+        ("a", "train", ["law", "court"], b"1"),
+        ("b", "train", ["sea"], b"2"),
+        ("c", "train", ["tree"], b"3"),
+        ("d", "val", ["wave"], b"2"),
+        ("e", "val", ["court", "law"], b"4"),
+        ("f", "val", ["road"], b"5"),
+        ("g", "test", ["law", "court"], b"6"),
+        ("h", "test", ["law", "court"], b"7"),
+    ]:
+        (tmp_path / "images" / f"{name}.png").write_bytes(drawing)
+        rows.append({"image": f"{name}.png", "captions": [", ".join(tags)], "split": split, "tags": tags})
+    made_data.write_rows(tmp_path / "captions.jsonl", rows)
+    left_out = evidence.distinct_icons(tmp_path, tmp_path / "kept.jsonl")
+    kept = [json.loads(line)["image"][0] for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+    assert left_out == {"test": 0, "val": 1, "train": 2} and kept == ["c", "d", "f", "g", "h"]
+
+
+@pytest.fixture
+def icons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of data with icons of topics; returns a file of their features."""
+    folder = tmp_path / "data" / "icons"
+    (folder / "images").mkdir(parents=True)
+    made_data.write_topics(folder)
+    rows = [json.loads(line) for line in (folder / "pairs.jsonl").read_text().splitlines()]
+    for number, row in enumerate(rows):
+        (folder / row["image"]).unlink()
+        (folder / "images" / row["image"]).write_bytes(str(number).encode())
+        row["captions"] = row["captions"][:1]
+    made_data.write_rows(folder / "captions.jsonl", [{**row, "tags": row["captions"]} for row in rows])
+    with np.load(folder / "features.npz") as file:
+        names, pooled = file["names"], file["pooled"]
+    np.savez(tmp_path / "grid.npz", names=names, pooled=pooled, grid=np.stack([pooled, -pooled], axis=1))
+    monkeypatch.setenv("SUBTEXT_DATA", str(folder.parent))
+    monkeypatch.setattr(evidence, "NEIGHBOURS", 20)
+    return tmp_path / "grid.npz"
+
+
+def test_abstract_icons_are_those_around_which_images_are_most_diverse(
+    tmp_path: Path, icons: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images of a fifth of the topics lie anywhere, so the neighbours of their texts are most diverse."""
+    monkeypatch.setattr(evidence, "NEIGHBOURS", 4)  # A topic has five test icons.
+    with np.load(icons) as file:
+        names, pooled = file["names"], file["pooled"].copy()
+    scattered = {str(name) for name in names if int(name.removesuffix(".jpg")) % made_data.TOPICS % 5 == 0}
+    rows = [number for number, name in enumerate(names) if str(name) in scattered]
+    pooled[rows] = 3 * np.random.default_rng(1).normal(size=(len(rows), pooled.shape[1]))
+    np.savez(icons, names=names, pooled=pooled, grid=np.stack([pooled, -pooled], axis=1))
+    (tmp_path / "out").mkdir()
+    material = evidence.Material.icons(tmp_path / "out", icons)
+    data = st.read(material.data, images=material.images).split("test")
+    image_of = dict(data.links[:, ::-1].tolist())
+    text_of = {str(name): str(data.images.ids[image_of[row]]) for row, name in enumerate(data.texts.ids)}
+    found = {text_of[name] for name in material.abstract}
+    assert len(found) == round(evidence.ABSTRACT * len(data)) == material.about["loose"]
+    assert len(found & scattered) >= 0.9 * len(found), sorted(found - scattered)
+    assert material.total == (196 if max(material.about["published"].values()) <= 0.8 else 640)
+    assert f"lambda {material.total:g}" in material.described
 
 
 @pytest.mark.parametrize("claim", claims.RECORDED, ids=lambda claim: claim.says)
@@ -150,7 +217,7 @@ def test_it_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypat
     for name, value in {
         "HELD_OUT": 60,
         "NEIGHBOURS": 20,
-        "EPOCHS": 2,
+        "EPOCHS": {claims.PLANTED: 2},
         "CLUSTERS": clusters,
         "C": (5, 20),
     }.items():
@@ -170,15 +237,16 @@ def test_it_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypat
     first = script(*words)
     assert "AUC: diversity of images" in first and "6 of 6 runs done, about 0.0 hours left" in first
     report = json.loads((out / "evidence.json").read_text())
-    assert report["data"]["accepted"] and report["rows"].keys() == {"diversity", "diversity permuted"}
-    figures = report["rows"]["diversity"]
+    part = report[claims.PLANTED]
+    assert part["data"]["accepted"] and part["rows"].keys() == {"diversity", "diversity permuted"}
+    figures = part["rows"]["diversity"]
     assert {
         "text_to_image/recall@10/abstract",
         "image_to_text/20_way@1/literal",
         "text/neighbours_kept/abstract",
     } <= figures.keys()
     assert all(len(values) == 2 for values in figures.values())
-    judged = {claim["says"]: claim for claim in report["claims"] if claim["effects"]}
+    judged = {claim["says"]: claim for claim in part["claims"] if claim["effects"]}
     assert len(judged[claims.CLAIMS[0].says]["effects"]) == 3, "against the permuted weights, in three parts"
     assert (out / "evidence.md").read_text() == claims.page(report) and (out / "evidence.png").stat().st_size > 1000
     monkeypatch.setattr(common, "in_new_process", lambda *rest: pytest.fail("trained again"))
@@ -186,3 +254,26 @@ def test_it_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypat
     assert (
         json.loads((out / "evidence.json").read_text()) == report and again.splitlines()[-1] == first.splitlines()[-1]
     )
+
+
+@pytest.mark.slow
+def test_icons_are_trained_and_written_beside_a_report(
+    tmp_path: Path, icons: Path, script: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gensim")
+    monkeypatch.setattr(common, "in_new_process", lambda function, *rest: (function(*rest), Cost(1.0, 1.0, 1.0)))
+    monkeypatch.setattr(evidence, "EPOCHS", {claims.ICONS: 2})
+    monkeypatch.setattr(evidence, "C", (5, 20))
+    out, beside = tmp_path / "out", ROOT / "docs" / "evidence.json"
+    words = ["--data", "icons", "--out", out, "--grid", icons]
+    described = script(*words, "--describe")
+    assert "of default weights" in described and not list(out.glob("uniform*"))
+    done = script(*words, "--rows", "uniform", "diversity", "--seeds", 0, "--beside", beside)
+    report = json.loads((out / "evidence.json").read_text())
+    planted = json.loads(beside.read_text(encoding="utf-8"))[claims.PLANTED]
+    assert report[claims.PLANTED] == planted and report[claims.ICONS]["rows"].keys() == {"uniform", "diversity"}
+    assert done.startswith(described.rstrip()) and (out / "evidence.png").stat().st_size > 1000
+    page = (out / "evidence.md").read_text()
+    assert page == claims.page(report) and page.count("DIVERSITY beats uniform weights") == 2
+    run = json.loads((evidence.run_folder(out, "diversity", 0, 2e-3) / "run.json").read_text())
+    assert f'"total_weight": {report[claims.ICONS]["data"]["total"]:.1f}' in json.dumps(run)
