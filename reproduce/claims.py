@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -531,13 +532,19 @@ def _icons_data(icons: Mapping[str, Any] | None) -> str:
         " and ".join(f"{100 * data[name][score]:.0f}" for score in ("diversity", "discrepancy"))
         for name in ("effective", "published")
     )
-    return f"""* **Icons.** {data["pairs"]:,} training icons of six sets. The text of an icon is what its designer wrote
-  that it stands for: for a gavel "justice, law, court". Concepts of val and test are not in train. Before training, the
-  effective sample sizes are {sharp} % for the weights above, and {default} % for those with lambda {data["total"]:g},
-  which is used. Abstract are the fifth of test whose texts have neighbours with the least similar images, on untrained
-  features ({data["loose"]:,} icons). {protocol["epochs"]} epochs, as the time allowed; {data["selecting"]:,} icons of
-  val choose rate and epochs; test ({protocol["test"]:,} icons) is evaluated once. All rules were fixed before training.
-"""
+    trained = " and ".join(
+        f"{100 * min(sizes):.0f} to {100 * max(sizes):.0f} % ({score})"
+        for score, by_seed in icons["trained"].items()
+        if (sizes := [size for epochs in by_seed for size in epochs])
+    )
+    text = f"""* **Icons.** {data["pairs"]:,} training icons of six sets. The text of an icon is what its designer wrote
+that it stands for: for a gavel "justice, law, court". Concepts of val and test are not in train. Before training, the
+effective sample sizes are {sharp} % for the weights above, and {default} % for those with lambda {data["total"]:g},
+which is used; in training, by the vectors of the epoch before, these are {trained}. Abstract are the fifth of test
+whose texts have neighbours with the least similar images, on untrained features ({data["loose"]:,} icons). As the time
+allowed, {protocol["epochs"]} epochs; {data["selecting"]:,} icons of val choose rate and epochs; test
+({protocol["test"]:,} icons) is evaluated once. Of all this, the rules were fixed before any training."""
+    return f"{fill(text, 120, subsequent_indent='  ', break_on_hyphens=False, break_long_words=False)}\n"
 
 
 def _limits(icons: Mapping[str, Any] | None) -> str:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
 
 import subtext as st
 from reproduce import claims
@@ -230,12 +231,13 @@ def main() -> None:
     if config.describe:
         return
     results: dict[str, list[Values]] = {}
+    rates: dict[str, float] = {}
     for row in config.rows:
         for rate in RATES:
             material.train(row, config.seeds[0], rate)
             print(time_left(every, config.out), flush=True)
         folders = {rate: run_folder(config.out, row, config.seeds[0], rate) for rate in RATES}
-        rate = max(RATES, key=lambda each: best(folders[each])["rsum"])
+        rate = rates[row] = max(RATES, key=lambda each: best(folders[each])["rsum"])
         results[row] = []
         for seed in config.seeds:
             material.train(row, seed, rate)
@@ -246,6 +248,12 @@ def main() -> None:
         "data": material.about,
         "protocol": {"epochs": EPOCHS[config.data], "neighbours": NEIGHBOURS, material.split: evaluated},
         "seeds": config.seeds,
+        "rates": rates,
+        "trained": {
+            row: [material.trained_sizes(row, run_folder(config.out, row, seed, rates[row])) for seed in config.seeds]
+            for row in results
+            if row in SCORES
+        },
         "rows": summary(results),
         "claims": claims.judged(results),
     }
@@ -389,6 +397,12 @@ class Material:
             lr=rate,
             seed=seed,
         )
+
+    def trained_sizes(self, score: str, run: Path) -> list[float]:
+        """Effective sample size of the weights by a score in each epoch that they were used in, as shares."""
+        tables = [load_file(file) for file in sorted((run / "tables").glob("epoch-*.safetensors"))]
+        weights = replace(topics.PUBLISHED, total=self.total)
+        return [topics.effective_size(table[f"{score}/image"], table[f"{score}/text"], weights) for table in tables]
 
     def evaluate(self, run: Path) -> Values:
         """Values by pair of the evaluated split, and what is kept of their neighbourhoods; evaluated once."""

@@ -275,5 +275,7 @@ def test_icons_are_trained_and_written_beside_a_report(
     assert done.startswith(described.rstrip()) and (out / "evidence.png").stat().st_size > 1000
     page = (out / "evidence.md").read_text()
     assert page == claims.page(report) and page.count("DIVERSITY beats uniform weights") == 2
+    sizes = report[claims.ICONS]["trained"]
+    assert sizes.keys() == {"diversity"} and len(sizes["diversity"]) == 1 and 0 < sizes["diversity"][0][0] <= 1
     run = json.loads((evidence.run_folder(out, "diversity", 0, 2e-3) / "run.json").read_text())
     assert f'"total_weight": {report[claims.ICONS]["data"]["total"]:.1f}' in json.dumps(run)
