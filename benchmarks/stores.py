@@ -5,14 +5,22 @@ made in; LanceDB is a table in a folder. Measured is what `Index.nearest` does: 
 the ten best items; of all stores in turn, one query at a time. The folder compares every row. So that the others search
 as they do where an index is large, PostgreSQL walks a graph and LanceDB an IVF index from a fifth of the rows on.
 
---without-postgresql leaves out that one, whose graph takes minutes. What a store took to fill is told at once.
+    --rows N               so many rows
+    --without-postgresql   leaves out that one, whose graph takes minutes
+    --without-lance        leaves out the folder of LanceDB
+    --also ADDRESS         one more store, such as s3://archive/measured, removed at the end; credentials and endpoint
+                           are those of the environment (AWS_ENDPOINT_URL and others)
+
+What a store took is told step by step, with the processor time of this process, which is not that of a server.
 
 Beside it: seconds and bytes an item; recall@10 against the folder's exact answer, of the default search and with
-filters that 5 % and 50 % of the items pass; adding and deleting 1,000 items; the memory of a process that reads.
+filters that 5 % and 50 % of the items pass, and how far the scores differ; adding and deleting 1,000 items; changes of
+one item each; compacting after these, and all answers again; the memory of a process that reads.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -37,6 +45,8 @@ from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.store import Store, create_store, open_store
 
 SMALL, LARGE, QUERIES = 10_000, 100_000, 60
+SINGLE, AGAIN = 100, 20
+"""Changes of one item each, and queries that are asked again after all changes."""
 MEMORY = "1GB"
 """What a graph may be made in (maintenance_work_mem); PostgreSQL's own default is 64 MB."""
 WAYS: dict[str, tuple[list[Condition], bool]] = {
@@ -48,44 +58,73 @@ WAYS: dict[str, tuple[list[Condition], bool]] = {
 """Name of a search -> its filter, and whether every row is compared."""
 
 
-def filled(store: Store, drawn: Drawn, count: int) -> dict[str, float]:
+Answer = dict[str, float]
+"""Id -> score of each of the best."""
+
+
+def taken(work: Callable[[], Any]) -> dict[str, float]:
+    """Seconds of a piece of work, and those of the processor in this process."""
+    started, worked = time.perf_counter(), time.process_time()
+    work()
+    return {"seconds": round(time.perf_counter() - started, 3), "processor": round(time.process_time() - worked, 3)}
+
+
+def filled(store: Store, drawn: Drawn, count: int) -> dict[str, Any]:
     """Put the rows in; seconds for them, and for lists or graphs, and bytes an item."""
-    started = time.perf_counter()
-    with store.writing("build") as writer:
+
+    def put() -> None:
         for start in range(0, count, PIECE):
             piece = min(PIECE, count - start)
             writer.put(Change("images", entries(start, piece), drawn.rows(piece, seed=start)[:, None]))
-        put = time.perf_counter()
-        writer.compact()
-    return {
-        "put_microseconds_an_item": round(1e6 * (put - started) / count, 1),
-        "compact_microseconds_an_item": round(1e6 * (time.perf_counter() - put) / count, 1),
-        "bytes_an_item": round(store.bytes / count),
-    }
+
+    with store.writing("build") as writer:
+        found = {"put": taken(put), "compact": taken(writer.compact)}
+    return {**found, "bytes_an_item": round(store.bytes / count)}
 
 
-def asked(store: Store, query: NDArray[np.float32], where: list[Condition], *, exact: bool = False) -> list[str]:
-    """The ids of the ten best."""
+def asked(store: Store, query: NDArray[np.float32], where: list[Condition], *, exact: bool = False) -> Answer:
+    """The ten best, best first."""
     with store.reading() as view:
         among = view.matching("images", where) if where else None
-        found = view.nearest("images", query[None, None], top=TOP, among=among, exact=exact)
-        return [item.id for item in view.items("images", found[0].keys)]
+        (found,) = view.nearest("images", query[None, None], top=TOP, among=among, exact=exact)
+        items = view.items("images", found.keys)
+        return {item.id: float(score) for item, score in zip(items, found.scores, strict=True)}
 
 
-def changing(store: Store, drawn: Drawn, start: int) -> dict[str, float]:
-    """Seconds for 1,000 more items, stored durably and found, and for deleting them again."""
-    new, rows = entries(start, 1000), drawn.rows(1000, seed=start)[:, None]
-    started = time.perf_counter()
-    with store.writing("add") as writer:
-        writer.put(Change("images", new, rows))
-        assert asked(store, rows[3, 0], [])[0] == f"item{start + 3}"
-        added = time.perf_counter()
-        writer.delete("images", [entry.id for entry in new])
-        assert asked(store, rows[3, 0], [])[0] != f"item{start + 3}"
+def compared(answers: list[Answer], truth: list[Answer]) -> dict[str, float]:
+    """Recall, and the largest difference of the scores of items that both have."""
+    shared = [
+        (own[name], wanted[name])
+        for own, wanted in zip(answers, truth, strict=True)
+        for name in own.keys() & wanted.keys()
+    ]
     return {
-        "add_1000_seconds": round(added - started, 3),
-        "delete_1000_seconds": round(time.perf_counter() - added, 3),
+        "recall": round(recall([list(own) for own in answers], [list(wanted) for wanted in truth]), 4),
+        "score_difference": max(abs(one - other) for one, other in shared),
     }
+
+
+def changing(store: Store, drawn: Drawn, count: int) -> dict[str, Any]:
+    """Seconds for 1,000 more items, stored durably and found; for deleting 1,000 of the others; for changes of one."""
+    new, rows = entries(count, 1000), drawn.rows(1000, seed=count)[:, None]
+    old = [entry.id for entry in entries(0, count)[:: count // 1000][:1000]]
+    single = drawn.rows(SINGLE, seed=count + 1000)[:, None]
+    seconds = list[float]()
+
+    def add() -> None:
+        writer.put(Change("images", new, rows))
+        assert next(iter(asked(store, rows[3, 0], []))) == f"item{count + 3}"
+
+    with store.writing("add") as writer:
+        found = {"add_1000": taken(add), "delete_1000": taken(partial(writer.delete, "images", old))}
+        for number, vector in enumerate(single):
+            started = time.perf_counter()
+            writer.put(Change("images", entries(count + 1000 + number, 1), vector[None]))
+            seconds.append(time.perf_counter() - started)
+        first, last = (float(np.median(part)) for part in (seconds[:20], seconds[-20:]))
+        found["add_1"] = {"first_20": round(first, 4), "last_20": round(last, 4)}
+        found["compact_again"] = taken(writer.compact)
+    return found
 
 
 def reader_megabytes(address: str) -> float:
@@ -109,13 +148,19 @@ def reader(address: str) -> None:
     print(round(peak_megabytes(search)))
 
 
-def measured(place: Path, count: int, queries: int, *, postgresql: bool) -> tuple[dict[str, Any], dict[str, Timing]]:
+def measured(
+    place: Path, count: int, queries: int, given: argparse.Namespace
+) -> tuple[dict[str, Any], dict[str, Timing]]:
     """All figures."""
     drawn = Drawn.of(1000)
     manifest = Manifest(fingerprint="0" * 32, run="", host="", width=WIDTH, exact_up_to=min(200_000, count))
-    addresses = {"folder": str(place / "folder"), "lance": f"lance://{place / 'lance'}"}
+    addresses = {"folder": str(place / "folder")}
+    if not given.without_lance:
+        addresses["lance"] = f"lance://{place / 'lance'}"
+    if given.also:
+        addresses[given.also.partition(":")[0]] = given.also
     with ExitStack() as servers:
-        if postgresql:
+        if not given.without_postgresql:
             with warnings.catch_warnings():
                 # A machine without XDG_RUNTIME_DIR is warned of another folder.
                 warnings.simplefilter("ignore")
@@ -125,33 +170,51 @@ def measured(place: Path, count: int, queries: int, *, postgresql: bool) -> tupl
             socket = quote(str(server.get_postmaster_info().socket_dir))
             memory = quote(f"-c maintenance_work_mem={MEMORY}")
             addresses["postgresql"] = f"postgresql://postgres@/postgres?host={socket}&options={memory}&index=measured"
-        stores = {
-            name: create_store(address, manifest if name == "folder" else replace(manifest, exact_up_to=count // 5))
-            for name, address in addresses.items()
-        }
-        facts: dict[str, Any] = {}
+        stores = dict[str, Store]()
+        for name, address in addresses.items():
+            own = manifest if name == "folder" else replace(manifest, exact_up_to=count // 5)
+            stores[name] = create_store(address, own)
+            if address == given.also:
+                servers.callback(stores[name].remove)
+        facts: dict[str, dict[str, Any]] = {name: {} for name in stores}
+
+        def note(name: str, found: dict[str, Any]) -> None:
+            facts[name] |= found
+            print(name, found, file=sys.stderr, flush=True)
+
         for name, store in stores.items():
-            facts[name] = dict(filled(store, drawn, count))
-            print(name, facts[name], file=sys.stderr, flush=True)
+            note(name, filled(store, drawn, count))
         asks = drawn.rows(queries, seed=-1 % 2**32)
-        ways: dict[str, Callable[[NDArray[np.float32]], Any]] = {
-            f"{name} {way}": partial(asked, store, where=where, exact=exact)
-            for way, (where, exact) in WAYS.items()
-            for name, store in stores.items()
-        }
-        timings = in_turn(asks, ways)
-        for name, timing in timings.items():
-            facts[name.partition(" ")[0]].setdefault("milliseconds", {})[name.partition(" ")[2]] = milliseconds(timing)
+        answers: dict[str, list[Answer]] = {f"{name} {way}": [] for way in WAYS for name in stores}
+
+        def answer(
+            asker: str, store: Store, query: NDArray[np.float32], where: list[Condition], *, exact: bool
+        ) -> None:
+            answers[asker].append(asked(store, query, where, exact=exact))
+
+        timings = dict[str, Timing]()
         for way, (where, exact) in WAYS.items():
-            truth = [asked(stores["folder"], query, where) for query in asks]
-            for name, store in stores.items():
-                answers = [asked(store, query, where, exact=exact) for query in asks]
-                facts[name].setdefault("recall", {})[way] = round(recall(answers, truth), 4)
+            turns = {
+                f"{name} {way}": partial(answer, f"{name} {way}", store, where=where, exact=exact)
+                for name, store in stores.items()
+            }
+            timings |= in_turn(asks, turns)
+            truth = (
+                answers[f"folder {way}"]
+                if count <= manifest.exact_up_to
+                else [asked(stores["folder"], query, where, exact=True) for query in asks]
+            )
+            for name in stores:
+                note(name, {way: milliseconds(timings[f"{name} {way}"]) | compared(answers[f"{name} {way}"], truth)})
         for name, store in stores.items():
-            facts[name] |= changing(store, drawn, count)
-            facts[name]["reader_megabytes"] = reader_megabytes(addresses[name])
+            note(name, changing(store, drawn, count))
+            note(name, {"reader_megabytes": reader_megabytes(addresses[name])})
             timings[f"{name} search"].peak_mb = peak_megabytes(partial(asked, store, asks[0], []))
-            store.close()
+        truth = [asked(stores["folder"], query, [], exact=True) for query in asks[:AGAIN]]
+        for name, store in stores.items():
+            for way, (_, exact) in list(WAYS.items())[:2]:
+                found = [asked(store, query, [], exact=exact) for query in asks[:AGAIN]]
+                note(name, {f"{way}_after_changes": compared(found, truth)})
     return facts, timings
 
 
@@ -160,22 +223,28 @@ def main() -> None:
     if sys.argv[1:2] == ["--reader"]:
         reader(sys.argv[2])
         return
-    if leave_out := "--without-postgresql" in sys.argv:
-        sys.argv.remove("--without-postgresql")
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--without-postgresql", action="store_true")
+    parser.add_argument("--without-lance", action="store_true")
+    parser.add_argument("--also", default="")
+    chosen, sys.argv[1:] = parser.parse_known_args()
     given: Options = options("the stores of an index side by side", repeats=QUERIES, quick_repeats=20)
-    count = SMALL if given.quick else LARGE
+    count = chosen.rows or (SMALL if given.quick else LARGE)
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o755)  # Where root measures the server is another user's.
-        found, timings = measured(Path(place), count, given.repeats + 5, postgresql=not leave_out)
+        found, timings = measured(Path(place), count, given.repeats + 5, chosen)
+    others = [name for name in found if name != "folder"]
     facts = {
         "name": "stores",
         "peer": "the folder store, every row compared",
         "size": f"{count:,} x {WIDTH} float32, top {TOP}, one query at a time; metadata and texts of the answer read",
-        "max_difference": round(1 - min(own["recall"]["exact"] for name, own in found.items() if name != "folder"), 6),
-        "compared": "one less the share of the folder's ten nearest that the others give when they compare every row",
+        "max_difference": max(found[name]["exact"]["score_difference"] for name in others),
+        "compared": "scores of the folder's and the others' ten nearest, where they compare every row",
+        "same_hits": all(found[name]["exact"]["recall"] == 1 for name in others),
         **found,
     }
-    report(given, facts, timings["lance search"], timings["folder search"])
+    report(given, facts, timings[f"{others[-1]} search"], timings["folder search"])
 
 
 if __name__ == "__main__":
