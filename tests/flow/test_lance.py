@@ -94,6 +94,23 @@ def assert_searched(store: LanceStore, numbers: list[int]) -> None:
         assert view.items("images", view.nearest("images", later, top=1)[0].keys)[0].id == f"p{numbers[-1]}"
 
 
+def test_a_search_by_lists_reads_the_vectors_of_its_candidates_once(tmp_path: Path) -> None:
+    """In an object store each of them is a request."""
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=60)
+    with store.writing("compact") as writer:
+        writer.compact()
+    with store.reading() as view:
+        vectors, dataset = view.sides["images"], view.tables.dataset
+        lists = {"lists": 4, "probes": 4}
+        nearest = {"column": "vector", "q": QUERIES[0, 0], "k": 2 * 10 + lance.MARGIN, "metric": "dot", "nprobes": 4}
+        for _ in range(2):  # The second reads no lists: they are in memory.
+            hits = vectors.searched(QUERIES[0], 10, None, lists)
+            own = dataset.io_stats_incremental()
+            view.tables.scan(["key"], vectors.where, nearest=nearest, row_ids=True)
+            least = dataset.io_stats_incremental()
+        assert len(hits.keys) == 10 and 0 < own.read_bytes <= 1.25 * least.read_bytes
+
+
 def test_large_sides_are_searched_by_lists_and_what_came_later_is_found(tmp_path: Path) -> None:
     """Also after Lance's own tools have rewritten the table and its index, as any program may do."""
     store = stored.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=60)

@@ -469,17 +469,19 @@ class LanceVectors:
         probes = min(lists["lists"], math.ceil(lists["probes"] / share))
         # Where a filter passes few rows, those that lie deeper are found by comparing all that it passes.
         deepest = max(depth, min(math.ceil(depth / share), DEEPEST))
-        keys, rows = [], []
+        keys, rows, vectors = [], [], []
         for view in query:
             nearest = {"column": "vector", "q": view, "k": deepest, "metric": "dot", "nprobes": probes}
-            table = self.tables.scan(["key"], self.where, nearest=nearest, row_ids=True)
+            # Lance reads the vectors to rank them among rows that came later: to read them again is as many requests.
+            table = self.tables.scan(["key", "vector"], self.where, nearest=nearest, row_ids=True)
             owners = table["key"].to_numpy().astype(np.int64)
             allowed = np.flatnonzero(np.ones(len(owners)) if among is None else np.isin(owners, among))[:depth]
             keys.append(owners[allowed])
             rows.append(table["_rowid"].to_numpy()[allowed])
-        # An index may name a row twice: vectors are read from the rows, and each row counts once.
-        candidates, first = np.unique(np.concatenate(rows), return_index=True)
-        return self._scored(query[None], np.concatenate(keys)[first], self.tables.vectors_at(candidates), top)[0]
+            vectors.append(as_matrix(table["vector"].take(allowed)))
+        # An index may name a row twice: vectors are those of the rows, and each row counts once.
+        first = np.unique(np.concatenate(rows), return_index=True)[1]
+        return self._scored(query[None], np.concatenate(keys)[first], [np.concatenate(vectors)[first]], top)[0]
 
     def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
         """At most `count` vectors, sampled by the seed."""
