@@ -1,10 +1,12 @@
 """An S3 server on 127.0.0.1 with one bucket, "archive", for the tests of object stores: `python s3.py [FAIL]`.
 
-It says its port, and refuses one request in FAIL as a busy server does.
+It says its port, and refuses one request in FAIL as a busy server does. Parts of objects are read as such: moto alone
+reads the whole object for each, which with one of 400 MB takes longer than a request may.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +30,8 @@ def served(fail: int = 0) -> Iterator[dict[str, str]]:
 
 
 def main(fail: int) -> None:
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.s3.models import s3_backends
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import make_server
     from werkzeug.test import Client
@@ -35,15 +39,31 @@ def main(fail: int) -> None:
     application = DomainDispatcherApplication(create_backend_app)
     assert Client(application).put("/archive", base_url="http://127.0.0.1").status_code == 200
     numbers = count(1)
+    objects = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets["archive"].keys
 
-    def failing(environ: dict[str, Any], start: Any) -> Any:
+    def answered(environ: dict[str, Any], start: Any) -> Any:
         if fail and next(numbers) % fail == 0:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start("503 Slow Down", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"]
-        return application(environ, start)
+        part = re.fullmatch(r"bytes=(\d+)-(\d+)", environ.get("HTTP_RANGE", ""))
+        stored = objects.get(environ["PATH_INFO"].removeprefix("/archive/"))
+        if environ["REQUEST_METHOD"] != "GET" or part is None or stored is None or int(part[1]) >= stored.size:
+            return application(environ, start)
+        first, after = int(part[1]), min(int(part[2]) + 1, stored.size)
+        with stored.lock:
+            stored._value_buffer.seek(first)
+            content = stored._value_buffer.read(after - first)
+            of = {name: stored.response_dict[name] for name in ("ETag", "last-modified")}
+        headers = {
+            **of,
+            "Content-Length": str(len(content)),
+            "Content-Range": f"bytes {first}-{after - 1}/{stored.size}",
+        }
+        start("206 Partial Content", list(headers.items()))
+        return [content]
 
-    server = make_server("127.0.0.1", 0, failing, threaded=True)
+    server = make_server("127.0.0.1", 0, answered, threaded=True)
     print(server.port, flush=True)
     server.serve_forever()
 
