@@ -50,13 +50,14 @@ def photographs(folder: Path, count: int) -> list[Path]:
     return paths
 
 
-def model(folder: Path, *, quick: bool) -> None:
+def model(folder: Path, *, quick: bool, layers: int = 12) -> None:
     """A random CLIP with its processor, as `save_pretrained` leaves it."""
     inner = Tokenizer(WordLevel({"[UNK]": 0, "[PAD]": 1, "a": 2, "[END]": 3}, unk_token="[UNK]"))
     tokeniser = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]", pad_token="[PAD]")
     text = {"vocab_size": 4, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 1}
     text |= {"intermediate_size": 64, "eos_token_id": 3, "bos_token_id": 2, "pad_token_id": 1}
     vision = {"hidden_size": 192, "num_attention_heads": 3, "intermediate_size": 768} if quick else {}
+    vision |= {"num_hidden_layers": layers}
     torch.manual_seed(0)
     config = transformers.CLIPConfig(text_config=text, vision_config={"patch_size": 32, **vision}, projection_dim=512)
     transformers.CLIPModel(config).save_pretrained(folder)

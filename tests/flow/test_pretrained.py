@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -91,6 +92,15 @@ def test_vectors_are_those_of_the_library_that_made_the_model(
     np.testing.assert_allclose(found["text_vectors"], own[1], atol=1e-5)
     model = st.load(model=folder)
     torch.testing.assert_close(model.embed_images([pictures / rows[3]["image"]]).vectors[0], own[0][3:4])
+
+
+def test_a_copy_of_a_model_gives_the_same_bits(clip: Path) -> None:
+    """As a worker of a cluster has one, and a run that is opened again."""
+    model = st.load(model=clip)
+    # Where products round by the place of weights, they need the place that memory of their own has.
+    assert {weight.data_ptr() % 64 for weight in (*model.parameters(), *model.buffers())} == {0}
+    texts = model.embed_texts(WORDS).vectors
+    assert torch.equal(copy.deepcopy(model).embed_texts(WORDS).vectors, texts)
 
 
 def test_an_index_without_training_is_searched_and_served(library: Path, clip: Path, pictures: Path) -> None:

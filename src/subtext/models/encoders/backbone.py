@@ -397,6 +397,9 @@ def open_body(
                 f"{option}={name} needs all of its weights; {len(missing)} are missing, first {missing[0]}; copy the "
                 "folder again, or give another model"
             )
+    # In a mapped file weights lie anywhere, and products round as they lie: a copy of the model gave other last bits.
+    for weight in (*body.parameters(), *body.buffers()):
+        weight.data = weight.data.clone()
     return body
 
 
