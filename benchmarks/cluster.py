@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-os.environ["RAY_worker_niceness"] = "0"
+os.environ |= {"RAY_worker_niceness": "0"}  # Its own spelling.
 
 import numpy as np
 import ray
