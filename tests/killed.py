@@ -35,6 +35,7 @@ PLAN = Plan(
     accumulation_steps=2,
     weight_average="ema",
     amsgrad=True,
+    freeze_epochs=-1,
 )
 
 

@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 import small
+import torch
+from torch import nn
 
 from subtext.errors import CheckpointError, TrainingError
-from subtext.models.checkpoint import Record, fingerprint, load_record, load_run, save_record
+from subtext.models.checkpoint import Record, fingerprint, load_record, load_run, read_tensors, save_record
+from subtext.training import fit
 from subtext.training.plan import Phase, Plan
 from subtext.training.processes import Processes
-from subtext.training.setup import Report, RunOptions
+from subtext.training.setup import Report, RunOptions, Setup
 
 FROZEN = Plan(epochs=2, batch_size=16, freeze_epochs=-1)
 RESUMED = RunOptions(device="cpu", workers=0, resume=True)
@@ -235,6 +238,51 @@ def test_a_stopped_run_keeps_what_goes_on(tmp_path: Path) -> None:
 
 class Killed(BaseException):
     """What nothing catches, as a kill is."""
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1], ids=["run once", "run at every step"])
+@pytest.mark.parametrize("average", ["none", "swa"])
+def test_frozen_weights_are_written_once_and_come_from_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: float, average: str
+) -> None:
+    """Killed after each checkpoint; the encoder that comes with the recipe is another one each time."""
+    plan = replace(FROZEN, epochs=3, weight_average=average, swa_start=0.0)
+    whole = small.run(tmp_path / "whole", plan=plan, noise=noise)
+    run, plain = tmp_path / "run", fit.write_snapshot
+
+    def other(plan: Plan | None) -> Setup:
+        made = small.setup(plan, noise=noise)
+        nn.init.uniform_(made.model.image.encoder.body[0].weight)
+        return made
+
+    def die(*given: object, **options: object) -> None:
+        plain(*given, **options)
+        raise Killed
+
+    monkeypatch.setattr(fit, "write_snapshot", die)
+    for epoch in range(1, 4):
+        made = {"made": other} if epoch > 1 else {"noise": noise}
+        with pytest.raises(Killed):
+            small.run(run, plan=plan, options=RESUMED, **made)
+        frozen = read_tensors(run / "frozen.safetensors")
+        assert set(frozen) == {f"image.encoder.body.{layer}.{kind}" for layer in (0, 2) for kind in ("weight", "bias")}
+        for file in (run / "checkpoints" / f"step-{5 * epoch:08d}-epoch").glob("*.safetensors"):
+            assert frozen.keys().isdisjoint(read_tensors(file)) or file.stem == "average"
+        assert frozen.keys().isdisjoint(read_tensors(run / "model.safetensors"))
+        opened = load_run(run)[1]
+        assert opened.keys() == whole.model.state_dict().keys()
+        assert all(torch.equal(opened[name], value) for name, value in frozen.items())
+        stamp = (run / "frozen.safetensors").stat().st_mtime_ns
+        assert epoch == 1 or stamp == written
+        written = stamp
+    monkeypatch.setattr(fit, "write_snapshot", plain)
+    spoilt = (run / "frozen.safetensors").read_bytes()
+    (run / "frozen.safetensors").write_bytes(spoilt[:-1] + bytes([spoilt[-1] ^ 1]))
+    with pytest.raises(CheckpointError, match=r"frozen\.safetensors needs the tensors that were written .* damaged"):
+        small.run(run, plan=plan, options=RESUMED, noise=noise)
+    (run / "frozen.safetensors").write_bytes(spoilt)
+    small.run(run, plan=plan, options=RESUMED, made=other)
+    assert _bytes(run) == _bytes(tmp_path / "whole") and not (run / "frozen.safetensors").exists()
 
 
 def test_killed_while_it_tidies_up_it_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

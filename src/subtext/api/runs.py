@@ -114,7 +114,7 @@ def _below(folder: Path, levels: int) -> Iterator[Path]:
 
 
 def _entry(run: Path, verify: bool) -> dict[str, Any]:
-    from subtext.models.checkpoint import TABLES, WEIGHTS, load_record, verified_tensors
+    from subtext.models.checkpoint import FROZEN, TABLES, WEIGHTS, load_record, verified_tensors
 
     used = 0
     for path in run.rglob("*"):
@@ -122,7 +122,8 @@ def _entry(run: Path, verify: bool) -> dict[str, Any]:
             used += path.stat().st_size if path.is_file() else 0
     try:
         record = load_record(run)
-        files = [path for path in (run / WEIGHTS, *sorted((run / TABLES).glob("*.safetensors"))) if path.is_file()]
+        files = [run / WEIGHTS, run / FROZEN, *sorted((run / TABLES).glob("*.safetensors"))]
+        files = [path for path in files if path.is_file()]
         checksums = {verified_tensors(path)[1] for path in files} if verify else set()
     except CheckpointError as error:
         return {"run": str(run), "status": "damaged", "problem": str(error), "disk_bytes": used}

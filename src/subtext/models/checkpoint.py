@@ -1,7 +1,8 @@
 """The files of a run: one record in JSON, tensors as safetensors, and nothing that can run code.
 
     RUN/run.json            Record: what was trained, on which data, and its figures
-    RUN/model.safetensors   the kept weights, with their checksum
+    RUN/model.safetensors   the kept weights, with their checksum; while it trains, without those of the next file
+    RUN/frozen.safetensors  while it trains: the weights that never learn, written once
     RUN/assets/image, text  what rebuilds each branch beside its tensors (vocabulary, tokeniser, backbone settings)
     RUN/log.jsonl           one line a logged step and epoch      RUN/README.md   the model card
     RUN/tables/epoch-0002.safetensors   scores of all training pairs that sample weights read, one file an epoch
@@ -34,6 +35,7 @@ from subtext.errors import CheckpointError
 from subtext.models.renamed_options import current_record
 
 RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "tables"
+FROZEN = "frozen.safetensors"
 _CHECKSUM = "crc32"
 
 
@@ -221,7 +223,16 @@ def load_run(run: Path) -> tuple[Record, dict[str, Tensor]]:
             f"{run} needs {WEIGHTS} to be opened; it has none: its training did not finish an epoch; "
             "continue it with --resume"
         )
-    return record, read_tensors(run / WEIGHTS)
+    # First those that the end of a training removes: what is read after them has all others in any case.
+    return record, frozen_tensors(run) | read_tensors(run / WEIGHTS)
+
+
+def frozen_tensors(run: Path) -> dict[str, Tensor]:
+    """The weights that never learn, of a training that is not finished; empty where it has none apart.
+
+    Raises CheckpointError when their file is damaged.
+    """
+    return read_tensors(run / FROZEN) if (run / FROZEN).is_file() else {}
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:

@@ -1,6 +1,8 @@
 """fit: train a setup on pairs into a folder, and go on where an earlier training stopped.
 
     RUN/run.json, model.safetensors, assets/, README.md   the run, as every command opens it
+    RUN/frozen.safetensors                                 while it trains: the weights that never learn, which neither
+                                                           model.safetensors nor a checkpoint then has
     RUN/log.jsonl                                          one line of JSON per logged step and per epoch
     RUN/tensorboard/                                       the same for TensorBoard, with `tensorboard`
     RUN/tables/                                            what memories know of every pair, epoch by epoch
@@ -15,9 +17,9 @@
     RUN/start.json, start.npz, kept.json, kept.npz         validation before training, and with the kept weights, for
                                                            `subtext compare`, where epoch 0 takes part in the selection
 
-Once the record says "finished" neither checkpoints nor cache are needed, and both are removed. That record is written
-last: a kill before it leaves the checkpoints to go on from; a kill after it leaves at worst some files that the next
---resume removes. A snapshot is filled under a hidden name and renamed once all of it is on the disk; one that is
+At the end model.safetensors has all weights. Once the record says "finished" checkpoints, frozen.safetensors and cache
+are not needed, and are removed. That record is written last: a kill before it leaves the checkpoints to go on from; a
+kill after it leaves at worst some files that the next --resume removes. A snapshot is filled under a hidden name and renamed once all of it is on the disk; one that is
 incomplete or damaged is passed over for the one before it. Ctrl-C and SIGTERM stop a training at the next step; a
 second Ctrl-C ends it at once.
 """
@@ -56,11 +58,13 @@ from subtext.errors import CheckpointError, OutputError, RequirementError, Subte
 from subtext.evaluation import Protocol, Result, embed_pairs, evaluate
 from subtext.models.checkpoint import (
     ASSETS,
+    FROZEN,
     RECORD,
     TABLES,
     WEIGHTS,
     Record,
     fingerprint as weights_fingerprint,
+    frozen_tensors,
     library_versions,
     load_record,
     load_run,
@@ -186,12 +190,13 @@ def fit(
             if not (out / ASSETS).is_dir():
                 save_assets(out, setup.model)
         processes.wait()
-        if snapshot is not None:
-            # Before its frozen encoders are run: their pretrained weights may be new.
-            try:
-                setup.model.load_state_dict(snapshot.tensors["weights"])
-            except (RuntimeError, KeyError) as problem:
-                raise _of_another_model(snapshot, problem) from problem
+        # Before its frozen encoders are run: their pretrained weights may be new.
+        saved = frozen_tensors(out)
+        try:
+            saved |= {} if snapshot is None else snapshot.tensors["weights"]
+            setup.model.load_state_dict(saved, strict=snapshot is not None)
+        except (RuntimeError, KeyError) as problem:
+            raise _of_another_model(0 if snapshot is None else snapshot.step, problem) from problem
         setup.model.to(processes.device)
         processes.same_start(setup.model)
         working, cache_notes = working_model(
@@ -238,6 +243,7 @@ def begun(
 def tidy(out: Path) -> None:
     """Remove what a finished training has no more use for."""
     clean(out)
+    (out / FROZEN).unlink(missing_ok=True)
     for name in (FOLDER, CACHE):
         shutil.rmtree(out / name, ignore_errors=True)
 
@@ -515,6 +521,7 @@ class State:
     """A training between two steps.
 
     model, optimiser, average, scaler  hold tensors of their own
+    changing names of the model's weights that learn in some epoch, and of its running statistics
     watch    counters of validation         totals   (parts + 2) float64: sums over the epoch's steps of the loss and of
                                                      its parts, and their count
     kept     learnt weights of the best epoch so far, on the CPU; empty before
@@ -525,6 +532,7 @@ class State:
     """
 
     model: nn.Module
+    changing: frozenset[str]
     optimiser: Optimizer
     average: WeightAverage
     scaler: torch.amp.GradScaler
@@ -539,6 +547,10 @@ class State:
     figures: dict[str, float] = field(default_factory=dict)
     memories: Memories = field(default_factory=Memories)
 
+    def weights(self, *, changing: bool) -> dict[str, Tensor]:
+        """The model's weights that change, or those that never do, by name."""
+        return {name: value for name, value in self.model.state_dict().items() if (name in self.changing) == changing}
+
     def snapshot(self, log_length: int) -> Snapshot:
         """A checkpoint of it; `log_length` is that of log.jsonl in bytes."""
         tensors, plain = pack(self.optimiser)
@@ -552,10 +564,11 @@ class State:
             "watch": asdict(self.watch),
             "average": self.average.count,
             "optimiser": plain,
+            "rates": [group["lr"] for group in self.optimiser.param_groups],
             "scaler": self.scaler.state_dict(),
             "log": log_length,
         }
-        kinds = {"weights": dict(self.model.state_dict()), "optimiser": tensors}
+        kinds = {"weights": self.weights(changing=True), "optimiser": tensors}
         kinds |= {"average": self.average.tensors, "kept": self.kept, **self.memories.tensors()}
         return Snapshot(
             step=self.step, tensors={kind: tensors for kind, tensors in kinds.items() if tensors}, state=state
@@ -569,6 +582,9 @@ class State:
         state = snapshot.state
         try:
             unpack(self.optimiser, snapshot.tensors.get("optimiser", {}), state["optimiser"])
+            # Only the log reads them, where no step of the epoch is left; earlier versions did not save them.
+            for group, rate in zip(self.optimiser.param_groups, state.get("rates", ()), strict=False):
+                group["lr"] = rate
             self.average.restore(snapshot.tensors.get("average", {}), state["average"])
             self.scaler.load_state_dict(state["scaler"])
             self.watch = Watch(**state["watch"])
@@ -577,14 +593,14 @@ class State:
             self.seconds, self.figures = state["seconds"], state["figures"]
             self.memories.restore(snapshot.tensors)
         except (RuntimeError, KeyError, TypeError, ValueError) as problem:
-            raise _of_another_model(snapshot, problem) from problem
+            raise _of_another_model(snapshot.step, problem) from problem
         self.kept = snapshot.tensors.get("kept", {})
         self.step = snapshot.step
 
 
-def _of_another_model(snapshot: Snapshot, problem: Exception) -> CheckpointError:
+def _of_another_model(step: int, problem: Exception) -> CheckpointError:
     return CheckpointError(
-        f"the checkpoint of step {snapshot.step} needs to be of this model; {problem}; train in a new folder"
+        f"the checkpoint of step {step} needs to be of this model; {problem}; train in a new folder"
     )
 
 
@@ -642,11 +658,13 @@ class Training:
             self.related_of_val = setup.relevance.open(val)
         self.freezer = Freezer(working)
         self.stepper = Stepper(working, setup.objective, setup.plan, processes, memories)
-        self.learnt = [name for name, weight in working.named_parameters() if weight.requires_grad]
-        self.learnt += [name for name, _ in working.named_buffers()]
+        learning, named = self.freezer.ever_learning(setup.plan, setup.phases), working.named_parameters
+        changing = {name for name, weight in named(remove_duplicate=False) if id(weight) in learning}
+        changing |= {name for name, _ in working.named_buffers(remove_duplicate=False)}
         self.numbers = len(setup.objective.parts) + 2
         self.state = State(
             model=setup.model,
+            changing=frozenset(changing),
             optimiser=build_optimiser(working, setup.plan),
             average=WeightAverage(working, setup.plan),
             scaler=self.stepper.scaler,
@@ -726,9 +744,8 @@ class Training:
         state = self.state
         keep, stop = state.watch.look(self._measure(), state.figures, epoch=epoch, plan=self.plan)
         if keep:
-            weights = self.working.state_dict()
-            names = [name for name in self.learnt if name in weights]
-            state.kept = {name: weights[name].detach().to("cpu", copy=True) for name in names}
+            weights = state.weights(changing=True)
+            state.kept = {name: value.detach().to("cpu", copy=True) for name, value in weights.items()}
         if self.setup.from_start and self.measured is not None:
             for name, due in ((START, epoch == 0), (KEPT, keep)):
                 if due:
@@ -857,6 +874,9 @@ class Training:
         if self.processes.first:
             length = snapshot.state["log"] if snapshot is not None else 0
             self.journal = Journal(self.out, length=length, tensorboard=self.options.tensorboard, step=state.step)
+            frozen = state.weights(changing=False)
+            if frozen and not (self.out / FROZEN).is_file():
+                write_tensors(self.out / FROZEN, frozen)
         for note in self.notes:
             self._report(note=note)
         try:
@@ -898,7 +918,7 @@ class Training:
         loss = self.mean_loss()
         state.totals.zero_()
         if self.processes.first and best:
-            self._write_kept()
+            self._write_kept(whole=False)
         if self.processes.first and run.save_every_epochs and state.epoch % run.save_every_epochs == 0:
             folder = self.out / EPOCHS / str(state.epoch)
             with written_to(folder):
@@ -923,7 +943,7 @@ class Training:
             self.notes.append(f"stopped early after epoch {state.epoch}: no better for {state.watch.still} epochs")
             self._report(note=self.notes[-1])
         if self.processes.first:
-            self._write_kept()
+            self._write_kept(whole=True)
         self.setup.model.load_state_dict(state.kept, strict=False)
         self._write_record("stopped" if stopped else "finished")
         if self.processes.first and not stopped:
@@ -948,11 +968,14 @@ class Training:
             write_text(self.out / CARD, model_card(self.record))
             save_record(self.out, self.record)
 
-    def _write_kept(self) -> None:
-        """model.safetensors: the best weights so far; those of now before the first epoch's end."""
-        weights = dict(self.setup.model.state_dict())
-        weights |= {name: value for name, value in self.state.kept.items() if name in weights}
-        write_tensors(self.out / WEIGHTS, weights)
+    def _write_kept(self, *, whole: bool) -> None:
+        """model.safetensors: the best weights so far; those of now before the first epoch's end.
+
+        whole  with those that never learn, which otherwise are in a file of their own
+        """
+        kept, weights = self.state.kept, self.state.weights(changing=True)
+        weights = {name: kept.get(name, value) for name, value in weights.items()}
+        write_tensors(self.out / WEIGHTS, weights | (self.state.weights(changing=False) if whole else {}))
 
     def _checkpoint(self) -> None:
         self.check()

@@ -94,14 +94,15 @@ class Freezer:
         for weight in self.learning:
             weight.requires_grad_(True)
 
+    def ever_learning(self, plan: Plan, phases: Sequence[Phase]) -> set[int]:
+        """The `id` of every weight that learns in some epoch."""
+        bodies = any(stage(plan, phases, epoch).bodies for epoch in range(plan.epochs))
+        return {id(weight) for weight in self.learning if bodies or id(weight) not in self._body}
+
     def never_learns(self, branch: Branch, plan: Plan, phases: Sequence[Phase]) -> bool:
         """Whether no weight of the branch's encoder learns in any epoch; False for an encoder without weights."""
-        weights = list(branch.encoder.parameters())
-        bodies = any(stage(plan, phases, epoch).bodies for epoch in range(plan.epochs))
-        learning = {id(weight) for weight in self.learning}
-        return bool(weights) and not any(
-            id(weight) in learning and (bodies or id(weight) not in self._body) for weight in weights
-        )
+        weights = {id(weight) for weight in branch.encoder.parameters()}
+        return bool(weights) and weights.isdisjoint(self.ever_learning(plan, phases))
 
 
 def parameter_groups(model: Model, plan: Plan) -> list[dict[str, Any]]:
