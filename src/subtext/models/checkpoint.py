@@ -224,15 +224,8 @@ def load_run(run: Path) -> tuple[Record, dict[str, Tensor]]:
             "continue it with --resume"
         )
     # First those that the end of a training removes: what is read after them has all others in any case.
-    return record, frozen_tensors(run) | read_tensors(run / WEIGHTS)
-
-
-def frozen_tensors(run: Path) -> dict[str, Tensor]:
-    """The weights that never learn, of a training that is not finished; empty where it has none apart.
-
-    Raises CheckpointError when their file is damaged.
-    """
-    return read_tensors(run / FROZEN) if (run / FROZEN).is_file() else {}
+    frozen = read_tensors(run / FROZEN) if (run / FROZEN).is_file() else {}
+    return record, frozen | read_tensors(run / WEIGHTS)
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:

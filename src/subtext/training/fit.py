@@ -19,9 +19,9 @@
 
 At the end model.safetensors has all weights. Once the record says "finished" checkpoints, frozen.safetensors and cache
 are not needed, and are removed. That record is written last: a kill before it leaves the checkpoints to go on from; a
-kill after it leaves at worst some files that the next --resume removes. A snapshot is filled under a hidden name and renamed once all of it is on the disk; one that is
-incomplete or damaged is passed over for the one before it. Ctrl-C and SIGTERM stop a training at the next step; a
-second Ctrl-C ends it at once.
+kill after it leaves at worst some files that the next --resume removes. A snapshot is filled under a hidden name and
+renamed once all of it is on the disk; one that is incomplete or damaged is passed over for the one before it. Ctrl-C
+and SIGTERM stop a training at the next step; a second Ctrl-C ends it at once.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ from subtext.models.checkpoint import (
     WEIGHTS,
     Record,
     fingerprint as weights_fingerprint,
-    frozen_tensors,
     library_versions,
     load_record,
     load_run,
@@ -191,7 +190,7 @@ def fit(
                 save_assets(out, setup.model)
         processes.wait()
         # Before its frozen encoders are run: their pretrained weights may be new.
-        saved = frozen_tensors(out)
+        saved = read_tensors(out / FROZEN) if (out / FROZEN).is_file() else {}
         try:
             saved |= {} if snapshot is None else snapshot.tensors["weights"]
             setup.model.load_state_dict(saved, strict=snapshot is not None)
@@ -599,9 +598,7 @@ class State:
 
 
 def _of_another_model(step: int, problem: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"the checkpoint of step {step} needs to be of this model; {problem}; train in a new folder"
-    )
+    return CheckpointError(f"the checkpoint of step {step} needs to be of this model; {problem}; train in a new folder")
 
 
 @contextmanager
@@ -938,9 +935,9 @@ class Training:
         self.freezer.release()
         if stopped:
             self.notes.append(f"stopped after step {state.step}; the same command with --resume goes on from there")
-            self._report(note=self.notes[-1])
         elif state.epoch < self.plan.epochs:
             self.notes.append(f"stopped early after epoch {state.epoch}: no better for {state.watch.still} epochs")
+        if stopped or state.epoch < self.plan.epochs:
             self._report(note=self.notes[-1])
         if self.processes.first:
             self._write_kept(whole=True)

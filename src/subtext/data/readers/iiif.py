@@ -15,30 +15,18 @@ from typing import Any
 
 from subtext.data.dataset import Problem
 from subtext.data.embedded import TEXT_FIELDS
-from subtext.data.readers.images import ambiguous, files_at, files_by_name
+from subtext.data.readers.images import ambiguous, files_at, files_by_name, files_with
 from subtext.data.rows import RESERVED, Columns, Record, Source, read_object, renamed, rows_of
 
 PRIORITY = 60
 LOOKS_FOR = "manifests of IIIF Presentation 2 or 3"
-_CONTEXT = b"iiif.io/api/presentation/"
-_START = 2**16
-"""Bytes of a file in which the context stands."""
+_CONTEXT = "iiif.io/api/presentation/"
 _TAG = re.compile(r"<[^>]*>")
 
 
 def recognises(path: Path) -> bool:
     """Whether it is a manifest, or a folder with some."""
-    return bool(_manifests(path))
-
-
-def _manifests(path: Path) -> list[Path]:
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.suffix.lower() == ".json" else []
-    return [file for file in files if file.is_file() and _is_manifest(file)]
-
-
-def _is_manifest(file: Path) -> bool:
-    with file.open("rb") as start:
-        return _CONTEXT in start.read(_START)
+    return bool(files_with(path, ".json", _CONTEXT))
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
@@ -48,7 +36,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     """
     root = images if images is not None else (path if path.is_dir() else path.parent)
     files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
-    records = (record for manifest in _manifests(path) for record in _records(manifest, files))
+    records = (record for manifest in files_with(path, ".json", _CONTEXT) for record in _records(manifest, files))
     named = ((where, row if isinstance(row, Problem) else renamed(row, columns)) for where, row in records)
     return Source(rows_of(named, None), root)
 

@@ -66,6 +66,17 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | Problem]:
         yield Problem(folder.name, note, fatal=False)
 
 
+def files_with(path: Path, suffix: str, mark: str) -> list[Path]:
+    """The file, or the files of a folder by name, of this suffix that have `mark` in their first 64 KiB."""
+    files = sorted(path.glob(f"*{suffix}")) if path.is_dir() else [path] if path.suffix.lower() == suffix else []
+    return [file for file in files if file.is_file() and mark.encode() in _first_bytes(file)]
+
+
+def _first_bytes(file: Path) -> bytes:
+    with file.open("rb") as start:
+        return start.read(2**16)
+
+
 def files_by_name(folder: Path) -> dict[str, list[str]]:
     """Every end of an image's path, from its name alone to the whole, without suffix -> the paths that end so."""
     found: dict[str, list[str]] = {}

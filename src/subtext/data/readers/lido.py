@@ -16,15 +16,13 @@ from defusedxml.ElementTree import parse
 
 from subtext.data.dataset import Problem
 from subtext.data.embedded import TEXT_FIELDS
-from subtext.data.readers.images import ambiguous, files_at, files_by_name
+from subtext.data.readers.images import ambiguous, files_at, files_by_name, files_with
 from subtext.data.rows import Columns, Record, Source, renamed, rows_of
 from subtext.errors import DataError
 
 PRIORITY = 61
 LOOKS_FOR = "LIDO (.xml)"
 _NAMESPACE = "http://www.lido-schema.org"
-_START = 2**16
-"""Bytes of a file in which the namespace stands."""
 _FIELDS = {
     "headline": "titleWrap/titleSet/appellationValue",
     "caption": "objectDescriptionWrap/objectDescriptionSet/descriptiveNoteValue",
@@ -43,17 +41,7 @@ _LISTS = ("keywords",)
 
 def recognises(path: Path) -> bool:
     """Whether it is such a file, or a folder with some."""
-    return bool(_files(path))
-
-
-def _files(path: Path) -> list[Path]:
-    files = sorted(path.glob("*.xml")) if path.is_dir() else [path] if path.suffix.lower() == ".xml" else []
-    return [file for file in files if file.is_file() and _is_lido(file)]
-
-
-def _is_lido(file: Path) -> bool:
-    with file.open("rb") as start:
-        return _NAMESPACE.encode() in start.read(_START)
+    return bool(files_with(path, ".xml", _NAMESPACE))
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
@@ -65,7 +53,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     """
     root = images if images is not None else (path if path.is_dir() else path.parent)
     files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
-    records = (record for file in _files(path) for record in _records(file, files))
+    records = (record for file in files_with(path, ".xml", _NAMESPACE) for record in _records(file, files))
     named = ((where, row if isinstance(row, Problem) else renamed(row, columns)) for where, row in records)
     return Source(rows_of(named, None), root)
 
