@@ -260,6 +260,7 @@ def test_frozen_weights_are_written_once_and_come_from_the_run(
         raise Killed
 
     monkeypatch.setattr(fit, "write_snapshot", die)
+    stamps: set[int] = set()
     for epoch in range(1, 4):
         made = {"made": other} if epoch > 1 else {"noise": noise}
         with pytest.raises(Killed):
@@ -272,9 +273,8 @@ def test_frozen_weights_are_written_once_and_come_from_the_run(
         opened = load_run(run)[1]
         assert opened.keys() == whole.model.state_dict().keys()
         assert all(torch.equal(opened[name], value) for name, value in frozen.items())
-        stamp = (run / "frozen.safetensors").stat().st_mtime_ns
-        assert epoch == 1 or stamp == written
-        written = stamp
+        stamps.add((run / "frozen.safetensors").stat().st_mtime_ns)
+    assert len(stamps) == 1
     monkeypatch.setattr(fit, "write_snapshot", plain)
     spoilt = (run / "frozen.safetensors").read_bytes()
     (run / "frozen.safetensors").write_bytes(spoilt[:-1] + bytes([spoilt[-1] ^ 1]))
