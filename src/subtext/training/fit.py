@@ -915,7 +915,7 @@ class Training:
         loss = self.mean_loss()
         state.totals.zero_()
         if self.processes.first and best:
-            self._write_kept(whole=False)
+            self._write_kept(complete=False)
         if self.processes.first and run.save_every_epochs and state.epoch % run.save_every_epochs == 0:
             folder = self.out / EPOCHS / str(state.epoch)
             with written_to(folder):
@@ -940,7 +940,7 @@ class Training:
         if stopped or state.epoch < self.plan.epochs:
             self._report(note=self.notes[-1])
         if self.processes.first:
-            self._write_kept(whole=True)
+            self._write_kept(complete=True)
         self.setup.model.load_state_dict(state.kept, strict=False)
         self._write_record("stopped" if stopped else "finished")
         if self.processes.first and not stopped:
@@ -965,14 +965,14 @@ class Training:
             write_text(self.out / CARD, model_card(self.record))
             save_record(self.out, self.record)
 
-    def _write_kept(self, *, whole: bool) -> None:
+    def _write_kept(self, *, complete: bool) -> None:
         """model.safetensors: the best weights so far; those of now before the first epoch's end.
 
-        whole  with those that never learn, which otherwise are in a file of their own
+        complete  with those that never learn, which otherwise are in a file of their own
         """
-        kept, weights = self.state.kept, self.state.weights(changing=True)
-        weights = {name: kept.get(name, value) for name, value in weights.items()}
-        write_tensors(self.out / WEIGHTS, weights | (self.state.weights(changing=False) if whole else {}))
+        best, weights = self.state.kept, self.state.weights(changing=True)
+        weights = {name: best.get(name, value) for name, value in weights.items()}
+        write_tensors(self.out / WEIGHTS, weights | (self.state.weights(changing=False) if complete else {}))
 
     def _checkpoint(self) -> None:
         self.check()

@@ -97,9 +97,9 @@ def _about(record: Element) -> dict[str, Any]:
 
 def _values(part: Element, path: str) -> list[str]:
     """The texts of the elements at the end of a path, which may begin at any depth; each once."""
-    first, *rest = (f"{{{_NAMESPACE}}}{name}" for name in path.split("/"))
+    first, *inner = (f"{{{_NAMESPACE}}}{name}" for name in path.split("/"))
     found = list(part.iter(first))
-    for name in rest:
+    for name in inner:
         found = [child for element in found for child in element.findall(name)]
     texts = (" ".join("".join(element.itertext()).split()) for element in found)
     return list(dict.fromkeys(text for text in texts if text))
