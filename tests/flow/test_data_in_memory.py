@@ -50,6 +50,8 @@ def test_rows_and_data_frames_are_read(photos: Path, monkeypatch: pytest.MonkeyP
     of_arrays = st.read(odd, images=photos)
     assert of_arrays.texts.values == ["image 0", "words of 0", "image 1"]
     assert of_arrays.images.metadata["year"] == [1990, None] and of_arrays.images.metadata["on"][0] is None
+    of_paths = st.read([{**row, "image": Path(row["image"])} for row in ROWS], images=photos)
+    assert fingerprint(of_paths) == fingerprint(from_file)
     monkeypatch.chdir(photos)
     assert fingerprint(st.read(ROWS)) == fingerprint(from_file)
     with pytest.raises(DataError, match="image 'gone"):

@@ -220,6 +220,7 @@ class Model(nn.Module):
 
 
 def _batches(input_spec: Input, values: Sequence[Any] | NDArray[Any], size: int, root: Path) -> Iterator[Batch]:
+    values = values.detach().float().cpu().numpy() if isinstance(values, Tensor) else values
     one_array = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiub"
     if one_array or isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
         raise RequirementError(

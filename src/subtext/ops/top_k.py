@@ -57,7 +57,8 @@ def gains(
     count = min(k, scores.shape[1])
     if not count:
         return result
-    scores = torch.nan_to_num(scores.detach().cpu(), nan=-math.inf, posinf=math.inf, neginf=-math.inf)
+    # Of both kinds of half precision numpy has one; double holds every score exactly.
+    scores = torch.nan_to_num(scores.detach().cpu().double(), nan=-math.inf, posinf=math.inf, neginf=-math.inf)
     relevance = relevance.detach().cpu().double()
     values, columns = scores.topk(count, dim=1)
     result[:, :count] = relevance.gather(1, columns).numpy()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -61,8 +62,7 @@ def spearman(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> flo
     """
     from scipy.stats import spearmanr
 
-    sides = _known(left, right)
-    return float(spearmanr(*sides).statistic) if _ordered(sides) else math.nan
+    return _correlation(spearmanr, left, right)
 
 
 def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> float:
@@ -79,17 +79,12 @@ def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> floa
     """
     from scipy.stats import kendalltau
 
-    sides = _known(left, right)
-    return float(kendalltau(*sides).statistic) if _ordered(sides) else math.nan
+    return _correlation(kendalltau, left, right)
 
 
-def _known(left: NDArray[np.float64], right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _correlation(statistic: Callable[..., Any], left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
     if left.shape != right.shape:
         raise ShapeError(f"agreement needs two scores a pair; it got {len(left)} and {len(right)}")
     valid = ~(np.isnan(left) | np.isnan(right))
-    return left[valid], right[valid]
-
-
-def _ordered(sides: tuple[NDArray[np.float64], ...]) -> bool:
-    """Whether each side has two values that differ."""
-    return all(len(np.unique(side)) > 1 for side in sides)
+    sides = left[valid], right[valid]
+    return float(statistic(*sides).statistic) if all(len(np.unique(side)) > 1 for side in sides) else math.nan
