@@ -249,10 +249,11 @@ def pairs_to_queries(values: Float[Tensor, "b"], scene: Scene, direction: Direct
 
     An image query with several texts gets their sum.
     """
-    comparison = scene.comparison(direction)
-    if direction == "text_to_image" or _count(scene.text_to_image) == len(values):
+    comparison, match = scene.comparison(direction), scene.comparison(direction).truth.match
+    # As many images as texts are pairs where each row has its own column; else an image's texts are elsewhere.
+    if direction == "text_to_image" or (_count(scene.text_to_image) == len(values) and match.diagonal().all()):
         return values[: len(comparison.scores)]
-    return comparison.truth.match[:, : len(values)].to(values.dtype) @ values
+    return match[:, : len(values)].to(values.dtype) @ values
 
 
 def _of_pairs(comparison: Comparison) -> Tensor | None:
