@@ -182,10 +182,9 @@ def evaluate(
 
     work, files = work_and_files("evaluate", run, **options)
     of_one = graph is not None or alignment_uniformity or pair_alignment_uniformity
-    stages = {"candidates": candidates, "rerank_features": rerank_features, "plot": plot}
     graded = {"references": references, "cache": cache, "asp_ties": asp_ties, "asp_top": asp_top, "gain": gain}
     for needed, present, values in (
-        ("rerank=RUN", rerank, stages),
+        ("rerank=RUN", rerank, {"candidates": candidates, "rerank_features": rerank_features, "plot": plot}),
         ("relevance=NAME", relevance or None, graded | {"ndcg": ndcg}),
         ("human_ratings=TABLE", human_ratings, {"positive_rating": positive_rating}),
     ):
