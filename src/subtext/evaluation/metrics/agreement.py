@@ -53,9 +53,7 @@ class HumanAgreement(GalleryMetric):
 def spearman(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> float:
     """Correlation of the ranks, those of equal values being their mean; NaN where all of a side are equal.
 
-    A pair with a value that is no number is left out.
-
-    Raises ShapeError when the two are not of one length.
+    A pair with a value that is no number is left out. Raises ShapeError when the two are not of one length.
 
     >>> round(spearman(np.array([1.0, 2.0, 2.0, 9.0]), np.array([4.0, 3.0, 2.0, 1.0])), 6)
     -0.948683
@@ -70,9 +68,7 @@ def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> floa
 
         (P - Q) / sqrt((P + Q + ties left) (P + Q + ties right))
 
-    NaN where all of a side are equal; a pair with a value that is no number is left out.
-
-    Raises ShapeError when the two are not of one length.
+    NaN where all of a side are equal; a pair with a value that is no number is left out. Raises ShapeError likewise.
 
     >>> round(kendall(np.array([1.0, 2.0, 2.0, 9.0]), np.array([4.0, 3.0, 2.0, 1.0])), 6)
     -0.912871
