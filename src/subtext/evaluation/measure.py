@@ -102,11 +102,7 @@ def evaluate_embeddings(
 
 
 def evaluate_matrix(
-    scores: Float[Tensor, "i t"],
-    pairs: Dataset,
-    *,
-    protocol: Protocol | None = None,
-    extra: ExtraMetrics | None = None,
+    scores: Float[Tensor, "i t"], pairs: Dataset, *, protocol: Protocol | None = None, extra: ExtraMetrics | None = None
 ) -> Result:
     """The same from scores of all images with all texts of `pairs`, in their order; larger is better.
 
