@@ -313,7 +313,7 @@ def _effect(effect: Mapping[str, Any]) -> str:
 
 def _why(claim: Claim, found: Mapping[str, Any]) -> str:
     """In one sentence, what kept the verdict from another."""
-    if len({effect["control"] for effect in found["effects"]}) < len(claim.controls):
+    if found["verdict"] != FAILS and len({effect["control"] for effect in found["effects"]}) < len(claim.controls):
         return "Not run, or not all of it."
     deciding = [effect for effect in found["effects"] if effect["decides"]]
     if found["verdict"] == HOLDS:
