@@ -459,9 +459,9 @@ def page(report: Mapping[str, Any]) -> str:
     return f"""# Do the four papers' claims hold here?
 
 Of {len(counts)} claims {verdicts}.{_lead(icons)}
-"Here" is small: Flickr8k, frozen features of a small image network, two processor cores. A claim that fails here may
-hold with the papers' data. `python -m reproduce.evidence --plan` lists every run behind the first table, whose numbers
-are written from [evidence.json](evidence.json).
+"Here" is small: Flickr8k{" and icons" * bool(icons)}, frozen features of a small image network, two processor cores.
+A claim that fails here may hold with the papers' data. `python -m reproduce.evidence --plan` lists every run behind the
+first table, whose numbers are written from [evidence.json](evidence.json).
 
 ## How it was tested
 
