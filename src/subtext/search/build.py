@@ -311,7 +311,7 @@ def _on_cluster(address: str, worker: _Worker, chunks: Sequence[Chunk]) -> Itera
     try:
         kind = next(worker.model.parameters()).device.type
         unit = {"num_gpus": 1} if kind == "cuda" else {"num_cpus": 1}
-        most = int(ray.cluster_resources().get("GPU" if kind == "cuda" else "CPU", 1))
+        most = max(1, min(len(chunks), int(ray.cluster_resources().get("GPU" if kind == "cuda" else "CPU", 1))))
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         context = ray.data.DataContext.get_current().copy()
         context.execution_options.preserve_order, context.enable_progress_bars = True, False
@@ -322,7 +322,9 @@ def _on_cluster(address: str, worker: _Worker, chunks: Sequence[Chunk]) -> Itera
                 _OnCluster,
                 fn_constructor_args=(stored,),
                 batch_size=1,
-                compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most, max_tasks_in_flight_per_actor=2),
+                compute=ray.data.ActorPoolStrategy(  # All at once: one alone soon has half of a few chunks.
+                    min_size=1, initial_size=most, max_size=most, max_tasks_in_flight_per_actor=2
+                ),
                 **unit,
             )
             for chunk, row in zip(chunks, rows.iter_rows(), strict=True):

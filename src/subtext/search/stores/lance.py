@@ -371,8 +371,7 @@ class LanceTables(Tables):
 
 
 def _row(record: Mapping[str, Any], links: tuple[int, ...] = ()) -> Row:
-    values: list[Any] = [*(record[name] for name in _ITEM[:-1]), links]
-    return Row(*values)
+    return Row(*[*(record[name] for name in _ITEM[:-1]), links])
 
 
 def as_matrix(column: Any) -> NDArray[np.float32]:
@@ -869,9 +868,9 @@ class LanceWriter(Writer):
             with translated(self.store.path):
                 # An index that was replaced has the vectors of deleted items, too.
                 newest = self.store.opened()
-                newest.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6)))
                 # Whoever wrote one of the other files, and did not commit it before this compaction, cannot do so now.
-                used = tables.files() | LanceTables(newest, self.store.path).files()
+                used = tables.files() | LanceTables(newest, self.store.path).files()  # While there are both versions.
+                newest.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6)))
                 for name in {name for name in stored - used if name.rpartition("/")[0] not in used}:
                     with suppress(FileNotFoundError):
                         self.store.filesystem.delete_file(f"{self.store.folder}/{name}")

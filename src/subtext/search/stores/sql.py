@@ -47,11 +47,11 @@ ROUND = 2**62
 _LINKS = {
     "images": (
         "SELECT i.key, t.key FROM items i JOIN links l ON l.image = i.id JOIN items t ON t.side = 1 AND t.id = l.text "
-        "WHERE i.side = 0 AND i.key = ANY(?::bigint[]) ORDER BY i.key, t.key"
+        "WHERE +i.side = 0 AND i.key = ANY(?::bigint[]) ORDER BY i.key, t.key"
     ),
     "texts": (
         "SELECT t.key, i.key FROM items t JOIN links l ON l.text = t.id JOIN items i ON i.side = 0 AND i.id = l.image "
-        "WHERE t.side = 1 AND t.key = ANY(?::bigint[]) ORDER BY t.key, i.key"
+        "WHERE +t.side = 1 AND t.key = ANY(?::bigint[]) ORDER BY t.key, i.key"
     ),
 }
 # The least name, the least above it, and so on: as many index look-ups as there are names, however many items.
@@ -116,10 +116,9 @@ class Tables(ABC):
     ) -> list[Row]:
         """The rows of these keys, or of these ids; see `View.rows`."""
         values: Sequence[Any] = self.storable(ids) if ids is not None else keys or ()
-        match = "id = ANY(?::text[])" if ids is not None else "key = ANY(?::bigint[])"
-        statement = (
-            f"SELECT key, id, path, text, metadata, content, stamp, digest FROM items WHERE side = ? AND {match}"
-        )
+        # Of a few keys SQLite would look at all items of the side: the + keeps it from the index that begins with it.
+        match = "side = ? AND id = ANY(?::text[])" if ids is not None else "+side = ? AND key = ANY(?::bigint[])"
+        statement = f"SELECT key, id, path, text, metadata, content, stamp, digest FROM items WHERE {match}"
         rows = []
         for start in range(0, len(values), CHUNK):
             stored = self.run(statement, SIDES.index(side), list(values[start : start + CHUNK]))
