@@ -131,12 +131,16 @@ def fulfils(condition: Condition, values: Collection[str | int | float]) -> bool
         return any(isinstance(value, str) and part in value.casefold() for value in values)
     dates = {seconds(value) for value in values if isinstance(value, str)}
     if test in ("=", "in", "!="):
-        equal = any(moment(v) in dates if isinstance(v, date) else v in values for v in condition.values)
+        moments = [when for when in dates if when is not None]
+        equal = any(
+            any(moment(v) <= when <= moment(v, last=True) for when in moments) if isinstance(v, date) else v in values
+            for v in condition.values
+        )
         return equal != (test == "!=")
     compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}[test]
     (limit,) = condition.values
     if isinstance(limit, date):
-        return any(value is not None and compare(value, moment(limit)) for value in dates)
+        return any(value is not None and compare(value, moment(limit, last=test in ("<=", ">"))) for value in dates)
     return any(not isinstance(value, str) and compare(value, limit) for value in values)
 
 

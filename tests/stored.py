@@ -43,7 +43,7 @@ def picture(number: int) -> Entry:
         "year": 1900 + number % 50,
         "place": PLACES[number % 3],
         "tags": ["even" if number % 2 == 0 else "odd", f"t{number % 7}"],
-        "taken": f"2021-03-{1 + number % 28:02d}",
+        "taken": f"2021-03-{1 + number % 28:02d}{'T10:11:12' if number % 3 else ''}",
         "weight": number / 4,
     }
     if number % 5 == 0:
@@ -123,6 +123,8 @@ CASES: list[tuple[str | Condition, Callable[[int], bool]]] = [
     ("rare != true", lambda n: n % 5 != 0),
     ("taken < 2021-03-05", lambda n: n % 28 < 4),
     ("taken = 2021-03-05", lambda n: n % 28 == 4),
+    ("taken != 2021-03-05", lambda n: n % 28 != 4),
+    ("taken <= 2021-03-05", lambda n: n % 28 <= 4),
     ("taken >= 2021-03-04T12:00:00", lambda n: n % 28 >= 4),
     (Condition("taken", ">", datetime.date(2021, 3, 5)), lambda n: n % 28 > 4),
     (Condition("taken", "in", [datetime.date(2021, 3, 1), datetime.date(2021, 3, 9)]), lambda n: n % 28 in (0, 8)),

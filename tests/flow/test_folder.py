@@ -22,7 +22,14 @@ from subtext.data.image_files import open_image
 from subtext.data.read import read
 from subtext.errors import ArgumentError, DataError
 
-FORMS = {"a.JPG": "JPEG", "b.png": "PNG", "c.webp": "WEBP", "2021/d.tif": "TIFF", "2021/may/e.gif": "GIF"}
+FORMS = {
+    "a.JPG": "JPEG",
+    "b.png": "PNG",
+    "c.webp": "WEBP",
+    "2021/d.tif": "TIFF",
+    "2021/may/e.gif": "GIF",
+    "f.bmp": "BMP",
+}
 
 
 def photos(folder: Path) -> Path:
@@ -41,7 +48,7 @@ def photos(folder: Path) -> Path:
     return folder
 
 
-IDS = ["2021/copy of b.png", "2021/d.tif", "2021/may/e.gif", "a.JPG", "b.png", "c.webp"]
+IDS = ["2021/copy of b.png", "2021/d.tif", "2021/may/e.gif", "a.JPG", "b.png", "c.webp", "f.bmp"]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +78,7 @@ def test_only_the_first_frame_of_an_animation_counts(tmp_path: Path) -> None:
 
 def test_the_check_says_what_a_folder_is_good_for(tmp_path: Path) -> None:
     shown = call("data", "check", photos(tmp_path)).stdout
-    assert "6 images, 0 texts, 0 pairs" in shown
+    assert "7 images, 0 texts, 0 pairs" in shown
     assert "duplicates: 0 texts, 1 image" in shown and "2021/copy of b.png = b.png" in shown
     assert "usable: for an index (subtext index build); not for training or evaluation: no image has a text" in shown
     report = st.check(tmp_path)
@@ -105,11 +112,11 @@ def test_a_broken_image_is_named_and_skipped(place: Path, tmp_path: Path) -> Non
     (tmp_path / "photos" / "broken.jpg").write_bytes(b"\xff\xd8 no image")
     words = ["index", "build", tmp_path / "index", "--run", place / "run", "--data", tmp_path / "photos", "--quiet"]
     assert "broken.jpg" in call(*words, code=1).output
-    assert "6 images" in call(*words, "--on-error", "skip").stdout
+    assert "7 images" in call(*words, "--on-error", "skip").stdout
 
 
 def test_what_needs_texts_says_so(place: Path) -> None:
-    told = "this needs images with texts; .* has 6 images and no text; an index takes images alone"
+    told = "this needs images with texts; .* has 7 images and no text; an index takes images alone"
     for verb in (
         lambda: st.evaluate(place / "run", data=place / "photos"),
         lambda: st.prepare(place / "photos", resplit=True),
@@ -122,7 +129,7 @@ def test_what_needs_texts_says_so(place: Path) -> None:
 
 def test_the_items_are_embedded_and_found(place: Path) -> None:
     embedded = st.embed(place / "run", data=place / "photos")
-    assert len(embedded.image_vectors) == 6 and len(embedded.text_vectors) == 0
+    assert len(embedded.image_vectors) == 7 and len(embedded.text_vectors) == 0
     assert embedded.text_vectors.width == embedded.image_vectors.width
     found = json.loads(call("search", place / "library", "a red square", "--json", "--top", 10).stdout)
     assert {hit["id"] for hit in found["hits"]} == set(IDS)
@@ -130,13 +137,13 @@ def test_the_items_are_embedded_and_found(place: Path) -> None:
     assert {hit.id for hit in best} == {"b.png", "2021/copy of b.png"}
     like = st.search(place / "library", like="c.webp", top=3).hits
     assert len(like) == 3 and "c.webp" not in {hit.id for hit in like}
-    assert st.index_info(place / "library").counts == {"images": 6, "texts": 0}
+    assert st.index_info(place / "library").counts == {"images": 7, "texts": 0}
 
 
 def test_vectors_of_images_alone_are_written_and_imported(place: Path, tmp_path: Path) -> None:
     call("embed", place / "run", "--data", place / "photos", "--out", tmp_path / "v.npz", "--quiet")
     words = ["import", tmp_path / "index", tmp_path / "v.npz", "--data", place / "photos", "--run", place / "run"]
-    assert "6 images" in call("index", *words).stdout
+    assert "7 images" in call("index", *words).stdout
 
 
 def test_an_update_follows_the_folder(place: Path, tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_a_copy_is_an_index(folder: Folder, tmp_path: Path) -> None:
     assert stored.nearest(made, QUERIES) == wanted and made.counts["images"] == 40
     back = restore(tmp_path / "copy", tmp_path / "back")
     assert stored.nearest(back, QUERIES) == wanted and verify(tmp_path / "back") == []
-    with pytest.raises(IndexError_, match=r"new or empty folder; .*back holds something"):
+    with pytest.raises(IndexError_, match=r"new or empty folder; .*back holds an index"):
         restore(tmp_path / "copy", tmp_path / "back")
     file = next((tmp_path / "copy").rglob("vectors.npy"))
     raw = bytearray(file.read_bytes())
@@ -248,7 +248,7 @@ def test_another_store_is_built_beside_and_swapped(folder: Folder) -> None:
 def test_a_full_folder_is_refused_and_left_alone(folder: Folder) -> None:
     folder.close()
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-    with pytest.raises(IndexError_, match=r"new or empty folder; .*index holds something"):
+    with pytest.raises(IndexError_, match=r"new or empty folder; .*index holds an index, which `subtext index update`"):
         Folder.create(folder.path, stored.manifest())
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
 

@@ -13,7 +13,7 @@ import stored
 from subtext.errors import RequirementError
 from subtext.search.stores.condition import Condition, moment, parse
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.item import Change
+from subtext.search.stores.item import Change, Entry
 
 QUERIES = stored.vectors(range(1000, 1003), 1)
 
@@ -68,14 +68,17 @@ DAY = datetime(2021, 3, 5, tzinfo=UTC)
         ("code = ''", Condition("code", "=", "")),
         ("code = 'a\"", Condition("code", "=", "'a\"")),
         ("code = 1.5", Condition("code", "in", [1.5, "1.5"])),
+        ("Code of it = x", Condition("Code of it", "=", "x")),
+        ("code-in = x", Condition("code-in", "=", "x")),
+        ("made by in a = b, c", Condition("made by", "in", ["a = b", "c"])),
         ("code = true", Condition("code", "in", [1, "true"])),
         ("code != false", Condition("code", "!=", [0, "false"])),
         ("code != x", Condition("code", "!=", "x")),
         ("code in 1, x", Condition("code", "in", [1, "1", "x"])),
         ("code in x", Condition("code", "in", ["x"])),
         ("code = a, b", Condition("code", "=", "a, b")),
-        ("taken < 2021-03-05", Condition("taken", "<", DAY)),
-        ("taken = 2021-03-05", Condition("taken", "in", [DAY, "2021-03-05"])),
+        ("taken < 2021-03-05", Condition("taken", "<", DAY.date())),
+        ("taken = 2021-03-05", Condition("taken", "in", [DAY.date(), "2021-03-05"])),
         ("taken>=2021-03-05T01:00+01:00", Condition("taken", ">=", DAY)),
         (" title  contains  'a dog' ", Condition("title", "contains", "a dog")),
         ("text contains 7", Condition("text", "contains", "7")),
@@ -87,7 +90,20 @@ def test_what_is_typed_is_read(written: str, condition: Condition) -> None:
     assert read == condition and list(map(type, read.values)) == list(map(type, condition.values))
 
 
-def test_a_day_is_its_first_moment_in_utc() -> None:
+def test_a_day_is_one_value_of_several(tmp_path: Path) -> None:
+    """Two dates, one before a day and one after it, are not that day."""
+    folder = Folder.create(tmp_path / "index", stored.manifest())
+    with folder.writing("add") as writer:
+        entry = Entry("a", b"c", metadata={"shot": ["2021-03-01", "2021-03-09T10:00:00"]})
+        writer.put(Change("images", [entry], stored.vectors(range(1), stored.VIEWS)))
+    with folder.reading() as view:
+        for day, found in {"01": 1, "05": 0, "09": 1}.items():
+            assert len(view.matching("images", [parse(f"shot = 2021-03-{day}")])) == found
+
+
+def test_a_day_is_its_moments_in_utc() -> None:
+    assert 172_799.99 < moment(date(1970, 1, 2), last=True) < 172_800
+    assert moment(datetime(1970, 1, 2), last=True) == 86_400
     assert moment(date(1970, 1, 2)) == moment(datetime(1970, 1, 2)) == 86_400
     assert moment(datetime(1970, 1, 2, 1, tzinfo=timezone(timedelta(hours=1)))) == 86_400
     assert moment(datetime(1970, 1, 1, 0, 0, 1, 500_000)) == 1.5

@@ -202,6 +202,18 @@ def test_filters_of_dates_do_not_overlap(page, width: int) -> None:
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] or boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
 
 
+def test_a_value_that_is_not_listed_can_be_typed(page) -> None:
+    """Of many different values, the most common are listed."""
+    about = {"kind": "text", "values": [["news", 9], ["desk", 2]], "low": None, "high": None}
+    fields = [{"name": "keywords", "count": 165, **about}, {"name": "city", "count": 2, **about}]
+    page.route("**/fields?*", lambda route: route.fulfill(json={"index": "library", "fields": fields}))
+    page.goto('/?where={"field":"keywords","test":"contains","value":"strike"}')
+    page.click("#filter")
+    typed = page.locator(".filters label:has-text('keywords') input[type=text]")
+    assert typed.input_value() == "strike" and page.locator(".chip:has-text('news')").count() == 2
+    assert page.locator(".filters label:has-text('city') input[type=text]").count() == 0
+
+
 def test_html_in_captions_is_shown_as_it_is_written(page) -> None:
     page.goto("/?where=id%20%3D%20evil")
     cards(page)

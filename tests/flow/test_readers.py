@@ -393,6 +393,17 @@ def test_paths_of_every_kind(tmp_path: Path) -> None:
     assert pairs.images.ids[2] == joined, "its name is what the file says"
 
 
+def test_a_suffix_in_other_letters_is_found(tmp_path: Path) -> None:
+    """Tables from Windows say A.PNG of a.png; a file that has the very name comes first."""
+    pictures(tmp_path, 2)
+    (tmp_path / "1.PNG").write_bytes(png(7))
+    rows = [{"image": path, "text": "x"} for path in ("0.PNG", "1.PNG", "1.png", "2.PNG")]
+    with pytest.raises(DataError, match=r"image '2\.PNG' is not in"):
+        read(lines(tmp_path / "a.jsonl", rows))
+    pairs = read(lines(tmp_path / "a.jsonl", rows[:3]), verify=True)
+    assert [open_image(value, pairs.root).getpixel((0, 0))[0] for value in pairs.images.values] == [0, 7, 1]
+
+
 def test_a_string_that_is_no_utf8_costs_its_row(tmp_path: Path) -> None:
     pictures(tmp_path, 3)
     data = pa.py_buffer(b"xcaf\xe9y")

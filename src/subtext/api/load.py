@@ -516,7 +516,7 @@ def read(sources: Sources, *, need_pairs: bool = True, quiet: bool = False) -> D
     for sentence in sentences[:SHOWN]:
         say(f"note: {sentence}", quiet=quiet)
     if len(sentences) > SHOWN:
-        say(f"note: {len(sentences) - SHOWN:,} more; `subtext data check` lists them", quiet=quiet)
+        say(f"note: {len(sentences) - SHOWN:,} more; `subtext data check --verify` lists them", quiet=quiet)
     return reading
 
 

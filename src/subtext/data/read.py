@@ -418,14 +418,16 @@ def _check_images(
     Where no file exists the folder is wrong, which is one problem and not one per row.
     """
     root, values = dataset.root, list(dataset.images.values)
-    # Paths as the disk spells them: an accent is one character or two, and some archivers convert between them.
-    for row, value in enumerate(values):
-        if isinstance(value, str) and not value.isascii() and not image_exists(value, root):
-            forms = (unicodedata.normalize(form, value) for form in ("NFC", "NFD"))
-            values[row] = next((form for form in forms if image_exists(form, root)), value)
-    images = replace(dataset.images, values=values)
-    dataset = replace(dataset, images=images)
+    # Paths as the disk spells them: an accent is one character or two, and tables from Windows say a.JPG of a.jpg.
     missing = _missing(dataset)
+    for row, lost in list(missing.items()):
+        end = Path(lost).suffix
+        forms = (unicodedata.normalize(form, lost).removesuffix(end) for form in ("NFC", "NFD"))
+        spelt = (form + each for form in forms for each in (end, end.lower(), end.upper()))
+        if found := next((path for path in spelt if image_exists(path, root)), None):
+            values[row] = found
+            del missing[row]
+    dataset = replace(dataset, images=(images := replace(dataset.images, values=values)))
     if len(missing) == len(images) > 1:
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"

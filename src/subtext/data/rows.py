@@ -334,7 +334,7 @@ def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes 
     if not isinstance(value, str):
         raise RowError(f"'image' needs a path, or the bytes of an image; it is {described(value)}")
     if not valid(value):
-        raise RowError("'image' is not valid Unicode; save the file as UTF-8")
+        raise RowError("'image' is not valid Unicode; save the table as UTF-8, or rename the image")
     if _ADDRESS.match(value):
         raise RowError(f"'image' is a URL, {value[:80]}; images need to be on disk; download it first", value[:80])
     return posixpath.normpath(posixpath.join(folder, value)), None

@@ -235,12 +235,7 @@ class Sample:
             f"of {counted(cells, 'score')} the one that changes most changes by {worst:.1e} standard deviations"
             f"{example if failed else ''}; {self.tolerance:g} is allowed"
         )
-        figures = {
-            "largest_change": worst,
-            "scores": cells,
-            "standard_deviation": spread,
-            "allowed": self.tolerance,
-        }
+        figures = {"largest_change": worst, "scores": cells, "standard_deviation": spread, "allowed": self.tolerance}
         return Check(name, did, "fail" if failed else "pass", sentence, figures)
 
 

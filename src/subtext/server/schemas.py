@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -23,8 +22,8 @@ from subtext.api.options import Parameter, parameters
 from subtext.api.search import search
 from subtext.errors import RequirementError
 from subtext.search import Hit, Reason
-from subtext.search.stores.condition import Condition, Test, Value, parse
-from subtext.search.stores.item import Item, Side, seconds
+from subtext.search.stores.condition import ORDER, Condition, Test, Value, dated, parse
+from subtext.search.stores.item import Item, Side
 
 MAX_WORDS, MAX_TOP, MAX_ID, MAX_PAGE = 1000, 200, 500, 200
 """Letters of a query; hits of an answer; letters of an id; items of a page."""
@@ -400,10 +399,8 @@ def _json_condition(text: str) -> Condition:
     form = _JsonCondition.model_validate_json(text)
 
     def typed(value: Scalar) -> Value:
-        if isinstance(value, str) and form.test in ("<", "<=", ">", ">=") and (when := seconds(value)) is not None:
-            return datetime.fromtimestamp(when, UTC)
-        return int(value) if isinstance(value, bool) else value
+        when = dated(value) if isinstance(value, str) and form.test in ORDER else None
+        return when or (int(value) if isinstance(value, bool) else value)
 
-    return Condition(
-        form.field, form.test, [*map(typed, form.value)] if isinstance(form.value, list) else typed(form.value)
-    )
+    value = [*map(typed, form.value)] if isinstance(form.value, list) else typed(form.value)
+    return Condition(form.field, form.test, value)

@@ -20,8 +20,8 @@ from subtext.data.rows import Columns, Row, Source, renamed, require_columns, ro
 from subtext.errors import DataError, counted
 
 PRIORITY = -1
-LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, AVIF, HEIC)"
-SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".png", ".webp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif"))
+LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, BMP, AVIF, HEIC)"
+SUFFIXES = frozenset(".jpg .jpeg .jpe .png .webp .tif .tiff .gif .bmp .avif .heic .heif".split())  # noqa: SIM905
 _SIZE = re.compile(r"/(full|square|(pct:)?[\d.]+,[\d.]+,[\d.]+,[\d.]+)/[^/]+/!?[\d.]+/[a-z]+\.[a-z0-9]+$")
 """The end of an address of IIIF's Image API: region, size, rotation, quality and format."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Literal, get_args
@@ -18,7 +19,7 @@ ORDER = ("<", "<=", ">", ">=")
 TEXT, ID = "text", "id"
 """Fields that every item has: its text (of an image: its captions), and its id."""
 
-_SYNTAX = re.compile(r"\s*([^\s=<>!]+)\s*(!=|<=|>=|=|<|>|\bin\b|\bcontains\b)\s*(.+?)\s*", re.DOTALL)
+_SYNTAX = re.compile(r"\s*([^\s=<>!]+(?:\s+[^\s=<>!]+)*?)\s*([<>!]?=|<|>|(?<=\s)(?:in|contains)\b)\s*(.+?)\s*", re.S)
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Condition:
     test   = and != for texts, numbers and booleans; < <= > >= for numbers and dates; in: one of several values;
            contains: a substring, ignoring case; for "text" a phrase of whole words
     value  for "in" a sequence; for "!=" one value or several, none of which may be equal.
-           A date is compared with texts in ISO 8601; a day stands for its first moment, in UTC
+           A date is compared with texts in ISO 8601; a day without a time is the whole day, in UTC
 
     A field with several values fulfils a condition when one of them does, and "!=" when none is equal.
 
@@ -99,15 +100,18 @@ def _readings(written: str) -> list[Value]:
     if written in ("true", "false"):
         return [int(written == "true"), written]
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return [kind(written), written]
-        except ValueError:
-            continue
-    timestamp = seconds(written)
-    return [written] if timestamp is None else [datetime.fromtimestamp(timestamp, UTC), written]
+    return [value for value in (dated(written), written) if value is not None]
 
 
-def moment(value: date) -> float:
-    """A date in seconds since 1970, in UTC unless it names an offset; a day alone is its first moment."""
-    exact = value if isinstance(value, datetime) else datetime.combine(value, time())
+def dated(text: str) -> date | None:
+    """A date of ISO 8601: a day, or with a time a datetime in UTC; None for any other text."""
+    when = seconds(text)
+    return None if when is None else datetime.fromtimestamp(when, UTC) if text[10:] else date.fromisoformat(text)
+
+
+def moment(value: date, *, last: bool = False) -> float:
+    """A date in seconds since 1970, in UTC unless it names an offset; a day alone is its first moment, or its last."""
+    exact = value if isinstance(value, datetime) else datetime.combine(value, time.max if last else time.min)
     return (exact if exact.tzinfo else exact.replace(tzinfo=UTC)).timestamp()

@@ -262,9 +262,7 @@ class FolderView(SqlView):
                 "dead_rows": {side: sum(int(mask.sum()) for mask in dead[side]) for side in SIDES},
                 "segments": {side: len(segments[side].segments) for side in SIDES},
                 "deleted": {side: len(segments[side].deleted) for side in SIDES},
-                "lists": {
-                    SIDES[side]: {"probes": int(n), **stored_object(recalls, "lists")} for side, n, recalls in lists
-                },
+                "lists": {SIDES[side]: {"probes": int(n), **stored_object(it, "lists")} for side, n, it in lists},
                 "earlier_stores": [store.name for store in earlier_stores(self.folder.path)],
             },
         )
@@ -635,12 +633,10 @@ class Folder(Store):
     def require_free(cls, location: Path | str) -> None:
         """Raise IndexError_ unless an index can be created there: a free path, or an empty folder."""
         path = Path(location).expanduser()
-        if path.is_dir() and not any(path.iterdir()):
-            return
-        if path.exists() or path.is_symlink():
-            raise IndexError_(
-                f"an index needs a new or empty folder; {path} holds something; name another, or remove it"
-            )
+        empty = path.is_dir() and not any(path.iterdir())
+        if not empty and (path.exists() or path.is_symlink()):
+            held = "an index, which `subtext index update` and `add` change" if cls.exists(path) else "something"
+            raise IndexError_(f"an index needs a new or empty folder; {path} holds {held}; name another, or remove it")
 
     @classmethod
     def name_of(cls, location: Path | str) -> str:

@@ -19,7 +19,6 @@ from subtext.errors import IndexError_
 Side = Literal["images", "texts"]
 SIDES: tuple[Side, Side] = ("images", "texts")
 
-
 LONGEST = 2**26
 """Characters of JSON that are read at most."""
 
@@ -35,11 +34,8 @@ def json_object(source: object) -> dict[str, Any] | None:
 
 def stored_object(source: object, owner: str) -> dict[str, Any]:
     """The object that an index holds as JSON. Raises IndexError_ where it is none."""
-    parsed = json_object(source)
-    if parsed is None:
-        raise IndexError_(
-            f"{owner} needs an object of JSON in the index; it has none; restore a backup, or build again"
-        )
+    if (parsed := json_object(source)) is None:
+        raise IndexError_(f"{owner} needs an object of JSON in the index, and has none; restore a backup")
     return parsed
 
 

@@ -236,12 +236,19 @@ class SqlView(View):
         if name == ID:
             ids = self.tables.storable([str(value) for value in condition.values])
             return "SELECT key FROM items WHERE side = ? AND id = ANY(?::text[])", [side, ids]
-        dates = [moment(value) for value in condition.values if isinstance(value, date)]
+        dates = [value for value in condition.values if isinstance(value, date)]
         others = [value for value in condition.values if not isinstance(value, date)]
         if test in ("=", "in"):
-            plain, of_dates = self._with_values(side, name, others), self._with_values(side, name + DATE, dates)
-            return f"{plain[0]} UNION {of_dates[0]}", [*plain[1], *of_dates[1]]
-        return self._with_range(side, name + DATE if dates else name, test, (dates or others)[0])
+            parts = [self._with_values(side, name, others), *(self._within(side, name + DATE, day) for day in dates)]
+            return " UNION ".join(part for part, _ in parts), [value for _, values in parts for value in values]
+        limits = [moment(day, last=test in ("<=", ">")) for day in dates]
+        return self._with_range(side, name + DATE if dates else name, test, (limits or others)[0])
+
+    def _within(self, side: int, name: str, day: date) -> Part:
+        """Items of which a field has a date within a day, or at a moment."""
+        low, first = self._with_range(side, name, ">=", moment(day))
+        high, last = self._with_range(side, name, "<=", moment(day, last=True))
+        return f"{low} AND {high.partition(' WHERE ')[2]}", [*first, *last]
 
     def _with_phrase(self, side: int, phrase: str) -> Part:
         """Items whose text contains the words of a phrase in their order; of images, those of such texts."""

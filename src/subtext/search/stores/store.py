@@ -206,9 +206,8 @@ class View(ABC):
                 f"{', '.join(fields) or 'none'}, and text and id{meant}"
             )
         ordered = [condition for condition in where if condition.test in ORDER]
-        for condition in ordered:
-            if isinstance(condition.value, str):
-                self._require_order(side, condition)
+        for condition in [each for each in ordered if isinstance(each.value, str)]:
+            self._require_order(side, condition)
         keys = self.select(side, where) if where else self.keys(side)
         # A field of another type matches nothing: only then its type is looked at.
         for condition in ordered if not len(keys) else ():

@@ -33,9 +33,11 @@ export function draw(place, fields, where, changed) {
   for (const field of fields) {
     if (field.count < 2 && !Object.keys(known(where, field.name)).length) continue;
     const given = known(where, field.name);
-    if (field.kind === "text" && field.values.length) place.append(choice(field, given.in || [], readers, make));
-    else if (field.kind === "text") place.append(words(field.name, given.contains || "", field.name, readers, make));
-    else place.append(range(field, given, readers, make));
+    const text = field.kind === "text";
+    if (text && field.values.length) place.append(choice(field, given.in || [], readers, make));
+    // Only the most common values are listed; the others are typed.
+    if (text && field.values.length < field.count) place.append(words(field.name, given.contains || "", field.name, readers, make));
+    if (!text) place.append(range(field, given, readers, make));
   }
   for (const one of others()) {
     place.append(node("p", { class: "field" }, node("span", { class: "name" }, "Also "), one, " ", node("button", {
