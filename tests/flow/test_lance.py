@@ -239,6 +239,7 @@ def test_reads_hold_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     before = read()
     monkeypatch.setattr(lance, "CHUNK", 16)
     monkeypatch.setattr(lance, "DEEPEST", 100)
+    monkeypatch.setattr(lance, "MARGIN", 6)  # With it five items of two vectors are 16 candidates of an index.
     monkeypatch.setattr(lance.LanceTables, "scan", scanned)
     monkeypatch.setattr(lance, "as_matrix", lambda column: rows.append(len(column)) or as_matrix(column))
     assert read() == before
