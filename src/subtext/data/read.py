@@ -423,7 +423,7 @@ def _check_images(
     for row, lost in list(missing.items()):
         end = Path(lost).suffix
         forms = (unicodedata.normalize(form, lost).removesuffix(end) for form in ("NFC", "NFD"))
-        spelt = (form + each for form in forms for each in (end, end.lower(), end.upper()))
+        spelt = (form + suffix for form in forms for suffix in (end, end.lower(), end.upper()))
         if found := next((path for path in spelt if image_exists(path, root)), None):
             values[row] = found
             del missing[row]

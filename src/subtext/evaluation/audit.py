@@ -256,7 +256,7 @@ def _other_blocks(sample: Sample) -> list[Rescored]:
     scores = [sample.compared(images, texts, *block) for block in ((size, size), (1, size), (7, 13))]
     # As figures are made where no figure may depend on blocks: in padded tiles, which have to end where they should.
     exact = matrix(sample.model.similarity, images, texts, 1, exact=True).float()
-    return [(rows[0], rows[1], each) for each in (*scores, exact)]
+    return [(rows[0], rows[1], score) for score in (*scores, exact)]
 
 
 def _other_neighbours(sample: Sample) -> list[Rescored]:
@@ -282,11 +282,11 @@ def _other_names(sample: Sample) -> list[Rescored]:
     images, texts = (replace(embeddings, ids=torch.full_like(embeddings.ids, 10**9)) for embeddings in items)
     scores = [sample.compared(images, texts)]
     # A head of distributions draws by the row of an item, and may.
-    if all(each.log_std is None for each in items):
+    if all(item.log_std is None for item in items):
         images = sample.image_embeddings(sample.images, row_ids=sample.order(len(sample.images), "numbers i"))
         texts = sample.text_embeddings(sample.texts, row_ids=sample.order(len(sample.texts), "numbers t"))
         scores.append(sample.compared(images, texts))
-    return [(rows[0], rows[1], each) for each in scores]
+    return [(rows[0], rows[1], score) for score in scores]
 
 
 CHECKS: dict[str, tuple[str, Callable[[Sample], list[Rescored]]]] = {

@@ -635,8 +635,10 @@ class Folder(Store):
         path = Path(location).expanduser()
         empty = path.is_dir() and not any(path.iterdir())
         if not empty and (path.exists() or path.is_symlink()):
-            held = "an index, which `subtext index update` and `add` change" if cls.exists(path) else "something"
-            raise IndexError_(f"an index needs a new or empty folder; {path} holds {held}; name another, or remove it")
+            content = "an index, which `subtext index update` and `add` change" if cls.exists(path) else "something"
+            raise IndexError_(
+                f"an index needs a new or empty folder; {path} holds {content}; name another, or remove it"
+            )
 
     @classmethod
     def name_of(cls, location: Path | str) -> str:

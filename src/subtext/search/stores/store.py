@@ -206,7 +206,7 @@ class View(ABC):
                 f"{', '.join(fields) or 'none'}, and text and id{meant}"
             )
         ordered = [condition for condition in where if condition.test in ORDER]
-        for condition in [each for each in ordered if isinstance(each.value, str)]:
+        for condition in [order for order in ordered if isinstance(order.value, str)]:
             self._require_order(side, condition)
         keys = self.select(side, where) if where else self.keys(side)
         # A field of another type matches nothing: only then its type is looked at.
