@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+PATIENCE = 600
+"""Seconds that a process may take; on a machine where much else runs, three minutes were too few."""
+
 
 def started(program: Path, out: Path, count: int) -> Path:
     """Run a program as `count` processes that know each other, to the end; gives the folder that it wrote to."""
@@ -21,7 +24,12 @@ def started(program: Path, out: Path, count: int) -> Path:
             env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
         command = [sys.executable, str(program), str(out)]
         running.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    told = [process.communicate(timeout=180)[0] for process in running]
+    try:
+        told = [process.communicate(timeout=PATIENCE)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
     assert [process.returncode for process in running] == [0] * count, "\n".join(told)
     return out
 

@@ -167,7 +167,7 @@ def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr(index_build, "embed_items", plain)
     assert "12 images and 24 texts" in call("index", *words).stdout
     assert info(tmp_path)["jobs"][0]["finished"] is not None and len(info(tmp_path)["jobs"]) == 1  # type: ignore[index]
-    assert "holds something" in call("index", *words, code=1).stderr
+    assert "holds an index" in call("index", *words, code=1).stderr
     assert "no interrupted add can be resumed here" in call("index", "add", tmp_path / "index", code=1).stderr
 
 
@@ -389,7 +389,7 @@ def test_a_backup_is_restored(place: Path) -> None:
     call("index", "delete", place / "index", "red")
     assert "restored from" in call("index", "restore", place / "copy", place / "back").stdout
     assert len(open_index(place / "back").search("a", top=50)) == 12
-    assert "holds something" in call("index", "backup", place / "index", place / "copy", code=1).stderr
+    assert "holds an index" in call("index", "backup", place / "index", place / "copy", code=1).stderr
 
 
 @pytest.mark.parametrize("address", ["s3://bucket/copy", "lance://copy", "postgresql://host/archive?index=copy"])

@@ -188,7 +188,7 @@ def test_a_split_can_be_indexed(place: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
-    assert "holds something" in call("index", "build", place / "index", "--run", place / "run", code=1).stderr
+    assert "holds an index" in call("index", "build", place / "index", "--run", place / "run", code=1).stderr
     assert "is not there" in call("search", tmp_path / "nowhere", "words", code=1).stderr
     assert "a search needs text (QUERY)" in call("search", place / "index", code=2).stderr
     call("search", place / "index", "words", "--top", 0, code=2)
