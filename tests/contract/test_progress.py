@@ -45,13 +45,20 @@ def test_the_rate_is_that_of_the_last_seconds(clock: Clock) -> None:
     assert left == pytest.approx((1000 - 560) / 5)
 
 
-def test_lines_show_no_estimate_before_it_is_known(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    with meter("embedding", 600) as show:
+@pytest.mark.parametrize(
+    ("finished", "total", "line"),
+    [
+        (301, 601, "301 of 601, 30 a second, 10 s left"),
+        (10_501, 21_001, "10,501 of 21,001, 1,050 a second, 10 s left"),
+        (6, 11, "6 of 11, 0.50 a second, 10 s left"),
+    ],
+)
+def test_lines_show_no_estimate_before_it_is_known(
+    clock: Clock, capsys: pytest.CaptureFixture[str], finished: int, total: int, line: str
+) -> None:
+    with meter("embedding", total) as show:
         clock.now = 10.0
         show(1)
         clock.now = 20.0
-        show(301)
-    assert capsys.readouterr().err.splitlines() == [
-        "embedding: 1 of 600",
-        "embedding: 301 of 600, 30 a second, 10 s left",
-    ]
+        show(finished)
+    assert capsys.readouterr().err.splitlines() == [f"embedding: 1 of {total:,}", f"embedding: {line}"]

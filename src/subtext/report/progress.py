@@ -48,8 +48,8 @@ def counter(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int],
         estimate, say_sometimes = Estimate(), _throttled()
 
         def show(finished: int, total: int) -> None:
-            seconds = estimate(finished, total)
-            left = "" if seconds is None else f", {estimate.rate:,.3g} a second, {duration(seconds)} left"
+            seconds, rate = estimate(finished, total), estimate.rate
+            left = "" if seconds is None else f", {rate:,.{2 * (rate < 10)}f} a second, {duration(seconds)} left"
             say_sometimes(f"{label}: {finished:,} of {total:,}{left}")
 
         yield show
@@ -136,7 +136,7 @@ def _bar() -> Progress:
 
         def render(self, task: Task) -> Text:
             """Nothing before enough is known."""
-            return Text("" if task.speed is None else f"{task.speed:,.3g}/s")
+            return Text("" if task.speed is None else f"{task.speed:,.{2 * (task.speed < 10)}f}/s")
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True, highlight=False, markup=False))
