@@ -76,6 +76,10 @@ def test_float32_and_float64_agree(metric, kind):
     whole = comparison(kind)
     single = dataclasses.replace(whole, scores=whole.scores.float())
     torch.testing.assert_close(metric(single), metric(whole), equal_nan=True)
+    for half in (torch.float16, torch.bfloat16):
+        rounded = whole.scores.to(half)
+        same = [metric(dataclasses.replace(whole, scores=scores)) for scores in (rounded, rounded.double())]
+        torch.testing.assert_close(*same, equal_nan=True)
 
 
 @every_metric

@@ -37,6 +37,15 @@ def reading(pooled: int | None, grid: int | None, file: FeatureFile | None = Non
     return Model(image, other.text, other.similarity).eval()
 
 
+def test_a_tensor_of_features_is_embedded_as_an_array_is() -> None:
+    model, features = reading(pooled=5, grid=None), torch.rand(3, 5)
+    of_array = model.embed_images(features.numpy()).vectors
+    assert torch.equal(model.embed_images(features).vectors, of_array)
+    assert torch.equal(model.embed_images(features.bfloat16().requires_grad_()).ids, torch.arange(3))
+    with pytest.raises(RequirementError, match="a list of items; it got one ndarray"):
+        model.embed_images(features[0])
+
+
 def test_both_parts_of_features_are_embedded_from_python() -> None:
     model = reading(4, 6)
     items = [{"pooled": np.full(4, n, np.float32), "grid": np.full((3, 6), -n, np.float32)} for n in (1, 2, 3)]

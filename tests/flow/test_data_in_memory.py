@@ -9,13 +9,14 @@ from typing import Any
 import made_data
 import numpy as np
 import pytest
+import torch
 from command import call
 from PIL import Image
 
 import subtext as st
 from subtext.api.load import IN_MEMORY
 from subtext.data.dataset import fingerprint
-from subtext.errors import ArgumentError, CheckpointError, DataError, RequirementError
+from subtext.errors import ArgumentError, CheckpointError, DataError, RecipeError, RequirementError
 
 SMALL: dict[str, Any] = {"embed_dim": 16, "word_dim": 8, "batch_size": 16, "workers": 0, "quiet": True}
 ROWS: list[dict[str, Any]] = [
@@ -50,6 +51,8 @@ def test_rows_and_data_frames_are_read(photos: Path, monkeypatch: pytest.MonkeyP
     of_arrays = st.read(odd, images=photos)
     assert of_arrays.texts.values == ["image 0", "words of 0", "image 1"]
     assert of_arrays.images.metadata["year"] == [1990, None] and of_arrays.images.metadata["on"][0] is None
+    of_paths = st.read([{**row, "image": Path(row["image"])} for row in ROWS], images=photos)
+    assert fingerprint(of_paths) == fingerprint(from_file)
     monkeypatch.chdir(photos)
     assert fingerprint(st.read(ROWS)) == fingerprint(from_file)
     with pytest.raises(DataError, match="image 'gone"):
@@ -76,11 +79,18 @@ def test_pairs_are_selected(photos: Path) -> None:
 
 
 def test_numpy_numbers_are_numbers(trained: tuple[st.Run, st.Dataset, Path]) -> None:
-    run, dataset, _ = trained
+    run, dataset, features = trained
     with pytest.raises(ArgumentError, match="batch_size needs 1 or more; it got 0"):
         st.embed(run, data=dataset, batch_size=np.int64(0))
     result = st.evaluate(run, data=dataset, split="test", c_way=np.int64(2), bootstrap=0, quiet=True)
     assert any("2_way" in name for name in result.figures)
+    numbers = {"embed_dim": np.int64(24), "lr": np.float32(0.5), "epochs": torch.tensor(3), "mlp": np.bool_(False)}
+    options: dict[str, Any] = SMALL | {"features": features, "out": features.with_name("numbers"), "dry_run": True}
+    built = st.train("dual", data=dataset, **options | numbers, with_=[("smooth_ap", {"weight": np.float32(0.25)})])
+    assert built.record.arguments["embed_dim"] == 24 and built.record.arguments["mlp"] is False
+    assert built.record.methods[0][1]["weight"] == 0.25 and "\n3 epochs of " in str(built)
+    with pytest.raises(RecipeError, match=r"embed_dim needs a whole number; it got array\(\[3\]\)"):
+        st.train("dual", data=dataset, **options | {"embed_dim": np.array([3])})
 
 
 def test_a_data_set_is_checked_again(photos: Path) -> None:

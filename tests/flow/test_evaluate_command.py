@@ -14,7 +14,9 @@ import tiny_models
 from command import call
 from PIL import Image
 
+from subtext.api.evaluate import evaluate
 from subtext.api.load import load
+from subtext.errors import ArgumentError
 from subtext.search.build import model_fingerprint
 
 
@@ -188,3 +190,29 @@ def test_a_pretrained_model_that_cannot_be_had_is_told(
 def test_a_run_is_no_pretrained_model(run: Path) -> None:
     output = call("evaluate", "--model", run, "--data", run.parent / "pairs.jsonl", code=2).output
     assert f"subtext evaluate {run}" in output
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"references": 2}, "references is for relevance=NAME"),
+        ({"cache": "matrices"}, "cache is for relevance=NAME"),
+        ({"asp_ties": "min"}, "asp_ties is for relevance=NAME"),
+        ({"asp_top": 3}, "asp_top is for relevance=NAME"),
+        ({"gain": 3}, "gain is for relevance=NAME"),
+        ({"ndcg": 3}, "ndcg is for relevance=NAME"),
+        ({"positive_rating": 3.0}, "positive_rating is for human_ratings=TABLE"),
+        ({"candidates": 3}, "candidates is for rerank=RUN"),
+        ({"similarity": "dot"}, "similarity=dot is for image_embeddings and text_embeddings"),
+    ],
+)
+def test_an_option_that_nothing_would_read_is_refused(run: Path, option: dict[str, Any], said: str) -> None:
+    with pytest.raises(ArgumentError, match=said):
+        evaluate(run, quiet=True, **option)
+
+
+def test_an_array_in_the_place_of_a_file_is_refused_by_its_shape(run: Path) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"^scores needs text or a path; it got an array of shape \(3, 4\); save it"
+    ):
+        evaluate(data=run.parent / "pairs.jsonl", scores=np.zeros((3, 4)))  # type: ignore[arg-type]

@@ -49,6 +49,20 @@ def test_options_of_a_method_are_named_as_they_are_typed(
     assert told in found and wrong not in found
 
 
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("hal", "a bank need pairs, a text for each image"),
+        ("discrepancy:graph=near,use_current=yes", "weights from present embeddings need pairs"),
+    ],
+)
+def test_what_reads_pairs_is_refused_before_the_first_epoch(here: Path, method: str, said: str) -> None:
+    found = refused(here, "dual", "--with", method)
+    assert said in found and "caption_sampling is together; change it" in found and not (here / "run").exists()
+    call("train", "dual", "--data", here / "pairs.jsonl", "--features", here / "features.npz", "--out", here / "run",
+         *TRAIN, "--epochs", 2, "--with", method, "--caption-sampling", "all")  # fmt: skip
+
+
 def test_a_graph_that_was_named_from_here_is_found_from_elsewhere(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = ["train", "vse", "--data", here / "pairs.jsonl", "--features", here / "features.npz", *TRAIN]
     weighted = [*train, "--epochs", 2, "--out", here / "weighted", "--with"]

@@ -11,6 +11,7 @@ import pytest
 import small
 import torch
 
+from subtext.errors import RequirementError
 from subtext.evaluation import ExtraMetrics, Protocol, evaluate_matrix, metric
 from subtext.evaluation.compare import compare, measured_of
 
@@ -106,3 +107,8 @@ def test_a_metric_in_python_needs_no_registration() -> None:
 
     result = evaluate_matrix(torch.rand(20, 40), small.pairs(20), extra=ExtraMetrics(metrics=(Constant(),)))
     assert result.figures["text_to_image/constant"] == 1.0
+
+
+def test_two_figures_of_one_name_are_refused() -> None:
+    with pytest.raises(RequirementError, match=r"'5_way@1' is that of CWay and of CWay; .* there twice"):
+        evaluate_matrix(torch.rand(20, 40), small.pairs(20), protocol=Protocol(c_way=(5, 5)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import made_data
+import numpy as np
 import pytest
 import small
 import torch
@@ -32,11 +33,11 @@ def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def measure() -> Any:
     pairs = small.pairs(12)
-    scores = torch.from_numpy(small.np.random.default_rng(0).normal(size=(len(pairs.images), len(pairs.texts))))
+    scores = torch.from_numpy(np.random.default_rng(0).normal(size=(len(pairs.images), len(pairs.texts))))
     return evaluate_matrix(scores, pairs, protocol=Protocol(c_way=(), bootstrap=0))
 
 
-@pytest.mark.parametrize("value", [torch.ones(3), torch.tensor(1.0)], ids=["three", "one number"])
+@pytest.mark.parametrize("value", [torch.ones(3), torch.tensor(1.0), [1.0, 2.0], torch.ones(12, 24)])
 def test_a_metric_needs_one_value_per_query(value: torch.Tensor) -> None:
     @st.register_metric
     class Constant(st.Metric):
@@ -45,8 +46,22 @@ def test_a_metric_needs_one_value_per_query(value: torch.Tensor) -> None:
         def __call__(self, comparison: Comparison) -> torch.Tensor:
             return value
 
-    with pytest.raises(ShapeError, match=r"the metric 'constant' needs \d+ values, one per query; it got \d"):
+    with pytest.raises(ShapeError, match=r"the metric 'constant' needs values \(12,\), one per query; it got \("):
         measure()
+
+
+def test_a_metric_may_give_an_array_or_a_list() -> None:
+    @st.register_metric
+    class Counting(st.Metric):
+        name = "counting"
+        percent = False
+
+        def __call__(self, comparison: Comparison) -> Any:
+            values = np.arange(len(comparison.scores), dtype=np.float32)
+            return values if len(values) == 12 else values.tolist()
+
+    figures = measure().figures
+    assert (figures["image_to_text/counting"], figures["text_to_image/counting"]) == (5.5, 11.5)
 
 
 def test_a_metric_is_registered_once_and_under_a_name_of_its_own() -> None:

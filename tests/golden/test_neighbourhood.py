@@ -234,6 +234,15 @@ def test_a_picture_with_all_its_texts_counts_as_their_sum():
         Neighbourhood(total=20.0, current=True, discrepancy=1.0)(together, EPOCH)
 
 
+def test_as_many_images_as_texts_need_not_be_pairs():
+    """The first image has two texts, the others share one: three of each, in another order."""
+    together = compose(
+        Cosine(), items(IMAGES[:3]), items(TEXTS[:3]), Groups(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]))
+    )
+    by_text, by_image = (Neighbourhood(total=20.0, of=of)(together, EPOCH) for of in ("text_to_image", "image_to_text"))
+    torch.testing.assert_close(by_image, torch.stack([by_text[0] + by_text[1], by_text[2], by_text[2]]))
+
+
 def test_the_discrepancy_of_now():
     """Against banks of the same embeddings it is the cached one; moved embeddings move it."""
     bank = {

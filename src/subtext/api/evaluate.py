@@ -182,13 +182,18 @@ def evaluate(
 
     work, files = work_and_files("evaluate", run, **options)
     of_one = graph is not None or alignment_uniformity or pair_alignment_uniformity
-    if rerank is None:
-        for name, value in (("candidates", candidates), ("rerank_features", rerank_features), ("plot", plot)):
-            if value is not None:
-                raise ArgumentError(f"{name} is for rerank=RUN; give that, or leave {name} out")
-    elif plot is not None and len(candidates or ()) < 2:
+    graded = {"references": references, "cache": cache, "asp_ties": asp_ties, "asp_top": asp_top, "gain": gain}
+    for needed, present, values in (
+        ("rerank=RUN", rerank, {"candidates": candidates, "rerank_features": rerank_features, "plot": plot}),
+        ("relevance=NAME", relevance or None, graded | {"ndcg": ndcg}),
+        ("human_ratings=TABLE", human_ratings, {"positive_rating": positive_rating}),
+    ):
+        for parameter in opt.parameters(evaluate):
+            if present is None and values.get(parameter.name, parameter.default) != parameter.default:
+                raise ArgumentError(f"{parameter.name} is for {needed}; give that, or leave {parameter.name} out")
+    if rerank is not None and plot is not None and len(candidates or ()) < 2:
         raise ArgumentError("plot needs a sweep: several candidates=N,N,... such as 10,20,50,100")
-    elif of_one or files is not None:
+    if rerank is not None and (of_one or files is not None):
         raise ArgumentError(
             "rerank needs a model whose candidates it re-orders; it goes neither with another program's output nor "
             "with graph=GRAPH, alignment_uniformity and pair_alignment_uniformity, which measure one model"
@@ -305,6 +310,8 @@ def work_and_files(command: str, run: AnyPath | None, **options: Unpack[SubjectO
             "give one of these: RUN, a folder that `subtext train` made; model=NAME_OR_FOLDER; scores=FILE; or "
             "image_embeddings=FILE and text_embeddings=FILE"
         )
+    if files.similarity != "cosine" and files.image_embeddings is None:
+        raise ArgumentError(f"similarity={files.similarity} is for image_embeddings and text_embeddings; leave it out")
     if has_files and prompt is not None:
         raise ArgumentError("text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out")
     if has_files and bf16 is not None:

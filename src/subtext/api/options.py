@@ -140,7 +140,8 @@ class Parameter:
                 continue
             if self.accepted is not None and not isinstance(item, self.accepted):
                 names = " or ".join(_TYPES[kind] for kind in self.accepted)
-                raise ArgumentError(f"{self.name} needs {names}; it got {item!r}")
+                got = f"an array of shape {tuple(item.shape)}; save it" if hasattr(item, "shape") else repr(item)
+                raise ArgumentError(f"{self.name} needs {names}; it got {got}")
             if self.choices is not None and item not in self.choices:
                 raise ArgumentError(f"{self.name} needs one of {', '.join(self.choices)}; it got {item!r}")
             if self.range is not None and isinstance(item, int | float):

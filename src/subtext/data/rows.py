@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher, get_close_matches
 from itertools import chain, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 import numpy as np
@@ -331,6 +331,7 @@ def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes 
         value = path
     if value is None or isinstance(value, bytes):
         return value, None
+    value = value.as_posix() if isinstance(value, PurePath) else value
     if not isinstance(value, str):
         raise RowError(f"'image' needs a path, or the bytes of an image; it is {described(value)}")
     if not valid(value):

@@ -102,11 +102,7 @@ def evaluate_embeddings(
 
 
 def evaluate_matrix(
-    scores: Float[Tensor, "i t"],
-    pairs: Dataset,
-    *,
-    protocol: Protocol | None = None,
-    extra: ExtraMetrics | None = None,
+    scores: Float[Tensor, "i t"], pairs: Dataset, *, protocol: Protocol | None = None, extra: ExtraMetrics | None = None
 ) -> Result:
     """The same from scores of all images with all texts of `pairs`, in their order; larger is better.
 
@@ -368,10 +364,8 @@ def _fold(
         for name, column in columns.items():
             label = name.removeprefix(column.metric.name)
             values = np.concatenate(column.values)
-            if len(values) != len(queries):
-                raise ShapeError(
-                    f"the metric '{name}' needs {len(queries)} values, one per query; it got {len(values)}"
-                )
+            if values.shape != (count := (len(queries),)):
+                raise ShapeError(f"the metric '{name}' needs values {count}, one per query; it got {values.shape}")
             figures |= {f"{key}{label}": value for key, value in column.metric.figures(values).items()}
             for table, blocks in ((fold.chance, column.chance), (fold.ceiling, column.ceiling)):
                 if (line := column.mean_of(blocks)) is not None:
@@ -392,10 +386,10 @@ def _fold(
 def _add(columns: dict[str, _Values], metrics: Iterable[Metric], label: str, readings: Readings) -> None:
     for metric in metrics:
         column = columns.setdefault(f"{metric.name}{label}", _Values(metric))
-        if type(column.metric) is not type(metric):
+        if column.metric is not metric:
             raise RequirementError(
                 f"a metric needs a name of its own; '{metric.name}' is that of {type(column.metric).__qualname__} and "
-                f"of {type(metric).__qualname__}; rename one"
+                f"of {type(metric).__qualname__}; rename one, or leave out what is there twice"
             )
         column.add(readings)
 

@@ -143,7 +143,7 @@ class Metric(Measure):
 
     def of(self, *readings: Any) -> NDArray[np.float64]:
         """The same, from prepared inputs."""
-        return self(*readings).double().numpy()
+        return torch.as_tensor(self(*readings)).double().numpy()
 
     def chance(self, *readings: Any) -> NDArray[np.float64] | Fraction | float | None:
         """The expected value of a random order, for each query or all; None if unknown."""

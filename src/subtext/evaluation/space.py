@@ -223,10 +223,7 @@ def space_of_pairs(
     used_rows = np.unique(rows)
     means = torch.stack([pictures[starts[row] : starts[row + 1]].mean(dim=0) for row in used_rows])
     read, first = np.unique(columns, return_index=True)
-    figures = {
-        "own_pair/alignment": alignment(pictures, words),
-        "own_pair/text/alignment": _within(words, rows),
-    }
+    figures = {"own_pair/alignment": alignment(pictures, words), "own_pair/text/alignment": _within(words, rows)}
     figures |= _spread("own_pair/image", means, pairs.images.groups[used_rows])
     figures |= _spread("own_pair/text", words[_tensor(first)], pairs.texts.groups[read])
     return {name: value for name, value in figures.items() if not np.isnan(value)}

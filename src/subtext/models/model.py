@@ -167,7 +167,7 @@ class Model(nn.Module):
         return bool(parts) and all(part.bf16 for part in parts) and supported(self._device.type)
 
     def embed_images(
-        self, images: Sequence[Any] | NDArray[Any], *, batch_size: int = 64, root: Path | str = "."
+        self, images: Sequence[Any] | NDArray[Any] | Tensor, *, batch_size: int = 64, root: Path | str = "."
     ) -> Embeddings:
         """Embeddings of images; their ids are their positions.
 
@@ -179,7 +179,7 @@ class Model(nn.Module):
         """
         return self.embed(self.image, _batches(self.image.input_spec, images, batch_size, Path(root)))
 
-    def embed_texts(self, texts: Sequence[Any] | NDArray[Any], *, batch_size: int = 256) -> Embeddings:
+    def embed_texts(self, texts: Sequence[Any] | NDArray[Any] | Tensor, *, batch_size: int = 256) -> Embeddings:
         """Embeddings of texts: strings, or features as in `embed_images`; their ids are their positions."""
         return self.embed(self.text, _batches(self.text.input_spec, texts, batch_size, Path()))
 
@@ -219,7 +219,8 @@ class Model(nn.Module):
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
 
-def _batches(input_spec: Input, values: Sequence[Any] | NDArray[Any], size: int, root: Path) -> Iterator[Batch]:
+def _batches(input_spec: Input, values: Any, size: int, root: Path) -> Iterator[Batch]:
+    values = values.detach().float().cpu().numpy() if isinstance(values, Tensor) else values
     one_array = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiub"
     if one_array or isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
         raise RequirementError(

@@ -247,12 +247,12 @@ def count_pairs(scene: Scene) -> int:
 def pairs_to_queries(values: Float[Tensor, "b"], scene: Scene, direction: Direction) -> Float[Tensor, "q"]:
     """From one value per pair of the full batch, in the order of texts, to one value per query of a direction.
 
-    An image query with several texts gets their sum.
+    An image query with several texts gets their sum, also in a batch of as many images as texts that are no pairs.
     """
-    comparison = scene.comparison(direction)
-    if direction == "text_to_image" or _count(scene.text_to_image) == len(values):
+    comparison, match = scene.comparison(direction), scene.comparison(direction).truth.match
+    if direction == "text_to_image" or (_count(scene.text_to_image) == len(values) and match.diagonal().all()):
         return values[: len(comparison.scores)]
-    return comparison.truth.match[:, : len(values)].to(values.dtype) @ values
+    return match[:, : len(values)].to(values.dtype) @ values
 
 
 def _of_pairs(comparison: Comparison) -> Tensor | None:

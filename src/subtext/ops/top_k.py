@@ -47,7 +47,7 @@ def gains(
     ties  order of candidates with equal scores: least relevant first ("pessimistic"), most relevant first
           ("optimistic"), by column ("stable"), or the mean over all orders ("expected")
 
-    A NaN score ranks behind every number. The result does not depend on the order of candidates, except for "stable".
+    A NaN score ranks behind every number. The order of candidates counts for "stable" only. Scores are read in double.
     Cost   the top k of each row; rows with ties are read one by one.
 
     >>> gains(torch.tensor([[0.2, 0.9, 0.2]]), torch.tensor([[1.0, 0.5, 0.0]]), 2, "expected").tolist()
@@ -57,7 +57,7 @@ def gains(
     count = min(k, scores.shape[1])
     if not count:
         return result
-    scores = torch.nan_to_num(scores.detach().cpu(), nan=-math.inf, posinf=math.inf, neginf=-math.inf)
+    scores = torch.nan_to_num(scores.detach().cpu().double(), nan=-math.inf, posinf=math.inf, neginf=-math.inf)
     relevance = relevance.detach().cpu().double()
     values, columns = scores.topk(count, dim=1)
     result[:, :count] = relevance.gather(1, columns).numpy()

@@ -62,7 +62,8 @@ class Option:
         """Whether anything reads the option, as far as the facts are known."""
         return all(requirement.holds(facts) for requirement in self.requires)
 
-    def _typed(self, value: object) -> object:
+    def _typed(self, value: Any) -> object:
+        value = value.item() if getattr(value, "shape", None) == () else value  # A number of numpy or torch.
         if self.choices is not None:
             choices = {str(choice): choice for choice in self.choices}
             renamed = renamed_options.VALUES.get(self.name, {})

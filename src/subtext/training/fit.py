@@ -96,6 +96,7 @@ from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import Fitted, Report, RunOptions, Setup
 from subtext.training.step import ExtraReader, Reader, Stepper, batches_of
+from subtext.training.tables import NeighbourScores, PairBank
 from subtext.version import __version__
 
 LOG, BOARD, CACHE, CARD, EPOCHS, NOT_FINITE = "log.jsonl", "tensorboard", "cache", "README.md", "epochs", "nan.json"
@@ -280,10 +281,17 @@ def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[st
     plan = setup.plan
     if setup.relevance is not None:
         setup.relevance.require(train)
-    if setup.mixing is not None and plan.caption_sampling == "together":
+    pairwise = [] if setup.mixing is None else [("mixed images", "turn mixing off (pcme_plus: --mix-prob 0)")]
+    if any(len(np.unique(rows)) < len(rows) for rows in train.links.T):
+        for memory in setup.memories:
+            if isinstance(memory, PairBank):
+                pairwise.append(("embeddings in a bank", "turn it off (hal:bank_share=0)"))
+            elif isinstance(memory, NeighbourScores) and memory.current:
+                pairwise.append(("weights from present embeddings", "leave use_current out"))
+    if pairwise and plan.caption_sampling == "together":
         raise TrainingError(
-            "mixed images need pairs, a text for each (caption_sampling=all or one); caption_sampling is together; "
-            "turn mixing off (pcme_plus: --mix-prob 0)"
+            f"{pairwise[0][0]} need pairs, a text for each image (caption_sampling=all or one); caption_sampling is "
+            f"together; change it, or {pairwise[0][1]}"
         )
     if plan.precision == "fp16" and processes.device.type != "cuda":
         raise TrainingError(

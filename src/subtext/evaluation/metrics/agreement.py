@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -52,17 +53,14 @@ class HumanAgreement(GalleryMetric):
 def spearman(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> float:
     """Correlation of the ranks, those of equal values being their mean; NaN where all of a side are equal.
 
-    A pair with a value that is no number is left out.
-
-    Raises ShapeError when the two are not of one length.
+    A pair with a value that is no number is left out. Raises ShapeError when the two are not of one length.
 
     >>> round(spearman(np.array([1.0, 2.0, 2.0, 9.0]), np.array([4.0, 3.0, 2.0, 1.0])), 6)
     -0.948683
     """
     from scipy.stats import spearmanr
 
-    sides = _known(left, right)
-    return float(spearmanr(*sides).statistic) if _ordered(sides) else math.nan
+    return _correlation(spearmanr, left, right)
 
 
 def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> float:
@@ -70,26 +68,19 @@ def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> floa
 
         (P - Q) / sqrt((P + Q + ties left) (P + Q + ties right))
 
-    NaN where all of a side are equal; a pair with a value that is no number is left out.
-
-    Raises ShapeError when the two are not of one length.
+    NaN where all of a side are equal; a pair with a value that is no number is left out. Raises ShapeError likewise.
 
     >>> round(kendall(np.array([1.0, 2.0, 2.0, 9.0]), np.array([4.0, 3.0, 2.0, 1.0])), 6)
     -0.912871
     """
     from scipy.stats import kendalltau
 
-    sides = _known(left, right)
-    return float(kendalltau(*sides).statistic) if _ordered(sides) else math.nan
+    return _correlation(kendalltau, left, right)
 
 
-def _known(left: NDArray[np.float64], right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _correlation(statistic: Callable[..., Any], left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
     if left.shape != right.shape:
         raise ShapeError(f"agreement needs two scores a pair; it got {len(left)} and {len(right)}")
     valid = ~(np.isnan(left) | np.isnan(right))
-    return left[valid], right[valid]
-
-
-def _ordered(sides: tuple[NDArray[np.float64], ...]) -> bool:
-    """Whether each side has two values that differ."""
-    return all(len(np.unique(side)) > 1 for side in sides)
+    sides = left[valid], right[valid]
+    return float(statistic(*sides).statistic) if all(len(np.unique(side)) > 1 for side in sides) else math.nan

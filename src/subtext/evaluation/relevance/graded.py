@@ -183,11 +183,7 @@ def graded(
 
 
 def cached(
-    folder: Path,
-    about: Mapping[str, object],
-    *,
-    shape: tuple[int, int],
-    fill: Callable[[NDArray[np.floating]], object],
+    folder: Path, about: Mapping[str, object], *, shape: tuple[int, int], fill: Callable[[NDArray[np.floating]], object]
 ) -> Float[np.ndarray, "g c"]:
     """The matrix of these settings, mapped: as `fill` wrote it into an array of that shape, now or another time.
 
