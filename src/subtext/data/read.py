@@ -427,7 +427,8 @@ def _check_images(
         if found := next((path for path in spelt if image_exists(path, root)), None):
             values[row] = found
             del missing[row]
-    dataset = replace(dataset, images=(images := replace(dataset.images, values=values)))
+    images = replace(dataset.images, values=values)
+    dataset = replace(dataset, images=images)
     if len(missing) == len(images) > 1:
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
