@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
-from subtext.search.stores.condition import Condition
+from subtext.search.condition import Condition, matching
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Manifest
@@ -112,7 +112,7 @@ def all_rows(drawn: Drawn, count: int) -> Iterator[NDArray[np.float32]]:
 def asked(folder: Folder, query: NDArray[np.float32], where: list[Condition], *, exact: bool = False) -> list[str]:
     """What `Index.nearest` does for one query: a snapshot, the filter, the nearest, and what is known of them."""
     with folder.reading() as view:
-        among = view.matching("images", where) if where else None
+        among = matching(view, "images", where) if where else None
         found = view.nearest("images", query[None, None], top=TOP, among=among, exact=exact)
         return [item.id for item in view.items("images", found[0].keys)]
 

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
 from benchmarks.search_engine import PIECE, TOP, WIDTH, Drawn, entries, in_turn, milliseconds, recall
-from subtext.search.stores.condition import Condition
+from subtext.search.condition import Condition, matching
 from subtext.search.stores.item import Change
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.store import Store, create_store, open_store
@@ -85,7 +85,7 @@ def filled(store: Store, drawn: Drawn, count: int) -> dict[str, Any]:
 def asked(store: Store, query: NDArray[np.float32], where: list[Condition], *, exact: bool = False) -> Answer:
     """The ten best, best first."""
     with store.reading() as view:
-        among = view.matching("images", where) if where else None
+        among = matching(view, "images", where) if where else None
         (found,) = view.nearest("images", query[None, None], top=TOP, among=among, exact=exact)
         items = view.items("images", found.keys)
         return {item.id: float(score) for item, score in zip(items, found.scores, strict=True)}

@@ -22,7 +22,7 @@ import stored
 from subtext.api.index.maintain import delete_from_index
 from subtext.search.stores.folder import Folder, backup, restore
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.traces import trace_name
+from subtext.search.traces import trace_name
 
 STEP = 4
 Tell = Callable[[int], None]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
 from subtext.search.ann import settle
-from subtext.search.stores.condition import Condition, moment
+from subtext.search.condition import Condition, moment
 from subtext.search.stores.item import (
     SIDES,
     Applied,

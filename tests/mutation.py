@@ -62,7 +62,7 @@ GROUPS = {
     ),
     "calibration": ("search/confidence.py", "flow/answers flow/calibration identity/calibrated"),
     "filters": (
-        "search/stores/condition.py search/query.py",
+        "search/condition.py search/query.py",
         "flow/answers flow/index_filters flow/query flow/search flow/search_features identity/calibrated",
     ),
 }  # fmt: skip

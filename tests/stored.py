@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from subtext.search.stores.condition import Condition, parse
+from subtext.search import calibration as calibrations
+from subtext.search.calibration import Calibration
+from subtext.search.condition import Condition, matching, parse
+from subtext.search.confidence import sample
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.store import Store, View, create_store
@@ -77,7 +80,7 @@ def made(place: Path | str, *, pictures: int = 40, words: int = 60, exact_up_to:
 
 def ids(folder: Store, side: str = "images") -> set[str]:
     with folder.reading() as view:
-        return {item.id for item in view.items(side, view.matching(side, []))}  # type: ignore[arg-type]
+        return {item.id for item in view.items(side, matching(view, side, []))}  # type: ignore[arg-type]
 
 
 def nearest(
@@ -151,7 +154,7 @@ def assert_as_a_loop_says(
     where = [parse(condition) if isinstance(condition, str) else condition]
     numbers = [number for number in range(40) if wanted(number)]
     with store.reading() as view:
-        keys = view.matching("images", where)
+        keys = matching(view, "images", where)
         held = [item.id for item in view.items("images", keys)]
         found = view.nearest("images", queries, top=6, among=keys)
         got = [[item.id for item in view.items("images", each.keys)] for each in found]
@@ -172,13 +175,24 @@ def answers(store: Store, queries: np.ndarray, *, side: str = "images", top: int
 def assert_same_items(mine: View, theirs: View) -> None:
     """Assert that two stores have the same items and vectors, whatever they are kept in."""
     for side in ("images", "texts"):
-        keys = mine.matching(side, [])
-        np.testing.assert_array_equal(keys, theirs.matching(side, []))
+        keys = matching(mine, side, [])
+        np.testing.assert_array_equal(keys, matching(theirs, side, []))
         for what in ("items", "partners"):
             got, wanted = (getattr(view, what)(side, keys[::-1]) for view in (mine, theirs))
             assert got == wanted, (side, what)
         assert mine.fields(side) == theirs.fields(side), side
         for some in ([3, 1, 3], [3, 1, 33]):
             np.testing.assert_array_equal(mine.vectors(side, keys[some]), theirs.vectors(side, keys[some]))
-        np.testing.assert_array_equal(mine.sample(side, 5), theirs.sample(side, 5))
+        np.testing.assert_array_equal(sample(mine, side, 5), sample(theirs, side, 5))
         assert mine.counts == theirs.counts, side
+
+
+def calibration(store: Store) -> Calibration | None:
+    """What the scores of an index are worth, as it keeps it."""
+    with store.reading() as view:
+        return calibrations.stored_calibration(view)
+
+
+def calibration_mark(store: Store) -> float:
+    with store.reading() as view:
+        return calibrations.calibration_mark(view)

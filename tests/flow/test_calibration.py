@@ -14,12 +14,15 @@ import pytest
 import torch
 from command import call
 from PIL import Image
+from stored import calibration as calibration_of
 
 from subtext.api.search import open_index
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, IndexError_, RequirementError
 from subtext.search import Index, Query
+from subtext.search.calibration import Calibration, Way, changed_since, keep_calibration
+from subtext.search.condition import parse
 from subtext.search.confidence import (
     Background,
     Confidence,
@@ -30,12 +33,11 @@ from subtext.search.confidence import (
     observe,
     probabilities,
 )
-from subtext.search.stores.condition import parse
 from subtext.search.stores.folder import Folder, backup
 from subtext.search.stores.item import Change, Entry, Hits
-from subtext.search.stores.manifest import Calibration, Manifest, Way
+from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.postgres import Database
-from subtext.search.stores.store import verify
+from subtext.search.verification import verify
 
 WIDTH = 16
 
@@ -194,7 +196,7 @@ def test_a_question_of_the_other_side_alone_is_judged(tmp_path: Path) -> None:
     }
     with folder.reading() as view:
         last = {side: int(view.keys(side).max()) for side in ways}
-        folder.keep_calibration(Calibration(ways, line, {}, dict(view.counts), last), "<svg/>")
+        keep_calibration(folder, Calibration(ways, line, {}, dict(view.counts), last), "<svg/>")
     queries = index.side("texts")[1][:2]
     with folder.reading() as view:
         known = Confidence(view)
@@ -260,28 +262,28 @@ def test_level_of_a_drawn_background_is_near_that_of_all() -> None:
 
 
 def test_a_calibration_is_kept_checked_and_copied(folder: Folder, found: Calibration, tmp_path: Path) -> None:
-    assert folder.keep_calibration(found, "<svg/>").endswith("calibration.svg")
-    assert folder.calibration() == found
+    assert keep_calibration(folder, found, "<svg/>").endswith("calibration.svg")
+    assert calibration_of(folder) == found
     copy = backup(folder, tmp_path / "copy")
-    assert copy.calibration() == found and (copy.store / "calibration.svg").is_file() and verify(copy.path) == []
+    assert calibration_of(copy) == found and (copy.store / "calibration.svg").is_file() and verify(copy.path) == []
     file = copy.store / "calibration.json"
     file.write_text(file.read_text().replace('"refused": 0.05', '"refused": 0.06', 1))
     with pytest.raises(IndexError_, match="needs its own checksum"):
-        copy.calibration()
+        calibration_of(copy)
     assert [each.where for each in verify(copy.path)] == ["calibration"]
     for text in ("{", "[]", '{"format": 9}', "{}"):
         file.write_text(text)
         with pytest.raises(IndexError_, match="calibrate the index again"):
-            copy.calibration()
+            calibration_of(copy)
     file.unlink()
-    assert copy.calibration() is None
+    assert calibration_of(copy) is None
 
 
 def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp_path: Path) -> None:
     folder = stored(tmp_path / "index", made(0, 300))
     with folder.reading() as view:
         assert Confidence(view).stale is None, "nothing to be stale"
-    folder.keep_calibration(found, "<svg/>")
+    keep_calibration(folder, found, "<svg/>")
     with folder.reading() as view:
         assert Confidence(view).stale is None
     with folder.writing("delete") as writer:
@@ -289,7 +291,7 @@ def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp
         put(writer, made(700, 9))
     with folder.reading() as view:
         assert Confidence(view).stale is None, "29 of 300 pictures"
-        assert view.changed_since(found) == pytest.approx(29 / 300)
+        assert changed_since(view, found) == pytest.approx(29 / 300)
     with folder.writing("add") as writer:
         put(writer, made(800, 2))
     with folder.reading() as view:
@@ -345,10 +347,10 @@ def test_the_command_calibrates_and_search_tells_probabilities(
     ElementTree.parse(store / "calibration.svg")
     assert "120 images of split held" in call("index", "info", place / "index").stdout
     # Of this model, which is not trained, nothing matches well.
-    calibration = Folder(place / "index").calibration()
+    calibration = calibration_of(Folder(place / "index"))
     assert calibration is not None
     ways = {side: replace(way, refused=0.0) for side, way in calibration.ways.items()}
-    Folder(place / "index").keep_calibration(replace(calibration, ways=ways), "<svg/>")
+    keep_calibration(Folder(place / "index"), replace(calibration, ways=ways), "<svg/>")
     engine = open_index(place / "index")
     answer = engine.search("a red square", top=12)
     likely = [hit.probability for hit in answer.hits]
@@ -383,12 +385,12 @@ def test_the_command_calibrates_and_search_tells_probabilities(
 
 
 def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    calibration = Folder(place / "index").calibration()
+    calibration = calibration_of(Folder(place / "index"))
     assert calibration is not None
     hard = {
         side: replace(way, signs={"level": [9.0] * 101}, quantiles=[0.1, 1.0]) for side, way in calibration.ways.items()
     }
-    Folder(place / "index").keep_calibration(replace(calibration, ways=hard), "<svg/>")
+    keep_calibration(Folder(place / "index"), replace(calibration, ways=hard), "<svg/>")
     answer = call("search", place / "index", "a red square", "--top", 2)
     assert answer.stdout.startswith("nothing here matches well: no query that have a match in this index look as weak")
     assert answer.stdout.count("square") >= 2, "what is nearest is shown all the same"
@@ -398,7 +400,7 @@ def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch
     sure = call("search", place / "index", "a red square", "--min-probability", 1).stdout
     assert "10 left out, below the minimum probability" in sure
     old = replace(calibration, counts={"images": 100, "texts": 24})
-    Folder(place / "index").keep_calibration(old, "<svg/>")
+    keep_calibration(Folder(place / "index"), old, "<svg/>")
     assert "88 % of the items were added or deleted" in call("search", place / "index", "a red square").stderr
     assert "stale" in call("index", "info", place / "index").stdout
 
@@ -437,7 +439,7 @@ def test_a_way_that_was_never_calibrated_says_nothing(place: Path) -> None:
     calibration = Calibration(
         {}, {"xs": [0.0], "ys": [0.5]}, {}, {"images": 12, "texts": 24}, {"images": 9, "texts": 9}
     )
-    Folder(place / "index").keep_calibration(calibration, "<svg/>")
+    keep_calibration(Folder(place / "index"), calibration, "<svg/>")
     engine: Index = open_index(place / "index")
     assert engine.search("a")[0].probability is None
     assert isinstance(
@@ -450,7 +452,7 @@ def test_an_index_in_a_database_is_calibrated_as_a_folder_is(found: Calibration)
         store = filled(Database.create(server.address("calibrated"), MANIFEST), made(0, 300))
         own = fit_calibration(store, made(5000, 400), data={"split": "held"}, seed=1)
         assert replace(own, created=found.created) == found
-        store.keep_calibration(own, "<svg/>")
+        keep_calibration(store, own, "<svg/>")
         with store.reading() as view:
             known = Confidence(view)
             assert known.calibration == own and known.stale is None
@@ -459,4 +461,4 @@ def test_an_index_in_a_database_is_calibrated_as_a_folder_is(found: Calibration)
             writer.delete("images", [f"p{n}" for n in range(31)])
         with store.reading() as view:
             assert Confidence(view).stale == pytest.approx(31 / 300)
-        assert Database(server.address("calibrated")).calibration() == own
+        assert calibration_of(Database(server.address("calibrated"))) == own

@@ -36,6 +36,7 @@ from subtext.evaluation.overlap import alike, looks_of
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.spaces import Lsa
 from subtext.ops.roc import auc, reliability
+from subtext.search.calibration import keep_calibration
 
 THINGS = [
     f"{a} {b}" for a in ("red", "wet", "old", "tall", "shy", "mad") for b in ("dog", "tram", "tree", "cook", "lamp")
@@ -361,12 +362,12 @@ def test_pairs_are_scored_by_the_command(place: Path, tmp_path: Path):
     call("index", "build", tmp_path / "index", "--run", run, "--quiet")
     answer = call("score", data, "--run", run, "--index", tmp_path / "index", code=1).stderr
     assert "a probability needs an index that is calibrated" in answer
+    from subtext.search.calibration import Calibration
     from subtext.search.stores.folder import Folder
-    from subtext.search.stores.manifest import Calibration
 
     curve = {"xs": [-1.0, 1.0], "ys": [0.0, 1.0], "calibration_error": 0.01}
     made = Calibration({}, curve, {}, {"images": 16, "texts": 29}, {"images": 16, "texts": 45})
-    Folder(tmp_path / "index").keep_calibration(made, "<svg/>")
+    keep_calibration(Folder(tmp_path / "index"), made, "<svg/>")
     rows = json.loads(call("score", data, "--run", run, "--index", tmp_path / "index", "--json", "--quiet").stdout)
     for row in rows["pairs"]:
         assert row["probability"] == pytest.approx((row["similarity"] + 1) / 2)

@@ -14,11 +14,12 @@ import pytest
 import stored
 
 from subtext.errors import IndexError_
+from subtext.search.condition import matching
 from subtext.search.stores.folder import Folder, backup, read_manifest, restore
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.manifest import FORMAT
-from subtext.search.stores.store import verify
-from subtext.search.stores.traces import trace_name
+from subtext.search.traces import trace_name
+from subtext.search.verification import verify
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 
@@ -80,7 +81,7 @@ def test_changes_are_found_at_once_and_compaction_changes_no_answer(folder: Fold
 def test_a_reader_keeps_what_it_sees_while_a_writer_works(folder: Folder) -> None:
     reader = Folder(folder.path)
     with reader.reading() as view:
-        before = [item.id for item in view.items("images", view.matching("images", []))]
+        before = [item.id for item in view.items("images", matching(view, "images", []))]
 
         def write() -> None:
             with folder.writing("delete") as writer:

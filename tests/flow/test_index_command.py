@@ -21,9 +21,9 @@ from subtext.api.search import open_index
 from subtext.data.image_files import inside
 from subtext.errors import DataError, RequirementError
 from subtext.search import build as index_build
-from subtext.search.stores.condition import parse
+from subtext.search.condition import matching, parse
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.store import verify
+from subtext.search.verification import verify
 
 
 @pytest.fixture(scope="module")
@@ -356,13 +356,13 @@ def test_imported_items_without_a_field_are_unequal_to_any_value(place: Path) ->
     with Folder(place / "plain").reading() as view:
 
         def found(condition: str) -> list[str]:
-            return [item.id for item in view.items("images", view.matching("images", [parse(condition)]))]
+            return [item.id for item in view.items("images", matching(view, "images", [parse(condition)]))]
 
         assert found("place != Paris") == ["b", "c"] and found("year != 1990") == ["b", "c"]
         assert (
             found("place = Paris") == ["a"] and found("place != None") == names and found("place in null, None") == []
         )
-        (last,) = view.items("images", view.matching("images", [parse("id = c")]))
+        (last,) = view.items("images", matching(view, "images", [parse("id = c")]))
     assert last.metadata.keys() == {"split"}
 
 

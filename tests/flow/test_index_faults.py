@@ -23,10 +23,11 @@ import stored
 
 from subtext.api.index.maintain import delete_from_index, index_info
 from subtext.errors import IndexError_, OutputError, RequirementError
+from subtext.search.condition import matching
 from subtext.search.stores.folder import LOCK, MANIFEST, Folder, backup, writer_lock
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.store import verify
-from subtext.search.stores.traces import trace_name
+from subtext.search.traces import trace_name
+from subtext.search.verification import verify
 
 QUERIES = stored.vectors(range(1000, 1003), 1)
 SEEDS = [pytest.param(seed, marks=[] if seed < 5 else pytest.mark.slow) for seed in range(50)]
@@ -251,7 +252,7 @@ def told_by(path: Path) -> object:
     """All that an index gives."""
     folder = Folder(path)
     with folder.reading() as view:
-        items = [view.items(side, view.matching(side, [])) for side in ("images", "texts")]
+        items = [view.items(side, matching(view, side, [])) for side in ("images", "texts")]
         near = [view.nearest(side, QUERIES, top=9) for side in ("images", "texts")]
         words = [view.search_text(f"word{number}", top=3) for number in range(60)]
         fields = [view.fields("images"), view.fields("texts")]

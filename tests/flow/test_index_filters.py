@@ -11,7 +11,7 @@ import pytest
 import stored
 
 from subtext.errors import RequirementError
-from subtext.search.stores.condition import Condition, moment, parse
+from subtext.search.condition import Condition, matching, moment, parse
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
 
@@ -33,9 +33,9 @@ def test_a_condition_means_what_a_loop_says(
 def test_all_conditions_have_to_hold(folder: Folder) -> None:
     where = [parse("year < 1930"), parse("tags = odd"), parse("place in Paris, Wien"), parse("text contains rowing")]
     with folder.reading() as view:
-        found = [item.id for item in view.items("images", view.matching("images", where))]
+        found = [item.id for item in view.items("images", matching(view, "images", where))]
         assert found == [f"p{n}" for n in range(30) if n % 2 and n % 3 < 2]
-        texts = view.items("texts", view.matching("texts", [parse("text contains word5"), parse("language = en")]))
+        texts = view.items("texts", matching(view, "texts", [parse("text contains word5"), parse("language = en")]))
         assert [item.id for item in texts] == ["t5"]
         assert view.fields("images") == ["place", "rare", "tags", "taken", "weight", "year"]
 
@@ -98,7 +98,7 @@ def test_a_day_is_one_value_of_several(tmp_path: Path) -> None:
         writer.put(Change("images", [entry], stored.vectors(range(1), stored.VIEWS)))
     with folder.reading() as view:
         for day, found in {"01": 1, "05": 0, "09": 1}.items():
-            assert len(view.matching("images", [parse(f"shot = 2021-03-{day}")])) == found
+            assert len(matching(view, "images", [parse(f"shot = 2021-03-{day}")])) == found
 
 
 def test_a_day_is_its_moments_in_utc() -> None:
@@ -132,15 +132,15 @@ def test_conditions_are_typed(folder: Folder) -> None:
         folder.reading() as view,
         pytest.raises(RequirementError, match="none has 'yaer'; there are place, rare, tags"),
     ):
-        view.matching("images", [parse("yaer = 3")])
+        matching(view, "images", [parse("yaer = 3")])
 
 
 def test_quoting_cannot_leave_the_value(folder: Folder) -> None:
     for value in ("'; DROP TABLE items; --", '" OR 1=1 --', "x') UNION SELECT key FROM items --"):
         with folder.reading() as view:
-            assert len(view.matching("images", [Condition("place", "=", value)])) == 0
-            assert len(view.matching("images", [Condition("text", "contains", value)])) == 0
-            assert len(view.matching("images", [Condition("place", "contains", value)])) == 0
+            assert len(matching(view, "images", [Condition("place", "=", value)])) == 0
+            assert len(matching(view, "images", [Condition("text", "contains", value)])) == 0
+            assert len(matching(view, "images", [Condition("place", "contains", value)])) == 0
             assert view.search_text(value, top=3) == []
     assert folder.counts["images"] == 40
 
@@ -151,8 +151,8 @@ def test_filters_follow_changes_and_deletions(tmp_path: Path) -> None:
         writer.delete("images", ["p7"])
         writer.put(Change("images", amended=[replace(stored.picture(8), metadata={"year": 1907, "place": 7})]))
     with folder.reading() as view:
-        assert [i.id for i in view.items("images", view.matching("images", [parse("year = 1907")]))] == ["p8"]
-        assert [i.id for i in view.items("images", view.matching("images", [parse("place > 3")]))] == ["p8"]
+        assert [i.id for i in view.items("images", matching(view, "images", [parse("year = 1907")]))] == ["p8"]
+        assert [i.id for i in view.items("images", matching(view, "images", [parse("place > 3")]))] == ["p8"]
 
 
 @pytest.mark.parametrize("condition", ["place = Paris", "tags = odd", "rare = true", "year >= 0", "id in p3, p4"])
@@ -163,7 +163,7 @@ def test_a_filter_on_lists_loses_nothing(tmp_path: Path, condition: str) -> None
         writer.compact()
     with folder.reading() as view:
         assert view.sides["images"].by_lists
-        keys = view.matching("images", [parse(condition)])
+        keys = matching(view, "images", [parse(condition)])
         exact = view.nearest("images", QUERIES, top=10, among=keys, exact=True)
         found = view.nearest("images", QUERIES, top=10, among=keys)
     same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, found, strict=True)]
@@ -187,6 +187,6 @@ def test_a_filter_on_lists_loses_nothing(tmp_path: Path, condition: str) -> None
 )
 def test_a_limit_of_another_type_is_told_with_values(folder: Folder, written: str, told: str) -> None:
     with folder.reading() as view, pytest.raises(RequirementError, match=told):
-        view.matching("images", [parse(written)])
+        matching(view, "images", [parse(written)])
     with folder.reading() as view:
-        assert not len(view.matching("images", [parse("year < -99")])), "a limit of the right type may match nothing"
+        assert not len(matching(view, "images", [parse("year < -99")])), "a limit of the right type may match nothing"

@@ -13,11 +13,11 @@ import pytest
 import stored
 from command import call
 
+from subtext.api.index.shards import copy_shards, read_shards
 from subtext.errors import IndexError_
 from subtext.search.stores.folder import PENDING, Folder, backup
 from subtext.search.stores.manifest import checksum
-from subtext.search.stores.shards import copy_shards, read_shards
-from subtext.search.stores.store import verify
+from subtext.search.verification import verify
 from subtext.server.images import storage_of
 
 SHARDS = Path(__file__).parents[1] / "data" / "index_in_shards.zip"

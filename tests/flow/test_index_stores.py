@@ -12,7 +12,8 @@ import stored
 from subtext.errors import IndexError_
 from subtext.search.stores import folder as folder_module
 from subtext.search.stores.folder import PENDING, Folder
-from subtext.search.stores.store import StoreGone, verify
+from subtext.search.stores.store import StoreGone
+from subtext.search.verification import verify
 
 STEPS = {
     "delete": 1,

@@ -25,12 +25,13 @@ import s3
 import stored
 
 from subtext.errors import IndexError_, OutputError, RequirementError
+from subtext.search.condition import matching, parse
 from subtext.search.stores import item, lance
-from subtext.search.stores.condition import parse
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.lance import LanceStore
 from subtext.search.stores.manifest import checksum
-from subtext.search.stores.store import StoreGone, WriterBusy, open_store, verify
+from subtext.search.stores.store import StoreGone, WriterBusy, open_store
+from subtext.search.verification import damage, verify
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 FAST = (
@@ -81,7 +82,7 @@ def assert_searched(store: LanceStore, numbers: list[int]) -> None:
     with store.reading() as view:
         assert not view.sides["images"].in_memory and view.tables.now["lists"]
         for condition in (None, "place in Paris, Wien", "rare = true"):
-            keys = None if condition is None else view.matching("images", [parse(condition)])
+            keys = None if condition is None else matching(view, "images", [parse(condition)])
             exact = view.nearest("images", QUERIES, top=10, among=keys, exact=True)
             hits = view.nearest("images", QUERIES, top=10, among=keys)
             assert [len(set(own.keys.tolist())) for own in hits] == [10] * len(QUERIES)
@@ -138,12 +139,12 @@ def test_large_sides_are_searched_by_lists_and_what_came_later_is_found(tmp_path
         dataset.optimize.optimize_indices()
         assert_searched(store, remaining)
         dataset.delete("kind = 0 AND false")
-        assert "an index of the vectors was built" in "".join(writer.compact()) or store.problems() == []
+        assert "an index of the vectors was built" in "".join(writer.compact()) or damage(store) == []
         assert_searched(store, remaining)
         writer.delete("images", [f"p{number}" for number in range(20, 220)])
         assert "the index of the vectors was dropped: every vector is compared" in writer.compact()
     assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, [n for n in range(20) if n != 7])
-    assert store.problems() == []
+    assert damage(store) == []
 
 
 def test_deleted_bytes_are_in_no_file_after_a_compaction(store: LanceStore) -> None:
@@ -160,7 +161,7 @@ def test_deleted_bytes_are_in_no_file_after_a_compaction(store: LanceStore) -> N
         assert writer.delete("images", ["secret"]) == {"images": 1, "texts": 1}
         assert writer.deleted_before("images", ["secret"]) == {"secret"}
         writer.compact()
-    assert raw(store, secrets) == [] and store.problems() == []
+    assert raw(store, secrets) == [] and damage(store) == []
 
 
 def test_deleted_vectors_are_in_no_file_of_an_index_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +207,7 @@ def test_a_compaction_is_not_starved_by_small_changes(store: LanceStore, monkeyp
             patch.setattr(lance, "REWRITES", 5)
             writer.compact()
         assert raw(store, [stored.vectors(range(7, 8), 2)[0, 0].tobytes()]) == [] and times[0] > 1, "it was disturbed"
-    assert stored.ids(store) == {f"p{number}" for number in range(42) if number != 7} and store.problems() == []
+    assert stored.ids(store) == {f"p{number}" for number in range(42) if number != 7} and damage(store) == []
 
 
 def test_reads_hold_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,8 +226,8 @@ def test_reads_hold_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def read() -> list[Any]:
         with open_store(store.path).reading() as view:
-            keys, some = view.keys("images"), view.matching("images", [parse("rare = true")])
-            most = view.matching("images", [parse("place in Paris, Wien")])
+            keys, some = view.keys("images"), matching(view, "images", [parse("rare = true")])
+            most = matching(view, "images", [parse("place in Paris, Wien")])
             hits = [
                 view.nearest("images", QUERIES, top=5, among=among, exact=exact)
                 for among, exact in ((some, True), (most, True), (most, False), (None, False))
@@ -317,7 +318,7 @@ def test_a_reader_goes_on_when_its_version_is_removed(tmp_path: Path, monkeypatc
         return check(*words)
 
     monkeypatch.setattr(lance, "_check", checked)
-    assert open_store(store.path).problems() == [] and times[0] > 3, "seen at one moment, in the end"
+    assert damage(open_store(store.path)) == [] and times[0] > 3, "seen at one moment, in the end"
 
 
 def test_a_commit_whose_answer_is_lost_is_made_once(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +340,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(store: LanceStore, monkeypat
         calls[0] = -10
         with pytest.raises(StoreGone, match=r"cannot be reached, .*the connection was closed; no change is half made"):
             writer.put(stored.images(range(60, 70)))
-    assert store.counts["images"] == 60 and store.problems() == []
+    assert store.counts["images"] == 60 and damage(store) == []
 
 
 def test_who_is_always_overtaken_gives_up(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,11 +384,11 @@ def test_a_compaction_goes_on_beside_changes_and_yields_to_another(
         ):
             meanwhile(step)
             writer.compact()
-            assert store.problems() == [] and len(stored.ids(store)) == (50, 48, 58)[number]
+            assert damage(store) == [] and len(stored.ids(store)) == (50, 48, 58)[number]
         meanwhile(lambda it: it.compact())
         with pytest.raises(WriterBusy, match="was compacted by somebody else"):
             writer.compact()
-    assert store.problems() == [] and len(stored.ids(store)) == 58
+    assert damage(store) == [] and len(stored.ids(store)) == 58
 
 
 def test_changes_while_the_index_is_built_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,7 +408,7 @@ def test_changes_while_the_index_is_built_stay(tmp_path: Path, monkeypatch: pyte
         with each.reading() as view:
             keys = view.select("images")
             assert len(set(keys.tolist())) == len(keys) == view.counts["images"] == 112
-        assert stored.ids(each) == {f"p{number}" for number in range(112)} and each.problems() == []
+        assert stored.ids(each) == {f"p{number}" for number in range(112)} and damage(each) == []
     assert_searched(store, list(range(112)))
 
 
@@ -455,7 +456,7 @@ def test_an_index_that_others_change_as_well_is_told(tmp_path: Path, monkeypatch
         monkeypatch.setattr(lance.LanceWriter, "commit", lambda *words: (_ for _ in ()).throw(lance.Changed()))
         with pytest.raises(WriterBusy, match=f"{lance.REWRITES} attempts failed"):
             writer.compact()
-    assert store.problems() == []
+    assert damage(store) == []
 
 
 def test_damage_is_named(store: LanceStore) -> None:
@@ -466,7 +467,7 @@ def test_damage_is_named(store: LanceStore) -> None:
     dataset.delete("key = 6 AND kind = 2")
     dataset.update({"vector": f"{[0.5] * stored.WIDTH}"}, where="key = 4 AND kind = 2")
     dataset.update({"facets": "NULL"}, where="id = 'p7'")
-    told = "\n".join(f"{each.where}: {each.what}" for each in store.problems())
+    told = "\n".join(f"{each.where}: {each.what}" for each in damage(store))
     for what in (
         "items: 1 item changed or damaged: texts/'t3'",
         "items: has 59 of 60 texts",
@@ -524,7 +525,7 @@ def test_numbers_beyond_float64_are_compared_exactly(store: LanceStore) -> None:
         f"number != {2**60}": [own for own in numbers if own != 2**60],
     }.items():
         with store.reading() as view:
-            items = view.items("images", view.matching("images", [parse(condition), parse("id contains N")]))
+            items = view.items("images", matching(view, "images", [parse(condition), parse("id contains N")]))
         assert [item.id for item in items] == [f"n{own}" for own in keep], condition
 
 
@@ -558,7 +559,7 @@ def test_a_move_that_is_cut_off_at_any_commit_goes_on(
             killed_lance.moved(index, width, range(5))
         now = open_store(index)
         assert isinstance(now, LanceStore) and now.manifest.width in (before, width)
-        assert stored.ids(now) == {"p0", "p1", "p2", "p4"} and now.problems() == []
+        assert stored.ids(now) == {"p0", "p1", "p2", "p4"} and damage(now) == []
         assert len(tables(now) - {*now.earlier, now.table}) <= 1, "of moves that never ended one is left"
         if calls[0] < last:
             break
@@ -755,7 +756,7 @@ def test_a_kill_loses_nothing_acknowledged(
         acknowledged.add(line)
     assert len(acknowledged) < 3.5 * killed_lance.PIECES or not call, "it was killed at its work"
     images, texts = stored.ids(store), stored.ids(store, "texts")
-    assert store.problems() == []
+    assert damage(store) == []
     for piece in range(killed_lance.PIECES):
         new = range(100 + piece * killed_lance.STEP, 100 + (piece + 1) * killed_lance.STEP)
         old = range(piece * killed_lance.STEP, (piece + 1) * killed_lance.STEP)
@@ -775,7 +776,7 @@ def test_a_kill_loses_nothing_acknowledged(
         writer.delete("images", [f"p{number}" for number in range(100, 116)])
         writer.compact()
     gone = [row.tobytes() for number in range(100, 116) for row in stored.vectors(range(number, number + 1), 2)[0]]
-    assert raw(store, gone) == [] and store.problems() == []
+    assert raw(store, gone) == [] and damage(store) == []
     store.remove()
 
 
@@ -797,10 +798,10 @@ def test_a_killed_move_goes_on(
     now = open_store(index)
     # One commit names the new table, five fill it, one takes over what was deleted, and the last puts it in use.
     assert said == [] and now.manifest.width == (killed_lance.WIDTH if number == 8 else before.manifest.width)
-    assert stored.ids(now) == {f"p{n}" for n in range(5)} and now.problems() == []
+    assert stored.ids(now) == {f"p{n}" for n in range(5)} and damage(now) == []
     now = now if number == 8 else killed_lance.moved(index, killed_lance.WIDTH, range(5))
     assert isinstance(now, LanceStore) and now.manifest.width == killed_lance.WIDTH and now.moving() is None
-    assert stored.ids(now) == {f"p{n}" for n in range(5)} and now.problems() == []
+    assert stored.ids(now) == {f"p{n}" for n in range(5)} and damage(now) == []
     now.remove()
 
 
@@ -821,9 +822,9 @@ def test_it_works_on_an_object_store_as_in_a_folder(bucket: str, tmp_path: Path)
             numbers = [n for n in range(60) if n not in (3, 50) and fulfils(n)]
             where = [parse(condition) if isinstance(condition, str) else condition]
             with reader.reading() as view:
-                items = view.items("images", view.matching("images", where))
+                items = view.items("images", matching(view, "images", where))
             assert {item.id for item in items} == {f"p{number}" for number in numbers}, condition
-    assert store.problems() == [] and store.bytes > 0
+    assert damage(store) == [] and store.bytes > 0
     with pytest.raises(IndexError_, match="nowhere"):
         open_store("s3://nowhere/library")
 
@@ -894,7 +895,7 @@ def test_four_read_while_two_write(bucket: str, duration: float) -> None:
     store = open_store(address)
     assert not problems, problems
     assert stored.ids(store) == {f"p{number}" for number in {*range(40), *live[200], *live[5000]}}
-    assert store.problems() == []
+    assert damage(store) == []
     print(f"{store.manifest.generation} changes; {len(reads)} reads, median {sorted(reads)[len(reads) // 2]:.2f} s")
 
 
@@ -910,7 +911,7 @@ def test_a_busy_object_store_is_asked_again() -> None:
             writer.delete("images", ["p1", "p41"])
             writer.compact()
         remaining = [number for number in range(60) if number not in (1, 41)]
-        assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, remaining) and store.problems() == []
+        assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, remaining) and damage(store) == []
 
 
 def test_vectors_are_read_once(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:

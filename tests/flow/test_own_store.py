@@ -14,6 +14,7 @@ from subtext.errors import RequirementError
 from subtext.search.stores import store
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.store import Store, View, Writer
+from subtext.search.verification import damage
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,7 @@ def test_its_items_and_hits_are_those_of_a_folder(tmp_path: Path) -> None:
         writer.put(stored.texts(range(40)))
     with own.reading() as mine, folder.reading() as theirs:
         stored.assert_same_items(mine, theirs)
-    assert isinstance(folder, Folder) and own.problems() == []
+    assert isinstance(folder, Folder) and damage(own) == []
 
 
 def test_an_unknown_scheme_is_named() -> None:

@@ -12,11 +12,12 @@ import stored
 from database import Server, started
 
 from subtext.errors import IndexError_, OutputError, RequirementError
-from subtext.search.stores.condition import parse
+from subtext.search.calibration import Calibration, keep_calibration
+from subtext.search.condition import matching, parse
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.manifest import Calibration
 from subtext.search.stores.postgres import COMPLETE, LAYOUT, Address, Database, connect_index
 from subtext.search.stores.store import StoreGone, is_address, open_store
+from subtext.search.verification import damage
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 
@@ -77,14 +78,14 @@ def test_a_graph_is_walked_where_a_side_is_large(walked: Database) -> None:
     same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, found, strict=True)]
     assert sum(same) >= 36 and [len(each.keys) for each in found] == [10] * 4
     assert len(many[0].keys) == 390, "never fewer than there are"
-    assert walked.problems() == []
+    assert damage(walked) == []
 
 
 @pytest.mark.parametrize("condition", ["place = Paris", "tags = odd", "rare = true", "year >= 0", "id in p3, p4"])
 def test_a_filter_on_a_graph_loses_nothing(walked: Database, condition: str) -> None:
     with walked.reading() as view:
         shelf = view.sides["images"]
-        keys = view.matching("images", [parse(condition)])
+        keys = matching(view, "images", [parse(condition)])
         exact = shelf.nearest(QUERIES, top=10, among=keys, exact=True)
         found = shelf.nearest(QUERIES, top=10, among=keys)
     assert [len(each.keys) for each in found] == [min(10, len(keys))] * 4
@@ -100,7 +101,7 @@ def test_what_came_after_a_graph_is_compared_until_it_is_made_anew(server: Serve
     def agrees(numbers: list[int], loose: int) -> None:
         with store.reading() as view:
             shelf = view.sides["images"]
-            keys = view.matching("images", where)
+            keys = matching(view, "images", where)
             assert shelf.last_in_graph and (shelf.unindexed, shelf.count) == (loose, len(numbers))
             for among in (None, keys):
                 exact = shelf.nearest(QUERIES, top=10, among=among, exact=True)
@@ -125,7 +126,7 @@ def test_what_came_after_a_graph_is_compared_until_it_is_made_anew(server: Serve
         agrees(left, 0)
         names = "SELECT indexname FROM pg_indexes WHERE schemaname = 'later' AND indexname LIKE '%graph%'"
         assert writer.connection.execute(names).fetchall() == [("images_graph",)]
-    assert store.problems() == []
+    assert damage(store) == []
     store.remove()
 
 
@@ -164,7 +165,7 @@ def test_a_change_that_is_cut_off_is_not_there(place: Database) -> None:
             with connect_index(place.address, write=True) as other:
                 other.execute("SELECT pg_terminate_backend(%s)", (number,))
             writer.connection.execute("SELECT count(*) FROM items")
-    assert place.counts == {"images": 50, "texts": 60} and place.problems() == []
+    assert place.counts == {"images": 50, "texts": 60} and damage(place) == []
 
 
 def test_a_server_that_is_restarted_in_mid_search_is_told_and_found_again(server: Server, place: Database) -> None:
@@ -186,7 +187,7 @@ def test_what_was_acknowledged_outlives_a_crash_of_the_server(server: Server, pl
         writer.delete("images", ["p1"])
         server.crash()
     assert stored.ids(place) == {f"p{number}" for number in range(70)} - {"p1"}
-    assert place.problems() == []
+    assert damage(place) == []
 
 
 def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> None:
@@ -198,8 +199,8 @@ def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> Non
         Database(address)
     assert Database.upgrade(address) == (1, LAYOUT) and Database.upgrade(address) == (LAYOUT, LAYOUT)
     store = Database(address)
-    assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(40))) and store.problems() == []
-    assert store.calibration() is None and store.calibration_mark() == 0
+    assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(40))) and damage(store) == []
+    assert stored.calibration(store) is None and stored.calibration_mark(store) == 0
     with store.writing("add") as writer:
         writer.connection.execute("UPDATE layout SET version = 99")
     for attempt in (lambda: Database(address), lambda: Database.upgrade(address)):
@@ -230,7 +231,7 @@ def test_damage_is_named(place: Database) -> None:
             "UPDATE items SET metadata = '[1]' WHERE id = 'p8'",
         ):
             writer.connection.execute(statement)
-    told = "\n".join(f"{each.where}: {each.what}" for each in place.problems())
+    told = "\n".join(f"{each.where}: {each.what}" for each in damage(place))
     for wanted in (
         "items: 1 item changed or damaged: images/'p8'",
         "items: 1 item changed or damaged: texts/'t3'",
@@ -249,20 +250,20 @@ def test_a_dump_is_a_backup(server: Server, shared: Database, tmp_path: Path) ->
     server.run("psql", "--quiet", "--dbname=second", "--command=CREATE EXTENSION vector")
     server.run("pg_restore", "--dbname=second", str(tmp_path / "copy"))
     copied = Database(server.address("shared", database="second"))
-    assert stored.answers(copied, QUERIES) == stored.answers(shared, QUERIES) and copied.problems() == []
+    assert stored.answers(copied, QUERIES) == stored.answers(shared, QUERIES) and damage(copied) == []
 
 
 def test_a_calibration_is_kept(place: Database) -> None:
-    assert place.calibration() is None
+    assert stored.calibration(place) is None
     found = Calibration({}, {"xs": [0.0], "ys": [0.5]}, {"pictures": 3}, {"images": 40}, {"images": 40})
-    assert "table kept" in place.keep_calibration(found, "<svg/>")
-    before = place.calibration_mark()
-    assert place.calibration() == found and before > 0
-    place.keep_calibration(found, "<svg/>")
-    assert place.calibration_mark() > before
+    assert "table kept" in keep_calibration(place, found, "<svg/>")
+    before = stored.calibration_mark(place)
+    assert stored.calibration(place) == found and before > 0
+    keep_calibration(place, found, "<svg/>")
+    assert stored.calibration_mark(place) > before
     with place.writing("add") as writer:
         writer.connection.execute("UPDATE kept SET value = replace(value, '0.5', '0.6') WHERE name = 'calibration'")
-    assert [each.where for each in place.problems()] == ["calibration"]
+    assert [each.where for each in damage(place)] == ["calibration"]
 
 
 def test_the_password_is_shown_nowhere(server: Server, place: Database) -> None:

@@ -20,8 +20,9 @@ import uvicorn
 from command import call
 from gloo import free_port
 
+from subtext.search.condition import matching
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.store import verify
+from subtext.search.verification import verify
 from subtext.server.application import build
 
 SEEDS = [pytest.param(seed, marks=[] if seed < 3 else pytest.mark.slow) for seed in range(50)]
@@ -100,7 +101,7 @@ def test_a_server_that_is_killed_loses_nothing_that_it_acknowledged(place: Path,
     os.waitpid(child, 0)
     assert verify(index) == []
     with Folder(index).reading() as view:
-        there = {item.id for item in view.items("images", view.matching("images", []))}
+        there = {item.id for item in view.items("images", matching(view, "images", []))}
     assert wanted - maybe <= there, "what was acknowledged as added is there"
     assert {name for name in there - wanted - maybe if name.startswith("new")} == set(), "what was deleted is not"
     with served.client(index) as own:

@@ -20,9 +20,9 @@ from pydantic import TypeAdapter
 from subtext.api.search import open_index
 from subtext.errors import RequirementError
 from subtext.search import Query
-from subtext.search.stores.condition import parse
+from subtext.search.condition import parse
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.store import verify
+from subtext.search.verification import verify
 from subtext.server import security
 from subtext.server.application import build
 from subtext.server.images import Upload, add_uploads

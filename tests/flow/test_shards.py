@@ -13,12 +13,14 @@ import pytest
 import stored
 from command import call
 
+from subtext.api.index import shards as shards_module
+from subtext.api.index.shards import copy_shards, read_shards
 from subtext.errors import IndexError_
-from subtext.search.stores import shards as shards_module
-from subtext.search.stores.condition import parse
+from subtext.search.calibration import changed_since
+from subtext.search.condition import matching, parse
 from subtext.search.stores.folder import Folder
-from subtext.search.stores.shards import copy_shards, read_shards
 from subtext.search.stores.store import Store, open_store
+from subtext.search.verification import damage
 
 DATA = Path(__file__).parents[1] / "data" / "index_in_shards.zip"
 """Three shards of 40 images and 40 texts; one image was deleted later, four images and a text were added to shards."""
@@ -41,7 +43,7 @@ def assert_as_before(new: Store) -> None:
     assert new.manifest.fingerprint == wanted["model"] and sorted(new.deleted()) == wanted["forgotten"]
     with new.reading() as view:
         for side in ("images", "texts"):
-            keys = view.matching(side, [])
+            keys = matching(view, side, [])
             for key, item, before in zip(keys, view.items(side, keys), wanted["sides"][side], strict=True):
                 assert [item.id, item.path, item.captions, item.metadata] == [
                     before[name] for name in ("id", "path", "captions", "metadata")
@@ -53,15 +55,15 @@ def assert_as_before(new: Store) -> None:
                 got = [[[item.id for item in view.items(side, own.keys)], own.scores.tolist()] for own in hits]
                 assert got == wanted["nearest"][f"{side} {count}"]
         for condition, ids in wanted["where"].items():
-            keys = view.matching("images", [parse(condition)])
+            keys = matching(view, "images", [parse(condition)])
             assert [item.id for item in view.items("images", keys)] == ids, condition
-        calibration = new.calibration()
-        assert calibration is not None and view.changed_since(calibration) == wanted["stale"]
+        calibration = stored.calibration(new)
+        assert calibration is not None and changed_since(view, calibration) == wanted["stale"]
         assert [(job.verb, job.source and job.source.get("data"), job.finished is None) for job in view.jobs()] == [
             ("migrate", None, False),
             ("add", "/photos/more", False),
         ]
-    assert new.problems() == []
+    assert damage(new) == []
 
 
 def test_a_copy_has_the_same_items_hits_and_scores(index: Path, address_of: Callable[[str], str]) -> None:

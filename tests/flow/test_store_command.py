@@ -19,7 +19,8 @@ from subtext.api.search import open_index
 from subtext.errors import IndexError_
 from subtext.search import Index, Query, build
 from subtext.search.stores.store import Store, open_store
-from subtext.search.stores.traces import trace_name
+from subtext.search.traces import trace_name
+from subtext.search.verification import damage
 from subtext.server import state
 from subtext.server.application import build as application
 from subtext.server.serve import Settings
@@ -131,7 +132,7 @@ def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], r
     after, wanted = open_index(address), {hit.id for hit in open_index(runs / "library").search("a square", top=50)}
     assert after.store.manifest.run == str((runs / "other").resolve()) and not after.store.moved
     assert {hit.id for hit in after.search("a square", top=50)} == wanted - {"red"}
-    assert open_store(address).problems() == []
+    assert damage(open_store(address)) == []
     assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
     again = call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse", code=1).stderr
     assert "has the vectors of this model already" in again and "s3cret" not in again
@@ -139,7 +140,7 @@ def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], r
     assert "neither was trained on" in few, "a move without evidence is refused"
     back = call("index", "move", address, "--run", runs / "run", "-q", "--even-if-worse").stdout
     assert "11 images and 22 texts now have vectors of" in back
-    assert "deleted" in call("index", "compact", address).stdout and open_store(address).problems() == []
+    assert "deleted" in call("index", "compact", address).stdout and damage(open_store(address)) == []
 
 
 def test_a_move_goes_on_and_is_not_made_over_what_others_did(
@@ -164,7 +165,7 @@ def test_a_move_goes_on_and_is_not_made_over_what_others_did(
     monkeypatch.setattr(build, "embed_items", noted)
     assert "12 images and 24 texts now have vectors" in call("index", *words).stdout
     assert len(embedded) == 39, "what was embedded stays, and what was deleted and restored meanwhile is embedded again"
-    assert "blue" in ids(address) and open_store(address).problems() == []
+    assert "blue" in ids(address) and damage(open_store(address)) == []
 
 
 def test_a_server_opens_an_index_again_that_is_moved(address: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +207,7 @@ def test_a_build_that_is_cut_off_goes_on(
     monkeypatch.setattr(build, "embed_items", plain)
     assert "12 images and 24 texts" in call("index", *words).stdout
     assert "name another" in call("index", *words, code=1).stderr
-    assert open_store(address).problems() == []
+    assert damage(open_store(address)) == []
 
 
 def test_a_build_that_fails_leaves_nothing(address_of: Callable[[str], str], runs: Path, tmp_path: Path) -> None:
@@ -283,7 +284,7 @@ def test_what_is_added_and_deleted_is_kept_and_goes(address: str, runs: Path, tm
         assert '"red"' in lines and '"item": "teal"' not in lines
         assert found.post("/delete", json={"ids": ["nobody"]}, headers=served.WRITES).status_code == 404
         assert found.post("/delete", json={"ids": ["red"]}).status_code == 401
-    assert open_store(address).problems() == []
+    assert damage(open_store(address)) == []
 
 
 def test_what_is_deleted_elsewhere_goes_here_too(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

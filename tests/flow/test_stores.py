@@ -12,11 +12,12 @@ import pytest
 import stored
 
 from subtext.errors import IndexError_, RequirementError
-from subtext.search.stores.condition import Condition, parse
+from subtext.search.condition import Condition, matching, parse
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.store import Store, open_store, verify
-from subtext.search.stores.words import words
+from subtext.search.stores.store import Store, open_store
+from subtext.search.verification import damage, verify
+from subtext.search.words import words
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 
@@ -57,7 +58,7 @@ def test_it_is_a_store_as_a_folder_is(shared: Store, folder: Folder) -> None:
         assert mine.keys_of("images", ["p3", "nobody"]) == theirs.keys_of("images", ["p3", "nobody"])
         with pytest.raises(KeyError):
             mine.items("images", [10_000])
-    assert shared.problems() == []
+    assert damage(shared) == []
 
 
 @pytest.mark.parametrize(("condition", "wanted"), stored.CASES, ids=[str(case[0])[:40] for case in stored.CASES])
@@ -70,14 +71,14 @@ def test_a_condition_means_what_a_loop_says(
 def test_all_conditions_have_to_hold_and_fields_have_to_be_there(shared: Store) -> None:
     where = [parse("year < 1930"), parse("tags = odd"), parse("place in Paris, Wien"), parse("text contains rowing")]
     with shared.reading() as view:
-        found = [item.id for item in view.items("images", view.matching("images", where))]
+        found = [item.id for item in view.items("images", matching(view, "images", where))]
         assert found == [f"p{n}" for n in range(30) if n % 2 and n % 3 < 2]
-        texts = view.items("texts", view.matching("texts", [parse("text contains word5"), parse("language = en")]))
+        texts = view.items("texts", matching(view, "texts", [parse("text contains word5"), parse("language = en")]))
         assert [item.id for item in texts] == ["t5"]
         with pytest.raises(RequirementError, match="none has 'colour'; there are place, rare"):
-            view.matching("images", [parse("colour = red")])
-        assert len(view.matching("images", [Condition("weight", "<", float("inf"))])) == 40
-        assert len(view.matching("images", [Condition("weight", ">", float("nan"))])) == 0
+            matching(view, "images", [parse("colour = red")])
+        assert len(matching(view, "images", [Condition("weight", "<", float("inf"))])) == 40
+        assert len(matching(view, "images", [Condition("weight", ">", float("nan"))])) == 0
 
 
 def test_words_are_found_as_in_a_folder(shared: Store, folder: Folder) -> None:
@@ -109,18 +110,18 @@ def test_sql_in_names_filters_and_questions_is_data(store_kind: str, place: Stor
                 Condition(name, ">", 6),
                 Condition("long", "in", [name * 900]),
             ):
-                got = [item.id for item in view.items("images", view.matching("images", [where]))]
+                got = [item.id for item in view.items("images", matching(view, "images", [where]))]
                 assert name in got or not name.strip(), where
                 assert got == [name] or where.test == "contains", where
-            view.matching("images", [Condition("text", "contains", name or "x")]) if name.strip() else None
+            matching(view, "images", [Condition("text", "contains", name or "x")]) if name.strip() else None
             view.search_text(name, top=3)
         if store_kind != "folder":
             with pytest.raises(RequirementError, match="without NUL"):
-                view.matching("images", [Condition("title", "=", "a\0b")])
+                matching(view, "images", [Condition("title", "=", "a\0b")])
             assert view.keys_of("images", ["a\0b", "\ud800"]) == {}
     with place.writing("delete") as writer:
         assert writer.delete("images", [*NASTY, "a\0b"]) == {"images": len(NASTY), "texts": len(NASTY)}
-    assert place.counts == {"images": 40, "texts": 60} and place.problems() == []
+    assert place.counts == {"images": 40, "texts": 60} and damage(place) == []
 
 
 def test_changes_are_those_of_a_folder(place: Store, tmp_path: Path) -> None:
@@ -146,7 +147,7 @@ def test_changes_are_those_of_a_folder(place: Store, tmp_path: Path) -> None:
             assert writer.manifest.generation > before
     with place.reading() as mine, folder.reading() as theirs:
         for side in ("images", "texts"):
-            keys = {store: view.matching(side, []) for store, view in (("mine", mine), ("theirs", theirs))}
+            keys = {store: matching(view, side, []) for store, view in (("mine", mine), ("theirs", theirs))}
             got = {item.id: item for item in mine.items(side, keys["mine"])}
             wanted = {item.id: item for item in theirs.items(side, keys["theirs"])}
             assert got.keys() == wanted.keys()
@@ -154,9 +155,9 @@ def test_changes_are_those_of_a_folder(place: Store, tmp_path: Path) -> None:
                 item.metadata for item in wanted.values() if item.id != "t8"
             ]
         assert mine.items("texts", [mine.keys_of("texts", ["t8"])["t8"]])[0].metadata["images"] == ["p10"]
-        assert mine.items("images", mine.matching("images", [parse("place = Rom")]))[0].id == "p5"
+        assert mine.items("images", matching(mine, "images", [parse("place = Rom")]))[0].id == "p5"
     assert stored.answers(place, QUERIES) == stored.answers(folder, QUERIES)
-    assert place.problems() == [] and verify(folder.path) == []
+    assert damage(place) == [] and verify(folder.path) == []
 
 
 def test_nothing_to_do_is_no_change_and_what_is_wrong_is_refused(place: Store) -> None:
@@ -172,7 +173,7 @@ def test_nothing_to_do_is_no_change_and_what_is_wrong_is_refused(place: Store) -
         with pytest.raises(IndexError_, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"):
             writer.put(Change("images", [stored.picture(50)], stored.vectors(range(50, 51), 1)))
         writer.put(Change("images", amended=[replace(stored.picture(99), metadata={})]))
-    assert place.counts["images"] == 40 and place.problems() == [], "what somebody has deleted meanwhile stays deleted"
+    assert place.counts["images"] == 40 and damage(place) == [], "what somebody has deleted meanwhile stays deleted"
 
 
 def test_the_journal_goes_on_where_a_job_was_cut_off(place: Store) -> None:
@@ -191,7 +192,7 @@ def test_the_journal_goes_on_where_a_job_was_cut_off(place: Store) -> None:
 
 def test_a_reader_keeps_what_it_sees_while_writers_work(place: Store) -> None:
     with place.reading() as view:
-        before = sorted(item.id for item in view.items("images", view.matching("images", [])))
+        before = sorted(item.id for item in view.items("images", matching(view, "images", [])))
         with place.writing("delete") as writer:
             writer.delete("images", ["p1", "p2"])
         found = view.nearest("images", QUERIES, top=40)
@@ -238,4 +239,4 @@ def test_many_write_at_once(store_kind: str, address_of: Callable[[str], str], p
     live = [*range(10, 40), *range(100, 110), *range(200, 210), *range(300, 310)]
     assert stored.ids(place) == {f"p{number}" for number in live}
     assert stored.nearest(place, QUERIES, top=9) == stored.plain(QUERIES, live, top=9)
-    assert place.problems() == []
+    assert damage(place) == []

@@ -12,6 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 from subtext.data.dataset import Items
 from subtext.errors import RequirementError, ShapeError
 from subtext.ops.roc import reliability
+from subtext.search.calibration import Way
 from subtext.search.confidence import (
     PENALTY,
     Background,
@@ -26,7 +27,6 @@ from subtext.search.confidence import (
     probabilities,
 )
 from subtext.search.query import fuse_ranks, inverted_softmax, local_scaling, spread_out
-from subtext.search.stores.manifest import Way
 
 
 def plain_rising(values: np.ndarray, seen: np.ndarray, weights: np.ndarray) -> dict[float, float]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.data.noise import Labels
     from subtext.neighbours.graph import Graph
-    from subtext.search.stores.manifest import Calibration
+    from subtext.search.calibration import Calibration
 
 
 Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]
@@ -475,6 +475,7 @@ def score(
     from subtext.curation.judged import FEWEST
     from subtext.data.atomic import require_file, write_text
     from subtext.search.build import require_model
+    from subtext.search.calibration import stored_calibration
     from subtext.search.stores.store import open_store
 
     path = None if out is None else Path(out).expanduser()
@@ -486,7 +487,8 @@ def score(
     if index is not None:
         store = open_store(index)
         require_model(store, store.manifest, opened.model)
-        calibration = store.calibration()
+        with store.reading() as view:
+            calibration = stored_calibration(view)
         if calibration is None:
             raise RequirementError(
                 f"a probability needs an index that is calibrated; {store.path} is not; calibrate it (subtext index "

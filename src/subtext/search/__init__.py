@@ -16,18 +16,19 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.search.answer import Answer, Fit, Hit, Reason
+from subtext.search.condition import Condition, matching
 from subtext.search.confidence import Confidence, Judgement
 from subtext.search.query import (
     CombinedQuery,
     Part,
     Query,
     exact_words,
+    ids_of,
     reasons,
     require_target,
     reranked,
     suggested,
 )
-from subtext.search.stores.condition import Condition
 from subtext.search.stores.item import SIDES, Hits, Side
 from subtext.search.stores.store import Store, View, open_store
 from subtext.search.text_side import TextSide
@@ -189,7 +190,7 @@ class Index:
                     ),
                 )
             combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
-            among = view.matching(side, conditions) if conditions else None
+            among = matching(view, side, conditions) if conditions else None
             depth = query.top if query.by_score else max(query.top, query.depth)
             result = combined.search(view, side, depth, among=among)
             modality, judgement = parts[0].modality, None
@@ -296,7 +297,7 @@ class Index:
             vectors = self._distanced[source].means_alone(vectors)
         conditions = Query("", where=where).conditions
         with self.store.reading() as view:
-            among = view.matching(side, conditions) if conditions else None
+            among = matching(view, side, conditions) if conditions else None
             results = view.nearest(side, vectors, top=top, among=among, exact=exact)
             judgements = Confidence(view).judge(side, source, vectors, results if among is None else [])
             return [
@@ -393,7 +394,7 @@ class Index:
             return Part(weight, self.embed_image(value).vectors[0].float().numpy(), "images")
         sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
         for side in sides:
-            known = view.ids_of(side, [name]).get(name)
+            known = ids_of(view, side, [name]).get(name)
             if known is not None:
                 key = view.keys_of(side, [known])[known]
                 return Part(weight, view.vectors(side, np.array([key]))[0], side, key)

@@ -20,8 +20,8 @@ from subtext.errors import DataError, RequirementError
 from subtext.ops import draw
 from subtext.ops.roc import reliability
 from subtext.search.answer import Fit
+from subtext.search.calibration import STALE, Calibration, Way, calibration_mark, changed_since, stored_calibration
 from subtext.search.stores.item import SIDES, Hits, Side, opposite
-from subtext.search.stores.manifest import STALE, Calibration, Way
 from subtext.search.stores.store import Store, View
 from subtext.version import __version__
 
@@ -57,6 +57,18 @@ def best_products(queries: NDArray[np.float32], vectors: NDArray[np.float32]) ->
     return products.reshape(len(vectors), -1, count, views).max(axis=(1, 3)).T
 
 
+def sample(view: View, side: Side, count: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """At most `count` keys of a side, ascending; which ones depends on the keys and the seed alone.
+
+    Items that come or go change few of them.
+    """
+    keys = view.keys(side)
+    if len(keys) <= count:
+        return keys
+    order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: some items")[:, 0]
+    return np.sort(keys[np.argpartition(order, count)[:count]])
+
+
 @dataclass(frozen=True)
 class Background:
     """A sample of one side of an index.
@@ -72,7 +84,7 @@ class Background:
     @staticmethod
     def of(view: View, side: Side) -> Background:
         """At most `SAMPLES` items of a side, sampled by their keys."""
-        keys = view.sample(side, SAMPLES)
+        keys = sample(view, side, SAMPLES)
         return Background(keys, view.vectors(side, keys), view.counts[side])
 
     def scores(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -180,9 +192,9 @@ class Confidence:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        document = f"calibration {view.calibration_mark()}"
+        document = f"calibration {calibration_mark(view)}"
         if document not in view.cache:
-            view.cache[document] = view.calibration()
+            view.cache[document] = stored_calibration(view)
         self.calibration: Calibration | None = view.cache[document]
 
     def background(self, side: Side) -> Background:
@@ -195,7 +207,7 @@ class Confidence:
     @property
     def stale(self) -> float | None:
         """Share of the items that changed since the calibration, where that is too much; else None."""
-        changed = 0.0 if self.calibration is None else self.view.changed_since(self.calibration)
+        changed = 0.0 if self.calibration is None else changed_since(self.view, self.calibration)
         return changed if changed > STALE else None
 
     def judge(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -15,11 +17,11 @@ from numpy.typing import NDArray
 
 from subtext.errors import RequirementError
 from subtext.search.answer import Reason
-from subtext.search.confidence import Background
-from subtext.search.stores.condition import TEXT, Condition, parse
+from subtext.search.condition import TEXT, Condition, parse
+from subtext.search.confidence import Background, sample
 from subtext.search.stores.item import SIDES, Hits, Side, opposite
 from subtext.search.stores.store import View
-from subtext.search.stores.words import words
+from subtext.search.words import words
 
 _AWAY = re.compile(r'(^|\s)-(?:"([^"]+)"|([^\W\d_]\S*))(?=\s|$)')
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -264,6 +266,22 @@ class CombinedQuery:
         return Hits(keys[retained][:count], scores[retained][:count])
 
 
+def ids_of(view: View, side: Side, names: Sequence[str]) -> dict[str, str]:
+    """The id of each of these names that is in the index: an id, or the path of an image as an answer shows it.
+
+    Paths cost a look at every item; a name that is neither an id nor a file of today costs none.
+    """
+    ids = {row.id: row.id for row in view.rows(side, ids=names)}
+    root = Path(view.manifest.root)
+    unknown = {str(root / name): name for name in names if name not in ids}
+    # `Path.exists` raises for a name that no file can have, such as one that is too long.
+    paths = {path: name for path, name in unknown.items() if os.path.exists(path)}  # noqa: PTH110
+    for row in view.rows(side, keys=view.keys(side).tolist()) if paths and side == "images" else ():
+        if row.path is not None and (name := paths.get(str(root / row.path))) is not None:
+            ids[name] = row.id
+    return ids
+
+
 EVIDENCE = 50
 """Texts that share words with a query, by which its names and numbers are recognised."""
 VOCABULARY = 50_000
@@ -298,7 +316,7 @@ def suggested(view: View, doubtful: Sequence[str]) -> dict[str, str]:
     if not missing:
         return {}
     if "vocabulary" not in view.cache:
-        rows = view.rows("texts", keys=view.sample("texts", VOCABULARY).tolist())
+        rows = view.rows("texts", keys=sample(view, "texts", VOCABULARY).tolist())
         view.cache["vocabulary"] = sorted({word for row in rows for word in words(row.text or "")})
     matches = {word: get_close_matches("".join(words(word)), view.cache["vocabulary"], 1, LIKE) for word in missing}
     return {word: nearest[0] for word, nearest in matches.items() if nearest}

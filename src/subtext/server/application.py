@@ -30,9 +30,10 @@ from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
 from subtext.recipes.catalogue import unknown
 from subtext.search import Answer, Index, Query
+from subtext.search.condition import matching
 from subtext.search.stores.item import Side, opposite
 from subtext.search.stores.store import View
-from subtext.search.stores.traces import trace_name
+from subtext.search.traces import trace_name
 from subtext.server import schemas
 from subtext.server.images import FORMATS, MEDIA_TYPE, SIZES, Upload, add_uploads, changing, require_image
 from subtext.server.security import ERROR_HANDLERS, Guard, Refusal, etag_response, log_facts
@@ -258,7 +259,7 @@ def list_items(request: Request, server: Reading, form: Annotated[schemas.Listin
     library = server.library(form.index)
     root, conditions = library.store.manifest.root, schemas.parse_conditions(form.where)
     with library.store.reading() as view:
-        keys = view.matching(form.target, conditions)
+        keys = matching(view, form.target, conditions)
         page = keys[form.offset : form.offset + form.top]
         rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page)]
     log_facts(request, {"index": library.name, "hits": len(rows)})

@@ -33,7 +33,7 @@ from subtext.errors import DataError, RequirementError
 from subtext.search.build import Grown, grow
 from subtext.search.stores.folder import Folder, writer_lock
 from subtext.search.stores.store import Store, Writer, WriterBusy
-from subtext.search.stores.traces import ADDED, CACHE, ROWS, added_rows, require_own, trace_name, write_rows
+from subtext.search.traces import ADDED, CACHE, ROWS, added_rows, require_own, trace_name, write_rows
 from subtext.server.security import RETRY_SECONDS, Refusal
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from subtext.search.stores.traces import LOGS
+from subtext.search.traces import LOGS
 
 PATHS = frozenset(
     {

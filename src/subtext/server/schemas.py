@@ -22,7 +22,7 @@ from subtext.api.options import Parameter, parameters
 from subtext.api.search import search
 from subtext.errors import RequirementError
 from subtext.search import Hit, Reason
-from subtext.search.stores.condition import ORDER, Condition, Test, Value, dated, parse
+from subtext.search.condition import ORDER, Condition, Test, Value, dated, parse
 from subtext.search.stores.item import Item, Side
 
 MAX_WORDS, MAX_TOP, MAX_ID, MAX_PAGE = 1000, 200, 500, 200

@@ -17,9 +17,10 @@ from typing import Any, Generic, TypeVar
 from subtext.api.search import open_index
 from subtext.errors import IndexError_, OutputError, RequirementError, SubtextError
 from subtext.search import Answer, Index, Query
+from subtext.search.calibration import calibration_mark
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.store import Store, store_class
-from subtext.search.stores.traces import ADDED, remove_traces
+from subtext.search.traces import ADDED, remove_traces
 from subtext.server.images import Decoding, Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
 from subtext.server.security import RETRY_SECONDS, Refusal
@@ -74,7 +75,7 @@ def state_of(index: Index) -> Hashable:
     """Differs whenever answers may: by the model, the store, its changes, and its calibration."""
     with index.store.reading() as view:
         manifest = index.store.manifest
-        return manifest.fingerprint, manifest.store, view.generation, view.calibration_mark()
+        return manifest.fingerprint, manifest.store, view.generation, calibration_mark(view)
 
 
 class Batcher:

@@ -18,7 +18,8 @@ from subtext.report.text_table import Printed, size, table
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
-    from subtext.search.stores.manifest import Calibration, Manifest
+    from subtext.search.calibration import Calibration
+    from subtext.search.stores.manifest import Manifest
     from subtext.search.stores.store import Store, View
 
 
@@ -157,7 +158,8 @@ def delete_from_index(
 
     Raises RequirementError if no item is named, and for an id that is not in the index. Then nothing is deleted.
     """
-    from subtext.search.stores.condition import parse
+    from subtext.search.condition import matching, parse
+    from subtext.search.query import ids_of
     from subtext.search.stores.item import SIDES, deletion_hash
     from subtext.search.stores.store import open_store
 
@@ -181,7 +183,7 @@ def delete_from_index(
     def chosen(view: View) -> list[str]:
         """The ids of the items to delete."""
         again = any(job.verb == "delete" and job.source == source for job in view.jobs())
-        known = view.ids_of(side, names)
+        known = ids_of(view, side, names)
         absent = sorted(set(names) - set(known))
         hashes = {name: deletion_hash(side, name) for name in absent} if again else {}
         before = view.deleted_among(list(hashes.values()))
@@ -194,9 +196,9 @@ def delete_from_index(
         if not where:
             return [known.get(name, name) for name in names]
         # The first time, a field that no item has is a mistake; then it may be gone with the items.
-        keys = view.select(side, conditions) if again else view.matching(side, conditions)
-        matching = [item.id for item in view.items(side, keys)]
-        return [name for name in known.values() if name in set(matching)] if names else matching
+        keys = view.select(side, conditions) if again else matching(view, side, conditions)
+        fulfilling = [item.id for item in view.items(side, keys)]
+        return [name for name in known.values() if name in set(fulfilling)] if names else fulfilling
 
     if dry_run or (where and confirm is not None):
         with store.reading() as view:
@@ -242,17 +244,17 @@ def compact_index(
 @verb
 def index_info(index: IndexArgument) -> IndexInfo:
     """Show the contents of an index: items, vectors, size, fields, model, and interrupted jobs."""
+    from subtext.search.calibration import STALE, changed_since, stored_calibration
     from subtext.search.stores.item import SIDES
-    from subtext.search.stores.manifest import STALE
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
     with store.reading() as view:
         stats, counts, jobs = view.stats(), view.counts, view.jobs()
         fields = {str(side): view.fields(side) for side in SIDES}
-        calibrated, calibration = "", view.calibration()
+        calibrated, calibration = "", stored_calibration(view)
         if calibration is not None:
-            images, changed = counted(calibration.data["pictures"], "image"), view.changed_since(calibration)
+            images, changed = counted(calibration.data["pictures"], "image"), changed_since(view, calibration)
             calibrated = f"{calibration.created}, by {images} of split {calibration.data['split']}"
             calibrated += f"; stale: {100 * changed:.0f} % were added or deleted since" if changed > STALE else ""
     return IndexInfo(
@@ -275,7 +277,8 @@ def verify_index(index: IndexArgument) -> VerifyResult:
 
     The exit code of the command is 1 if there is any damage.
     """
-    from subtext.search.stores.store import is_address, open_store, verify
+    from subtext.search.stores.store import is_address, open_store
+    from subtext.search.verification import verify
 
     problems = verify(index)
     path = str(open_store(index).path) if is_address(index) else str(index)
@@ -313,7 +316,7 @@ def migrate_index(
     Nothing is embedded again: items, vectors, links, deletions, journal and calibration are copied. Run the command
     again to resume an interrupted copy.
     """
-    from subtext.search.stores.shards import copy_shards, read_shards
+    from subtext.api.index.shards import copy_shards, read_shards
 
     store = copy_shards(read_shards(Path(shards).expanduser().resolve()), new)
     counts = store.counts
@@ -484,6 +487,7 @@ def calibrate(
     """
     from subtext.report.plots import Reliability, reliability_diagrams
     from subtext.search.build import require_model
+    from subtext.search.calibration import keep_calibration
     from subtext.search.confidence import HeldOutPairs, fit_calibration
     from subtext.search.stores.store import open_store
 
@@ -506,7 +510,7 @@ def calibrate(
         )
         for side, way in calibration.ways.items()
     ]
-    plot = store.keep_calibration(calibration, reliability_diagrams(diagrams))
+    plot = keep_calibration(store, calibration, reliability_diagrams(diagrams))
     return CalibrationReport(str(store.path), plot, calibration)
 
 

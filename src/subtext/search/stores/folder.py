@@ -6,15 +6,11 @@ INDEX/store-1/NUMBER.SIDE/    segments of vectors, written once
 INDEX/store-1/calibration.*   what scores are worth, and the reliability plot
 INDEX/store-1/query/          the text side of the model as plain arrays; see `search.text_side`
 INDEX/lock                    held by the one writer
-INDEX/cache/, INDEX/logs/     what a server keeps of items; see `traces`
+INDEX/cache/, INDEX/logs/     what a server keeps of items; see `search.traces`
 
-A change writes its segments, then the tables in one transaction, then the manifest. Whatever is interrupted in between
-leaves the state before it, and a folder that no table names, which the next writer removes.
-
-The tables of an index, in SQLite: items, links, what is filtered by, words, segments, jobs.
-
-A change is one transaction, flushed to the disk before it is acknowledged. Readers see the tables as they were when
-they began, while a writer goes on (SQLite's write-ahead log).
+A change writes its segments, then the tables in one transaction, which is flushed to the disk, then the manifest.
+Whatever is interrupted in between leaves the state before it, and a folder that no table names, which the next writer
+removes. Readers see the tables as they were when they began, while a writer goes on (SQLite's write-ahead log).
 """
 
 from __future__ import annotations
@@ -34,6 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -44,6 +41,7 @@ from numpy.typing import NDArray
 from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
 from subtext.errors import IndexError_, OutputError, counted
 from subtext.search import ann
+from subtext.search.calibration import CALIBRATION, PLOT
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -57,10 +55,9 @@ from subtext.search.stores.item import (
     link_sum,
     stored_object,
 )
-from subtext.search.stores.manifest import CALIBRATION, PLOT, STORE_NAME, Manifest, inside
+from subtext.search.stores.manifest import STORE_NAME, Manifest, inside
 from subtext.search.stores.segments import (
     CENTROIDS,
-    KEYS,
     Block,
     Lists,
     LiveRows,
@@ -71,9 +68,10 @@ from subtext.search.stores.segments import (
     write_segment,
 )
 from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
-from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy, verify
-from subtext.search.stores.traces import ADDED, LOGS, remove_traces, require_own
+from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy
 from subtext.search.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
+from subtext.search.traces import ADDED, LOGS, remove_traces, require_own
+from subtext.search.verification import verify
 
 TABLES = "items.sqlite"
 
@@ -191,13 +189,6 @@ def _recovered(file: Path, log: Path) -> sqlite3.Connection:
     return connection
 
 
-def create(file: Path) -> None:
-    """Make empty tables. Raises OutputError when they cannot be written."""
-    with translated(file), closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.executescript(_SCHEMA)
-
-
 @contextmanager
 def translated(file: Path) -> Iterator[None]:
     """Inside the block errors of SQLite become errors of the project."""
@@ -216,7 +207,7 @@ def translated(file: Path) -> Iterator[None]:
 
 MANIFEST, LOCK = "manifest.json", "lock"
 SHARDS = "shards.json"
-"""Names the shards of an index that consists of several folders; see `shards`."""
+"""Names the shards of an index that consists of several folders; see `api.index.shards`."""
 PENDING = "pending.json"
 """The manifest of a store that is built beside the one in use, inside its folder."""
 DOCUMENTS = {CALIBRATION: "calibration.json", PLOT: "calibration.svg"}
@@ -252,18 +243,17 @@ class FolderView(SqlView):
     def stats(self) -> Stats:
         """Size and state of the folder: rows, segments and deleted items of each side, and what lists were measured."""
         lists = self.tables.run("SELECT side, probes, recalls FROM lists")
-        segments = self.sides
-        dead = {side: [mask for mask in segments[side].dead if mask is not None] for side in SIDES}
+        sides = self.sides.items()
         return Stats(
             bytes=sum(file.stat().st_size for file in self.folder.path.rglob("*") if file.is_file()),
-            unindexed={side: segments[side].unindexed for side in SIDES},
+            unindexed={side: table.unindexed for side, table in sides},
             facts={
-                "rows": {side: segments[side].rows for side in SIDES},
-                "dead_rows": {side: sum(int(mask.sum()) for mask in dead[side]) for side in SIDES},
-                "segments": {side: len(segments[side].segments) for side in SIDES},
-                "deleted": {side: len(segments[side].deleted) for side in SIDES},
+                "rows": {side: table.rows for side, table in sides},
+                "dead_rows": {side: sum(int(m.sum()) for m in table.dead if m is not None) for side, table in sides},
+                "segments": {side: len(table.segments) for side, table in sides},
+                "deleted": {side: len(table.deleted) for side, table in sides},
                 "lists": {SIDES[side]: {"probes": int(n), **stored_object(it, "lists")} for side, n, it in lists},
-                "earlier_stores": [store.name for store in earlier_stores(self.folder.path)],
+                "earlier_stores": [store.name for store in self.folder.others() if not self.folder.is_begun(store)],
             },
         )
 
@@ -315,9 +305,7 @@ class FolderWriter(SqlWriter):
 
     def clean(self) -> None:
         """Remove what an interrupted writer left behind, and finish what it had acknowledged."""
-        names = {name for table in ("segments", "lists") for (name,) in self.tables.run(f"SELECT name FROM {table}")}
-        names.add(TEXT_SIDE)
-        self.remove_folders([f for f in self.store.store.iterdir() if f.is_dir() and f.name not in names])
+        self._remove_unnamed()
         home = self.store.path
         hidden = [*home.glob(f"{HIDDEN}*"), *self.store.store.glob(f"{HIDDEN}*"), *(home / LOGS).rglob(f"{HIDDEN}*")]
         for path in [*hidden, *(home / ADDED).glob(".*")]:
@@ -358,7 +346,8 @@ class FolderWriter(SqlWriter):
                 self.tables.run("DELETE FROM segments WHERE name = ?", segment.folder.name)
             if new is not None:
                 self.tables.run("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?)", *new)
-        self.remove_folders([segment.folder for segment in merged])
+        if merged:
+            self._remove_unnamed()
         if any(applied.deleted.values()):
             self._remove_traces()
         return applied
@@ -374,7 +363,6 @@ class FolderWriter(SqlWriter):
         Readers keep what they have open. Needs as much free space as the vectors take. Raises OutputError when that is
         missing; then nothing has changed.
         """
-        store = self.store.store
         with self.store.reading() as view:
             segments = view.sides
         sides: list[Side] = []
@@ -393,19 +381,19 @@ class FolderWriter(SqlWriter):
             self.tables.run("INSERT INTO words (words) VALUES ('optimize')")
         self.tables.run("VACUUM")
         self.tables.empty_log()
-        old = [segment.folder for side in sides for segment in segments[side].segments]
-        former = [segments[side].lists for side in sides]
-        self.remove_folders([*old, *(store / lists.name for lists in former if lists is not None)])
+        self._remove_unnamed()
+        old = sum(len(segments[side].segments) for side in sides)
         deleted = counted(sum(len(segments[side].deleted) for side in sides), "deleted item")
-        lines = [f"{counted(len(old), 'segment')} became {len(sides)}, vectors of {deleted} removed"]
+        lines = [f"{counted(old, 'segment')} became {len(sides)}, vectors of {deleted} removed"]
         for _, number, probes, recalls, _ in [rows["lists"] for rows in new.values() if "lists" in rows]:
             figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
             lines.append(f"{SIDES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
         if self.in_use:
-            for earlier in earlier_stores(self.store.path):
-                shutil.rmtree(earlier)
-                lines.append(f"removed {earlier.name}, of an earlier model")
             for other in self.store.others():
+                if not self.store.is_begun(other):
+                    shutil.rmtree(other)
+                    lines.append(f"removed {other.name}, of an earlier model")
+                    continue
                 try:
                     unfinished = Folder(self.store.path, pending=other.name)
                 except IndexError_:
@@ -435,10 +423,12 @@ class FolderWriter(SqlWriter):
         self.add_to("segment", 1)
         return f"{self.tables.state('segment'):06d}.{side}{kind}"
 
-    def remove_folders(self, folders: Sequence[Path]) -> None:
-        """Remove folders that the tables do not name; readers that have them open keep what they see."""
-        for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
+    def _remove_unnamed(self) -> None:
+        """Remove segments and lists that the tables do not name; readers that have them open keep what they see."""
+        names = {name for table in ("segments", "lists") for (name,) in self.tables.run(f"SELECT name FROM {table}")}
+        for folder in [file for file in self.store.store.iterdir() if file.is_dir()]:
+            if folder.name not in (*names, TEXT_SIDE) and not folder.name.startswith(HIDDEN):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _write_segment(
         self,
@@ -456,51 +446,49 @@ class FolderWriter(SqlWriter):
                 break
             merged.insert(0, segment)
             total += len(segment)
-        dead = np.union1d(segments.deleted, np.asarray(replaced, dtype=np.int64))
-        alive = [np.flatnonzero(~np.isin(segment.keys, dead)) for segment in merged]
-        count = sum(map(len, alive)) + len(keys) * views
+        deleted = np.union1d(segments.deleted, np.asarray(replaced, dtype=np.int64))
+        before = LiveRows(replace(segments, segments=tuple(merged), deleted=deleted))
+        new = vectors.reshape(-1, width), np.repeat(keys, views)
+        count = len(before.rows) + len(new[1])
+        return self._segment(side, chain(before.blocks(), [new]), count), merged
 
-        def blocks() -> Iterator[Block]:
-            for segment, rows in zip(merged, alive, strict=True):
-                yield from segment.blocks(rows)
-            yield vectors.reshape(-1, width), np.repeat(keys, views)
+    def _segment(
+        self, side: Side, blocks: Iterable[Block], rows: int, by: tuple[str, NDArray[np.int64]] | None = None
+    ) -> tuple[Any, ...]:
+        """Write a segment; its row in the tables, whose number stands in its name.
 
-        name = self.new_name(side)
-        sums = write_segment(self.store.store / name, blocks(), rows=count, width=width)
-        return segment_row(name, side, count, sums), merged
+        by  name and offsets of the lists that the rows are sorted by
+        """
+        name, (lists, offsets) = self.new_name(side), by or (None, None)
+        sums = write_segment(self.store.store / name, blocks, rows=rows, width=self.manifest.width, offsets=offsets)
+        return name, SIDES.index(side), int(name.partition(".")[0]), rows, lists, json.dumps(sums)
 
     def _compacted(self, side: Side, segments: Mapping[Side, SegmentTable], seed: int) -> dict[str, tuple[Any, ...]]:
         """Write one side's segment, and its lists where it has so many rows; table -> its row of them."""
-        live, store, width = LiveRows(segments[side]), self.store.store, self.manifest.width
+        live, store = LiveRows(segments[side]), self.store.store
         count = len(live.rows)
-        everything = np.arange(count)
         if not count:
             return {}
-        name = self.new_name(side)
         if count <= segments[side].exact_up_to:
-            sums = write_segment(store / name, live.blocks(everything), rows=count, width=width)
-            return {"segments": segment_row(name, side, count, sums)}
+            return {"segments": self._segment(side, live.blocks(), count)}
         lists, list_count = segments[side].lists, ann.list_count(count)
         if lists is not None and len(lists.centroids) == list_count:
             centroids = lists.centroids
         else:
             centroids = ann.train(live.sample(list_count * ann.PER_LIST, seed=seed), list_count, seed=seed)
-        assigned = np.concatenate([ann.assign(vectors, centroids) for vectors, _ in live.blocks(everything)])
+        assigned = np.concatenate([ann.assign(vectors, centroids) for vectors, _ in live.blocks()])
         offsets = np.concatenate([[0], np.cumsum(np.bincount(assigned, minlength=list_count))]).astype(np.int64)
         list_name = self.new_name(side, ".lists")
         write_folder(store / list_name, lambda folder: np.save(folder / CENTROIDS, centroids, allow_pickle=False))
-        order = np.argsort(assigned, kind="stable")
-        sums = write_segment(store / name, live.blocks(order), rows=count, width=width, offsets=offsets)
-        segment = Segment.open(store / name, rows=count, width=width, lists=list_name)
-        samples = {query_side: LiveRows(segments[query_side]).sample(QUERIES, seed=seed) for query_side in SIDES}
-        queries = {query_side: vectors for query_side, vectors in samples.items() if len(vectors)}
+        blocks = live.blocks(np.argsort(assigned, kind="stable"))
+        row = self._segment(side, blocks, count, (list_name, offsets))
+        segment = Segment.open(store / row[0], rows=count, width=self.manifest.width, lists=list_name)
+        rows = {of: LiveRows(table) for of, table in segments.items()}
+        queries = {of: own.sample(QUERIES, seed=seed) for of, own in rows.items() if len(own.rows)}
         probes, recalls = ann.probes_needed(list(queries.values()), segment.vectors, centroids, offsets)
         list_sums = json.dumps(checksums(store / list_name))
         figures = {f"recall_of_{of}": round(recall, 4) for of, recall in zip(queries, recalls, strict=True)}
-        return {
-            "segments": segment_row(name, side, count, sums, lists=list_name),
-            "lists": (list_name, SIDES.index(side), probes, json.dumps(figures), list_sums),
-        }
+        return {"segments": row, "lists": (list_name, SIDES.index(side), probes, json.dumps(figures), list_sums)}
 
     def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[Entry], vectors: Any) -> None:
         number = SIDES.index(side)
@@ -663,8 +651,7 @@ class Folder(Store):
     @contextmanager
     def reading(self) -> Iterator[FolderView]:
         """The index at this moment; inside another such block of the thread, at that block's moment."""
-        current: FolderView | None = getattr(self._thread, "view", None)
-        if current is not None:
+        if (current := getattr(self._thread, "view", None)) is not None:
             yield current
             return
         if self._state[0] >= 0 and not self.tables.is_file():
@@ -678,7 +665,9 @@ class Folder(Store):
                 loaded_generation, segments, cache = self._state
                 try:
                     if loaded_generation != generation:
-                        segments = {side: self._segment_table(sqlite, side, segments.get(side)) for side in SIDES}
+                        segments = {
+                            side: _segment_table(sqlite, self.manifest, side, segments.get(side)) for side in SIDES
+                        }
                         cache = {}
                         self._state = (generation, segments, cache)
                 except FileNotFoundError as problem:
@@ -734,11 +723,15 @@ class Folder(Store):
         """The folders of the other stores: those of earlier models, and those that an unfinished move builds."""
         return [store for store in stores(self.path) if store.name != self.store.name]
 
+    def is_begun(self, other: Path) -> bool:
+        """Whether an unfinished move builds this store: one begun before the store in use will never be finished."""
+        return (other / PENDING).is_file() and _number(other) > _number(self.store)
+
     def beside(self, manifest: Manifest) -> Folder:
         """A store for the vectors of another model inside the same folder; one that was begun for it is resumed."""
-        for store in set(self.others()).difference(earlier_stores(self.path)):
-            if read_manifest(store, name=PENDING).fingerprint == manifest.fingerprint:
-                return Folder(self.path, pending=store.name)
+        for other in filter(self.is_begun, self.others()):
+            if read_manifest(other, name=PENDING).fingerprint == manifest.fingerprint:
+                return Folder(self.path, pending=other.name)
         manifest = replace(manifest, store=f"store-{max(map(_number, stores(self.path))) + 1}", generation=0)
         _create_store(self.path, manifest)
         write_text(self.path / manifest.store / PENDING, manifest.to_json())
@@ -767,36 +760,35 @@ class Folder(Store):
 
     def close(self) -> None:
         """Release this thread's connection."""
-        sqlite = getattr(self._thread, "sqlite", None)
-        if sqlite is not None:
+        if (sqlite := getattr(self._thread, "sqlite", None)) is not None:
             sqlite.close()
             self._thread.sqlite = None
 
-    def _segment_table(self, sqlite: SqliteTables, side: Side, before: SegmentTable | None) -> SegmentTable:
-        """The segments of a side; those that were open `before` stay open."""
-        number, width = SIDES.index(side), self.manifest.width
-        loaded = {segment.folder.name: segment for segment in before.segments} if before is not None else {}
-        segments = []
-        statement = "SELECT name, row_count, lists FROM segments WHERE side = ? ORDER BY number"
-        for name, rows, list_name in sqlite.run(statement, number):
-            segment = loaded.get(name)
-            segments.append(segment or Segment.open(inside(self.store, name), rows=rows, width=width, lists=list_name))
-        lists = None
-        for name, probes in sqlite.run("SELECT name, probes FROM lists WHERE side = ?", number):
-            lists = before.lists if before is not None else None
-            if lists is None or lists.name != name:
-                if not inside(self.store, name).is_dir():
-                    raise FileNotFoundError(f"{self.store / name} is gone")
-                centroids = mapped(self.store / name / CENTROIDS, np.dtype(np.float32), (None, width))
-                lists = Lists(name, np.asarray(centroids), probes)
-        deleted = sqlite.run("SELECT key FROM tombstones WHERE side = ? ORDER BY key", number)
-        return SegmentTable(
-            segments=tuple(segments),
-            deleted=np.array([key for (key,) in deleted], dtype=np.int64),
-            lists=lists,
-            views=self.manifest.views[side],
-            exact_up_to=self.manifest.exact_up_to,
+
+def _segment_table(
+    tables: SqliteTables, manifest: Manifest, side: Side, before: SegmentTable | None = None
+) -> SegmentTable:
+    """The segments of a side; those that were open `before` stay open.
+
+    Raises IndexError_ for files that are damaged or elsewhere, FileNotFoundError when a folder is gone.
+    """
+    number, store, lists = SIDES.index(side), tables.file.parent, None
+    loaded = {segment.folder.name: segment for segment in before.segments} if before is not None else {}
+    segments = [
+        loaded.get(name) or Segment.open(inside(store, name), rows=rows, width=manifest.width, lists=list_name)
+        for name, rows, list_name in tables.run(
+            "SELECT name, row_count, lists FROM segments WHERE side = ? ORDER BY number", number
         )
+    ]
+    for name, probes in tables.run("SELECT name, probes FROM lists WHERE side = ?", number):
+        lists = before.lists if before is not None else None
+        if lists is None or lists.name != name:
+            if not inside(store, name).is_dir():
+                raise FileNotFoundError(f"{store / name} is gone")
+            centroids = mapped(store / name / CENTROIDS, np.dtype(np.float32), (None, manifest.width))
+            lists = Lists(name, np.asarray(centroids), probes)
+    deleted = np.sort(tables.keys("SELECT key FROM tombstones WHERE side = ?", number))
+    return SegmentTable(tuple(segments), deleted, lists, manifest.views[side], manifest.exact_up_to)
 
 
 def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
@@ -814,16 +806,6 @@ def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
         return Manifest.from_json(file.read_text(encoding="utf-8"), where=str(file))
     except UnicodeDecodeError as problem:
         raise IndexError_(f"{file} needs to be JSON; it is not text; restore a backup, or build again") from problem
-
-
-def earlier_stores(path: Path) -> list[Path]:
-    """Stores of earlier models, without one that is being built beside the store in use.
-
-    One that was begun before the store in use, and never finished, is an earlier one.
-    """
-    used = inside(path, read_manifest(path).store)
-    others = [store for store in stores(path) if store.name != used.name]
-    return [store for store in others if not (store / PENDING).is_file() or _number(store) < _number(used)]
 
 
 def stores(path: Path) -> list[Path]:
@@ -875,15 +857,16 @@ def _owner(descriptor: int) -> str:
         return "another process is writing"
 
 
-def segment_row(
-    name: str, side: Side, rows: int, sums: Mapping[str, str], *, lists: str | None = None
-) -> tuple[Any, ...]:
-    """The row of a segment in the tables; its number stands in its name."""
-    return name, SIDES.index(side), int(name.partition(".")[0]), rows, lists, json.dumps(dict(sums))
-
-
 def _create_store(path: Path, manifest: Manifest) -> None:
-    write_folder(path / manifest.store, lambda folder: create(folder / TABLES))
+    """Make a store without items. Raises OutputError when it cannot be written."""
+
+    def fill(folder: Path) -> None:
+        file = folder / TABLES
+        with translated(file), closing(sqlite3.connect(file, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_SCHEMA)
+
+    write_folder(path / manifest.store, fill)
 
 
 def _facet_rows(side: int, metadata: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -1023,11 +1006,21 @@ def check(path: Path) -> list[Problem]:
 
 
 def _check_store(path: Path, file: Path) -> list[Problem]:
-    """Damage of the store that a manifest names."""
+    """Damage of the store that a manifest names, at one moment."""
     problems: list[Problem] = []
     for _ in range(ATTEMPTS):
         manifest = read_manifest(file.parent, name=file.name)
-        problems = _check(inside(path, manifest.store) / TABLES, manifest)
+        tables_file, problems = inside(path, manifest.store) / TABLES, []
+        try:
+            with closing(SqliteTables(tables_file)) as tables, tables.transaction():
+                for part in (_check_tables, _check_files, _check_vectors):
+                    problems += part(tables, manifest)
+            problems += _check_words(tables_file)
+        except (IndexError_, OutputError) as problem:
+            problems.append(Problem(TABLES, str(problem)))
+        except (ValueError, TypeError, KeyError) as problem:
+            # A damaged cell may hold anything.
+            problems.append(Problem(TABLES, f"holds a value that cannot be read: {problem}"))
         if not problems or read_manifest(file.parent, name=file.name).generation == manifest.generation:
             break
     return problems
@@ -1043,23 +1036,6 @@ def _check_deletions(used: Path, other: Path) -> list[Problem]:
     count = sum(deletion_hash(SIDES[side], name) in deleted for side, name in ids)
     what = f"still holds {counted(count, 'deleted item')}; `subtext index compact` removes them"
     return [Problem(TABLES, what)] if count else []
-
-
-def _check(file: Path, manifest: Manifest) -> list[Problem]:
-    """Damage at one moment."""
-    problems: list[Problem] = []
-    try:
-        with closing(SqliteTables(file)) as sqlite, sqlite.transaction():
-            problems += _check_tables(sqlite, manifest)
-            problems += _check_files(sqlite, manifest, file.parent)
-            problems += _check_vectors(sqlite, manifest, file.parent)
-        problems += _check_words(file)
-    except (IndexError_, OutputError) as problem:
-        problems.append(Problem(TABLES, str(problem)))
-    except (ValueError, TypeError, KeyError) as problem:
-        # A damaged cell may hold anything.
-        problems.append(Problem(TABLES, f"holds a value that cannot be read: {problem}"))
-    return problems
 
 
 def _check_tables(sqlite: SqliteTables, manifest: Manifest) -> Iterator[Problem]:
@@ -1080,8 +1056,9 @@ def _check_tables(sqlite: SqliteTables, manifest: Manifest) -> Iterator[Problem]
             yield Problem(TABLES, f"{name} changed or damaged")
 
 
-def _check_files(sqlite: SqliteTables, manifest: Manifest, store: Path) -> Iterator[Problem]:
+def _check_files(sqlite: SqliteTables, manifest: Manifest) -> Iterator[Problem]:
     """Each file of each segment, of the lists and of the text side, against its checksum."""
+    store = sqlite.file.parent
     yield from text_side_problems(store / TEXT_SIDE, manifest)
     for name, expected in _written(sqlite).items():
         try:
@@ -1097,30 +1074,23 @@ def _check_files(sqlite: SqliteTables, manifest: Manifest, store: Path) -> Itera
                 yield Problem(f"{store.name}/{name}/{file}", "changed or damaged: its checksum is another")
 
 
-def _check_vectors(sqlite: SqliteTables, manifest: Manifest, store: Path) -> Iterator[Problem]:
+def _check_vectors(sqlite: SqliteTables, manifest: Manifest) -> Iterator[Problem]:
     """Whether each item has its rows of vectors, and each live row its item."""
-    for number, side in enumerate(SIDES):
-        segments = sqlite.run("SELECT name, row_count FROM segments WHERE side = ?", number)
+    for side in SIDES:
         try:
-            rows = [
-                np.asarray(mapped(inside(store, name) / KEYS, np.dtype(np.int64), (count,))) for name, count in segments
-            ]
-        except IndexError_ as problem:
-            yield Problem(f"{store.name}", str(problem))
+            rows = LiveRows(_segment_table(sqlite, manifest, side))
+        except (IndexError_, FileNotFoundError) as problem:
+            yield Problem(manifest.store, str(problem))
             continue
-        deleted, keys = (
-            np.array([key for (key,) in sqlite.run(f"SELECT key FROM {table} WHERE side = ?", number)], dtype=np.int64)
-            for table in ("tombstones", "items")
-        )
-        stored, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *rows]), return_counts=True)
-        alive = ~np.isin(stored, deleted)
-        missing, extra = np.setdiff1d(keys, stored[alive]), np.setdiff1d(stored[alive], keys)
-        if len(missing):
-            yield Problem(f"{store.name}", f"{len(missing):,} {side} have no vectors")
-        if len(extra):
-            yield Problem(f"{store.name}", f"{len(extra):,} vectors of {side} belong to no item")
-        if (counts[alive] != manifest.views[side]).any():
-            yield Problem(f"{store.name}", f"some {side} have another number of vectors than {manifest.views[side]}")
+        stored, counts = np.unique(rows.keys, return_counts=True)
+        keys = sqlite.keys("SELECT key FROM items WHERE side = ?", SIDES.index(side))
+        for number, what in (
+            (len(np.setdiff1d(keys, stored)), f"{side} have no vectors"),
+            (len(np.setdiff1d(stored, keys)), f"vectors of {side} belong to no item"),
+            (int((counts != manifest.views[side]).sum()), f"{side} have not {manifest.views[side]} vectors each"),
+        ):
+            if number:
+                yield Problem(manifest.store, f"{number:,} {what}")
 
 
 def _check_words(file: Path) -> Iterator[Problem]:

@@ -78,8 +78,8 @@ from subtext.search.stores.manifest import Manifest, inside
 from subtext.search.stores.segments import MARGIN, Segment, SegmentTable
 from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, View, Writer, WriterBusy
-from subtext.search.stores.words import LEAST, LENGTH, SATURATION, words
 from subtext.search.text_side import FOLDER as TEXT_SIDE, text_side_problems
+from subtext.search.words import LEAST, LENGTH, SATURATION, words
 
 # Processes that Subtext forks, such as those that decode images, use no index.
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
@@ -187,7 +187,7 @@ def translated(where: str) -> Iterator[None]:
         if any(reason in str(problem) for reason in ("No space left", "Permission denied", "Read-only")):
             text = f"{where} needs to be written, and cannot be: {brief}; what stood there before still stands"
             raise OutputError(text) from problem
-        if isinstance(problem, OSError) or "LanceError(IO)" in str(problem):
+        if isinstance(problem, OSError) or any(sign in str(problem) for sign in ("LanceError(IO)", "Not found: ")):
             raise StoreGone(
                 f"{where} needs its storage, which cannot be reached, or has been compacted meanwhile: {brief}; no "
                 "change is half made; do it again"
@@ -1375,19 +1375,6 @@ class LanceStore(Store):
             yield writer
         finally:
             self.manifest = writer.manifest
-
-    def problems(self) -> list[Problem]:
-        """All damage of the index, seen at one moment: it begins again where that is removed meanwhile."""
-        for _ in range(ATTEMPTS):
-            with self.reading() as view:
-                try:
-                    problems = super().problems()
-                except IndexError_:
-                    if not view.renewed and not view.renew():
-                        raise
-                if not view.renewed:
-                    return problems
-        raise StoreGone(f"{self.path} is compacted again and again while it is read; verify it at another time")
 
     def check(self) -> list[Problem]:
         """Damage of the text side, vectors, facets, words and links. Reads every row and vector once."""

@@ -1,7 +1,6 @@
-"""What an index says about itself, and what its scores are worth: JSON with a checksum.
+"""What an index says about itself, as JSON with a checksum.
 
-The manifest names the format, the model whose vectors the index holds, and where its items came from. A calibration and
-its reliability plot are the documents `CALIBRATION` and `PLOT` of an index.
+The manifest names the format, the model whose vectors the index holds, and where its items came from.
 """
 
 from __future__ import annotations
@@ -15,21 +14,12 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from subtext.errors import IndexError_
-from subtext.search.stores.item import SIDES, Side
+from subtext.search.stores.item import SIDES
 
 FORMAT = 2
 """Format of a manifest; raised when an older Subtext could no longer read what a newer one writes."""
-CALIBRATION_FORMAT = 1
-"""Format of a calibration; raised likewise."""
-CALIBRATION, PLOT = "calibration", "plot"
-"""Names of the documents that an index keeps a calibration as."""
 STORE_NAME = re.compile(r"store-(\d+)")
-STALE = 0.1
-"""Share of the items that may come and go before a calibration no longer speaks of the index as it is."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +60,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """The manifest as indented JSON, with a checksum of all the rest."""
-        return _with_checksum({"kind": "subtext index", **asdict(self)}, indent=2)
+        return with_checksum({"kind": "subtext index", **asdict(self)}, indent=2)
 
     @staticmethod
     def from_json(text: str, *, where: str) -> Manifest:
@@ -105,82 +95,6 @@ class Manifest:
         if content.pop("checksum", None) != checksum(content):
             raise IndexError_(f"{where} needs its own checksum; it was changed or damaged; restore a backup")
         return Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
-
-
-@dataclass(frozen=True)
-class Way:
-    """The calibration of one direction of search, such as words for images.
-
-    temperature  t of the posterior exp(s / t) / sum over the index, in units of the cosine
-    weights      of s / t and of the level log sum exp(s / t); their bias
-    steps        xs, ys: from those log odds to a probability
-    signs        name -> (101) quantiles over queries that have a match here, rising
-    quantiles    (101) of the lowest percentile of these queries among their signs
-    refused      share of them below which nothing is said to fit
-    measured     figures on the third part; see `search.confidence`
-    bins         of its reliability plot: predicted, came_true, counts
-    """
-
-    temperature: float
-    weights: tuple[float, float]
-    bias: float
-    steps: Mapping[str, list[float]]
-    signs: Mapping[str, list[float]]
-    quantiles: list[float]
-    refused: float
-    measured: Mapping[str, float]
-    bins: Mapping[str, list[float]] = field(default_factory=dict)
-
-    def curve(self, log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N) probabilities of log odds."""
-        return np.interp(log_odds, self.steps["xs"], self.steps["ys"])
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What scores of an index are worth.
-
-    ways      "images" and "texts", what is searched with the other -> Way
-    pairs     a pair's cosine to the probability that it is right, where right and chance pairs are equally many: steps
-              and what was measured
-    data      where the pairs came from, split, how many
-    counts    items of each side at that time      last  greatest key of each side at that time
-    created, version   UTC time; version of Subtext
-    """
-
-    ways: Mapping[Side, Way]
-    pairs: Mapping[str, Any]
-    data: Mapping[str, Any]
-    counts: Mapping[Side, int]
-    last: Mapping[Side, int]
-    created: str = ""
-    version: str = ""
-    format: int = CALIBRATION_FORMAT
-
-    def to_json(self) -> str:
-        """As indented JSON, with a checksum of all the rest."""
-        return _with_checksum({"kind": "subtext calibration", **asdict(self)}, indent=1)
-
-    @staticmethod
-    def from_json(text: str, *, where: str) -> Calibration:
-        """The calibration again. Raises IndexError_, naming `where`, for anything else."""
-        advice = "calibrate the index again (subtext index calibrate)"
-        try:
-            content = json.loads(text)
-            if content.get("format") != CALIBRATION_FORMAT:
-                raise IndexError_(
-                    f"{where} needs format {CALIBRATION_FORMAT}; it has {content.get('format')}; {advice}"
-                )
-            if content.pop("checksum", None) != checksum(content) or content.pop("kind") != "subtext calibration":
-                raise IndexError_(f"{where} needs its own checksum; it was changed or damaged; {advice}")
-            ways = {side: Way(**{**way, "weights": tuple(way["weights"])}) for side, way in content.pop("ways").items()}
-            return Calibration(ways=ways, **content)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-            raise IndexError_(f"{where} needs to be a calibration; {problem!r}; {advice}") from problem
-
-    def curve(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N) probabilities of the cosines of pairs."""
-        return np.interp(cosines, self.pairs["xs"], self.pairs["ys"])
 
 
 def _missing(content: Mapping[str, Any]) -> str:
@@ -225,7 +139,8 @@ def inside(folder: Path, name: object) -> Path:
     return folder / name
 
 
-def _with_checksum(content: Mapping[str, Any], *, indent: int) -> str:
+def with_checksum(content: Mapping[str, Any], *, indent: int) -> str:
+    """An object as JSON with the checksum of all the rest."""
     return json.dumps({**content, "checksum": checksum(content)}, indent=indent, ensure_ascii=False) + "\n"
 
 

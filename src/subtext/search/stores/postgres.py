@@ -61,7 +61,7 @@ from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.segments import MARGIN
 from subtext.search.stores.sql import Part, Scalar, SqlView, SqlWriter, Tables, can_hold, require_storable, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy
-from subtext.search.stores.words import as_vector, phrase_query, words
+from subtext.search.words import as_vector, phrase_query, words
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

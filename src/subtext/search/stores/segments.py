@@ -9,7 +9,7 @@ LISTS/centroids.npy   (C D) float32 of the lists of a side
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -66,12 +66,6 @@ class Segment:
         """How many rows."""
         return len(self.keys)
 
-    def blocks(self, rows: NDArray[np.int64]) -> Iterator[Block]:
-        """Some of the rows, block by block."""
-        for start in range(0, len(rows), BLOCK):
-            block = rows[start : start + BLOCK]
-            yield self.vectors[block], np.asarray(self.keys[block])
-
     @cached_property
     def _order(self) -> NDArray[np.int64] | None:
         """The rows in the order of their keys; None where they are in it already."""
@@ -108,7 +102,7 @@ class Lists:
 
 
 def write_segment(
-    folder: Path, blocks: Iterator[Block], *, rows: int, width: int, offsets: NDArray[np.int64] | None = None
+    folder: Path, blocks: Iterable[Block], *, rows: int, width: int, offsets: NDArray[np.int64] | None = None
 ) -> dict[str, str]:
     """Write blocks of (r D) vectors and (r) keys as one segment, completely or not at all; the files' checksums.
 
@@ -180,6 +174,11 @@ class SegmentTable:
     def rows(self) -> int:
         """All rows, including those of deleted items."""
         return sum(len(segment) for segment in self.segments)
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The item of each row, deleted ones among them, segment by segment."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(segment.keys for segment in self.segments)])
 
     @cached_property
     def dead(self) -> list[NDArray[np.bool_] | None]:
@@ -298,44 +297,38 @@ class SegmentTable:
     @cached_property
     def live(self) -> NDArray[np.int64]:
         """The keys of all items, ascending. Costs a read of all keys."""
-        keys = [
-            segment.keys if dead is None else segment.keys[~dead]
-            for segment, dead in zip(self.segments, self.dead, strict=True)
-        ]
-        return np.unique(np.concatenate([np.zeros(0, np.int64), *keys]))
+        return np.setdiff1d(self.owners, self.deleted)
 
 
 class LiveRows:
-    """The rows of a side that belong to items in the index, in the order of the items."""
+    """The rows of a side that belong to items in the index, in the order of the items.
+
+    keys  (r) the item of each row        rows  (r) its number among the rows of all segments
+    """
 
     def __init__(self, table: SegmentTable) -> None:
         self.segments = table.segments
-        alive = [
-            np.arange(len(segment), dtype=np.int64) if dead is None else np.flatnonzero(~dead)
-            for segment, dead in zip(table.segments, table.dead, strict=True)
-        ]
-        nothing = np.zeros(0, dtype=np.int64)
-        keys = np.concatenate([nothing, *(s.keys[rows] for s, rows in zip(table.segments, alive, strict=True))])
-        # In the order of the items: equal ones keep their order from one compaction to the next.
-        order = np.argsort(keys, kind="stable")
-        self.keys = keys[order]
-        self.rows: NDArray[np.int64] = np.concatenate([nothing, *alive])[order]
-        owners = [np.full(len(rows), number) for number, rows in enumerate(alive)]
-        self.owners: NDArray[np.int64] = np.concatenate([nothing, *owners])[order]
+        self.starts = np.cumsum([0, *map(len, table.segments)])
+        owners = table.owners
+        alive = np.flatnonzero(~np.isin(owners, table.deleted))
+        # Rows of one item keep their order from one compaction to the next.
+        self.rows: NDArray[np.int64] = alive[np.argsort(owners[alive], kind="stable")]
+        self.keys = owners[self.rows]
 
-    def blocks(self, order: NDArray[np.int64]) -> Iterator[Block]:
-        """Vectors and keys in that order, block by block."""
+    def blocks(self, order: NDArray[np.int64] | None = None) -> Iterator[Block]:
+        """Vectors and keys of all rows, or in another order, block by block."""
+        order = np.arange(len(self.rows)) if order is None else order
         for start in range(0, len(order), BLOCK):
             block = order[start : start + BLOCK]
-            owners = self.owners[block]
+            rows = self.rows[block]
+            numbers = np.searchsorted(self.starts, rows, side="right") - 1
             vectors = np.empty((len(block), self.segments[0].vectors.shape[1]), dtype=np.float32)
-            for number in np.unique(owners):
-                mine = owners == number
-                vectors[mine] = self.segments[number].vectors[self.rows[block[mine]]]
+            for number in np.unique(numbers):
+                mine = numbers == number
+                vectors[mine] = self.segments[number].vectors[rows[mine] - self.starts[number]]
             yield vectors, self.keys[block]
 
     def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
-        """At most `count` vectors, sampled by the seed."""
+        """At most `count` vectors, sampled by the seed; there has to be one."""
         chosen = draw.permutation(len(self.rows), seed=seed, epoch=0, purpose="compaction: sample")[:count]
-        vectors = [block for block, _ in self.blocks(np.sort(chosen))]
-        return np.concatenate(vectors) if vectors else np.zeros((0, 1), dtype=np.float32)
+        return np.concatenate([vectors for vectors, _ in self.blocks(np.sort(chosen))])

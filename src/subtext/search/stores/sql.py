@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError
-from subtext.search.stores.condition import ID, TEXT, Condition, moment
+from subtext.search.condition import ID, TEXT, Condition, moment
 from subtext.search.stores.item import (
     DATE,
     SIDES,

@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from datetime import date
-from difflib import get_close_matches
 from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
@@ -29,9 +26,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import IndexError_, RequirementError, counted, listed
-from subtext.ops import draw
-from subtext.search.stores.condition import ID, ORDER, TEXT, Condition
+from subtext.errors import IndexError_, RequirementError
+from subtext.search.condition import Condition
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -44,9 +40,10 @@ from subtext.search.stores.item import (
     Row,
     Side,
     deletion_hash,
+    opposite,
     stored_object,
 )
-from subtext.search.stores.manifest import CALIBRATION, PLOT, Calibration, Manifest
+from subtext.search.stores.manifest import Manifest
 
 GROUP = "subtext.stores"
 """Entry points of stores from outside the package."""
@@ -55,10 +52,6 @@ INSTALLED = {
     "lance": (("lance", "s3", "gs"), ("lance",), "lance:LanceStore"),
 }
 """Extra -> the schemes of its store's addresses, the packages that it needs, and its store."""
-SAMPLE = "index: some items"
-"""The purpose that the keys of a sample are drawn for."""
-ROWS = 2000
-"""Rows that `verify` reads at a time."""
 
 
 class WriterBusy(IndexError_):
@@ -178,67 +171,11 @@ class View(ABC):
             self.cache[name] = self.select(side)
         return self.cache[name]
 
-    def sample(self, side: Side, count: int, *, seed: int = 0) -> NDArray[np.int64]:
-        """At most `count` keys of a side, ascending; which ones depends on the keys and the seed alone.
-
-        Items that come or go change few of them.
-        """
-        keys = self.keys(side)
-        if len(keys) <= count:
-            return keys
-        order = draw.uniform(keys, seed=seed, epoch=0, purpose=SAMPLE)[:, 0]
-        return np.sort(keys[np.argpartition(order, count)[:count]])
-
-    def matching(self, side: Side, where: Sequence[Condition]) -> NDArray[np.int64]:
-        """The keys of the items that fulfil every condition, ascending.
-
-        Raises RequirementError when no item of that side has a field of the conditions, or a limit is of another type
-        than all its values.
-        """
-        names = {condition.field for condition in where} - {TEXT, ID}
-        fields = self.fields(side) if names else []
-        missing = sorted(names - set(fields))
-        if missing:
-            near = get_close_matches(missing[0], fields, n=1)
-            meant = f"; the nearest: {self._described(side, near[0])}" if near else ""
-            raise RequirementError(
-                f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are "
-                f"{', '.join(fields) or 'none'}, and text and id{meant}"
-            )
-        ordered = [condition for condition in where if condition.test in ORDER]
-        for condition in [order for order in ordered if isinstance(order.value, str)]:
-            self._require_order(side, condition)
-        keys = self.select(side, where) if where else self.keys(side)
-        # A field of another type matches nothing: only then its type is looked at.
-        for condition in ordered if not len(keys) else ():
-            self._require_order(side, condition)
-        return keys
-
-    def _require_order(self, side: Side, condition: Condition) -> None:
-        """Raise RequirementError where a field has nothing that the limit of a condition is compared with."""
-        values = self.values(side, condition.field, most=0, choice=0)
-        usable = values.dates is not None if isinstance(condition.value, date) else values.numbers
-        if isinstance(condition.value, str) or not usable:
-            advice = "name a day, as in 2021-03-05" if values.dates is not None else "test it by = or contains"
-            advice = "name a number" if values.numbers else advice
-            raise RequirementError(
-                f"'{condition.field} {condition.test}' needs a number or a date to compare with; it got "
-                f"{str(condition.value)!r}; {self._described(side, condition.field)}; {advice}"
-            )
-
-    def _described(self, side: Side, name: str) -> str:
-        """A field with its type and three of its values, for a message."""
-        values = self.values(side, name, most=3, choice=2**62)
-        kind = "a number" if not values.texts else "a date" if values.dates is not None else "text"
-        kind = "text and numbers" if values.texts and values.numbers else kind
-        return f"'{name}' is {kind} ({', '.join(str(value) for value, _ in values.common)})"
-
     def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
         """The items of these keys, in their order. Raises KeyError for one that is not in the index."""
-        other: Side = SIDES[1 - SIDES.index(side)]
         rows = {row.key: row for row in self.rows(side, keys=[int(key) for key in keys], links=True)}
         partner_keys = sorted({key for row in rows.values() for key in row.links})
-        linked = {row.key: row for row in self.rows(other, keys=partner_keys)}
+        linked = {row.key: row for row in self.rows(opposite(side), keys=partner_keys)}
         items = []
         for key in keys:
             row = rows[int(key)]
@@ -261,21 +198,6 @@ class View(ABC):
         keys = self.keys_of(side, ids)
         return self.vectors(side, np.array([keys[name] for name in ids], dtype=np.int64))
 
-    def ids_of(self, side: Side, names: Sequence[str]) -> dict[str, str]:
-        """The id of each of these names that is in the index: an id, or the path of an image as an answer shows it.
-
-        Paths cost a look at every item; a name that is neither an id nor a file of today costs none.
-        """
-        found = {row.id: row.id for row in self.rows(side, ids=names)}
-        root = Path(self.manifest.root)
-        unknown = {str(root / name): name for name in names if name not in found}
-        # `Path.exists` raises for a name that no file can have, such as one that is too long.
-        paths = {path: name for path, name in unknown.items() if os.path.exists(path)}  # noqa: PTH110
-        for row in self.rows(side, keys=self.keys(side).tolist()) if paths and side == "images" else ():
-            if row.path is not None and (name := paths.get(str(root / row.path))) is not None:
-                found[name] = row.id
-        return found
-
     def partners(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> dict[int, list[int]]:
         """Key -> keys of the items of the other side that it is linked with, ascending; without links no entry."""
         rows = self.rows(side, keys=[int(key) for key in keys], links=True)
@@ -291,25 +213,6 @@ class View(ABC):
             Job(number, verb, None if source is None else stored_object(source, f"job {number}"), *times)
             for number, verb, source, *times in self.records("jobs")
         ]
-
-    def changed_since(self, calibration: Calibration) -> float:
-        """Share of the items that were added or deleted since an index was calibrated, of the side with the most."""
-        shares = []
-        for side in SIDES:
-            before = calibration.counts[side]
-            remaining = int(np.searchsorted(self.keys(side), calibration.last[side], side="right"))
-            shares.append((before - remaining + self.counts[side] - remaining) / max(1, before))
-        return max(shares)
-
-    def calibration(self) -> Calibration | None:
-        """What the scores of the index are worth; None where that was not measured. Raises IndexError_ for damage."""
-        documents = self.records(CALIBRATION)
-        where = f"the calibration of {self.manifest.run or 'the index'}"
-        return Calibration.from_json(documents[0][0], where=where) if documents else None
-
-    def calibration_mark(self) -> float:
-        """Changes when the index is calibrated again; 0 where it is not calibrated."""
-        return float(dict(self.records("documents")).get(CALIBRATION, 0.0))
 
 
 class Writer(ABC):
@@ -504,22 +407,6 @@ class Store(ABC):
         with self.reading() as view:
             return view.stats().bytes
 
-    def calibration(self) -> Calibration | None:
-        """What the scores of the index are worth; None where that was not measured."""
-        with self.reading() as view:
-            return view.calibration()
-
-    def calibration_mark(self) -> float:
-        """Changes when the index is calibrated again; 0 where it is not calibrated."""
-        with self.reading() as view:
-            return view.calibration_mark()
-
-    def keep_calibration(self, calibration: Calibration, plot: str) -> str:
-        """Keep a calibration and its plot, an SVG document; says where the plot is."""
-        with self.writing("calibrate") as writer:
-            writer.apply(Change(documents={PLOT: plot, CALIBRATION: calibration.to_json()}))
-        return self.document(PLOT)
-
     def document(self, name: str) -> str:
         """Where a document of the index is, for messages."""
         return f"{self.path}, document {name}"
@@ -528,33 +415,6 @@ class Store(ABC):
         """Hashes of deleted items in hexadecimal digits: what others keep of such an item has to be removed as well."""
         with self.reading() as view:
             return [bytes(digest).hex() for (digest,) in view.records("deleted")]
-
-    def problems(self) -> list[Problem]:
-        """All damage of the index; empty for an intact one. Reads every item and every vector once."""
-        problems: list[Problem] = []
-        try:
-            with self.reading() as view:
-                for number, side in enumerate(SIDES):
-                    keys, damaged, present = view.select(side), list[str](), 0
-                    for start in range(0, len(keys), ROWS):
-                        rows = view.rows(side, keys=keys[start : start + ROWS].tolist())
-                        present += len(rows)
-                        damaged += [f"{side}/{row.id!r}" for row in rows if not row.is_intact(number)]
-                    if damaged:
-                        text = f"{counted(len(damaged), 'item')} changed or damaged: {listed(damaged)}"
-                        problems.append(Problem("items", text))
-                    if present != view.counts[side]:
-                        problems.append(Problem("items", f"has {present:,} of {view.counts[side]:,} {side}"))
-                try:
-                    view.calibration()
-                except IndexError_ as problem:
-                    problems.append(Problem(CALIBRATION, str(problem)))
-        except StoreGone:
-            raise
-        except (IndexError_, ValueError, TypeError, KeyError) as problem:
-            # A damaged row may hold anything.
-            problems = [Problem("items", f"cannot be read: {problem}")]
-        return [*problems, *self.check()]
 
     def close(self) -> None:  # noqa: B027  (most stores hold nothing open)
         """Release connections that nobody uses at this moment."""
@@ -609,18 +469,3 @@ def open_store(index: Path | str) -> Store:
 def create_store(index: Path | str, manifest: Manifest) -> Store:
     """An empty index. Raises IndexError_ when the name is taken, OutputError when it cannot be written there."""
     return store_class(index).create(str(index), manifest)
-
-
-def verify(index: Path | str) -> list[Problem]:
-    """All damage of an index; empty for an intact one. Raises IndexError_ only where there is no index at all."""
-    kind = store_class(index)
-    try:
-        store = open_store(index)
-    except StoreGone:
-        raise
-    except IndexError_ as problem:
-        if not kind.exists(str(index)):
-            raise
-        return kind.damage(str(index), problem)
-    with closing(store):
-        return store.problems()

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
+from subtext.search.calibration import CALIBRATION, PLOT, Calibration
 from subtext.search.stores.folder import DOCUMENTS, SHARDS, Folder
 from subtext.search.stores.item import SIDES, Change, Entry, JobUpdate, Side
-from subtext.search.stores.manifest import CALIBRATION, PLOT, Calibration, Manifest, checksum, inside
+from subtext.search.stores.manifest import Manifest, checksum, inside
 from subtext.search.stores.store import Store, View, Writer, create_store, open_store, store_class
 
 SHARDS_FORMAT = ("subtext index in shards", 1)

@@ -1,4 +1,4 @@
-"""Conditions on the metadata of items: their meaning, and the grammar in which they are typed."""
+"""Conditions on the metadata of items: their meaning, the grammar in which they are typed, and what fulfils them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import Literal, get_args
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from subtext.errors import RequirementError
-from subtext.search.stores.item import seconds
+from subtext.search.stores.item import Side, seconds
+
+if TYPE_CHECKING:
+    from subtext.search.stores.store import View
 
 Value = str | int | float | date | datetime
 Test = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
@@ -115,3 +122,50 @@ def moment(value: date, *, last: bool = False) -> float:
     """A date in seconds since 1970, in UTC unless it names an offset; a day alone is its first moment, or its last."""
     exact = value if isinstance(value, datetime) else datetime.combine(value, time.max if last else time.min)
     return (exact if exact.tzinfo else exact.replace(tzinfo=UTC)).timestamp()
+
+
+def matching(view: View, side: Side, where: Sequence[Condition]) -> NDArray[np.int64]:
+    """The keys of the items of an index that fulfil every condition, ascending.
+
+    Raises RequirementError when no item of that side has a field of the conditions, or a limit is of another type than
+    all its values.
+    """
+    names = {condition.field for condition in where} - {TEXT, ID}
+    fields = view.fields(side) if names else []
+    missing = sorted(names - set(fields))
+    if missing:
+        near = get_close_matches(missing[0], fields, n=1)
+        meant = f"; the nearest: {_described(view, side, near[0])}" if near else ""
+        raise RequirementError(
+            f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are "
+            f"{', '.join(fields) or 'none'}, and text and id{meant}"
+        )
+    ordered = [condition for condition in where if condition.test in ORDER]
+    for condition in [order for order in ordered if isinstance(order.value, str)]:
+        _require_order(view, side, condition)
+    keys = view.select(side, where) if where else view.keys(side)
+    # A field of another type matches nothing: only then its type is looked at.
+    for condition in ordered if not len(keys) else ():
+        _require_order(view, side, condition)
+    return keys
+
+
+def _require_order(view: View, side: Side, condition: Condition) -> None:
+    """Raise RequirementError where a field has nothing that the limit of a condition is compared with."""
+    values = view.values(side, condition.field, most=0, choice=0)
+    usable = values.dates is not None if isinstance(condition.value, date) else values.numbers
+    if isinstance(condition.value, str) or not usable:
+        advice = "name a day, as in 2021-03-05" if values.dates is not None else "test it by = or contains"
+        advice = "name a number" if values.numbers else advice
+        raise RequirementError(
+            f"'{condition.field} {condition.test}' needs a number or a date to compare with; it got "
+            f"{str(condition.value)!r}; {_described(view, side, condition.field)}; {advice}"
+        )
+
+
+def _described(view: View, side: Side, name: str) -> str:
+    """A field with its type and three of its values, for a message."""
+    values = view.values(side, name, most=3, choice=2**62)
+    kind = "a number" if not values.texts else "a date" if values.dates is not None else "text"
+    kind = "text and numbers" if values.texts and values.numbers else kind
+    return f"'{name}' is {kind} ({', '.join(str(value) for value, _ in values.common)})"
