@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
 from subtext.search.condition import Condition, matching
+from subtext.search.manifest import Manifest
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.manifest import Manifest
 
 WIDTH, TOP, SHELVES, QUERIES = 512, 10, 20, 60
 BY_LISTS = 300

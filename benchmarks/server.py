@@ -69,9 +69,9 @@ def made(place: Path) -> Path:
     from subtext.models.checkpoint import Record, save_run
     from subtext.recipes.build import build
     from subtext.search.build import model_fingerprint
+    from subtext.search.manifest import Manifest
     from subtext.search.stores.folder import Folder
     from subtext.search.stores.item import Change, Entry
-    from subtext.search.stores.manifest import Manifest
     from subtext.training.setup import BuildContext
 
     names = [f"word{number}" for number in range(WORDS)]

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
 from subtext.search.ann import settle
-from subtext.search.condition import Condition, moment
+from subtext.search.condition import Condition, facets, moment, seconds
+from subtext.search.manifest import Manifest
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -26,10 +27,7 @@ from subtext.search.stores.item import (
     Row,
     Side,
     deletion_hash,
-    facets,
-    seconds,
 )
-from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.store import Problem, Stats, Store, View, Writer
 
 INDEXES: dict[str, Data] = {}

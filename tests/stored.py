@@ -13,8 +13,8 @@ from subtext.search import calibration as calibrations
 from subtext.search.calibration import Calibration
 from subtext.search.condition import Condition, matching, parse
 from subtext.search.confidence import sample
+from subtext.search.manifest import Manifest
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.store import Store, View, create_store
 
 WIDTH, VIEWS = 8, 2

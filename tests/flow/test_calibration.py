@@ -33,9 +33,9 @@ from subtext.search.confidence import (
     observe,
     probabilities,
 )
+from subtext.search.manifest import Manifest
 from subtext.search.stores.folder import Folder, backup
 from subtext.search.stores.item import Change, Entry, Hits
-from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.postgres import Database
 from subtext.search.verification import verify
 

@@ -15,9 +15,9 @@ import stored
 
 from subtext.errors import IndexError_
 from subtext.search.condition import matching
+from subtext.search.manifest import FORMAT
 from subtext.search.stores.folder import Folder, backup, read_manifest, restore
 from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.manifest import FORMAT
 from subtext.search.traces import trace_name
 from subtext.search.verification import verify
 

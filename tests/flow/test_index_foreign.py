@@ -15,8 +15,8 @@ from command import call
 
 from subtext.api.index.shards import copy_shards, read_shards
 from subtext.errors import IndexError_
+from subtext.search.manifest import checksum
 from subtext.search.stores.folder import PENDING, Folder, backup
-from subtext.search.stores.manifest import checksum
 from subtext.search.verification import verify
 from subtext.server.images import storage_of
 

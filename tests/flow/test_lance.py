@@ -26,10 +26,10 @@ import stored
 
 from subtext.errors import IndexError_, OutputError, RequirementError
 from subtext.search.condition import matching, parse
+from subtext.search.manifest import checksum
 from subtext.search.stores import item, lance
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.lance import LanceStore
-from subtext.search.stores.manifest import checksum
 from subtext.search.stores.store import StoreGone, WriterBusy, open_store
 from subtext.search.verification import damage, verify
 

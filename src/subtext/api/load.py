@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.models.checkpoint import DataSource, Record
     from subtext.models.model import Model
-    from subtext.search.stores.manifest import Manifest
+    from subtext.search.manifest import Manifest
     from subtext.training.setup import Setup
 
 CARD = "README.md"

@@ -31,8 +31,8 @@ from subtext.models.encoders.words import Bag
 from subtext.models.heads.mean import Mean, Passthrough
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
+from subtext.search.manifest import Manifest
 from subtext.search.stores.item import SIDES, Change, Entry, Row, Side
-from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.store import Store, Writer
 from subtext.search.text_side import TOLERANCE, TextSide
 from subtext.version import __version__

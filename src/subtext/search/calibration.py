@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
+from subtext.search.manifest import checksum, with_checksum
 from subtext.search.stores.item import SIDES, Change, Side
-from subtext.search.stores.manifest import checksum, with_checksum
 from subtext.search.stores.store import Store, View
 
 FORMAT = 1

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import RequirementError
-from subtext.search.stores.item import Side, seconds
+from subtext.search.stores.item import Side, plain
 
 if TYPE_CHECKING:
     from subtext.search.stores.store import View
@@ -26,6 +27,12 @@ ORDER = ("<", "<=", ">", ">=")
 TEXT, ID = "text", "id"
 """Fields that every item has: its text (of an image: its captions), and its id."""
 
+Facet = tuple[str, str | int | float]
+"""A metadata field and one of its values."""
+DATE = "@"
+"""Suffix of the facet that holds a date in seconds; a field of dates has this facet beside its texts."""
+
+_ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
 _SYNTAX = re.compile(r"\s*([^\s=<>!]+(?:\s+[^\s=<>!]+)*?)\s*([<>!]?=|<|>|(?<=\s)(?:in|contains)\b)\s*(.+?)\s*", re.S)
 
 
@@ -116,6 +123,43 @@ def dated(text: str) -> date | None:
     """A date of ISO 8601: a day, or with a time a datetime in UTC; None for any other text."""
     when = seconds(text)
     return None if when is None else datetime.fromtimestamp(when, UTC) if text[10:] else date.fromisoformat(text)
+
+
+def facets(metadata: Mapping[str, Any]) -> set[Facet]:
+    """The values that metadata is filtered by: texts and numbers, those of lists, and the dates among the texts.
+
+    >>> sorted(facets({"year": 1990, "tags": ["a", "b"], "map": {"x": 1}, "none": None}))
+    [('tags', 'a'), ('tags', 'b'), ('year', 1990)]
+    >>> [name for name, _ in sorted(facets({"taken": "2021-03-05"}))]
+    ['taken', 'taken@']
+    """
+    result: set[Facet] = set()
+    for name, content in metadata.items():
+        for element in content if isinstance(content, list | tuple | set) else [content]:
+            value = element if isinstance(element, str | int | float) else plain(element)
+            if isinstance(value, int):
+                # SQLite holds 64 bits; a boolean is filtered by as 0 or 1.
+                result.add((name, int(value) if abs(value) < 2**63 else str(value)))
+            elif isinstance(value, str) or (isinstance(value, float) and math.isfinite(value)):
+                result.add((name, value))
+                if isinstance(value, str) and (when := seconds(value)) is not None:
+                    result.add((name + DATE, when))
+    return result
+
+
+def seconds(text: str) -> float | None:
+    """A date of ISO 8601 as seconds since 1970, in UTC unless it names an offset; None for any other text.
+
+    >>> seconds("1970-01-02"), seconds("1970-01-01T01:00:00+01:00"), seconds("1936")
+    (86400.0, 0.0, None)
+    """
+    if not _ISO.fullmatch(text):
+        return None
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 
 def moment(value: date, *, last: bool = False) -> float:

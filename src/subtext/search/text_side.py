@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
 from subtext.errors import IndexError_, listed
-from subtext.search.stores.manifest import Manifest, checksum, inside
+from subtext.search.manifest import Manifest, checksum, inside
 from subtext.search.stores.segments import checksums, file_checksum, mapped
 from subtext.search.stores.store import Problem
 

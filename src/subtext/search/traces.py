@@ -15,8 +15,8 @@ from typing import Any
 
 from subtext.data.atomic import write_text
 from subtext.errors import IndexError_
+from subtext.search.manifest import inside
 from subtext.search.stores.item import Side, deletion_hash
-from subtext.search.stores.manifest import inside
 
 CACHE, LOGS, ADDED = "cache", "logs", "added"
 ROWS = "metadata.jsonl"

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.evaluation.compare import Compared
     from subtext.search.build import Grown
+    from subtext.search.manifest import Manifest
     from subtext.search.stores.item import Side
-    from subtext.search.stores.manifest import Manifest
     from subtext.search.stores.store import Store, Writer
 
 

@@ -19,7 +19,7 @@ from subtext.report.text_table import Printed, size, table
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.search.calibration import Calibration
-    from subtext.search.stores.manifest import Manifest
+    from subtext.search.manifest import Manifest
     from subtext.search.stores.store import Store, View
 
 

@@ -42,6 +42,8 @@ from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
 from subtext.errors import IndexError_, OutputError, counted
 from subtext.search import ann
 from subtext.search.calibration import CALIBRATION, PLOT
+from subtext.search.condition import facets
+from subtext.search.manifest import STORE_NAME, Manifest, inside
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -51,11 +53,9 @@ from subtext.search.stores.item import (
     Side,
     deletion_hash,
     facet_sum,
-    facets,
     link_sum,
     stored_object,
 )
-from subtext.search.stores.manifest import STORE_NAME, Manifest, inside
 from subtext.search.stores.segments import (
     CENTROIDS,
     Block,

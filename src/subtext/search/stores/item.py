@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -44,15 +42,6 @@ def opposite(side: Side) -> Side:
     return SIDES[1 - SIDES.index(side)]
 
 
-Facet = tuple[str, str | int | float]
-"""A metadata field and one of its values."""
-
-DATE = "@"
-"""Suffix of the facet that holds a date in seconds; a field of dates has this facet beside its texts."""
-
-_ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
-
-
 @dataclass(frozen=True)
 class Entry:
     """One item as it is put into an index.
@@ -75,7 +64,7 @@ class Entry:
     @property
     def metadata_json(self) -> str:
         """The metadata as it is stored; what JSON cannot represent is stored as text."""
-        return json.dumps(dict(self.metadata), ensure_ascii=False, default=_plain)
+        return json.dumps(dict(self.metadata), ensure_ascii=False, default=plain)
 
     def digest(self, side: int, key: int) -> bytes:
         """16 bytes that change with everything that is stored of the item: what `verify` compares."""
@@ -279,44 +268,13 @@ def vectors_digest(vectors: NDArray[np.float32]) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(vectors, dtype="<f4").tobytes(), digest_size=16).digest()
 
 
-def facets(metadata: Mapping[str, Any]) -> set[Facet]:
-    """The values that metadata is filtered by: texts and numbers, those of lists, and the dates among the texts.
-
-    >>> sorted(facets({"year": 1990, "tags": ["a", "b"], "map": {"x": 1}, "none": None}))
-    [('tags', 'a'), ('tags', 'b'), ('year', 1990)]
-    >>> [name for name, _ in sorted(facets({"taken": "2021-03-05"}))]
-    ['taken', 'taken@']
-    """
-    result: set[Facet] = set()
-    for name, value in metadata.items():
-        for element in value if isinstance(value, list | tuple | set) else [value]:
-            plain = _plain(element) if not isinstance(element, str | int | float) else element
-            if isinstance(plain, int):
-                # SQLite holds 64 bits; a boolean is filtered by as 0 or 1.
-                result.add((name, int(plain) if abs(plain) < 2**63 else str(plain)))
-            elif isinstance(plain, float) and math.isfinite(plain):
-                result.add((name, plain))
-            elif isinstance(plain, str):
-                result.add((name, plain))
-                date_seconds = seconds(plain)
-                if date_seconds is not None:
-                    result.add((name + DATE, date_seconds))
-    return result
-
-
-def seconds(text: str) -> float | None:
-    """A date of ISO 8601 as seconds since 1970, in UTC unless it names an offset; None for any other text.
-
-    >>> seconds("1970-01-02"), seconds("1970-01-01T01:00:00+01:00"), seconds("1936")
-    (86400.0, 0.0, None)
-    """
-    if not _ISO.fullmatch(text):
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+def plain(value: Any) -> Any:
+    """NumPy numbers and dates as JSON represents them; else the value's text."""
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value if value is None or isinstance(value, dict | list | tuple) else str(value)
 
 
 def facet_sum(side: int, name: str, value: str | int | float, key: int) -> int:
@@ -328,12 +286,3 @@ def facet_sum(side: int, name: str, value: str | int | float, key: int) -> int:
 def link_sum(image: str, text: str) -> int:
     """The checksum of a link; the sum over all links shows whether any is missing."""
     return int.from_bytes(hashlib.blake2b(json.dumps([image, text]).encode(), digest_size=7).digest(), "little")
-
-
-def _plain(value: Any) -> Any:
-    """NumPy numbers and dates as JSON represents them; else the value's text."""
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return value if value is None or isinstance(value, dict | list | tuple) else str(value)

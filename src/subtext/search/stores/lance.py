@@ -55,6 +55,8 @@ from subtext.data.atomic import HIDDEN
 from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.ops import draw
 from subtext.search import ann
+from subtext.search.condition import facets
+from subtext.search.manifest import Manifest, inside
 from subtext.search.stores.item import (
     LONGEST,
     NO_HITS,
@@ -69,12 +71,10 @@ from subtext.search.stores.item import (
     Row,
     Side,
     deletion_hash,
-    facets,
     json_object,
     link_sum,
     vectors_digest,
 )
-from subtext.search.stores.manifest import Manifest, inside
 from subtext.search.stores.segments import MARGIN, Segment, SegmentTable
 from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, View, Writer, WriterBusy

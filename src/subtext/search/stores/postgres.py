@@ -45,6 +45,8 @@ from psycopg.pq import TransactionStatus
 
 from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.search.ann import settle
+from subtext.search.condition import facets
+from subtext.search.manifest import Manifest
 from subtext.search.stores.item import (
     NO_HITS,
     SIDES,
@@ -53,11 +55,9 @@ from subtext.search.stores.item import (
     Entry,
     Hits,
     Side,
-    facets,
     json_object,
     vectors_digest,
 )
-from subtext.search.stores.manifest import Manifest
 from subtext.search.stores.segments import MARGIN
 from subtext.search.stores.sql import Part, Scalar, SqlView, SqlWriter, Tables, can_hold, require_storable, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy

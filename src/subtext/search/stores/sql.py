@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError
-from subtext.search.condition import ID, TEXT, Condition, moment
+from subtext.search.condition import DATE, ID, TEXT, Condition, facets, moment
 from subtext.search.stores.item import (
-    DATE,
     SIDES,
     Applied,
     Change,
@@ -30,7 +29,6 @@ from subtext.search.stores.item import (
     Row,
     Side,
     deletion_hash,
-    facets,
     json_object,
 )
 from subtext.search.stores.store import View, Writer

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError
 from subtext.search.condition import Condition
+from subtext.search.manifest import Manifest
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -43,7 +44,6 @@ from subtext.search.stores.item import (
     opposite,
     stored_object,
 )
-from subtext.search.stores.manifest import Manifest
 
 GROUP = "subtext.stores"
 """Entry points of stores from outside the package."""
