@@ -19,8 +19,8 @@ from pathlib import Path
 
 import stored
 
-from subtext.api.index.maintain import delete_from_index
-from subtext.search.stores.folder import Folder, backup, restore
+from subtext.api.index.maintain import delete_from_index, restore_index
+from subtext.search.stores.folder import Folder, backup
 from subtext.search.stores.item import Change, Entry
 from subtext.search.traces import trace_name
 
@@ -75,7 +75,7 @@ def copying(path: Path, tell: Tell) -> None:
 
 def restoring(path: Path, tell: Tell) -> None:
     """An index from a backup; the prepared one serves as such."""
-    restore(path, path.parent / "copy")
+    restore_index(path, path.parent / "copy")
     tell(0)
 
 

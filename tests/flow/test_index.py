@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 import stored
 
+from subtext.api.index.maintain import restore_index
 from subtext.errors import IndexError_
 from subtext.search.condition import matching
 from subtext.search.manifest import FORMAT
-from subtext.search.stores.folder import Folder, backup, read_manifest, restore
+from subtext.search.stores.folder import Folder, backup, read_manifest
 from subtext.search.stores.item import Change, Entry
 from subtext.search.traces import trace_name
 from subtext.search.verification import verify
@@ -196,16 +197,17 @@ def test_a_copy_is_an_index(folder: Folder, tmp_path: Path) -> None:
     with folder.writing("delete") as writer:
         writer.delete("images", ["p1"])
     assert stored.nearest(made, QUERIES) == wanted and made.counts["images"] == 40
-    back = restore(tmp_path / "copy", tmp_path / "back")
+    restore_index(tmp_path / "copy", tmp_path / "back")
+    back = Folder(tmp_path / "back")
     assert stored.nearest(back, QUERIES) == wanted and verify(tmp_path / "back") == []
     with pytest.raises(IndexError_, match=r"new or empty folder; .*back holds an index"):
-        restore(tmp_path / "copy", tmp_path / "back")
+        restore_index(tmp_path / "copy", tmp_path / "back")
     file = next((tmp_path / "copy").rglob("vectors.npy"))
     raw = bytearray(file.read_bytes())
     raw[-5] ^= 1
     file.write_bytes(raw)
     with pytest.raises(IndexError_, match=r"is damaged and cannot be restored; .*vectors\.npy: changed or damaged"):
-        restore(tmp_path / "copy", tmp_path / "third")
+        restore_index(tmp_path / "copy", tmp_path / "third")
     assert not (tmp_path / "third").exists()
 
 

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from subtext.errors import IndexError_
@@ -118,25 +117,6 @@ def _missing(content: Mapping[str, Any]) -> str:
     if not STORE_NAME.fullmatch(content["store"]):
         return f"needs 'store' to be a folder inside it, store-NUMBER; it has {content['store']!r}"
     return ""
-
-
-def inside(folder: Path, name: object) -> Path:
-    """The file or folder of a relative name in a folder; it may not exist yet.
-
-    Raises IndexError_ for a name that leads elsewhere, or is a symbolic link: an index comes from anywhere, and nothing
-    outside of it may be read, changed or removed in its name.
-    """
-    home = folder.resolve()
-    try:
-        found = folder.joinpath(str(name)).resolve()
-    except (ValueError, RuntimeError):
-        found = home  # A null byte, or a loop of links.
-    if not isinstance(name, str) or home not in found.parents or found != home / name:
-        raise IndexError_(
-            f"{folder} needs files and folders of its own; '{name}' leads elsewhere, or is a symbolic link; put the "
-            "folder itself there, or restore a backup"
-        )
-    return folder / name
 
 
 def with_checksum(content: Mapping[str, Any], *, indent: int) -> str:

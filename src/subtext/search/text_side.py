@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
 from subtext.errors import IndexError_, listed
-from subtext.search.manifest import Manifest, checksum, inside
-from subtext.search.stores.segments import checksums, file_checksum, mapped
+from subtext.search.index_files import checksums, file_checksum, inside, mapped
+from subtext.search.manifest import Manifest, checksum
 from subtext.search.stores.store import Problem
 
 FOLDER, ABOUT, ARRAYS, TOKENISER = "query", "text_side.json", "arrays.npy", "tokeniser.json"

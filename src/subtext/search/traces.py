@@ -15,7 +15,7 @@ from typing import Any
 
 from subtext.data.atomic import write_text
 from subtext.errors import IndexError_
-from subtext.search.manifest import inside
+from subtext.search.index_files import inside
 from subtext.search.stores.item import Side, deletion_hash
 
 CACHE, LOGS, ADDED = "cache", "logs", "added"

@@ -221,7 +221,9 @@ class Library:
         """
         store = self._index.store
         if self.storage is not None and not isinstance(store, Folder):
-            remove_traces(self.storage, {**dict.fromkeys(store.deleted(), ()), **deleted})
+            with store.reading() as view:
+                hashes = [bytes(digest).hex() for (digest,) in view.records("deleted")]
+            remove_traces(self.storage, {**dict.fromkeys(hashes, ()), **deleted})
 
 
 class ServerState:

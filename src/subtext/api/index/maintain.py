@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from subtext.api.load import ModelSource, Opened, Sources, Work, open_work, read_data_of_run
 from subtext.api.options import IndexArgument, IndexPretrained, IndexRun, Metavar, ModelOptions, Section, verb
-from subtext.errors import DataError, RequirementError, counted
+from subtext.errors import DataError, IndexError_, RequirementError, counted
 from subtext.report.text_table import Printed, size, table
 
 if TYPE_CHECKING:
@@ -342,12 +342,21 @@ def backup_index(
 def restore_index(
     backup: Annotated[str | Path, "Folder of a backup.", _INDEX, Metavar("BACKUP")], index: IndexArgument
 ) -> IndexReport:
-    """Verify a backup, and restore it to a new index folder."""
-    from subtext.search.stores.folder import restore
+    """Verify a backup, and restore it to a new index folder.
+
+    Raises IndexError_ when the backup is damaged, naming what is, or the folder holds something.
+    """
+    from subtext.search.stores.folder import Folder, backup as copied
+    from subtext.search.verification import verify
 
     _require_folder(index)
     _require_path(backup)
-    store = restore(Path(backup), Path(index))
+    copy, out = Path(backup), Path(index)
+    Folder.require_free(out)
+    if problems := verify(copy):
+        parts = "; ".join(f"{problem.where}: {problem.what}" for problem in problems[:3])
+        raise IndexError_(f"{copy} is damaged and cannot be restored; {parts}; take another backup")
+    store = copied(Folder(copy), out)
     return IndexReport(str(index), (f"restored from {backup}, {size(store.bytes)}",))
 
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
 from subtext.search.calibration import CALIBRATION, PLOT, Calibration
-from subtext.search.manifest import Manifest, checksum, inside
+from subtext.search.index_files import inside
+from subtext.search.manifest import Manifest, checksum
 from subtext.search.stores.folder import DOCUMENTS, SHARDS, Folder
 from subtext.search.stores.item import SIDES, Change, Entry, JobUpdate, Side
 from subtext.search.stores.store import Store, View, Writer, create_store, open_store, store_class

@@ -43,7 +43,8 @@ from subtext.errors import IndexError_, OutputError, counted
 from subtext.search import ann
 from subtext.search.calibration import CALIBRATION, PLOT
 from subtext.search.condition import facets
-from subtext.search.manifest import STORE_NAME, Manifest, inside
+from subtext.search.index_files import checksums, inside, mapped
+from subtext.search.manifest import STORE_NAME, Manifest
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -63,15 +64,12 @@ from subtext.search.stores.segments import (
     LiveRows,
     Segment,
     SegmentTable,
-    checksums,
-    mapped,
     write_segment,
 )
 from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy
 from subtext.search.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
 from subtext.search.traces import ADDED, LOGS, remove_traces, require_own
-from subtext.search.verification import verify
 
 TABLES = "items.sqlite"
 
@@ -922,21 +920,11 @@ def _remove_unfinished(out: Path) -> None:
                 ended = json.loads(owner)["host"] == socket.gethostname()
             else:
                 # It was killed before it had the lock, and has copied nothing.
-                ended = names <= {LOCK} and not _runs(int(folder.name.removeprefix(HIDDEN).partition("-")[0]))
+                process = int(folder.name.removeprefix(HIDDEN).partition("-")[0])
+                ended = names <= {LOCK} and not Path("/proc", str(process)).exists()
             if ended and not folder.is_symlink():
                 with writer_lock(folder, "backup"):
                     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    """Whether a process of that number runs on this host."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _copy(folder: Folder, store: Path) -> None:
@@ -966,19 +954,6 @@ def _written(sqlite: SqliteTables) -> dict[str, dict[str, str]]:
     """Folder of a segment or of lists -> its files and their checksums."""
     rows = sqlite.run("SELECT name, checksums FROM segments UNION ALL SELECT name, checksums FROM lists")
     return {name: stored_object(sums, name) for name, sums in rows}
-
-
-def restore(copy: Path, out: Path) -> Folder:
-    """An index from a backup, which is verified first; `out` is new or empty.
-
-    Raises IndexError_ when the backup is damaged, naming what is.
-    """
-    Folder.require_free(out)
-    problems = verify(copy)
-    if problems:
-        damage = "; ".join(f"{problem.where}: {problem.what}" for problem in problems[:3])
-        raise IndexError_(f"{copy} is damaged and cannot be restored; {damage}; take another backup")
-    return backup(Folder(copy), out)
 
 
 def check(path: Path) -> list[Problem]:

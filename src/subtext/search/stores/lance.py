@@ -56,7 +56,8 @@ from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.ops import draw
 from subtext.search import ann
 from subtext.search.condition import facets
-from subtext.search.manifest import Manifest, inside
+from subtext.search.index_files import inside
+from subtext.search.manifest import Manifest
 from subtext.search.stores.item import (
     LONGEST,
     NO_HITS,

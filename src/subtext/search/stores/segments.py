@@ -8,20 +8,18 @@ LISTS/centroids.npy   (C D) float32 of the lists of a side
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.atomic import write_folder
-from subtext.errors import IndexError_
 from subtext.ops import draw
 from subtext.search.ann import best_rows, likeliest, rows_in, scores_of_rows, settle
+from subtext.search.index_files import checksums, mapped
 from subtext.search.stores.item import NO_HITS, Hits
 
 VECTORS, KEYS, OFFSETS, CENTROIDS = "vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"
@@ -128,32 +126,6 @@ def write_segment(
     return checksums(folder)
 
 
-def checksums(folder: Path) -> dict[str, str]:
-    """File name -> 32 hexadecimal digits of its bytes. Cost about a second a gigabyte."""
-    return {file.name: file_checksum(file) for file in sorted(folder.iterdir())}
-
-
-def file_checksum(file: Path) -> str:
-    """32 hexadecimal digits of the bytes of a file."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """An array on disk, mapped for reading. Raises IndexError_ when it is missing, cut off or another."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as problem:
-        raise IndexError_(f"{path} is no complete array; {problem}; restore a backup, or build again") from problem
-    sizes = zip(shape, array.shape, strict=False)
-    if array.ndim != len(shape) or array.dtype != dtype or any(size not in (None, actual) for size, actual in sizes):
-        raise IndexError_(
-            f"{path} needs {dtype} of shape {shape} as the store remembers; it has {array.dtype} {array.shape}; "
-            "restore a backup, or build again"
-        )
-    return array
-
-
 @dataclass(frozen=True)
 class SegmentTable:
     """The segments of one side at one moment; shared by all views of that moment.
@@ -183,13 +155,8 @@ class SegmentTable:
     @cached_property
     def dead(self) -> list[NDArray[np.bool_] | None]:
         """The mask of each segment's rows that belong to deleted items; None where none does."""
-        masks: list[NDArray[np.bool_] | None] = []
-        for segment in self.segments:
-            rows = segment.rows_of(self.deleted)
-            mask = np.zeros(len(segment), dtype=np.bool_)
-            mask[rows] = True
-            masks.append(mask if len(rows) else None)
-        return masks
+        masks = [np.isin(segment.keys, self.deleted) for segment in self.segments]
+        return [mask if mask.any() else None for mask in masks]
 
     @property
     def unindexed(self) -> int:

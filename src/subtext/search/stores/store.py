@@ -411,11 +411,6 @@ class Store(ABC):
         """Where a document of the index is, for messages."""
         return f"{self.path}, document {name}"
 
-    def deleted(self) -> list[str]:
-        """Hashes of deleted items in hexadecimal digits: what others keep of such an item has to be removed as well."""
-        with self.reading() as view:
-            return [bytes(digest).hex() for (digest,) in view.records("deleted")]
-
     def close(self) -> None:  # noqa: B027  (most stores hold nothing open)
         """Release connections that nobody uses at this moment."""
 
