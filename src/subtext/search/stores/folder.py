@@ -45,6 +45,7 @@ from subtext.search.calibration import CALIBRATION, PLOT
 from subtext.search.condition import facets
 from subtext.search.index_files import checksums, inside, mapped
 from subtext.search.manifest import STORE_NAME, Manifest
+from subtext.search.segments import Lists, Segment, SegmentTable
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -57,15 +58,7 @@ from subtext.search.stores.item import (
     link_sum,
     stored_object,
 )
-from subtext.search.stores.segments import (
-    CENTROIDS,
-    Block,
-    Lists,
-    LiveRows,
-    Segment,
-    SegmentTable,
-    write_segment,
-)
+from subtext.search.stores.segment_files import CENTROIDS, Block, LiveRows, open_segment, write_segment
 from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy
 from subtext.search.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
@@ -480,7 +473,7 @@ class FolderWriter(SqlWriter):
         write_folder(store / list_name, lambda folder: np.save(folder / CENTROIDS, centroids, allow_pickle=False))
         blocks = live.blocks(np.argsort(assigned, kind="stable"))
         row = self._segment(side, blocks, count, (list_name, offsets))
-        segment = Segment.open(store / row[0], rows=count, width=self.manifest.width, lists=list_name)
+        segment = open_segment(store / row[0], rows=count, width=self.manifest.width, lists=list_name)
         rows = {of: LiveRows(table) for of, table in segments.items()}
         queries = {of: own.sample(QUERIES, seed=seed) for of, own in rows.items() if len(own.rows)}
         probes, recalls = ann.probes_needed(list(queries.values()), segment.vectors, centroids, offsets)
@@ -773,7 +766,7 @@ def _segment_table(
     number, store, lists = SIDES.index(side), tables.file.parent, None
     loaded = {segment.folder.name: segment for segment in before.segments} if before is not None else {}
     segments = [
-        loaded.get(name) or Segment.open(inside(store, name), rows=rows, width=manifest.width, lists=list_name)
+        loaded.get(name) or open_segment(inside(store, name), rows=rows, width=manifest.width, lists=list_name)
         for name, rows, list_name in tables.run(
             "SELECT name, row_count, lists FROM segments WHERE side = ? ORDER BY number", number
         )

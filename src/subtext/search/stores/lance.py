@@ -58,6 +58,7 @@ from subtext.search import ann
 from subtext.search.condition import facets
 from subtext.search.index_files import inside
 from subtext.search.manifest import Manifest
+from subtext.search.segments import MARGIN, Segment, SegmentTable
 from subtext.search.stores.item import (
     LONGEST,
     NO_HITS,
@@ -76,7 +77,6 @@ from subtext.search.stores.item import (
     link_sum,
     vectors_digest,
 )
-from subtext.search.stores.segments import MARGIN, Segment, SegmentTable
 from subtext.search.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, View, Writer, WriterBusy
 from subtext.search.text_side import FOLDER as TEXT_SIDE, text_side_problems

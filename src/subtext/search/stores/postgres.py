@@ -47,6 +47,7 @@ from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.search.ann import settle
 from subtext.search.condition import facets
 from subtext.search.manifest import Manifest
+from subtext.search.segments import MARGIN
 from subtext.search.stores.item import (
     NO_HITS,
     SIDES,
@@ -58,7 +59,6 @@ from subtext.search.stores.item import (
     json_object,
     vectors_digest,
 )
-from subtext.search.stores.segments import MARGIN
 from subtext.search.stores.sql import Part, Scalar, SqlView, SqlWriter, Tables, can_hold, require_storable, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy
 from subtext.search.words import as_vector, phrase_query, words
