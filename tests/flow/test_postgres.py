@@ -367,10 +367,11 @@ def test_an_index_that_nobody_uses_any_more_has_no_connections(server: Server, s
     store: Database | None = Database(server.address("shared", application_name="left"))
     assert store is not None and store.counts["images"] == 40
     store = None
-    with shared.reading() as view:
+    # A transaction would see the same connections to its end.
+    with connect_index(shared.address) as watching:
         until = time.monotonic() + 30
-        statement = "SELECT count(*) FROM pg_stat_get_activity(NULL) WHERE application_name = 'left'"
-        while view.tables.connection.execute(statement).fetchone() != (0,):
+        statement = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'left'"
+        while watching.execute(statement).fetchone() != (0,):
             assert time.monotonic() < until
             time.sleep(0.01)
 

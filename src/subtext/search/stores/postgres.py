@@ -38,7 +38,7 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 from pgvector.psycopg import register_vector
-from psycopg import IsolationLevel, errors, sql
+from psycopg import IsolationLevel, errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
@@ -73,7 +73,7 @@ LATER = 0.1
 COMPLETE = 2**63 - 1
 """The last key of a graph that contains all rows and takes in later ones, as earlier versions of Subtext built it."""
 
-_SCHEMA = sql.SQL(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
+_SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 _SEARCH = Path(__file__).with_name("postgres_words.sql").read_text(encoding="utf-8")
 _STEPS = {
     1: "CREATE TABLE kept (name text PRIMARY KEY, value text NOT NULL, written timestamptz NOT NULL DEFAULT now())",
@@ -133,8 +133,8 @@ class Address:
         user, host, port, database = (str(self.parameters.get(key) or "") for key in ("user", "host", "port", "dbname"))
         local = host.startswith("/")
         query = urlencode([*([("host", host)] if local else []), ("index", self.name)], safe="/")
-        place = "" if local else f"{host}:{port}" if port else host
-        return f"postgresql://{f'{quote(user)}@' if user else ''}{place}/{quote(database)}?{query}"
+        server = "" if local else f"{host}:{port}" if port else host
+        return f"postgresql://{f'{quote(user)}@' if user else ''}{server}/{quote(database)}?{query}"
 
     def without_secrets(self, text: str) -> str:
         """A text in which nothing that the address keeps secret is left.
@@ -240,13 +240,13 @@ class PostgresTables(Tables):
 
         binary  rows come as PostgreSQL stores them: vectors are read sooner
         """
-        cursor = self.connection.execute(sql.SQL(statement.replace("?", "%s")), values, binary=binary)
+        cursor = self.connection.execute(statement.replace("?", "%s"), values, binary=binary)
         return cursor.fetchall() if cursor.description is not None else []
 
     def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement with the values of each row."""
         with self.connection.cursor() as cursor:
-            cursor.executemany(sql.SQL(statement.replace("?", "%s")), rows)
+            cursor.executemany(statement.replace("?", "%s"), rows)
 
 
 def current(connection: Connection, address: Address, like: Manifest | None = None) -> tuple[Manifest, dict[str, int]]:
@@ -271,10 +271,10 @@ def current(connection: Connection, address: Address, like: Manifest | None = No
     if layout > LAYOUT:
         raise IndexError_(f"{address} has layout {layout}; this Subtext reads {LAYOUT}; use a newer Subtext")
     state = {name: int(value) for *_, name, value in rows}
-    found = replace(Manifest.from_json(manifest, where=str(address)), generation=state["generation"])
-    if like is not None and like.fingerprint != found.fingerprint:
+    latest = replace(Manifest.from_json(manifest, where=str(address)), generation=state["generation"])
+    if like is not None and like.fingerprint != latest.fingerprint:
         raise IndexError_(f"{address} was moved to another model meanwhile; open it again")
-    return found, state
+    return latest, state
 
 
 @dataclass(eq=False)
@@ -536,21 +536,18 @@ class DatabaseWriter(SqlWriter):
 
     def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[Entry], vectors: Any) -> None:
         number = SIDES.index(side)
-        items = zip(keys, entries, vectors, strict=True)
-        self._copy(
-            "items (key, side, id, folded_id, vectors_digest, path, text, metadata, content, stamp, digest, words, "
-            "length)",
-            (
-                (key, number, entry.id, entry.id.casefold(), vectors_digest(own), *self._columns(number, key, entry))
-                for key, entry, own in items
-            ),
+        items = (
+            (key, number, entry.id, entry.id.casefold(), vectors_digest(of_item), *self._columns(number, key, entry))
+            for key, entry, of_item in zip(keys, entries, vectors, strict=True)
         )
-        rows = ((key, view, own[view]) for key, own in zip(keys, vectors, strict=True) for view in range(len(own)))
+        columns = "vectors_digest, path, text, metadata, content, stamp, digest, words, length"
+        self._copy(f"items (key, side, id, folded_id, {columns})", items)
+        rows = ((key, *row) for key, of_item in zip(keys, vectors, strict=True) for row in enumerate(of_item))
         self._copy(f"{side}_vectors (key, view, vector)", rows, types=("int8", "int2", "vector"))
 
     def _copy(self, into: str, rows: Iterable[Sequence[Any]], *, types: Sequence[str] = ()) -> None:
         """Insert rows, of which those with types are sent as PostgreSQL stores them."""
-        statement = sql.SQL(f"COPY {into} FROM STDIN {'(FORMAT BINARY)' if types else ''}")
+        statement = f"COPY {into} FROM STDIN {'(FORMAT BINARY)' if types else ''}"
         with self.connection.cursor() as cursor, cursor.copy(statement) as copy:
             if types:
                 copy.set_types(types)
@@ -577,12 +574,8 @@ class DatabaseWriter(SqlWriter):
         self.add_to("words", sign * int(length))
 
     def _remove_links(self, links: Sequence[tuple[str, str]]) -> None:
-        self.tables.run(
-            "DELETE FROM links l USING unnest(?::text[], ?::text[]) AS p(image, text) "
-            "WHERE p.image = l.image AND p.text = l.text",
-            [image for image, _ in links],
-            [text for _, text in links],
-        )
+        statement = "DELETE FROM links WHERE (image, text) IN (SELECT * FROM unnest(?::text[], ?::text[]))"
+        self.tables.run(statement, [image for image, _ in links], [text for _, text in links])
 
     def _insert_links(self, links: Sequence[tuple[str, str]]) -> None:
         pairs = [(image, text) for image, text in links if can_hold(image) and can_hold(text)]
@@ -630,7 +623,7 @@ class Database(Store):
                 connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
             with connect_index(address, write=True) as connection, connection.transaction():
                 connection.execute(f'CREATE SCHEMA "{address.name}"')
-                connection.execute(_SCHEMA.format(width=sql.Literal(manifest.width)))
+                connection.execute(_SCHEMA.format(width=manifest.width))
                 connection.execute("INSERT INTO manifest (json) VALUES (%s)", (manifest.to_json(),))
         return cls(address)
 
@@ -773,9 +766,9 @@ class Database(Store):
 
         Waits while all `MOST` of them are in use. Raises StoreGone when there is no server.
         """
-        own: Connection | None = getattr(self._thread, "connection", None)
-        if own is not None:
-            yield own
+        outer: Connection | None = getattr(self._thread, "connection", None)
+        if outer is not None:
+            yield outer
             return
         with self._free:
             connection = self._thread.connection = self._acquired()
@@ -840,13 +833,13 @@ def _check(view: DatabaseView, side: Side) -> Iterator[Problem]:
             [len(text) for _, text in texts],
         )
         for key, name, _, _, digest in items:
-            whole = len(vectors[key]) == views
+            complete = len(vectors[key]) == views
             for where, what, wrong in (
-                (f"{side}_vectors", f"{{0}} without {views} vectors", not whole),
+                (f"{side}_vectors", f"{{0}} without {views} vectors", not complete),
                 (
                     f"{side}_vectors",
                     "{0} with changed or damaged vectors",
-                    whole and vectors_digest(np.stack(vectors[key])) != digest,
+                    complete and vectors_digest(np.stack(vectors[key])) != digest,
                 ),
                 ("facets", "what {0} can be filtered by differs from the metadata", key in other_facets),
                 ("items", "the words of {1} differ from the texts", (key,) in other_words),
