@@ -42,7 +42,7 @@ from psycopg import IsolationLevel, errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from subtext.errors import IndexError_, OutputError, counted, listed
+from subtext.errors import IndexError_, OutputError, SubtextError, counted, listed
 from subtext.search.ann import settle
 from subtext.search.stores.item import SIDES, Applied, Change, Entry, Hits, Side, facets, json_object, vectors_digest
 from subtext.search.stores.manifest import Manifest
@@ -192,39 +192,28 @@ def translated(address: Address) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as problem:
-        raise _translate(problem, address) from None
-
-
-def _translate(problem: psycopg.Error, address: Address) -> Exception:
-    message = address.without_secrets((problem.diag.message_primary or str(problem)).strip().replace("\n", "; "))
-    if isinstance(problem, errors.DiskFull):
-        return OutputError(
-            f"{address} needs space to be written, and the server has none: {message}; what stood there before still "
-            "stands; free some and do it again"
-        )
-    if isinstance(problem, errors.LockNotAvailable | errors.DeadlockDetected | errors.SerializationFailure):
-        return WriterBusy(f"{address} is being changed by somebody else: {message}; nothing was kept; do it again")
-    if isinstance(problem, errors.InsufficientPrivilege | errors.ReadOnlySqlTransaction):
-        return OutputError(
-            f"{address} needs rights that this user lacks: {message}; an administrator gives them (GRANT, CREATE "
-            "EXTENSION vector)"
-        )
-    if isinstance(problem, errors.DuplicateSchema):
-        return IndexError_(
-            f"{address} needs a new name; there is a schema '{address.name}' in that database already; name another by "
-            "index=NAME, or remove it"
-        )
-    if isinstance(problem, errors.UndefinedTable | errors.InvalidSchemaName):
-        return IndexError_(
-            f"{address} needs to be an index that `subtext index build` made, with all its tables: {message}; name "
-            "another, or restore a backup"
-        )
-    if isinstance(problem, psycopg.OperationalError | psycopg.InterfaceError):
-        return StoreGone(
-            f"{address} needs its server, which cannot be reached or went away: {message}; no change is half kept; "
-            "look to the server and do it again"
-        )
-    return IndexError_(f"{address} cannot be used: {message}; `subtext index verify` says what is wrong")
+        message = address.without_secrets((problem.diag.message_primary or str(problem)).strip().replace("\n", "; "))
+        kind: type[SubtextError] = IndexError_
+        state, advice = "cannot be used", "`subtext index verify` says what is wrong"
+        match problem:
+            case errors.DiskFull():
+                kind, state = OutputError, "needs space to be written, and the server has none"
+                advice = "what stood there before still stands; free some and do it again"
+            case errors.LockNotAvailable() | errors.DeadlockDetected() | errors.SerializationFailure():
+                kind, state, advice = WriterBusy, "is being changed by somebody else", "nothing was kept; do it again"
+            case errors.InsufficientPrivilege() | errors.ReadOnlySqlTransaction():
+                kind, state = OutputError, "needs rights that this user lacks"
+                advice = "an administrator gives them (GRANT, CREATE EXTENSION vector)"
+            case errors.DuplicateSchema():
+                state = f"needs a new name; there is a schema '{address.name}' in that database already"
+                advice = "name another by index=NAME, or remove it"
+            case errors.UndefinedTable() | errors.InvalidSchemaName():
+                state = "needs to be an index that `subtext index build` made, with all its tables"
+                advice = "name another, or restore a backup"
+            case psycopg.OperationalError() | psycopg.InterfaceError():
+                kind, state = StoreGone, "needs its server, which cannot be reached or went away"
+                advice = "no change is half kept; look to the server and do it again"
+        raise kind(f"{address} {state}: {message}; {advice}") from None
 
 
 class PostgresTables(Tables):
