@@ -155,7 +155,7 @@ def connect(address: Address) -> Connection:
 
 
 def connect_index(address: Address, *, write: bool = False) -> Connection:
-    """A connection that finds the index's tables by their names, and whose transactions see one state.
+    """A connection that finds an index's tables by their names; its transactions see one state, and change nothing.
 
     write  changes are possible; they are on the server's disk when they are acknowledged
 
@@ -801,12 +801,12 @@ def _number(value: Scalar) -> Decimal | None:
 def _check(view: DatabaseView, side: Side) -> Iterator[Problem]:
     """Vectors, facets and words of the items of a side, against what was put in."""
     run, number, views, keys = view.tables.run, SIDES.index(side), view.manifest.views[side], view.keys(side)
-    damaged: dict[tuple[str, str], list[str]] = {}
+    table, damaged = f"{side}_vectors", dict[tuple[str, str], list[str]]()
     for start in range(0, len(keys), ROWS):
         some = _array(keys[start : start + ROWS])
         items = run("SELECT key, id, text, metadata, vectors_digest FROM items WHERE key = ANY(?::bigint[])", some)
         vectors: dict[int, list[NDArray[np.float32]]] = {key: [] for key, *_ in items}
-        statement = f"SELECT key, vector FROM {side}_vectors WHERE key = ANY(?::bigint[]) ORDER BY key, view"
+        statement = f"SELECT key, vector FROM {table} WHERE key = ANY(?::bigint[]) ORDER BY key, view"
         for key, vector in run(statement, some, binary=True):
             vectors[key].append(vector.to_numpy())
         statement = "SELECT key, side, name, number, word, folded FROM facets WHERE key = ANY(?::bigint[])"
@@ -814,24 +814,20 @@ def _check(view: DatabaseView, side: Side) -> Iterator[Problem]:
         differences.subtract(row for key, *_, metadata, _ in items for row in facet_rows(number, key, metadata))
         other_facets = {key for (key, *_), count in differences.items() if count}
         texts = [(key, split(text)) for key, _, text, *_ in items if text is not None]
-        other_words = run(
+        statement = (
             "SELECT i.key FROM unnest(?::bigint[], ?::text[], ?::integer[]) AS w(key, words, length) "
-            "JOIN items i ON i.key = w.key WHERE (i.words, i.length) IS DISTINCT FROM (w.words::tsvector, w.length)",
-            [key for key, _ in texts],
-            [as_vector(text) for _, text in texts],
-            [len(text) for _, text in texts],
+            "JOIN items i ON i.key = w.key WHERE (i.words, i.length) IS DISTINCT FROM (w.words::tsvector, w.length)"
         )
+        expected = [key for key, _ in texts], [as_vector(text) for _, text in texts], [len(text) for _, text in texts]
+        other_words = {key for (key,) in run(statement, *expected)}
         for key, name, _, _, digest in items:
-            complete = len(vectors[key]) == views
+            stored = np.array(vectors[key])
+            complete = len(stored) == views
             for where, what, wrong in (
-                (f"{side}_vectors", f"{{0}} without {views} vectors", not complete),
-                (
-                    f"{side}_vectors",
-                    "{0} with changed or damaged vectors",
-                    complete and vectors_digest(np.stack(vectors[key])) != digest,
-                ),
+                (table, f"{{0}} without {views} vectors", not complete),
+                (table, "{0} with changed or damaged vectors", complete and vectors_digest(stored) != digest),
                 ("facets", "what {0} can be filtered by differs from the metadata", key in other_facets),
-                ("items", "the words of {1} differ from the texts", (key,) in other_words),
+                ("items", "the words of {1} differ from the texts", key in other_words),
             ):
                 if wrong:
                     damaged.setdefault((where, what), []).append(repr(name))
