@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import database
+import numpy as np
 import pytest
 import stored
 from database import Server, started
@@ -67,8 +70,8 @@ def walked(server: Server) -> Database:
 def test_a_graph_is_walked_where_a_side_is_large(walked: Database) -> None:
     with walked.reading() as view:
         shelf = view.sides["images"]
-        assert shelf.last_in_graph and shelf.unindexed == 0 and view.sides["texts"].last_in_graph is None
-        last = shelf.last_in_graph
+        assert shelf.graph and shelf.unindexed == 0 and view.sides["texts"].graph is None
+        last = shelf.graph[0]
         steps = f"EXPLAIN SELECT key FROM images_vectors WHERE key <= {last} ORDER BY vector <#> %s LIMIT 5"
         plan = " ".join(line for (line,) in view.tables.connection.execute(steps, (QUERIES[0, 0],)))
         assert "images_graph" in plan, plan
@@ -102,7 +105,7 @@ def test_what_came_after_a_graph_is_compared_until_it_is_made_anew(server: Serve
         with store.reading() as view:
             shelf = view.sides["images"]
             keys = matching(view, "images", where)
-            assert shelf.last_in_graph and (shelf.unindexed, shelf.count) == (loose, len(numbers))
+            assert shelf.graph and (shelf.unindexed, shelf.count) == (loose, len(numbers))
             for among in (None, keys):
                 exact = shelf.nearest(QUERIES, top=10, among=among, exact=True)
                 found = shelf.nearest(QUERIES, top=10, among=among)
@@ -141,7 +144,7 @@ def test_a_graph_of_an_earlier_subtext_has_what_comes_later(server: Server) -> N
         left = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'whole' AND indexname LIKE '%graph%'"
         assert writer.connection.execute(left).fetchone() == (1,), "what a compaction that was cut off left is dropped"
     with store.reading() as view:
-        assert view.sides["images"].last_in_graph == COMPLETE and view.sides["images"].unindexed == 0
+        assert view.sides["images"].graph == (COMPLETE, 0) and view.sides["images"].unindexed == 0
     assert stored.nearest(store, QUERIES, top=1) == stored.plain(QUERIES, list(range(160)), top=1)
     store.remove()
 
@@ -239,6 +242,7 @@ def test_damage_is_named(place: Database) -> None:
         "images_vectors: 1 item with changed or damaged vectors: 'p3'",
         "images_vectors: 1 item without 2 vectors: 'p5'",
         "facets: what 2 items can be filtered by differs from the metadata: 'p6', 'p8'",
+        "facets: has ",
         "items: the words of 1 text differ from the texts: 't3'",
     ):
         assert wanted in told, told
@@ -318,9 +322,59 @@ def test_what_is_there_is_not_made_twice_and_what_is_not_is_told(server: Server,
     assert Database.exists(server.address("shared")) and not Database.exists(server.address("nobody"))
     with pytest.raises(IndexError_, match="needs to be an index that `subtext index build` made"):
         open_store(server.address("nobody"))
+    with pytest.raises(IndexError_, match="needs a new name; there is a schema 'shared'"):
+        Database.require_free(server.address("shared"))
     with pytest.raises(IndexError_, match="vectors of at most 2,000 numbers; these have 2,001"):
         Database.create(server.address("wide"), replace(stored.manifest(), width=2001))
+    Database.require_free(server.address("wide"))
     assert not Database.exists(server.address("wide"))
+
+
+def test_the_widest_vectors_stay_in_their_rows(server: Server) -> None:
+    store = Database.create(server.address("wide"), replace(stored.manifest(), width=2000, exact_up_to=10))
+    vectors = np.random.default_rng(0).standard_normal((20, stored.VIEWS, 2000), dtype=np.float32)
+    with store.writing("add") as writer:
+        writer.put(Change("images", [stored.picture(number) for number in range(20)], vectors))
+        assert "a graph of images was built" in writer.compact()
+        outside = "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = 'images_vectors'::regclass"
+        assert writer.connection.execute(outside).fetchone() == (0,)
+    with store.reading() as view:
+        assert [hits.keys[0] for hits in view.nearest("images", vectors, top=1)] == list(range(1, 21))
+    store.remove()
+
+
+def test_without_pgvector_it_says_so(server: Server) -> None:
+    server.run("createdb", "bare")
+    address = server.address("own", database="bare")
+    assert not Database.exists(address)
+    with pytest.raises(IndexError_, match=r"needs pgvector 0\.8 or later; .* CREATE EXTENSION vector"):
+        Database(address)
+
+
+def test_whoever_waits_for_a_move_holds_nothing_that_it_needs(place: Database) -> None:
+    with connect_index(place.address, write=True) as mover, mover.transaction():
+        mover.execute("LOCK TABLE state IN ACCESS EXCLUSIVE MODE")
+        reader = threading.Thread(target=lambda: place.counts)
+        reader.start()
+        until = time.monotonic() + 30
+        while mover.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        mover.execute("LOCK TABLE layout, manifest, items, images_vectors IN ACCESS EXCLUSIVE MODE NOWAIT")
+    reader.join()
+
+
+def test_an_index_that_nobody_uses_any_more_has_no_connections(server: Server, shared: Database) -> None:
+    store: Database | None = Database(server.address("shared", application_name="left"))
+    assert store is not None and store.counts["images"] == 40
+    store = None
+    # A transaction would see the same connections to its end.
+    with connect_index(shared.address) as watching:
+        until = time.monotonic() + 30
+        statement = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'left'"
+        while watching.execute(statement).fetchone() != (0,):
+            assert time.monotonic() < until
+            time.sleep(0.01)
 
 
 def test_whoever_may_only_read_reads(server: Server, shared: Database) -> None:
@@ -333,6 +387,8 @@ def test_whoever_may_only_read_reads(server: Server, shared: Database) -> None:
     assert stored.answers(store, QUERIES) == stored.answers(shared, QUERIES)
     with pytest.raises(OutputError, match="needs rights that this user lacks"), store.writing("add") as writer:
         writer.put(stored.images(range(90, 91)))
+    with pytest.raises(OutputError, match="needs rights that this user lacks"):
+        Database.require_free(server.address("free").replace("//postgres:", "//visitor:"))
     assert shared.counts["images"] == 40
 
 

@@ -16,6 +16,13 @@ CREATE TABLE facets (
 CREATE INDEX facets_of_items ON facets (key);
 CREATE INDEX facets_by_number ON facets (side, name, number, key);
 CREATE INDEX facets_by_word ON facets (side, name, left(word, 200), key) WHERE word IS NOT NULL;
+CREATE TABLE images_vectors (
+    key bigint NOT NULL REFERENCES items ON DELETE CASCADE, view smallint NOT NULL, vector vector({width}) NOT NULL,
+    PRIMARY KEY (key, view)
+);
+-- A vector stays in its row: outside of it each comparison would have to fetch it.
+ALTER TABLE images_vectors ALTER COLUMN vector SET STORAGE PLAIN;
+CREATE TABLE texts_vectors (LIKE images_vectors INCLUDING ALL, FOREIGN KEY (key) REFERENCES items ON DELETE CASCADE);
 CREATE TABLE forgotten (hash bytea PRIMARY KEY);
 CREATE TABLE jobs (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, verb text NOT NULL, source text, started text NOT NULL,
