@@ -108,7 +108,7 @@ def test_a_search_by_lists_reads_the_vectors_of_its_candidates_once(tmp_path: Pa
         for _ in range(2):  # The second reads no lists: they are in memory.
             (hits,) = vectors.searched(QUERIES[:1], 10, None, lists)
             own = dataset.io_stats_incremental()
-            view.tables.scan(["key"], vectors.where, nearest=nearest, with_row_id=True)
+            view.tables.scan(["key"], vectors.where, {"nearest": nearest, "with_row_id": True})
             least = dataset.io_stats_incremental()
         assert len(hits.keys) == 10 and 0 < own.read_bytes <= 1.25 * least.read_bytes
 
@@ -218,11 +218,11 @@ def test_reads_hold_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     rows: list[int] = []
     scan, as_matrix = lance.LanceTables.scan, lance.as_matrix
 
-    def scanned(self: Any, columns: Any, where: str, **more: Any) -> Any:
-        table = scan(self, columns, where, **more)
+    def scanned(self: Any, columns: Any, where: str, options: Any = None) -> Any:
+        table = scan(self, columns, where, options)
         # Numbers of all rows may be in memory, and what an index finds is limited by itself.
         rows.extend([table.num_rows] if {"text", "words", "links"} & set(columns) else [])
-        assert (more.get("nearest") or {"k": 0})["k"] <= 100
+        assert (options or {}).get("nearest", {"k": 0})["k"] <= 100
         return table
 
     def read() -> list[Any]:

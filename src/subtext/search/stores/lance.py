@@ -252,12 +252,11 @@ class LanceTables(Tables):
             raise IndexError_(f"{where} needs a state with {what}; it has another; restore a backup")
         self.now = now
 
-    def scan(self, columns: Sequence[str], where: str, **more: Any) -> pa.Table:
-        """Columns of the rows that fulfil a filter; with `nearest` those of them that are nearest to vectors."""
+    def scan(self, columns: Sequence[str], where: str, options: Mapping[str, Any] | None = None) -> pa.Table:
+        """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner."""
+        fixed = {"columns": list(columns), "filter": where, "prefilter": True, "disable_scoring_autoprojection": True}
         with translated(self.where):
-            return self.dataset.scanner(
-                columns=list(columns), filter=where, prefilter=True, disable_scoring_autoprojection=True, **more
-            ).to_table()
+            return self.dataset.scanner(**fixed, **(options or {})).to_table()
 
     def query(self, statement: str, *values: Any) -> pa.Table:
         """What a statement on `items`, `facets` and `dataset` gives."""
@@ -433,14 +432,14 @@ class LanceVectors:
         Without `lists` every vector is compared, or every one of the items `among` these keys.
         """
         nearest: dict[str, Any] = {"column": "vector", "k": top * self.views + MARGIN, "metric": "dot"}
-        more: dict[str, Any] = {"with_row_id": True}
+        options: dict[str, Any] = {"nearest": nearest}
         if among is not None:
             owners, rows = self.positions(among)
             few = min(self.store.manifest.exact_up_to, self.rows * queries.shape[2] * 4 // REQUEST)
             if not lists and len(rows) <= few:
                 vectors = self.tables.vectors_at(rows)
                 return [Hits(*ann.settle(query, vectors, owners, top)) for query in queries]
-            more["row_addr_allowlist"] = serialize_row_addrs(rows.tolist())
+            options["row_addr_allowlist"] = serialize_row_addrs(rows.tolist())
         if lists:
             share = 1.0 if among is None else max(1e-3, len(among) / self.count)
             nearest["nprobes"] = min(lists["lists"], math.ceil(lists["probes"] / share))
@@ -451,7 +450,7 @@ class LanceVectors:
             batch = queries[start : start + BATCH]
             nearest["q"] = batch.reshape(-1, batch.shape[2])
             # Lance reads the vectors to rank them among rows that came later: to read them again is as many requests.
-            table = self.tables.scan(["query_index", "key", "vector"], self.where, nearest=nearest, **more)
+            table = self.tables.scan(["query_index", "key", "vector"], self.where, options)
             numbers = table["query_index"].to_numpy() // batch.shape[1]
             for number, query in enumerate(batch):
                 own = table.filter(pa.array(numbers == number))
@@ -468,7 +467,7 @@ class LanceVectors:
         """The key of each vector, of some items or all, in the order of the keys; the row of the table it lies in."""
         name = f"rows of {self.side}"
         if name not in self.tables.cache:
-            table = self.tables.scan(["key", "view"], self.where, with_row_id=True)
+            table = self.tables.scan(["key", "view"], self.where, {"with_row_id": True})
             keys, views, rows = (table[column].to_numpy() for column in ("key", "view", "_rowid"))
             order = np.lexsort((views, keys))
             self.tables.cache[name] = (keys[order], rows[order])
@@ -810,7 +809,7 @@ class LanceWriter(Writer):
         Only what is there at the start has to go: changes beside the compaction do not prolong it. The plan raises
         WriterBusy where another compaction, which may have removed what was written here, was faster.
         """
-        state = start.scan([], f"kind = {STATE}", with_row_address=True)["_rowaddr"][0].as_py() >> 32
+        state = start.scan([], f"kind = {STATE}", {"with_row_address": True})["_rowaddr"][0].as_py() >> 32
         parts = [part for part in start.dataset.get_fragments() if part.fragment_id != state]
         due = {part.fragment_id for part in parts if part.num_deletions or part.metadata.physical_rows < LARGE}
         if len(due) == 1 and not any(part.num_deletions for part in parts):
@@ -962,7 +961,7 @@ class LanceWriter(Writer):
                 merged.insert(0, part)
                 total += count
             numbers = {part.fragment_id for part in merged} | draft.replaced
-            touched = tables.scan([], predicate, with_row_address=True)["_rowaddr"].to_numpy() >> 32
+            touched = tables.scan([], predicate, {"with_row_address": True})["_rowaddr"].to_numpy() >> 32
             changed = {number: fragments[number].delete(predicate) for number in sorted({*touched.tolist()} - numbers)}
             new = list(draft.fragments)
             if draft.rows:
