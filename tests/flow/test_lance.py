@@ -106,11 +106,35 @@ def test_a_search_by_lists_reads_the_vectors_of_its_candidates_once(tmp_path: Pa
         lists = {"lists": 4, "probes": 4}
         nearest = {"column": "vector", "q": QUERIES[0, 0], "k": 2 * 10 + lance.MARGIN, "metric": "dot", "nprobes": 4}
         for _ in range(2):  # The second reads no lists: they are in memory.
-            (hits,) = vectors.searched(QUERIES[:1], 10, None, lists)
+            (hits,) = vectors.searched(QUERIES[:1], 10, lists)
             own = dataset.io_stats_incremental()
             view.tables.scan(["key"], vectors.where, {"nearest": nearest, "with_row_id": True})
             least = dataset.io_stats_incremental()
         assert len(hits.keys) == 10 and 0 < own.read_bytes <= 1.25 * least.read_bytes
+
+
+def test_a_filter_in_an_object_store_costs_one_pass_over_the_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read its rows one by one takes a request for each, and longer than exact search. In a folder it is faster."""
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=100)
+    plain, rows = lance.LanceTables.vectors_at, list[int]()
+
+    def counting(self: Any, numbers: np.ndarray) -> np.ndarray:
+        rows.append(len(numbers))
+        return plain(self, numbers)
+
+    monkeypatch.setattr(lance.LanceTables, "vectors_at", counting)
+    chosen = [number for number in range(200) if number % 5 == 0]
+    for local, read in ((True, [len(chosen) * stored.VIEWS]), (False, [])):
+        monkeypatch.setattr(store, "local", local)
+        monkeypatch.setattr(lance, "LOCAL", 1)
+        with store.reading() as view:
+            keys = view.matching("images", [parse("rare = true")])
+            hits = view.nearest("images", QUERIES, top=5, among=keys)
+            ids = [[item.id for item in view.items("images", own.keys)] for own in hits]
+        assert ids == stored.plain(QUERIES, chosen) and rows == read
+        rows.clear()
 
 
 def test_large_sides_are_searched_by_lists_and_what_came_later_is_found(tmp_path: Path) -> None:

@@ -106,10 +106,8 @@ MERGE_ROWS, LARGE = 32_768, 262_144
 """Small fragments are merged up to so many rows by changes, and up to so many by a compaction."""
 CHUNK = 8192
 """Values that one filter names, rows that are read at a time, and hashes of deleted items in a row."""
-REQUEST = 2**17
-"""Bytes that are read, one after the other, in the time that a request for one row takes."""
-BATCH = 64
-"""Queries that are answered in one pass over the vectors."""
+LOCAL, REMOTE = 2**15, 2**18
+"""Bytes that are read, one after the other, in the time that a row by itself takes: in a folder, in an object store."""
 REMEMBERED = 64
 """Changes that the state names."""
 NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch")
@@ -398,12 +396,13 @@ class LanceVectors:
                 else matrix.nearest(queries, top=top, among=among, exact=True)
             )
         possible = self.count if among is None else len(among)
-        by_lists = not exact and possible > self.store.manifest.exact_up_to
-        lists = self.tables.lists.get(self.side) if by_lists else None
-        hits = self.searched(queries, top, among, lists)
-        short = [number for number, own in enumerate(hits) if len(own.keys) < min(top, possible)] if lists else []
+        lists = self.tables.lists.get(self.side)
+        if exact or lists is None or possible <= self.store.manifest.exact_up_to:
+            return self.compared(queries, top, among)
+        hits = self.searched(queries, top, lists, among)
+        short = [number for number, own in enumerate(hits) if len(own.keys) < min(top, possible)]
         if short:
-            for number, own in zip(short, self.searched(queries[short], top, among), strict=True):
+            for number, own in zip(short, self.compared(queries[short], top, among), strict=True):
                 hits[number] = own
         return hits
 
@@ -424,38 +423,44 @@ class LanceVectors:
         self,
         queries: NDArray[np.float32],
         top: int,
+        lists: Mapping[str, Any],
         among: NDArray[np.int64] | None = None,
-        lists: Mapping[str, Any] | None = None,
     ) -> list[Hits]:
-        """The best items of each query in the likeliest lists of Lance's index, and among the rows that came after it.
-
-        Without `lists` every vector is compared, or every one of the items `among` these keys.
-        """
-        nearest: dict[str, Any] = {"column": "vector", "k": top * self.views + MARGIN, "metric": "dot"}
-        options: dict[str, Any] = {"nearest": nearest}
-        if among is not None:
-            owners, rows = self.positions(among)
-            few = min(self.store.manifest.exact_up_to, self.rows * queries.shape[2] * 4 // REQUEST)
-            if not lists and len(rows) <= few:
-                vectors = self.tables.vectors_at(rows)
-                return [Hits(*ann.settle(query, vectors, owners, top)) for query in queries]
-            options["row_addr_allowlist"] = serialize_row_addrs(rows.tolist())
-        if lists:
-            share = 1.0 if among is None else max(1e-3, len(among) / self.count)
-            nearest["nprobes"] = min(lists["lists"], math.ceil(lists["probes"] / share))
-        else:
-            nearest["use_index"] = False
+        """The best items in the likeliest lists of Lance's index, and among the rows that came after it."""
+        share = 1.0 if among is None else max(1e-3, len(among) / self.count)
+        probes = min(lists["lists"], math.ceil(lists["probes"] / share))
+        nearest = {"column": "vector", "k": top * self.views + MARGIN, "metric": "dot", "nprobes": probes}
+        allowed = None if among is None else serialize_row_addrs(self.positions(among)[1].tolist())
         hits = []
-        for start in range(0, len(queries), BATCH):
-            batch = queries[start : start + BATCH]
-            nearest["q"] = batch.reshape(-1, batch.shape[2])
+        for query in queries:
+            options = {"nearest": {**nearest, "q": query}, "row_addr_allowlist": allowed}
             # Lance reads the vectors to rank them among rows that came later: to read them again is as many requests.
-            table = self.tables.scan(["query_index", "key", "vector"], self.where, options)
-            numbers = table["query_index"].to_numpy() // batch.shape[1]
-            for number, query in enumerate(batch):
-                own = table.filter(pa.array(numbers == number))
-                hits.append(Hits(*ann.settle(query, as_matrix(own["vector"]), own["key"].to_numpy(), top)))
+            table = self.tables.scan(["key", "vector"], self.where, options)
+            hits.append(Hits(*ann.settle(query, as_matrix(table["vector"]), table["key"].to_numpy(), top)))
         return hits
+
+    def compared(self, queries: NDArray[np.float32], top: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
+        """The best items of each query, every vector compared, or every one of the items `among` these keys."""
+        hits = [NO_HITS] * len(queries)
+        for keys, vectors in self._blocks(among):
+            if len(keys):
+                new = self._table(keys, vectors).nearest(queries, top=top)
+                hits = [_best(*pair, top) for pair in zip(hits, new, strict=True)]
+        return hits
+
+    def _blocks(self, among: NDArray[np.int64] | None) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Keys and vectors, block by block; few of them each by itself, else those among all."""
+        few = self.rows * self.store.manifest.width * 4 // (LOCAL if self.store.local else REMOTE)
+        if among is not None and len(among) * self.views <= few:
+            owners, rows = self.positions(among)
+            for start in range(0, len(rows), CHUNK):
+                block = slice(start, start + CHUNK)
+                yield owners[block], self.tables.vectors_at(rows[block])
+            return
+        for batch in self.tables.batches(["key", "vector"], self.where):
+            keys = batch["key"].to_numpy()
+            chosen = slice(None) if among is None else np.isin(keys, among)
+            yield keys[chosen], as_matrix(batch["vector"])[chosen]
 
     def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
         """At most `count` vectors, sampled by the seed."""
@@ -492,9 +497,20 @@ class LanceVectors:
                 vectors = np.concatenate([vectors[remaining], self.tables.vectors_at(rows[new])])
                 order = np.argsort(keys, kind="stable")
                 self.store.vectors[self.side] = keys, vectors = keys[order], vectors[order]
-            segment = Segment(Path(), None, vectors, keys, None)
-            self.tables.cache[name] = SegmentTable((segment,), keys[:0], None, self.views, len(keys))
+            self.tables.cache[name] = self._table(keys, vectors)
         return self.tables.cache[name]
+
+    def _table(self, keys: NDArray[np.int64], vectors: NDArray[np.float32]) -> SegmentTable:
+        segment = Segment(Path(), None, np.ascontiguousarray(vectors), keys, None)
+        return SegmentTable((segment,), keys[:0], None, self.views, len(keys))
+
+
+def _best(one: Hits, other: Hits, top: int) -> Hits:
+    """The best of two lists of hits; an item that is in both counts by its better score."""
+    keys, scores = np.concatenate([one.keys, other.keys]), np.concatenate([one.scores, other.scores])
+    order = np.lexsort((keys, -scores))
+    order = order[np.sort(np.unique(keys[order], return_index=True)[1])][:top]
+    return Hits(keys[order], scores[order])
 
 
 @dataclass(eq=False)
@@ -905,12 +921,12 @@ class LanceWriter(Writer):
         for side, vectors in view.sides.items():
             if vectors.in_memory:
                 continue
-            exact = {own: vectors.searched(queries, ann.DEPTH) for own, queries in samples.items()}
+            exact = {own: vectors.compared(queries, ann.DEPTH) for own, queries in samples.items()}
             probes, recalls = 0, dict[str, float]()
             while probes < count and min(recalls.values(), default=0.0) < ann.RECALL:
                 probes = min(count, 2 * probes) or max(1, count // 64)
                 for own, queries in samples.items():
-                    hits = vectors.searched(queries, ann.DEPTH, None, {"lists": count, "probes": probes})
+                    hits = vectors.searched(queries, ann.DEPTH, {"lists": count, "probes": probes})
                     shares = [np.isin(best.keys, hit.keys).mean() for best, hit in zip(exact[own], hits, strict=True)]
                     recalls[f"recall_of_{own}"] = round(float(np.mean(shares)), 4)
             measured[str(side)] = {"lists": count, "probes": probes, **recalls}
@@ -1122,7 +1138,7 @@ def _state_row(state: Mapping[str, Any], columns: pa.Schema) -> pa.Table:
 class LanceStore(Store):
     """An index in Lance, opened.
 
-    table    its name; by default the one in use
+    table    its name; by default the one in use      local  whether it is in a folder
     earlier  tables of earlier models, which lead to it
     vectors  of small sides, for all views of this process
 
@@ -1133,6 +1149,7 @@ class LanceStore(Store):
 
     def __init__(self, location: str, *, table: str = "") -> None:
         self.path, self.table, self.earlier = location, table or TABLE, list[str]()
+        self.local = location.startswith("lance://")
         self.vectors: dict[Side, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self.reads_vectors = threading.Lock()
         self._opens, self._session = threading.Lock(), lance.Session(CACHE, CACHE)
@@ -1269,7 +1286,7 @@ class LanceStore(Store):
 
     def _require_own(self) -> None:
         """Raise IndexError_ where the table or a folder in it is a symbolic link: nothing is deleted behind it."""
-        if self.path.startswith("lance://"):
+        if self.local:
             folder = Path(self.uri)
             for own in (folder, *folder.iterdir()):
                 inside(own.parent, own.name)
@@ -1339,7 +1356,7 @@ class LanceStore(Store):
         return self._text_side_of(self.table)
 
     def _text_side_of(self, table: str) -> Path | None:
-        return Path(place(self.path, table), TEXT_SIDE) if self.path.startswith("lance://") else None
+        return Path(place(self.path, table), TEXT_SIDE) if self.local else None
 
     @property
     def uri(self) -> str:
