@@ -113,10 +113,10 @@ def test_a_search_by_lists_reads_the_vectors_of_its_candidates_once(tmp_path: Pa
         assert len(hits.keys) == 10 and 0 < own.read_bytes <= 1.25 * least.read_bytes
 
 
-def test_a_filter_in_an_object_store_costs_one_pass_over_the_vectors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("single", [1, 2**15])
+def test_a_filter_reads_few_vectors_each_by_itself_and_many_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: int
 ) -> None:
-    """To read its rows one by one takes a request for each, and longer than exact search. In a folder it is faster."""
     store = stored.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=100)
     plain, rows = lance.LanceTables.vectors_at, list[int]()
 
@@ -125,16 +125,31 @@ def test_a_filter_in_an_object_store_costs_one_pass_over_the_vectors(
         return plain(self, numbers)
 
     monkeypatch.setattr(lance.LanceTables, "vectors_at", counting)
+    monkeypatch.setattr(lance, "SINGLE", single)
     chosen = [number for number in range(200) if number % 5 == 0]
-    for local, read in ((True, [len(chosen) * stored.VIEWS]), (False, [])):
-        monkeypatch.setattr(store, "local", local)
-        monkeypatch.setattr(lance, "LOCAL", 1)
+    with store.reading() as view:
+        hits = view.nearest("images", QUERIES, top=5, among=view.matching("images", [parse("rare = true")]))
+        ids = [[item.id for item in view.items("images", own.keys)] for own in hits]
+    assert ids == stored.plain(QUERIES, chosen) and rows == ([len(chosen) * stored.VIEWS] if single == 1 else [])
+
+
+def test_a_filter_reads_the_names_of_fields_once_a_version(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an object store they take as long as the filter itself."""
+    plain, statements = lance.LanceTables.query, list[str]()
+
+    def noted(self: Any, statement: str, *values: Any) -> Any:
+        statements.append(statement)
+        return plain(self, statement, *values)
+
+    monkeypatch.setattr(lance.LanceTables, "query", noted)
+    for _ in range(3):
         with store.reading() as view:
-            keys = view.matching("images", [parse("rare = true")])
-            hits = view.nearest("images", QUERIES, top=5, among=keys)
-            ids = [[item.id for item in view.items("images", own.keys)] for own in hits]
-        assert ids == stored.plain(QUERIES, chosen) and rows == read
-        rows.clear()
+            assert len(view.matching("images", [parse("rare = true")])) == 8
+    assert len([own for own in statements if "DISTINCT name" in own]) == 1
+    with store.writing("add") as writer:
+        writer.put(Change("images", [Entry("new", b"x", metadata={"colour": "red"})], stored.vectors(range(1), 2)))
+    with store.reading() as view:
+        assert "colour" in view.fields("images")
 
 
 def test_large_sides_are_searched_by_lists_and_what_came_later_is_found(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ in it: the later one begins again, a bounded number of times. A change that was 
 lost on the way, is recognised in the state. What a killed process leaves are files that no version names.
 
 Small sides are compared from memory, as a folder does; a reader fetches what is new. Beyond `Manifest.exact_up_to`
-vectors Lance's IVF index finds candidates, which are scored again: hits and scores are those of a folder. Vectors that
-came after the index are compared until `compact` builds it again.
+vectors Lance's IVF index finds candidates, also among those that a filter passes, which are scored again: hits and
+scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again.
 
 A move to another model builds a table `items-NUMBER` beside the one in use, whose state names it. Its last commit
 empties the old table but for a state that leads to the new one: whoever changes the old one meanwhile conflicts.
@@ -106,8 +106,8 @@ MERGE_ROWS, LARGE = 32_768, 262_144
 """Small fragments are merged up to so many rows by changes, and up to so many by a compaction."""
 CHUNK = 8192
 """Values that one filter names, rows that are read at a time, and hashes of deleted items in a row."""
-LOCAL, REMOTE = 2**15, 2**18
-"""Bytes that are read, one after the other, in the time that a row by itself takes: in a folder, in an object store."""
+SINGLE = 2**15
+"""Bytes that are read one after the other in the time that a row by itself takes."""
 REMEMBERED = 64
 """Changes that the state names."""
 NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch")
@@ -389,12 +389,7 @@ class LanceVectors:
     ) -> list[Hits]:
         """The best `top` items of each of (Q L D) queries, or of those `among` these keys; see `View.nearest`."""
         if self.in_memory:
-            matrix = self._matrix() if self.count else None
-            return (
-                [NO_HITS] * len(queries)
-                if matrix is None
-                else matrix.nearest(queries, top=top, among=among, exact=True)
-            )
+            return self._matrix().nearest(queries, top=top, among=among, exact=True)
         possible = self.count if among is None else len(among)
         lists = self.tables.lists.get(self.side)
         if exact or lists is None or possible <= self.store.manifest.exact_up_to:
@@ -408,7 +403,7 @@ class LanceVectors:
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
-        if self.in_memory and self.count:
+        if self.in_memory:
             return self._matrix().vectors_of(keys)
         unique, positions = np.unique(keys, return_inverse=True)
         owners, rows = self.positions(unique)
@@ -443,14 +438,13 @@ class LanceVectors:
         """The best items of each query, every vector compared, or every one of the items `among` these keys."""
         hits = [NO_HITS] * len(queries)
         for keys, vectors in self._blocks(among):
-            if len(keys):
-                new = self._table(keys, vectors).nearest(queries, top=top)
-                hits = [_best(*pair, top) for pair in zip(hits, new, strict=True)]
+            new = self._table(keys, vectors).nearest(queries, top=top)
+            hits = [_best(*pair, top) for pair in zip(hits, new, strict=True)]
         return hits
 
     def _blocks(self, among: NDArray[np.int64] | None) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Keys and vectors, block by block; few of them each by itself, else those among all."""
-        few = self.rows * self.store.manifest.width * 4 // (LOCAL if self.store.local else REMOTE)
+        few = self.rows * self.store.manifest.width * 4 // SINGLE
         if among is not None and len(among) * self.views <= few:
             owners, rows = self.positions(among)
             for start in range(0, len(rows), CHUNK):
@@ -501,8 +495,8 @@ class LanceVectors:
         return self.tables.cache[name]
 
     def _table(self, keys: NDArray[np.int64], vectors: NDArray[np.float32]) -> SegmentTable:
-        segment = Segment(Path(), None, np.ascontiguousarray(vectors), keys, None)
-        return SegmentTable((segment,), keys[:0], None, self.views, len(keys))
+        segments = (Segment(Path(), None, np.ascontiguousarray(vectors), keys, None),) if len(keys) else ()
+        return SegmentTable(segments, keys[:0], None, self.views, len(keys))
 
 
 def _best(one: Hits, other: Hits, top: int) -> Hits:
@@ -562,8 +556,11 @@ class LanceView(SqlView):
 
     def fields(self, side: Side) -> list[str]:
         """Names of the metadata fields, sorted."""
-        names = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
-        return sorted(name for (name,) in names if not name.endswith("@"))
+        cached = f"fields of {side}"
+        if cached not in self.cache:  # Every filter needs them, and they take as long as the filter itself.
+            names = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
+            self.cache[cached] = sorted(name for (name,) in names if not name.endswith("@"))
+        return list(self.cache[cached])
 
     def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
         """The values of a field: the `most` frequent ones where no more than `choice` are different."""
@@ -1138,7 +1135,7 @@ def _state_row(state: Mapping[str, Any], columns: pa.Schema) -> pa.Table:
 class LanceStore(Store):
     """An index in Lance, opened.
 
-    table    its name; by default the one in use      local  whether it is in a folder
+    table    its name; by default the one in use
     earlier  tables of earlier models, which lead to it
     vectors  of small sides, for all views of this process
 
@@ -1149,7 +1146,6 @@ class LanceStore(Store):
 
     def __init__(self, location: str, *, table: str = "") -> None:
         self.path, self.table, self.earlier = location, table or TABLE, list[str]()
-        self.local = location.startswith("lance://")
         self.vectors: dict[Side, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self.reads_vectors = threading.Lock()
         self._opens, self._session = threading.Lock(), lance.Session(CACHE, CACHE)
@@ -1286,7 +1282,7 @@ class LanceStore(Store):
 
     def _require_own(self) -> None:
         """Raise IndexError_ where the table or a folder in it is a symbolic link: nothing is deleted behind it."""
-        if self.local:
+        if self.path.startswith("lance://"):
             folder = Path(self.uri)
             for own in (folder, *folder.iterdir()):
                 inside(own.parent, own.name)
@@ -1356,7 +1352,7 @@ class LanceStore(Store):
         return self._text_side_of(self.table)
 
     def _text_side_of(self, table: str) -> Path | None:
-        return Path(place(self.path, table), TEXT_SIDE) if self.local else None
+        return Path(place(self.path, table), TEXT_SIDE) if self.path.startswith("lance://") else None
 
     @property
     def uri(self) -> str:
