@@ -382,6 +382,24 @@ def test_a_commit_whose_answer_is_lost_is_made_once(store: LanceStore, monkeypat
     assert store.counts["images"] == 60 and store.problems() == []
 
 
+def test_a_change_whose_version_was_removed_is_made_again(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, plain = open_store(store.path), lance.LanceWriter._write
+
+    def write(self: Any, *words: Any) -> None:
+        monkeypatch.setattr(lance.LanceWriter, "_write", plain)
+        with other.writing("other") as writer:
+            writer.delete("images", ["p1"])
+            writer.compact()
+        with pytest.raises(IndexError_):
+            plain(self, *words)
+        plain(self, *words)
+
+    monkeypatch.setattr(lance.LanceWriter, "_write", write)
+    with store.writing("add") as writer:
+        writer.put(stored.images(range(40, 44)))
+    assert store.counts["images"] == 43 and store.problems() == []
+
+
 def test_who_is_always_overtaken_gives_up(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def conflict(*words: Any, **more: Any) -> None:
         raise library.commit.CommitConflictError("overtaken")

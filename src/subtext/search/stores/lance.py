@@ -349,9 +349,7 @@ class LanceTables(Tables):
 
 def as_matrix(column: Any) -> NDArray[np.float32]:
     """(n D) vectors of a column."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    parts = [part.flatten().to_numpy(zero_copy_only=False).reshape(-1, part.type.list_size) for part in chunks]
-    return np.concatenate(parts) if parts else np.zeros((0, column.type.list_size), dtype=np.float32)
+    return np.asarray(pc.list_flatten(column)).reshape(-1, column.type.list_size)
 
 
 @dataclass(eq=False)
@@ -547,11 +545,9 @@ class LanceView(SqlView):
     def stats(self) -> Stats:
         """Size and state of the table: its version, fragments, and what lists were measured."""
         unindexed = {side: vectors.unindexed for side, vectors in self.sides.items()}
-        facts = {
-            "version": self.tables.dataset.version,
-            "fragments": len(self.tables.dataset.get_fragments()),
-            "lists": self.tables.lists,
-        }
+        dataset = self.tables.dataset
+        fragments = len(dataset.get_fragments())
+        facts = {"version": dataset.version, "fragments": fragments, "lists": self.tables.lists}
         return Stats(sum(file["size_bytes"] for file in self.store.files()), unindexed, facts)
 
     def fields(self, side: Side) -> list[str]:
@@ -1322,14 +1318,13 @@ class LanceStore(Store):
         """Remove the rows of earlier models, and tables of moves that cannot end any more; whether there were any."""
         with translated(self.path):
             filesystem, folder = fs.FileSystem.from_uri(self.uri)
-            infos = filesystem.get_file_info(fs.FileSelector(folder.rpartition("/")[0]))
+            beside = filesystem.get_file_info(fs.FileSelector(folder.rpartition("/")[0]))
+            names = [info.base_name for info in beside]
             # Read after the tables were listed: a move names its table before it makes it.
             state = self.latest().now
             self.require_same(state)
             used = {*self.earlier, self.table, state.get("moving")}
-            unused = [
-                info.base_name for info in infos if MOVED.fullmatch(info.base_name) and info.base_name not in used
-            ]
+            unused = [name for name in names if MOVED.fullmatch(name) and name not in used]
             for table in unused:
                 lance.LanceDataset.drop(place(self.path, table), PATIENCE)
             freed = 0
