@@ -19,10 +19,10 @@ from typing import Any
 import killed_lance
 import lance as library
 import numpy as np
-import pyarrow as pa
 import pytest
 import s3
 import stored
+from pyarrow import fs
 
 from subtext.errors import IndexError_, OutputError, RequirementError
 from subtext.search.condition import matching, parse
@@ -73,7 +73,9 @@ def store(tmp_path: Path) -> LanceStore:
 
 def raw(store: LanceStore, secrets: list[bytes]) -> list[bytes]:
     """Which of these bytes are in a file of the index."""
-    files = [store.filesystem.open_input_file(f"{store.folder}/{name}").read() for name, _ in store.stored()]
+    filesystem, folder = fs.FileSystem.from_uri(store.uri)
+    infos = filesystem.get_file_info(fs.FileSelector(folder, recursive=True))
+    files = [filesystem.open_input_file(info.path).read() for info in infos if info.is_file]
     return [secret for secret in secrets if any(secret in content for content in files)]
 
 
@@ -105,11 +107,50 @@ def test_a_search_by_lists_reads_the_vectors_of_its_candidates_once(tmp_path: Pa
         lists = {"lists": 4, "probes": 4}
         nearest = {"column": "vector", "q": QUERIES[0, 0], "k": 2 * 10 + lance.MARGIN, "metric": "dot", "nprobes": 4}
         for _ in range(2):  # The second reads no lists: they are in memory.
-            hits = vectors.searched(QUERIES[0], 10, None, lists)
+            (hits,) = vectors.searched(QUERIES[:1], 10, lists)
             own = dataset.io_stats_incremental()
-            view.tables.scan(["key"], vectors.where, nearest=nearest, row_ids=True)
+            view.tables.scan(["key"], vectors.where, {"nearest": nearest, "with_row_id": True})
             least = dataset.io_stats_incremental()
         assert len(hits.keys) == 10 and 0 < own.read_bytes <= 1.25 * least.read_bytes
+
+
+@pytest.mark.parametrize("single", [1, 2**15])
+def test_a_filter_reads_few_vectors_each_by_itself_and_many_in_one_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: int
+) -> None:
+    store = stored.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=100)
+    plain, rows = lance.LanceTables.vectors_at, list[int]()
+
+    def counting(self: Any, numbers: np.ndarray) -> np.ndarray:
+        rows.append(len(numbers))
+        return plain(self, numbers)
+
+    monkeypatch.setattr(lance.LanceTables, "vectors_at", counting)
+    monkeypatch.setattr(lance, "SINGLE", single)
+    chosen = [number for number in range(200) if number % 5 == 0]
+    with store.reading() as view:
+        hits = view.nearest("images", QUERIES, top=5, among=view.matching("images", [parse("rare = true")]))
+        ids = [[item.id for item in view.items("images", own.keys)] for own in hits]
+    assert ids == stored.plain(QUERIES, chosen) and rows == ([len(chosen) * stored.VIEWS] if single == 1 else [])
+
+
+def test_a_filter_reads_the_names_of_fields_once_a_version(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an object store they take as long as the filter itself."""
+    plain, statements = lance.LanceTables.query, list[str]()
+
+    def noted(self: Any, statement: str, *values: Any) -> Any:
+        statements.append(statement)
+        return plain(self, statement, *values)
+
+    monkeypatch.setattr(lance.LanceTables, "query", noted)
+    for _ in range(3):
+        with store.reading() as view:
+            assert len(view.matching("images", [parse("rare = true")])) == 8
+    assert len([own for own in statements if "DISTINCT name" in own]) == 1
+    with store.writing("add") as writer:
+        writer.put(Change("images", [Entry("new", b"x", metadata={"colour": "red"})], stored.vectors(range(1), 2)))
+    with store.reading() as view:
+        assert "colour" in view.fields("images")
 
 
 def test_large_sides_are_searched_by_lists_and_what_came_later_is_found(tmp_path: Path) -> None:
@@ -193,18 +234,18 @@ def test_a_compaction_is_not_starved_by_small_changes(store: LanceStore, monkeyp
     other, plain, times = open_store(store.path), lance.LanceWriter._rewritten, [0]
 
     def rewritten(self: Any, *words: Any) -> Any:
-        plan = plain(self, *words)
+        written = plain(self, *words)
         times[0] += 1
         with other.writing("other") as writer:
             writer.put(stored.images(range(41, 42)))
-        return plan
+        return written
 
     with store.writing("compact") as writer:
         writer.put(stored.images(range(40, 42)))
         writer.delete("images", ["p7"])
         with monkeypatch.context() as patch:
             patch.setattr(lance.LanceWriter, "_rewritten", rewritten)
-            patch.setattr(lance, "REWRITES", 5)
+            patch.setattr(lance, "ATTEMPTS", 5)
             writer.compact()
         assert raw(store, [stored.vectors(range(7, 8), 2)[0, 0].tobytes()]) == [] and times[0] > 1, "it was disturbed"
     assert stored.ids(store) == {f"p{number}" for number in range(42) if number != 7} and damage(store) == []
@@ -217,11 +258,11 @@ def test_reads_hold_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     rows: list[int] = []
     scan, as_matrix = lance.LanceTables.scan, lance.as_matrix
 
-    def scanned(self: Any, columns: Any, where: str, **more: Any) -> Any:
-        table = scan(self, columns, where, **more)
+    def scanned(self: Any, columns: Any, where: str, options: Any = None) -> Any:
+        table = scan(self, columns, where, options)
         # Numbers of all rows may be in memory, and what an index finds is limited by itself.
         rows.extend([table.num_rows] if {"text", "words", "links"} & set(columns) else [])
-        assert (more.get("nearest") or {"k": 0})["k"] <= 100
+        assert (options or {}).get("nearest", {"k": 0})["k"] <= 100
         return table
 
     def read() -> list[Any]:
@@ -239,7 +280,6 @@ def test_reads_hold_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
 
     before = read()
     monkeypatch.setattr(lance, "CHUNK", 16)
-    monkeypatch.setattr(lance, "DEEPEST", 100)
     monkeypatch.setattr(lance, "MARGIN", 6)  # With it five items of two vectors are 16 candidates of an index.
     monkeypatch.setattr(lance.LanceTables, "scan", scanned)
     monkeypatch.setattr(lance, "as_matrix", lambda column: rows.append(len(column)) or as_matrix(column))
@@ -310,14 +350,14 @@ def test_a_reader_goes_on_when_its_version_is_removed(tmp_path: Path, monkeypatc
         assert view.renewed and view.counts["images"] == 100 and view.generation == other.manifest.generation
         with pytest.raises(StoreGone, match="was changed while it was read for long; do it again"):
             view.items("images", [keys["p1"]])
-    check, times = lance._check, [0]
+    check, times = lance.LanceView.damage, [0]
 
     def checked(*words: Any) -> Any:
         times[0] += 1
         remove(f"p{times[0] + 1}") if times[0] < 3 else None
         return check(*words)
 
-    monkeypatch.setattr(lance, "_check", checked)
+    monkeypatch.setattr(lance.LanceView, "damage", checked)
     assert damage(open_store(store.path)) == [] and times[0] > 3, "seen at one moment, in the end"
 
 
@@ -343,6 +383,24 @@ def test_a_commit_whose_answer_is_lost_is_made_once(store: LanceStore, monkeypat
     assert store.counts["images"] == 60 and damage(store) == []
 
 
+def test_a_change_whose_version_was_removed_is_made_again(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, plain = open_store(store.path), lance.LanceWriter._write
+
+    def write(self: Any, *words: Any) -> None:
+        monkeypatch.setattr(lance.LanceWriter, "_write", plain)
+        with other.writing("other") as writer:
+            writer.delete("images", ["p1"])
+            writer.compact()
+        with pytest.raises(IndexError_):
+            plain(self, *words)
+        plain(self, *words)
+
+    monkeypatch.setattr(lance.LanceWriter, "_write", write)
+    with store.writing("add") as writer:
+        writer.put(stored.images(range(40, 44)))
+    assert store.counts["images"] == 43 and damage(store) == []
+
+
 def test_who_is_always_overtaken_gives_up(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def conflict(*words: Any, **more: Any) -> None:
         raise library.commit.CommitConflictError("overtaken")
@@ -360,19 +418,25 @@ def test_a_compaction_goes_on_beside_changes_and_yields_to_another(
 ) -> None:
     """Additions do not disturb it; it begins again where its rows were deleted; of two, one is told."""
     other = open_store(f"{store.path}")
-    plain = lance.LanceWriter._rewritten
+    plain = lance.LanceWriter._compacting
 
     def meanwhile(step: Callable[[Any], object]) -> None:
         steps = [step]
 
-        def rewritten(self: Any, *words: Any) -> Any:
-            plan = plain(self, *words)
-            if steps:
-                with other.writing("other") as writer:
-                    steps.pop()(writer)
-            return plan
+        def compacting(self: Any, start: Any) -> Any:
+            plan = plain(self, start)
 
-        monkeypatch.setattr(lance.LanceWriter, "_rewritten", rewritten)
+            def disturbed(tables: Any) -> Any:
+                draft = plan(tables)
+                if steps:
+                    step = steps.pop()
+                    with other.writing("other") as writer:
+                        step(writer)
+                return draft
+
+            return disturbed
+
+        monkeypatch.setattr(lance.LanceWriter, "_compacting", compacting)
 
     with store.writing("compact") as writer:
         for number, step in enumerate(
@@ -426,7 +490,7 @@ def test_who_is_killed_while_the_index_is_built_leaves_exact_search(
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(lance.LanceWriter, "_measured", killed)
             writer.compact()
-        assert open_store(store.path).latest().now["lists"] == {}
+        assert open_store(store.path).latest().lists == {}
         assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(140)))
         assert "an index of the vectors was built" in writer.compact()
     assert_searched(store, list(range(140)))
@@ -452,9 +516,9 @@ def test_an_index_that_others_change_as_well_is_told(tmp_path: Path, monkeypatch
             writer.compact()
         assert "the index of the vectors was dropped: every vector is compared" in writer.compact()
         writer.delete("images", ["p1"])
-        monkeypatch.setattr(lance, "REWRITES", 3)
-        monkeypatch.setattr(lance.LanceWriter, "commit", lambda *words: (_ for _ in ()).throw(lance.Changed()))
-        with pytest.raises(WriterBusy, match=f"{lance.REWRITES} attempts failed"):
+        monkeypatch.setattr(lance, "ATTEMPTS", 3)
+        with monkeypatch.context() as patch, pytest.raises(WriterBusy, match="3 attempts failed"):
+            failing("commit", library.commit.CommitConflictError("overtaken"))
             writer.compact()
     assert damage(store) == []
 
@@ -682,14 +746,14 @@ def test_numbers_that_are_too_small_fill_no_memory(store: LanceStore) -> None:
     good = store.latest().now
     rewrite(store, json.dumps({**good, "images": 1, "worded": 1}))
     with open_store(store.path).reading() as view:
-        with pytest.raises(IndexError_, match="needs 2 vectors of 1 images; it has 0 of 40"):
+        with pytest.raises(IndexError_, match="needs 2 vectors of 1 images; it has 80; "):
             view.nearest("images", QUERIES, top=3)
         with pytest.raises(IndexError_, match="it counts 1, and more have words"):
             view.search_text("boat", top=3)
     for kind, column, problem in ((lance.JOB, "text", "jobs as Subtext"), (lance.DELETED, "content", "an empty row")):
         row = {"kind": kind, "key": 1, **({"text": "[1, 2]"} if column == "text" else {})}
         with store.writing("add") as writer:
-            draft = lance.Draft(good, rows=[row], vectors=[np.full(stored.WIDTH, np.nan, np.float32)])
+            draft = lance.Draft(good, rows=[row])
             writer.commit(lambda now, draft=draft: draft)
         with open_store(store.path).reading() as view, pytest.raises(IndexError_, match=problem):
             view.records("jobs" if kind == lance.JOB else "deleted")
@@ -917,14 +981,13 @@ def test_a_busy_object_store_is_asked_again() -> None:
 def test_vectors_are_read_once(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
     stored.nearest(store, QUERIES)
     rows: list[int] = []
-    plain = lance.LanceTables.vectors
+    plain = lance.LanceTables.vectors_at
 
-    def counting(self: Any, *words: Any) -> Iterator[tuple[pa.Table, np.ndarray]]:
-        for part, own in plain(self, *words):
-            rows.append(len(own))
-            yield part, own
+    def counting(self: Any, *words: Any) -> np.ndarray:
+        rows.append(len(words[0]))
+        return plain(self, *words)
 
-    monkeypatch.setattr(lance.LanceTables, "vectors", counting)
+    monkeypatch.setattr(lance.LanceTables, "vectors_at", counting)
     with open_store(store.path).writing("add") as writer:
         writer.put(stored.images(range(40, 45)))
         writer.delete("images", ["p2"])

@@ -49,6 +49,8 @@ def damage(store: Store) -> list[Problem]:
         except (IndexError_, ValueError, TypeError, KeyError) as problem:
             # A damaged row may hold anything.
             return [Problem("items", f"cannot be read: {problem}"), *store.check()]
+    else:
+        raise StoreGone(f"{store.path} is changed again and again while it is read; verify it at another time")
     return problems
 
 

@@ -14,8 +14,8 @@ in it: the later one begins again, a bounded number of times. A change that was 
 lost on the way, is recognised in the state. What a killed process leaves are files that no version names.
 
 Small sides are compared from memory, as a folder does; a reader fetches what is new. Beyond `Manifest.exact_up_to`
-vectors Lance's IVF index finds candidates, which are scored again: hits and scores are those of a folder. Vectors that
-came after the index are compared until `compact` builds it again.
+vectors Lance's IVF index finds candidates, also among those that a filter passes, which are scored again: hits and
+scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again.
 
 A move to another model builds a table `items-NUMBER` beside the one in use, whose state names it. Its last commit
 empties the old table but for a state that leads to the new one: whoever changes the old one meanwhile conflicts.
@@ -33,20 +33,21 @@ import time
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, wraps
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance.commit import CommitConflictError
+from lance.dataset import serialize_row_addrs
 from lance.fragment import FragmentMetadata, write_fragments
 from numpy.typing import NDArray
 from pyarrow import fs
@@ -94,8 +95,8 @@ EXACT_UP_TO = 50_000
 """Vectors of a side that are all compared by default: a reader has them in memory."""
 LATER = 0.1
 """Share of the vectors that may have come after the index, before it is built again."""
-ATTEMPTS, FAILURES, REWRITES = 60, 3, 30
-"""How often a change is tried while others change the index; while the storage fails; and a compaction is."""
+ATTEMPTS, FAILURES = 60, 3
+"""How often a change is tried while others change the index, and while the storage fails."""
 ABANDONED = timedelta(days=1)
 """Age from which on the files of an index that was never finished are those of a killed process."""
 GRACE = 3.0
@@ -106,8 +107,8 @@ MERGE_ROWS, LARGE = 32_768, 262_144
 """Small fragments are merged up to so many rows by changes, and up to so many by a compaction."""
 CHUNK = 8192
 """Values that one filter names, rows that are read at a time, and hashes of deleted items in a row."""
-DEEPEST = 65_536
-"""Rows that the index finds at most where a filter passes few of them."""
+SINGLE = 2**15
+"""Bytes that are read one after the other in the time that a row by itself takes."""
 REMEMBERED = 64
 """Changes that the state names."""
 NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch")
@@ -119,6 +120,11 @@ CACHE = 2**28
 QUERIES = 64
 """Vectors of each side that the number of lists to search is measured with."""
 
+_NUMBER, _COUNT = range(2**63), range(1, 2**31)
+_STATE = {**dict.fromkeys([*NUMBERS, "job"], _NUMBER), "manifest": str, "changes": list, "jobs": list}
+_STATE |= {"lists": dict, "index": dict}
+_LISTS, _INDEX = {"lists": _COUNT, "probes": _COUNT}, {"name": str, "vectors": _NUMBER}
+_JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
 _ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "links"]
 _RELATIONS = (
     "WITH items AS (SELECT kind AS side, key, id, folded FROM dataset WHERE kind < 2), "
@@ -196,52 +202,44 @@ def translated(where: str) -> Iterator[None]:
         raise IndexError_(f"{where} cannot be used: {brief}; `subtext index verify` says what is wrong") from problem
 
 
-def _is_number(value: object, least: int = 0, most: int = 2**63 - 1) -> bool:
-    return type(value) is int and least <= value <= most
+def _is(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, a whole number of a range, or an object that has values of such kinds."""
+    if isinstance(kind, dict):
+        return isinstance(value, dict) and all(_is(value.get(name), own) for name, own in kind.items())
+    return type(value) is int and value in kind if isinstance(kind, range) else isinstance(value, kind)
 
 
-def _is_job(job: object) -> bool:
+def _is_job(job: Any) -> bool:
     """Whether this is a job as `_noted` writes it."""
-    if not isinstance(job, list) or len(job) != 7 or not all(map(_is_number, (job[0], *job[5:]))):
-        return False
-    _, verb, source, started, finished, _, _ = job
-    texts = isinstance(verb, str) and isinstance(started, str) and isinstance(finished, str | None)
-    return texts and (source is None or json_object(source) is not None)
+    is_list = isinstance(job, list) and len(job) == len(_JOB) and all(map(_is, job, _JOB))
+    return is_list and (job[2] is None or json_object(job[2]) is not None)
 
 
 def _wrong(now: dict[str, Any], rows: int) -> str:
     """What of a state is missing, or of another type or range; empty where nothing is."""
-    lists, index = now.get("lists"), now.get("index", {})
-    right = {name: _is_number(now.get(name)) for name in NUMBERS} | {
-        "job": _is_number(now.get("job", 0)),
-        "manifest": isinstance(now.get("manifest"), str),
-        "changes": isinstance(now.get("changes"), list),
-        "jobs": isinstance(now.get("jobs"), list) and all(map(_is_job, now["jobs"])),
-        "lists": isinstance(lists, dict)
-        and all(
-            side in SIDES
-            and isinstance(own, dict)
-            and _is_number(own.get("lists"), 1, 2**31)
-            and _is_number(own.get("probes"), 1, own["lists"])
-            for side, own in lists.items()
-        ),
-        "index": index == {}
-        or (isinstance(index, dict) and isinstance(index.get("name"), str) and _is_number(index.get("vectors"))),
+    now = {"job": 0, "index": {}, **now}
+    wrong = [name for name, kind in _STATE.items() if not _is(now.get(name), kind)]
+    if wrong:
+        return wrong[0]
+    right = {
+        "lists": all(side in SIDES and _is(own, _LISTS) for side, own in now["lists"].items()),
+        "index": now["index"] == {} or _is(now["index"], _INDEX),
+        "jobs": all(map(_is_job, now["jobs"])),
+        # The table of an earlier model has lost its rows, and leads to the one in use.
+        "images and texts": now.get("moved") or now["images"] + now["texts"] <= rows,
     }
-    wrong = next((name for name, is_right in right.items() if not is_right), "")
-    # The table of an earlier model has lost its rows, and leads to the one in use.
-    too_few = not wrong and not now.get("moved") and now["images"] + now["texts"] > rows
-    return "images and texts" if too_few else wrong
+    return next((name for name, is_right in right.items() if not is_right), "")
 
 
 class LanceTables(Tables):
     """The table of an index at one version.
 
-    state  numbers and lists of the index: see `_first_state`
+    now    the state: numbers and lists of the index
+    cache  what was computed of this version, for all views of it
     """
 
     def __init__(self, dataset: Any, where: str) -> None:
-        self.dataset, self.where = dataset, where
+        self.dataset, self.where, self.cache = dataset, where, dict[str, Any]()
         rows = self.scan(["text"], f"kind = {STATE}")
         if rows.num_rows != 1:
             raise IndexError_(f"{where} needs one row of its state, and has {rows.num_rows}; restore a backup")
@@ -253,48 +251,44 @@ class LanceTables(Tables):
             raise IndexError_(f"{where} needs a state with {what}; it has another; restore a backup")
         self.now = now
 
-    def scan(
-        self, columns: Sequence[str], where: str, *, row_ids: bool = False, nearest: Mapping[str, Any] | None = None
-    ) -> pa.Table:
-        """Columns of the rows that fulfil a filter, of those that are nearest to a vector."""
+    def scan(self, columns: Sequence[str], where: str, options: Mapping[str, Any] | None = None) -> pa.Table:
+        """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner."""
+        fixed = {"columns": list(columns), "filter": where, "prefilter": True, "disable_scoring_autoprojection": True}
         with translated(self.where):
-            return self.dataset.to_table(
-                columns=list(columns), filter=where, with_row_id=row_ids, nearest=nearest, prefilter=True,
-                disable_scoring_autoprojection=True,
-            )  # fmt: skip
+            return self.dataset.scanner(**fixed, **(options or {})).to_table()
 
-    def query(self, statement: str, *values: Any) -> pa.Table | None:
-        """What a statement on `items`, `facets` and `dataset` gives; None for no rows."""
+    def query(self, statement: str, *values: Any) -> pa.Table:
+        """What a statement on `items`, `facets` and `dataset` gives."""
         parts = statement.replace("= ANY(?", "IN (?").replace("::text[])", ")").replace("::bigint[])", ")").split("?")
         written = parts[0] + "".join(literal(value) + part for value, part in zip(values, parts[1:], strict=True))
         with translated(self.where):
-            batches = self.dataset.sql(_RELATIONS + written).build().to_batch_records()
-        return pa.Table.from_batches(batches) if batches else None
+            return self.dataset.sql(_RELATIONS + written).build().to_stream_reader().read_all()
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """The rows that a statement gives; see `sql.Tables`."""
-        table = self.query(statement, *values)
-        return [] if table is None else list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        columns = self.query(statement, *values).columns
+        return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
     def keys(self, statement: str, *values: Any) -> NDArray[np.int64]:
         """The keys that a statement gives, in any order."""
-        table = self.query(statement, *values)
-        return np.zeros(0, dtype=np.int64) if table is None else table.column(0).to_numpy().astype(np.int64)
+        return self.query(statement, *values).column(0).to_numpy().astype(np.int64)
 
     def state(self, name: str) -> int:
         """One number of the store's state."""
         return int(self.now[name])
 
-    def records(self, side: int, column: str, values: Sequence[Any]) -> list[dict[str, Any]]:
-        """The items of a side that have one of these keys or ids, with the ids that they are linked with."""
-        if not values:
-            return []
-        if len(values) <= CHUNK:
-            return self.scan(_ITEM, f"kind = {side} AND {column} IN ({literal(list(values))})").to_pylist()
-        chosen, records = pa.array(values, schema(1).field(column).type), list[dict[str, Any]]()
-        for batch in self.batches(_ITEM, f"kind = {side}"):
-            records += batch.filter(pc.is_in(batch[column], chosen)).to_pylist()
-        return records
+    def records(self, side: int, column: str, values: Sequence[Any]) -> Iterator[tuple[Row, list[str]]]:
+        """The items of a side that have one of these keys or ids, and of a text the ids of its images."""
+        for start in range(0, len(values), CHUNK):
+            own = f"{column} IN ({literal(values[start : start + CHUNK])})"
+            for record in self.scan(_ITEM, f"kind = {side} AND {own}").to_pylist():
+                images = record.pop("links") or []
+                yield Row(**record), images
+
+    def stored(self, side: int, column: str, values: Sequence[Any]) -> Items:
+        """The items of a side that have one of these keys or ids."""
+        records = self.records(side, column, values)
+        return {(side, row.id): Stored(row.key, row.entry(), frozenset(images)) for row, images in records}
 
     def linked_with(self, images: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
         """The key of each text that is linked with any of some images, and those of them that it is linked with."""
@@ -311,36 +305,31 @@ class LanceTables(Tables):
         """The rows of these keys, or of these ids; see `View.rows`."""
         number = SIDES.index(side)
         column, values = ("key", list(keys or ())) if ids is None else ("id", self.storable(ids))
-        records = self.records(number, column, values)
-        partners: dict[str, list[int]] = {}
-        if links and records and number == 0:
-            for key, linked in self.linked_with([record["id"] for record in records]):
+        records = list(self.records(number, column, values))
+        partners: dict[str, list[int]] = {row.id: [] for row, _ in records}
+        if links and number == 0:
+            for key, linked in self.linked_with(list(partners)):
                 for image in linked:
-                    partners.setdefault(image, []).append(key)
-        elif links and records:
-            images = sorted({image for record in records for image in record["links"] or ()})
-            own = {image["id"]: image["key"] for image in self.records(0, "id", images)}
-            partners = {
-                record["id"]: [own[image] for image in record["links"] or () if image in own] for record in records
-            }
-        return [_row(record, tuple(sorted(partners.get(record["id"], ())))) for record in records]
+                    partners[image].append(key)
+        elif links:
+            own = {row.id: row.key for row, _ in self.records(0, "id", sorted({*chain(*(ids for _, ids in records))}))}
+            for row, ids in records:
+                partners[row.id] += [own[image] for image in ids if image in own]
+        return [replace(row, links=tuple(sorted(partners[row.id]))) for row, _ in records]
 
     def batches(self, columns: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
         """Columns of the rows that fulfil a filter, block by block, as they lie in the storage."""
         with translated(self.where):
             yield from self.dataset.scanner(columns=list(columns), filter=where, batch_size=CHUNK).to_batches()
 
-    def vectors(self, where: str, columns: Sequence[str] = ("key", "view")) -> Iterator[tuple[Any, NDArray[Any]]]:
-        """Columns and (n D) vectors of rows, block by block."""
-        for batch in self.batches([*columns, "vector"], where):
-            yield batch, as_matrix(batch["vector"])
-
-    def vectors_at(self, rows: NDArray[np.uint64]) -> Iterator[NDArray[np.float32]]:
-        """(n D) vectors of rows of the table, block by block."""
+    def vectors_at(self, rows: NDArray[np.uint64]) -> NDArray[np.float32]:
+        """(n D) vectors of rows of the table."""
+        blocks = [np.zeros((0, self.dataset.schema.field("vector").type.list_size), dtype=np.float32)]
         for start in range(0, len(rows), CHUNK):
             with translated(self.where):
                 block = self.dataset._take_rows(rows[start : start + CHUNK].tolist(), columns=["vector"])
-                yield as_matrix(block["vector"])
+            blocks.append(as_matrix(block["vector"]))
+        return np.concatenate(blocks)
 
     @cached_property
     def index(self) -> tuple[str, set[int]]:
@@ -356,222 +345,157 @@ class LanceTables(Tables):
     def lists(self) -> Mapping[str, Any]:
         """Side -> what was measured of the index's lists; empty where it is another index by now."""
         measured: Mapping[str, Any] = self.now["lists"]
-        name = self.now.get("index", {}).get("name")
-        return measured if measured and name in (None, self.index[0]) else {}
-
-    def files(self) -> set[str]:
-        """The files of this version that hold rows and deletions, and folders of indexes, below the table's place."""
-        names = {
-            f"_indices/{part.uuid}" for described in self.dataset.describe_indices() for part in described.segments
-        }
-        for fragment in (fragment.metadata for fragment in self.dataset.get_fragments()):
-            names |= {f"data/{file.path}" for file in fragment.files}
-            if fragment.deletion_file is not None:
-                names.add(fragment.deletion_file.path(fragment.id))
-        return names
-
-
-def _row(record: Mapping[str, Any], links: tuple[int, ...] = ()) -> Row:
-    return Row(*[*(record[name] for name in _ITEM[:-1]), links])
+        return measured if measured and self.now.get("index", {}).get("name") == self.index[0] else {}
 
 
 def as_matrix(column: Any) -> NDArray[np.float32]:
     """(n D) vectors of a column."""
-    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    parts = [part.flatten().to_numpy(zero_copy_only=False).reshape(-1, part.type.list_size) for part in chunks]
-    return np.concatenate(parts) if parts else np.zeros((0, column.type.list_size), dtype=np.float32)
+    return np.asarray(pc.list_flatten(column)).reshape(-1, column.type.list_size)
 
 
 @dataclass(eq=False)
 class LanceVectors:
-    """The vectors of one side at one moment.
+    """The vectors of one side at one moment; the store has those of small sides in memory, for all moments.
 
-    count  items of the side
-    store  has the vectors of small sides, for all moments
-    cache  what was read of this moment, for all views of it
+    where  the rows that have them                count, views, rows  items, vectors of each, and of all
     """
 
     tables: LanceTables
     side: Side
-    count: int
-    manifest: Manifest
     store: LanceStore
-    cache: dict[str, Any]
 
-    @property
-    def where(self) -> str:
-        """The rows that have the vectors."""
+    def __post_init__(self) -> None:
         number = SIDES.index(self.side)
-        return f"kind IN ({ITEMS + number}, {FURTHER + number})"
-
-    @property
-    def rows(self) -> int:
-        """Vectors of the side."""
-        return self.count * self.manifest.views[self.side]
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether a reader has the vectors in memory."""
-        return self.rows <= self.manifest.exact_up_to
+        self.where = f"kind IN ({ITEMS + number}, {FURTHER + number})"
+        self.count, self.views = self.tables.state(self.side), self.store.manifest.views[self.side]
+        self.rows = self.count * self.views
+        self.in_memory = self.rows <= self.store.manifest.exact_up_to
 
     @property
     def unindexed(self) -> int:
         """Vectors that every search compares: those that came after the index."""
-        name = f"unindexed {self.side}"
-        if name not in self.cache:
-            indexed = self.tables.index[1]
+        name, indexed = f"unindexed {self.side}", self.tables.index[1]
+        if name not in self.tables.cache:
             with translated(self.tables.where):
                 rest = [part for part in self.tables.dataset.get_fragments() if part.fragment_id not in indexed]
                 # A fragment's own `count_rows` keeps Python's lock while it waits for threads that may wait for it.
                 remaining = self.tables.dataset.scanner(columns=[], with_row_id=True, filter=self.where, fragments=rest)
-                self.cache[name] = remaining.count_rows() if rest else 0
-        return int(self.cache[name])
+                self.tables.cache[name] = remaining.count_rows() if rest else 0
+        return int(self.tables.cache[name])
 
     def nearest(
         self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
     ) -> list[Hits]:
         """The best `top` items of each of (Q L D) queries, or of those `among` these keys; see `View.nearest`."""
         if self.in_memory:
-            return (
-                self._matrix().nearest(queries, top=top, among=among, exact=True)
-                if self.count
-                else [NO_HITS] * len(queries)
-            )
+            return self._matrix().nearest(queries, top=top, among=among, exact=True)
         possible = self.count if among is None else len(among)
         lists = self.tables.lists.get(self.side)
-        if exact or lists is None or possible <= self.manifest.exact_up_to:
-            return self._compared(queries, top, among)
-        hits = [self.searched(query, top, among, lists) for query in queries]
+        if exact or lists is None or possible <= self.store.manifest.exact_up_to:
+            return self.compared(queries, top, among)
+        hits = self.searched(queries, top, lists, among)
         short = [number for number, own in enumerate(hits) if len(own.keys) < min(top, possible)]
-        for number, own in zip(short, self._compared(queries[short], top, among) if short else [], strict=True):
-            hits[number] = own
+        if short:
+            for number, own in zip(short, self.compared(queries[short], top, among), strict=True):
+                hits[number] = own
         return hits
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
-        if self.in_memory and self.count:
+        if self.in_memory:
             return self._matrix().vectors_of(keys)
         unique, positions = np.unique(keys, return_inverse=True)
-        owners, vectors = self.rows_of(unique)
-        if len(owners) != len(unique) * self.manifest.views[self.side]:
+        owners, rows = self.positions(unique)
+        if len(owners) != len(unique) * self.views:
             raise IndexError_(
-                f"an index needs {self.manifest.views[self.side]} vectors of each of its {self.side}; of {len(unique)} "
-                f"it has {len(owners)}; `subtext index verify` says what is wrong"
+                f"an index needs {self.views} vectors of each of its {self.side}; of {len(unique)} it has "
+                f"{len(owners)}; `subtext index verify` says what is wrong"
             )
-        return vectors.reshape(len(unique), self.manifest.views[self.side], self.manifest.width)[positions]
+        return self.tables.vectors_at(rows).reshape(len(unique), self.views, -1)[positions]
 
     def searched(
-        self, query: NDArray[np.float32], top: int, among: NDArray[np.int64] | None, lists: Mapping[str, Any]
-    ) -> Hits:
+        self,
+        queries: NDArray[np.float32],
+        top: int,
+        lists: Mapping[str, Any],
+        among: NDArray[np.int64] | None = None,
+    ) -> list[Hits]:
         """The best items in the likeliest lists of Lance's index, and among the rows that came after it."""
         share = 1.0 if among is None else max(1e-3, len(among) / self.count)
-        depth = top * self.manifest.views[self.side] + MARGIN
         probes = min(lists["lists"], math.ceil(lists["probes"] / share))
-        # Where a filter passes few rows, those that lie deeper are found by comparing all that it passes.
-        deepest = max(depth, min(math.ceil(depth / share), DEEPEST))
-        keys, rows, vectors = [], [], []
-        for view in query:
-            nearest = {"column": "vector", "q": view, "k": deepest, "metric": "dot", "nprobes": probes}
+        nearest = {"column": "vector", "k": top * self.views + MARGIN, "metric": "dot", "nprobes": probes}
+        allowed = None if among is None else serialize_row_addrs(self.positions(among)[1].tolist())
+        hits = []
+        for query in queries:
+            options = {"nearest": {**nearest, "q": query}, "row_addr_allowlist": allowed}
             # Lance reads the vectors to rank them among rows that came later: to read them again is as many requests.
-            table = self.tables.scan(["key", "vector"], self.where, nearest=nearest, row_ids=True)
-            owners = table["key"].to_numpy().astype(np.int64)
-            allowed = np.flatnonzero(np.ones(len(owners)) if among is None else np.isin(owners, among))[:depth]
-            keys.append(owners[allowed])
-            rows.append(table["_rowid"].to_numpy()[allowed])
-            vectors.append(as_matrix(table["vector"].take(allowed)))
-        # An index may name a row twice: vectors are those of the rows, and each row counts once.
-        first = np.unique(np.concatenate(rows), return_index=True)[1]
-        return self._scored(query[None], np.concatenate(keys)[first], [np.concatenate(vectors)[first]], top)[0]
+            table = self.tables.scan(["key", "vector"], self.where, options)
+            hits.append(Hits(*ann.settle(query, as_matrix(table["vector"]), table["key"].to_numpy(), top)))
+        return hits
+
+    def compared(self, queries: NDArray[np.float32], top: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
+        """The best items of each query, every vector compared, or every one of the items `among` these keys."""
+        hits = [NO_HITS] * len(queries)
+        for keys, vectors in self._blocks(among):
+            new = self._table(keys, vectors).nearest(queries, top=top)
+            hits = [_best(*pair, top) for pair in zip(hits, new, strict=True)]
+        return hits
+
+    def _blocks(self, among: NDArray[np.int64] | None) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Keys and vectors, block by block; few of them each by itself, else those among all."""
+        few = self.rows * self.store.manifest.width * 4 // SINGLE
+        if among is not None and len(among) * self.views <= few:
+            owners, rows = self.positions(among)
+            for start in range(0, len(rows), CHUNK):
+                block = slice(start, start + CHUNK)
+                yield owners[block], self.tables.vectors_at(rows[block])
+            return
+        for batch in self.tables.batches(["key", "vector"], self.where):
+            keys = batch["key"].to_numpy()
+            chosen = slice(None) if among is None else np.isin(keys, among)
+            yield keys[chosen], as_matrix(batch["vector"])[chosen]
 
     def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
         """At most `count` vectors, sampled by the seed."""
-        keys = self._positions()[0].keys
-        chosen = np.sort(draw.permutation(len(keys), seed=seed, epoch=0, purpose="compaction: sample")[:count])
-        return self._taken(chosen)[1]
+        rows = self.positions()[1]
+        chosen = draw.permutation(len(rows), seed=seed, epoch=0, purpose="compaction: sample")[:count]
+        return self.tables.vectors_at(rows[np.sort(chosen)])
 
-    def _compared(self, queries: NDArray[np.float32], top: int, among: NDArray[np.int64] | None) -> list[Hits]:
-        """Every vector compared, or every one of some items."""
-        if among is not None and len(among) <= max(CHUNK, self.count // 10):
-            segment, numbers = self._positions()
-            positions = segment.rows_of(np.unique(among)) if self.count else np.zeros(0, dtype=np.int64)
-            return self._scored(queries, segment.keys[positions], self.tables.vectors_at(numbers[positions]), top)
-        hits = [NO_HITS] * len(queries)
-        for part, vectors in self.tables.vectors(self.where, ["key"]):
-            keys = part["key"].to_numpy()
-            allowed = slice(None) if among is None else np.isin(keys, among)
-            found = self._scored(queries, keys[allowed], [vectors[allowed]], top)
-            hits = [_best(*pair, top) for pair in zip(hits, found, strict=True)]
-        return hits
-
-    def _scored(
-        self, queries: NDArray[np.float32], keys: NDArray[np.int64], blocks: Iterable[NDArray[np.float32]], top: int
-    ) -> list[Hits]:
-        """The best items of each query among rows of these keys, whose vectors come block by block."""
-        hits, start = [NO_HITS] * len(queries), 0
-        for vectors in blocks:
-            if len(vectors):
-                table = self._table(keys[start : start + len(vectors)], vectors)
-                hits = [_best(*pair, top) for pair in zip(hits, table.nearest(queries, top=top), strict=True)]
-            start += len(vectors)
-        return hits
-
-    def _table(self, keys: NDArray[np.int64], vectors: NDArray[np.float32]) -> SegmentTable:
-        segment = Segment(Path(), None, np.ascontiguousarray(vectors), keys, None)
-        return SegmentTable(
-            (segment,), np.zeros(0, dtype=np.int64), None, self.manifest.views[self.side], self.manifest.exact_up_to
-        )
+    def positions(self, among: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """The key of each vector, of some items or all, in the order of the keys; the row of the table it lies in."""
+        name = f"rows of {self.side}"
+        if name not in self.tables.cache:
+            table = self.tables.scan(["key", "view"], self.where, {"with_row_id": True})
+            keys, views, rows = (table[column].to_numpy() for column in ("key", "view", "_rowid"))
+            order = np.lexsort((views, keys))
+            self.tables.cache[name] = (keys[order], rows[order])
+        keys, rows = self.tables.cache[name]
+        chosen = slice(None) if among is None else np.isin(keys, among)
+        return keys[chosen], rows[chosen]
 
     def _matrix(self) -> SegmentTable:
         """All vectors, in the order of their keys. Keys are never used again: only those of new items are read."""
         name = f"vectors of {self.side}"
-        if name not in self.cache:
-            with self.store.reads_vectors:
-                keys, vectors = self.store.vectors.get(
-                    self.side, (np.zeros(0, dtype=np.int64), np.zeros((0, self.manifest.width), dtype=np.float32))
+        if name not in self.tables.cache:
+            owners, rows = self.positions()
+            if len(owners) != self.rows:  # They may not fit into memory.
+                raise IndexError_(
+                    f"{self.tables.where} needs {self.rows:,} vectors of {self.count:,} {self.side}; it has "
+                    f"{len(owners):,}; `subtext index verify` says what is wrong"
                 )
-                live = self.tables.keys("SELECT key FROM items WHERE side = ?", SIDES.index(self.side))
-                remaining = np.isin(keys, live)
-                keys, vectors = keys[remaining], vectors[remaining]
-                new = np.setdiff1d(live, keys)
-                if len(new) and len(live) <= self.count:  # Else they may not fit into memory.
-                    blocks = list(self.tables.vectors(f"{self.where} AND key >= {new.min()}"))
-                    owners = np.concatenate([part["key"].to_numpy() for part, _ in blocks])
-                    views = np.concatenate([part["view"].to_numpy() for part, _ in blocks])
-                    order = np.lexsort((views, owners))
-                    order = order[np.isin(owners[order], new)]
-                    keys = np.concatenate([keys, owners[order]])
-                    vectors = np.concatenate([vectors, np.concatenate([own for _, own in blocks])[order]])
-                    order = np.argsort(keys, kind="stable")
-                    keys, vectors = keys[order], vectors[order]
-                if len(live) > self.count or len(keys) != len(live) * self.manifest.views[self.side]:
-                    raise IndexError_(
-                        f"{self.tables.where} needs {self.rows:,} vectors of {self.count:,} {self.side}; it has "
-                        f"{len(keys):,} of {len(live):,}; `subtext index verify` says what is wrong"
-                    )
-                self.store.vectors[self.side] = (keys, vectors)
-            self.cache[name] = self._table(keys, vectors)
-        return self.cache[name]
+            with self.store.reads_vectors:
+                keys, vectors = self.store.vectors.get(self.side, (owners[:0], self.tables.vectors_at(rows[:0])))
+                remaining, new = np.isin(keys, owners), ~np.isin(owners, keys)
+                keys = np.concatenate([keys[remaining], owners[new]])
+                vectors = np.concatenate([vectors[remaining], self.tables.vectors_at(rows[new])])
+                order = np.argsort(keys, kind="stable")
+                self.store.vectors[self.side] = keys, vectors = keys[order], vectors[order]
+            self.tables.cache[name] = self._table(keys, vectors)
+        return self.tables.cache[name]
 
-    def _positions(self) -> tuple[Segment, NDArray[np.uint64]]:
-        """The keys of all vectors in their order, and the rows of the table that they lie in."""
-        name = f"rows of {self.side}"
-        if name not in self.cache:
-            table = self.tables.scan(["key", "view"], self.where, row_ids=True)
-            keys, views, rows = (table[column].to_numpy() for column in ("key", "view", "_rowid"))
-            order = np.lexsort((views, keys))
-            segment = Segment(Path(), None, np.zeros((0, 0), np.float32), keys[order].astype(np.int64), None)
-            self.cache[name] = (segment, rows[order])
-        return self.cache[name]
-
-    def _taken(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Keys and vectors at some of the positions."""
-        segment, numbers = self._positions()
-        nothing = np.zeros((0, self.manifest.width), dtype=np.float32)
-        return segment.keys[positions], np.concatenate([nothing, *self.tables.vectors_at(numbers[positions])])
-
-    def rows_of(self, keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Keys and vectors of some items, in the order of their keys."""
-        return self._taken(self._positions()[0].rows_of(np.unique(keys)) if self.count else np.zeros(0, dtype=np.int64))
+    def _table(self, keys: NDArray[np.int64], vectors: NDArray[np.float32]) -> SegmentTable:
+        segments = (Segment(Path(), None, np.ascontiguousarray(vectors), keys, None),) if len(keys) else ()
+        return SegmentTable(segments, keys[:0], None, self.views, len(keys))
 
 
 def _best(one: Hits, other: Hits, top: int) -> Hits:
@@ -607,9 +531,7 @@ class LanceView(SqlView):
             versions = {each["version"] for each in self.store.opened().versions()}
         if self.tables.dataset.version in versions:
             return False
-        newest = self.store.view(self.store.latest())
-        self.generation, self.counts, self.cache = newest.generation, newest.counts, newest.cache
-        self.tables, self.sides, self.renewed = newest.tables, newest.sides, True
+        vars(self).update(vars(self.store.view(self.store.latest())), renewed=True)
         return True
 
     def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
@@ -624,17 +546,18 @@ class LanceView(SqlView):
     def stats(self) -> Stats:
         """Size and state of the table: its version, fragments, and what lists were measured."""
         unindexed = {side: vectors.unindexed for side, vectors in self.sides.items()}
-        facts = {
-            "version": self.tables.dataset.version,
-            "fragments": len(self.tables.dataset.get_fragments()),
-            "lists": self.tables.now["lists"],
-        }
-        return Stats(sum(size for _, size in self.store.stored()), unindexed, facts)
+        dataset = self.tables.dataset
+        fragments = len(dataset.get_fragments())
+        facts = {"version": dataset.version, "fragments": fragments, "lists": self.tables.lists}
+        return Stats(sum(file["size_bytes"] for file in self.store.files()), unindexed, facts)
 
     def fields(self, side: Side) -> list[str]:
         """Names of the metadata fields, sorted."""
-        names = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
-        return sorted(name for (name,) in names if not name.endswith("@"))
+        cached = f"fields of {side}"
+        if cached not in self.cache:  # Every filter needs them, and they take as long as the filter itself.
+            names = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
+            self.cache[cached] = sorted(name for (name,) in names if not name.endswith("@"))
+        return list(self.cache[cached])
 
     def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
         """The values of a field: the `most` frequent ones where no more than `choice` are different."""
@@ -691,6 +614,34 @@ class LanceView(SqlView):
         rows = self.tables.scan(["id", "key", "text"], where).to_pylist()
         return [(row["id"], row["key"]) if kind == "documents" else (row["text"],) for row in rows]
 
+    def damage(self, side: Side) -> list[Problem]:
+        """Vectors, facets, words and links of a side that are not those that were put in."""
+        number, vectors, views = SIDES.index(side), self.sides[side], self.manifest.views[side]
+        links, damaged = 0, dict[str, list[str]]()
+        columns = ["key", "id", "text", "metadata", "words", "links", "facets", "vectors_digest"]
+        for batch in self.tables.batches(columns, f"kind = {number}"):
+            owners, rows = vectors.positions(batch["key"].to_numpy())
+            matrix = self.tables.vectors_at(rows)
+            for row in batch.to_pylist():
+                own = matrix[slice(*np.searchsorted(owners, [row["key"], row["key"] + 1]))]
+                searched = _searched(row["text"], json_object(row["metadata"]) or {})
+                links += sum(link_sum(image, row["id"]) for image in row["links"] or ())
+                for what, right in {
+                    f"without {views} vectors, or twice there": len(own) == views,
+                    "with changed or damaged vectors": len(own) != views
+                    or vectors_digest(own) == row["vectors_digest"],
+                    "whose words differ from the text": row["words"] == searched["words"],
+                    "filtered by other values than the metadata": row["facets"] == searched["facets"],
+                }.items():
+                    if not right:
+                        damaged.setdefault(what, []).append(repr(row["id"]))
+        problems = [
+            Problem(TABLE, f"{counted(len(ids), 'item')} of {side} {what}: {listed(ids)}")
+            for what, ids in damaged.items()
+        ]
+        changed = number and links % ROUND != self.tables.state("links")
+        return [*problems, *([Problem(TABLE, "links changed or damaged")] if changed else [])]
+
     linked = (
         "SELECT i.key FROM (SELECT unnest(links) AS image FROM ({}) AS t) AS l "
         "JOIN items i ON i.side = 0 AND i.id = l.image"
@@ -721,6 +672,13 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _searched(text: str | None, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a text and metadata are searched by."""
+    spelled = None if text is None else words(text)
+    spaced, length = (None, None) if spelled is None else (_spaced(spelled), len(spelled))
+    return {"words": spaced, "length": length, "facets": _facet_rows(metadata)}
+
+
 def _spaced(spelled: Sequence[str]) -> str:
     """Words, each between two spaces of its own, so that none is counted in another."""
     return "".join(f" {word} " for word in spelled)
@@ -732,13 +690,11 @@ def _hashes(row: bytes) -> list[bytes]:
 
 
 def _facet_rows(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+    rows = []
     for name, value in sorted(facets(metadata), key=str):
-        if isinstance(value, str):
-            rows.append({"name": name, "word": value, "folded": value.casefold(), "number": None, "rest": None})
-        else:
-            number, rest = halves(value)
-            rows.append({"name": name, "word": None, "folded": None, "number": number, "rest": rest})
+        word = value if isinstance(value, str) else None
+        number, rest = (None, None) if isinstance(value, str) else halves(value)
+        rows.append({"name": name, "word": word, "folded": word and word.casefold(), "number": number, "rest": rest})
     return rows
 
 
@@ -758,56 +714,39 @@ def _renewing(verb: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-for _name in View.__abstractmethods__:
+for _name in (*View.__abstractmethods__, "damage"):
     setattr(LanceView, _name, _renewing(getattr(LanceView, _name)))
 
 
-@dataclass(eq=False)
-class Stored:
-    """An item while a change is made.
-
-    key      its number                     links    of a text: the ids of its images
-    before   what it was, where it is in the index already
-    changed  whether its row is written again
-    vectors  (K D) of a new item; None for those that it has
-    """
+class Stored(NamedTuple):
+    """An item as a change finds it, or leaves it: its number, what is stored of it, and of a text ids of its images."""
 
     key: int
     entry: Entry
-    links: set[str]
-    before: tuple[Entry, frozenset[str]] | None = None
-    changed: bool = False
-    vectors: NDArray[np.float32] | None = None
+    links: frozenset[str] = frozenset()
+
+
+Items = dict[tuple[int, str], Stored]
+"""Items by their side and id."""
 
 
 @dataclass(eq=False)
 class Draft:
     """What a change writes, at one version of the table.
 
-    rows       columns of new rows                     vectors  (n D) of each; NaN for rows without one
-    where      filters of rows that go, besides that of the state
     state      as it is to be
-    gone       ids of deleted images and texts
-    fragments  that were written already, in the place of those with these numbers
+    gone       ids of deleted images and texts        job    the number of its job
+    rows       columns of new rows                    where  filters of rows that go, besides that of the state
+    fragments  that were written already, in the place of those of the numbers `replaced`
     """
 
     state: dict[str, Any]
-    applied: Applied = field(default_factory=lambda: Applied(dict.fromkeys(SIDES, 0)))
+    gone: Sequence[Sequence[str]] = ((), ())
+    job: int | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
-    vectors: list[NDArray[np.float32]] = field(default_factory=list)
     where: list[str] = field(default_factory=list)
-    gone: Sequence[Sequence[str]] = ()
     fragments: Sequence[FragmentMetadata] = ()
     replaced: frozenset[int] = frozenset()
-
-    def add(self, row: dict[str, Any], vector: NDArray[np.float32]) -> None:
-        """Add a row."""
-        self.rows.append(row)
-        self.vectors.append(vector)
-
-
-class Changed(Exception):
-    """Rows that a compaction has written anew were changed meanwhile."""
 
 
 class LanceWriter(Writer):
@@ -833,7 +772,7 @@ class LanceWriter(Writer):
                     # Also those that a deletion that was cut off has deleted here already.
                     if ids := [*ids, *(change.deleted if side == change.side else ())]:
                         writer.delete(side, ids, keep_texts=True, remember=False)
-        return draft.applied
+        return Applied({side: len(ids) for side, ids in zip(SIDES, draft.gone, strict=True)}, draft.job)
 
     def compact(self, *, seed: int = 0) -> list[str]:
         """Write fragments without deleted rows, remove old versions and what killed processes left, build the index.
@@ -845,23 +784,10 @@ class LanceWriter(Writer):
         Others read and write meanwhile; while the index is built, searches of a large side compare every vector.
         Readers may go on with what they see for `GRACE` seconds. Raises WriterBusy where somebody else compacts.
         """
-        stored = {name for name, _ in self.store.stored() if name.startswith(("data/", "_deletions/"))}
-        stored |= {name for name, _ in self.store.stored(age=ABANDONED) if name.startswith(("_indices/", HIDDEN))}
-        tables = self.store.latest()
-        # Only what was deleted before has to go: changes beside this compaction do not prolong it.
-        due = {part.fragment_id for part in tables.dataset.get_fragments() if part.num_deletions}
-        rewritten = 0
-        for attempt in range(REWRITES):
-            with suppress(Changed):
-                rewritten += len(self.commit(self._rewritten(tables, due if attempt else None)).replaced)
-            tables = self.store.latest()
-            due &= {part.fragment_id for part in tables.dataset.get_fragments()}
-            if not due:
-                break
-            _wait(attempt)
-        else:
-            raise self._busy(REWRITES)
-        lines = [f"{counted(rewritten, 'fragment')} written anew without deleted rows; old versions were removed"]
+        before = self.store.files()
+        draft = self.commit(self._compacting(self.store.latest()))
+        written = counted(len(draft.replaced), "fragment")
+        lines = [f"{written} written anew without deleted rows; old versions were removed"]
         try:
             lines += self._indexed(seed)
         finally:
@@ -869,12 +795,17 @@ class LanceWriter(Writer):
             with translated(self.store.path):
                 # An index that was replaced has the vectors of deleted items, too.
                 newest = self.store.opened()
-                # Whoever wrote one of the other files, and did not commit it before this compaction, cannot do so now.
-                used = tables.files() | LanceTables(newest, self.store.path).files()  # While there are both versions.
                 newest.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6)))
-                for name in {name for name in stored - used if name.rpartition("/")[0] not in used}:
-                    with suppress(FileNotFoundError):
-                        self.store.filesystem.delete_file(f"{self.store.folder}/{name}")
+                used = set(newest.tracked_files().read_all()["path"].to_pylist())
+                filesystem, folder = fs.FileSystem.from_uri(self.store.uri)
+                for file in before:
+                    # Whoever wrote one of these, and did not commit it before this compaction, cannot do so now. But
+                    # an index is committed beside it.
+                    old = file["last_modified"] <= datetime.now(UTC) - ABANDONED
+                    leftover = ("data/", "_deletions/", *(("_indices/", HIDDEN) if old else ()))
+                    if file["path"].startswith(leftover) and file["path"] not in used:
+                        with suppress(FileNotFoundError):
+                            filesystem.delete_file(f"{folder}/{file['path']}")
         freed = self.store.remove_unused()
         moving = self.store.moving()
         if moving is not None:
@@ -882,123 +813,117 @@ class LanceWriter(Writer):
                 writer.compact(seed=seed)
         return [*lines, *(["the vectors of an earlier model were removed"] if freed else [])]
 
-    def _rewritten(self, tables: LanceTables, due: set[int] | None = None) -> Callable[[LanceTables], Draft]:
-        """Write small fragments, and those with deleted rows, as large ones; the plan of the commit.
+    def _compacting(self, start: LanceTables) -> Callable[[LanceTables], Draft]:
+        """The plan that puts large fragments in the place of small ones, and of those with deleted rows.
 
-        due  writes these fragments alone, each by itself: a change of one does not keep the others from being replaced
-
-        The plan raises Changed where all have changed meanwhile, and WriterBusy where another compaction, which may
-        have removed what was written here, was faster.
+        Only what is there at the start has to go: changes beside the compaction do not prolong it. The plan raises
+        WriterBusy where another compaction, which may have removed what was written here, was faster.
         """
-        dataset = tables.dataset
-        with translated(self.store.path):
-            state = dataset.to_table(columns=[], filter=f"kind = {STATE}", with_row_address=True)["_rowaddr"][0].as_py()
-            parts = {part.fragment_id: part for part in dataset.get_fragments() if part.fragment_id != state >> 32}
-            old = [part for part in parts.values() if part.num_deletions or part.metadata.physical_rows < LARGE]
-            if len(old) == 1 and not old[0].num_deletions:
-                old = []
-            groups = [old] if due is None else [[part] for part in old if part.fragment_id in due]
-            new: list[tuple[dict[int, Any], list[FragmentMetadata]]] = []
-            for group in filter(None, groups):
-                # Lance's own compaction would take in the row of the state, and conflict with every change.
-                reader = dataset.scanner(fragments=group, filter=f"kind != {STATE}", batch_size=CHUNK).to_reader()
-                written = write_fragments(reader, dataset, max_rows_per_file=4 * LARGE)
-                new.append(({part.fragment_id: part.metadata.to_json() for part in group}, written))
+        state = start.scan([], f"kind = {STATE}", {"with_row_address": True})["_rowaddr"][0].as_py() >> 32
+        parts = [part for part in start.dataset.get_fragments() if part.fragment_id != state]
+        due = {part.fragment_id for part in parts if part.num_deletions or part.metadata.physical_rows < LARGE}
+        if len(due) == 1 and not any(part.num_deletions for part in parts):
+            due = set()
+        written: list[tuple[dict[int, Any], list[FragmentMetadata]]] = []
+        tried = False
 
         def plan(latest: LanceTables) -> Draft:
-            if latest.now["epoch"] != tables.now["epoch"]:
+            nonlocal tried
+            if latest.now["epoch"] != start.now["epoch"]:
                 raise WriterBusy(f"{self.store.path} was compacted by somebody else meanwhile; there is nothing to do")
-            now = {part.fragment_id: part.metadata.to_json() for part in latest.dataset.get_fragments()}
-            same = [(before, written) for before, written in new if before.items() <= now.items()]
-            if new and not same:
-                raise Changed
+            parts = {part.fragment_id: part for part in latest.dataset.get_fragments() if part.fragment_id in due}
+            now = {number: part.metadata.to_json() for number, part in parts.items()}
+            written[:] = [(before, new) for before, new in written if before.items() <= now.items()]
+            rest = now.keys() - set(chain(*(before for before, _ in written)))
+            # After the first time each by itself: that one of them is changed keeps the others from nothing.
+            groups = [[n] for n in rest if parts[n].num_deletions] if tried else [sorted(rest)]
+            for group in filter(None, groups):
+                written.append(({n: now[n] for n in group}, self._rewritten(latest, [parts[n] for n in group])))
+            tried = True
             state = {**latest.now, "epoch": latest.now["epoch"] + 1, "generation": latest.now["generation"] + 1}
-            fragments = list(chain(*(written for _, written in same)))
-            return Draft(state, fragments=fragments, replaced=frozenset(chain(*(before for before, _ in same))))
+            replaced = frozenset(chain(*(before for before, _ in written)))
+            return Draft(state, fragments=list(chain(*(new for _, new in written))), replaced=replaced)
 
         return plan
 
+    def _rewritten(self, tables: LanceTables, parts: Sequence[Any]) -> list[FragmentMetadata]:
+        """Fragments of the rows of some others, without deleted ones."""
+        with translated(self.store.path):
+            # Lance's own compaction would take in the row of the state, and conflict with every change.
+            reader = tables.dataset.scanner(fragments=parts, filter=f"kind != {STATE}", batch_size=CHUNK).to_reader()
+            return write_fragments(reader, tables.dataset, max_rows_per_file=4 * LARGE)
+
     def _indexed(self, seed: int) -> list[str]:
-        """Build Lance's index of the vectors where a side is large, and measure how many lists a query searches."""
+        """Build Lance's index of the vectors where a side is large, and measure how many lists a query searches.
+
+        Until that is committed, also should this process be killed before, every vector is compared. Raises WriterBusy
+        where others change the index of the vectors as well.
+        """
         view = self.store.view(self.store.latest())
         tables, sides = view.tables, list(view.sides.values())
-        large = [vectors for vectors in sides if not vectors.in_memory]
-        rows = sum(vectors.rows for vectors in sides)
-        unindexed = sum(vectors.unindexed for vectors in sides)
+        rows, unindexed = (sum(getattr(side, name) for side in sides) for name in ("rows", "unindexed"))
         complete = rows - unindexed >= tables.now.get("index", {}).get("vectors", rows)
-        lists: dict[str, dict[str, Any]] = {}
-        if not large:
-            with self._indexing() as own:
-                names = [index.name for index in own.describe_indices()]
-            if "vectors" not in names and not tables.now["lists"]:
-                return []
-            self._note_lists({})
-            with self._indexing() as own:
+        large = not all(side.in_memory for side in sides)
+        if tables.lists and large and complete and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
+            return []
+        count = ann.list_count(rows)
+        if large:
+            samples = [vectors.sample(count * ann.PER_LIST, seed=seed) for vectors in sides]
+            centroids = ann.train(np.concatenate(samples), count, seed=seed)
+        try:
+            with translated(self.store.path):
+                own = self.store.opened()
+                names = [] if large else [index.name for index in own.describe_indices()]
                 for name in names:
                     own.drop_index(name)
-            lines = ["the index of the vectors was dropped: every vector is compared"]
-        elif tables.lists and complete and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
-            return []
-        else:
-            count = ann.list_count(rows)
-            samples = [vectors.sample(count * ann.PER_LIST, seed=seed) for vectors in sides if vectors.count]
-            centroids = ann.train(np.concatenate(samples), count, seed=seed)
-            if tables.now["lists"]:
-                self._note_lists({})  # They say nothing of the new index, should this process be killed after it.
-            with self._indexing() as own:
+                if not large:
+                    return ["the index of the vectors was dropped: every vector is compared"] if names else []
                 before = LanceTables(own, self.store.path)
-                vectors = sum(before.state(side) * self.manifest.views[side] for side in SIDES)
                 own.create_index(
                     "vector", "IVF_FLAT", name="vectors", metric="dot", num_partitions=count,
                     ivf_centroids=centroids, replace=True,
                 )  # fmt: skip
-                index = {"name": LanceTables(own, self.store.path).index[0], "vectors": vectors}
+                index = {
+                    "name": LanceTables(own, self.store.path).index[0],
+                    "vectors": sum(before.state(side) * self.manifest.views[side] for side in SIDES),
+                }
                 for column, kind in (("key", "BTREE"), ("id", "BTREE"), ("links", "LABEL_LIST")):
                     own.create_scalar_index(column, kind, name=column, replace=True)
-            lists, lines = self._measured(count, seed), ["an index of the vectors was built"]
-            self._note_lists(lists, index)
+        except CommitConflictError as problem:
+            raise WriterBusy(
+                f"{self.store.path} was changed by others while its index was built or dropped; every vector is "
+                "compared; compact it again"
+            ) from problem
+        lists = self._measured(count, seed)
+
+        def plan(now: LanceTables) -> Draft:
+            if index["name"] != now.index[0]:
+                raise WriterBusy(f"{self.store.path} was compacted by somebody else meanwhile; there is nothing to do")
+            return Draft({**now.now, "lists": lists, "index": index, "generation": now.now["generation"] + 1})
+
+        self.commit(plan)
+        lines = ["an index of the vectors was built"]
         for side, facts in lists.items():
             figures = [f"{facts[f'recall_of_{of}']:.3f} for {of}" for of in SIDES if f"recall_of_{of}" in facts]
             lines.append(f"{side}: a query searches {facts['probes']} lists; recall@10 {' and '.join(figures)}")
         return lines
 
-    def _note_lists(self, lists: Mapping[str, Any], index: Mapping[str, Any] | None = None) -> None:
-        """Commit what was measured of the lists of an index, and how many vectors it was built of.
-
-        Without any every vector is compared.
-
-        Raises WriterBusy where another compaction has built an index in its place.
-        """
-
-        def plan(now: LanceTables) -> Draft:
-            if index is not None and index["name"] != now.index[0]:
-                raise WriterBusy(f"{self.store.path} was compacted by somebody else meanwhile; there is nothing to do")
-            new = {"lists": lists, "index": index or {}, "generation": now.now["generation"] + 1}
-            return Draft({**now.now, **new})
-
-        self.commit(plan)
-
     def _measured(self, count: int, seed: int) -> dict[str, dict[str, Any]]:
         """Side -> how many of `count` lists find `ann.RECALL` of the ten nearest items, and that recall."""
-        measured = {}
-        view = self.store.view(self.store.latest())
+        measured, view = {}, self.store.view(self.store.latest())
         samples = {own: view.sides[own].sample(QUERIES, seed=seed)[:, None] for own in SIDES if view.counts[own]}
         for side, vectors in view.sides.items():
             if vectors.in_memory:
                 continue
-            exact = {own: vectors.nearest(queries, top=ann.DEPTH, exact=True) for own, queries in samples.items()}
-            probes, facts = max(1, count // 64), dict[str, Any]()
-            while True:
-                lists = {"lists": count, "probes": probes}
-                facts = dict(lists)
+            exact = {own: vectors.compared(queries, ann.DEPTH) for own, queries in samples.items()}
+            probes, recalls = 0, dict[str, float]()
+            while probes < count and min(recalls.values(), default=0.0) < ann.RECALL:
+                probes = min(count, 2 * probes) or max(1, count // 64)
                 for own, queries in samples.items():
-                    hits = [vectors.searched(query, ann.DEPTH, None, lists) for query in queries]
+                    hits = vectors.searched(queries, ann.DEPTH, {"lists": count, "probes": probes})
                     shares = [np.isin(best.keys, hit.keys).mean() for best, hit in zip(exact[own], hits, strict=True)]
-                    facts[f"recall_of_{own}"] = round(float(np.mean(shares)), 4)
-                if probes >= count or min(facts[f"recall_of_{own}"] for own in samples) >= ann.RECALL:
-                    break
-                probes = min(count, 2 * probes)
-            measured[str(side)] = facts
+                    recalls[f"recall_of_{own}"] = round(float(np.mean(shares)), 4)
+            measured[str(side)] = {"lists": count, "probes": probes, **recalls}
         return measured
 
     def commit(self, plan: Callable[[LanceTables], Draft]) -> Draft:
@@ -1016,40 +941,25 @@ class LanceWriter(Writer):
                 break
             except CommitConflictError:
                 _wait(attempt)
-            except StoreGone:
+            except IndexError_ as problem:
                 failures += 1
-                if failures == FAILURES:
+                # Or a compaction has removed the version that was read.
+                again = isinstance(problem, StoreGone) or self.store.latest() is not tables
+                if not again or failures == FAILURES:
                     raise
         else:
-            raise self._busy(ATTEMPTS)
+            raise WriterBusy(
+                f"{self.store.path} is being changed by others all the time: {ATTEMPTS} attempts failed; nothing was "
+                "kept; do it again"
+            )
         assert draft is not None
         self.manifest = replace(self.manifest, generation=draft.state["generation"])
         return draft
 
-    def _busy(self, attempts: int) -> WriterBusy:
-        return WriterBusy(
-            f"{self.store.path} is being changed by others all the time: {attempts} attempts failed; nothing was kept; "
-            "do it again"
-        )
-
-    @contextmanager
-    def _indexing(self) -> Iterator[Any]:
-        """A dataset whose indexes are changed inside the block. Raises WriterBusy where others change them as well."""
-        try:
-            with translated(self.store.path):
-                yield self.store.opened()
-        except CommitConflictError as problem:
-            raise WriterBusy(
-                f"{self.store.path} was changed by others while its index was built or dropped; every vector is "
-                "compared; compact it again"
-            ) from problem
-
     def _write(self, tables: LanceTables, draft: Draft, token: str) -> None:
         """Commit a draft; small fragments before it are merged with its rows."""
-        dataset = tables.dataset
-        state = {**draft.state, "changes": [*draft.state["changes"], token][-REMEMBERED:]}
+        dataset, columns = tables.dataset, schema(self.manifest.width)
         predicate = " OR ".join(f"({where})" for where in [f"kind = {STATE}", *draft.where])
-        columns = schema(self.manifest.width)
         with translated(self.store.path):
             fragments = {part.fragment_id: part for part in dataset.get_fragments()}
             merged: list[Any] = []
@@ -1061,26 +971,23 @@ class LanceWriter(Writer):
                 merged.insert(0, part)
                 total += count
             numbers = {part.fragment_id for part in merged} | draft.replaced
-            touched = dataset.to_table(columns=[], filter=predicate, with_row_address=True)["_rowaddr"].to_numpy()
-            removed, updated = sorted(numbers), []
-            for number in sorted(set((touched >> 32).tolist()) - numbers):
-                changed = fragments[number].delete(predicate)
-                removed += [number] if changed is None else []
-                updated += [] if changed is None else [changed]
+            touched = tables.scan([], predicate, {"with_row_address": True})["_rowaddr"].to_numpy() >> 32
+            changed = {number: fragments[number].delete(predicate) for number in sorted({*touched.tolist()} - numbers)}
             new = list(draft.fragments)
             if draft.rows:
-                table = _table(draft.rows, draft.vectors, columns)
+                table = pa.Table.from_pylist(draft.rows, schema=columns)
                 if merged:
                     remaining = dataset.scanner(filter=f"NOT ({predicate})", fragments=merged).to_table()
                     table = pa.concat_tables([remaining, table])
                 new += write_fragments(table, dataset, columns)
             # In a file of its own, so that the next change need not mark it as deleted among other rows.
-            row = {"kind": STATE, "key": 0, "text": json.dumps(state, ensure_ascii=False)}
-            new += write_fragments(
-                _table([row], [np.full(self.manifest.width, np.nan, np.float32)], columns), dataset, columns
-            )
+            state = {**draft.state, "changes": [*draft.state["changes"], token][-REMEMBERED:]}
+            new += write_fragments(_state_row(state, columns), dataset, columns)
             operation = lance.LanceOperation.Update(
-                removed_fragment_ids=removed, updated_fragments=updated, new_fragments=new, fields_modified=[]
+                removed_fragment_ids=sorted(numbers.union(n for n, part in changed.items() if part is None)),
+                updated_fragments=[part for part in changed.values() if part is not None],
+                new_fragments=new,
+                fields_modified=[],
             )
             lance.LanceDataset.commit(dataset, operation, read_version=dataset.version, max_retries=0)
             if dataset.version % REMEMBERED == 0:
@@ -1089,145 +996,109 @@ class LanceWriter(Writer):
 
     def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> Draft:
         """What a change writes and deletes."""
-        side, number = change.side, SIDES.index(change.side)
+        number = SIDES.index(change.side)
         state = {"job": len(tables.now["jobs"]), **tables.now, "generation": tables.state("generation") + 1}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
         names[1] |= change.exact_texts
         names[number] |= {entry.id for entry in (*change.entries, *change.amended)} | set(change.deleted)
-        items: list[dict[str, Stored]] = [{}, {}]
-
-        def load(own: int, column: str, values: Sequence[Any]) -> None:
-            for record in tables.records(own, column, values):
-                row, links = _row(record), frozenset(record["links"] or ())
-                items[own].setdefault(row.id, Stored(row.key, row.entry(), set(links), (row.entry(), links)))
-
-        for own in (0, 1):
-            load(own, "id", tables.storable(sorted(names[own])))
-        removed: list[tuple[int, Stored]] = []
-        hashes: list[bytes] = list(change.remembered)
-        for key, (entry, of_item) in enumerate(zip(change.entries, vectors, strict=True), start=state["key"] + 1):
-            former = items[number].get(entry.id)
-            if former is not None:
-                removed.append((number, former))
-            links = set() if former is None else former.links
-            items[number][entry.id] = Stored(key, entry, links, changed=True, vectors=of_item)
-        state["key"] += len(change.entries)
-        for entry in change.amended:
-            if entry.id in items[number]:
-                items[number][entry.id].entry, items[number][entry.id].changed = entry, True
-        for name in change.exact_texts & items[1].keys():
-            items[1][name].links = set()
-        for image, text in change.links:
-            if image in items[0] and text in items[1]:
-                items[1][text].links.add(image)
-        deleted = [name for name in dict.fromkeys(change.deleted) if name in items[number]]
+        before = tables.stored(0, "id", tables.storable(sorted(names[0])))
+        before |= tables.stored(1, "id", tables.storable(sorted(names[1])))
         gone: list[list[str]] = [[], []]
-        gone[number] = deleted
-        if number == 0 and deleted:
-            load(1, "key", [key for key, _ in tables.linked_with(deleted)])
-            for name, item in items[1].items():
-                if item.links.intersection(deleted):
-                    item.links.difference_update(deleted)
-                    gone[1] += [] if item.links or change.keep_texts else [name]
-        for own in (0, 1):
-            for name in gone[own]:
-                item = items[own].pop(name)
-                removed += [] if item.before is None else [(own, item)]
-                hashes += [deletion_hash(SIDES[own], name)] if change.remember else []
-        draft = Draft(state, Applied({own: len(gone[n]) for n, own in enumerate(SIDES)}), gone=gone)
-        self._write_items(tables, draft, items, removed)
-        self._write_deleted(tables, draft, [deletion_hash(side, entry.id) for entry in change.entries], hashes)
-        nothing = np.full(self.manifest.width, np.nan, dtype=np.float32)
+        gone[number] = [name for name in dict.fromkeys(change.deleted) if (number, name) in before]
+        deleted = set(gone[0])
+        if deleted:
+            before |= tables.stored(1, "key", [key for key, _ in tables.linked_with(gone[0])])
+        after, new = dict(before), dict[int, NDArray[np.float32]]()
+        for entry, own in zip(change.entries, vectors, strict=True):
+            state["key"] += 1
+            former = before.get((number, entry.id))
+            after[number, entry.id] = Stored(state["key"], entry, former.links if former else frozenset())
+            new[state["key"]] = own
+        for entry in change.amended:
+            if item := after.get((number, entry.id)):
+                after[number, entry.id] = item._replace(entry=entry)
+        links = {name: set(item.links) for (side, name), item in after.items() if side}
+        links |= {name: set() for name in change.exact_texts & links.keys()}
+        for image, text in change.links:
+            if (0, image) in after and text in links:
+                links[text].add(image)
+        for text, images in links.items():
+            if images & deleted and not (images - deleted or change.keep_texts):
+                gone[1].append(text)
+            after[1, text] = after[1, text]._replace(links=frozenset(images - deleted))
+        hashes = list(change.remembered)
+        for own, ids in enumerate(gone):
+            for name in ids:
+                del after[own, name]
+            hashes += [deletion_hash(SIDES[own], name) for name in ids] if change.remember else []
+        draft = Draft(state, gone, None if change.job is None else _noted(state, change.job))
+        self._write_items(tables, draft, before, after, new)
+        self._write_deleted(tables, draft, {deletion_hash(change.side, entry.id) for entry in change.entries}, hashes)
         if change.documents:
             draft.where.append(f"kind = {DOCUMENT} AND id IN ({literal(list(change.documents))})")
         for name, text in change.documents.items():
-            draft.add({"kind": DOCUMENT, "key": state["generation"], "id": name, "text": text}, nothing)
-        if change.job is not None:
-            draft.applied = replace(draft.applied, job=_noted(state, change.job))
+            draft.rows.append({"kind": DOCUMENT, "key": state["generation"], "id": name, "text": text})
         # Every change writes the state again: finished jobs are written once, in rows of their own.
-        for job in state["jobs"]:
-            if job[4] is not None:
-                draft.add({"kind": JOB, "key": job[0], "text": json.dumps(job)}, nothing)
+        finished = [job for job in state["jobs"] if job[4] is not None]
+        draft.rows += [{"kind": JOB, "key": job[0], "text": json.dumps(job)} for job in finished]
         state["jobs"] = [job for job in state["jobs"] if job[4] is None]
         return draft
 
     def _write_items(
-        self,
-        tables: LanceTables,
-        draft: Draft,
-        items: Sequence[Mapping[str, Stored]],
-        removed: Sequence[tuple[int, Stored]],
+        self, tables: LanceTables, draft: Draft, before: Items, after: Items, new: Mapping[int, NDArray[np.float32]]
     ) -> None:
-        """Rows of new and changed items, those that go, and the numbers of the state."""
-        written = [
-            (number, item)
-            for number in (0, 1)
-            for item in items[number].values()
-            if item.changed or (item.before is not None and item.links != item.before[1])
-        ]
-        again = [item.key for _, item in written if item.vectors is None]
+        """Rows of new and changed items, those that go, and the numbers of the state; `new` are vectors by keys."""
+        changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        keys = {items[name].key for items in (before, after) for name in changed if name in items}
+        again = sorted(keys.intersection(after[name].key for name in changed if name in after) - new.keys())
+        removed = sorted(keys - new.keys() - set(again))
         former: dict[int, tuple[bytes, NDArray[np.float32]]] = {}
         for start in range(0, len(again), CHUNK):
             where = f"kind < {FURTHER} AND key IN ({literal(again[start : start + CHUNK])})"
-            for part, own in tables.vectors(where, ["key", "vectors_digest"]):
-                digests = part["vectors_digest"].to_pylist()
-                former |= dict(zip(part["key"].to_pylist(), zip(digests, own, strict=True), strict=True))
+            for part in tables.batches(["key", "vectors_digest", "vector"], where):
+                values = zip(part["vectors_digest"].to_pylist(), as_matrix(part["vector"]), strict=True)
+                former |= dict(zip(part["key"].to_pylist(), values, strict=True))
             draft.where.append(where)
-        keys = [item.key for _, item in removed]
-        draft.where += [
-            f"kind < {STATE} AND key IN ({literal(keys[start : start + CHUNK])})"
-            for start in range(0, len(keys), CHUNK)
-        ]
-        for number, item in written:
-            entry, spelled = item.entry, None if item.entry.text is None else words(item.entry.text)
-            digest, first = (
-                former[item.key] if item.vectors is None else (vectors_digest(item.vectors), item.vectors[0])
-            )
+        for start in range(0, len(removed), CHUNK):
+            draft.where.append(f"kind < {STATE} AND key IN ({literal(removed[start : start + CHUNK])})")
+        for sign, items in ((-1, before), (1, after)):
+            for side, name in changed:
+                if item := items.get((side, name)):
+                    counts = {SIDES[side]: 1, "links": sum(link_sum(image, name) for image in item.links)}
+                    if item.entry.text is not None:
+                        counts |= {"worded": 1, "words": len(words(item.entry.text))}
+                    for count, more in counts.items():
+                        draft.state[count] = (draft.state[count] + sign * more) % ROUND
+        for side, name in changed:
+            if (item := after.get((side, name))) is None:
+                continue
+            entry = item.entry
+            if item.key in new:
+                former[item.key] = vectors_digest(new[item.key]), new[item.key][0]
+            digest, first = former[item.key]
             row = {
-                "kind": ITEMS + number, "key": item.key, "view": 0, "id": entry.id, "folded": entry.id.casefold(),
+                "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": name.casefold(),
                 "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
-                "stamp": entry.stamp, "digest": entry.digest(number, item.key), "vectors_digest": digest,
-                "words": None if spelled is None else _spaced(spelled),
-                "length": None if spelled is None else len(spelled), "links": sorted(item.links) if number else None,
-                "facets": _facet_rows(json.loads(entry.metadata_json)),
+                "stamp": entry.stamp, "digest": entry.digest(side, item.key), "vectors_digest": digest, "vector": first,
+                "links": sorted(item.links) if side else None, **_searched(entry.text, json.loads(entry.metadata_json)),
             }  # fmt: skip
-            draft.add(row, first)
-            for view, vector in enumerate(() if item.vectors is None else item.vectors[1:], start=1):
-                draft.add({"kind": FURTHER + number, "key": item.key, "view": view}, vector)
-        for sign, number, entry, links in [
-            *((-1, n, *item.before) for n, item in (*removed, *written) if item.before is not None),
-            *((1, n, item.entry, item.links) for n, item in written),
-        ]:
-            changed = {SIDES[number]: sign, "links": sign * sum(link_sum(image, entry.id) for image in links)}
-            if entry.text is not None:
-                changed |= {"worded": sign, "words": sign * len(words(entry.text))}
-            for name, more in changed.items():
-                draft.state[name] = (draft.state[name] + more) % ROUND
+            draft.rows.append(row)
+            for view, vector in enumerate(new.get(item.key, [])[1:], start=1):
+                draft.rows.append({"kind": FURTHER + side, "key": item.key, "view": view, "vector": vector})
 
-    def _write_deleted(
-        self, tables: LanceTables, draft: Draft, again: Sequence[bytes], hashes: Sequence[bytes]
-    ) -> None:
+    def _write_deleted(self, tables: LanceTables, draft: Draft, again: set[bytes], hashes: Sequence[bytes]) -> None:
         """Hashes of deleted items, without those that were added again."""
         if not hashes and not (again and draft.state["deleted"]):
             return
-        rows = tables.scan(["key", "content"], f"kind = {DELETED}").to_pylist()
-        parts = {row["key"]: _hashes(row["content"]) for row in rows}
-        before, new = set(chain(*parts.values())), list(dict.fromkeys(hashes))
-        dropped = before.intersection(again) - set(new)
-        new = [digest for digest in new if digest not in before]
-        changed = {key: [own for own in part if own not in dropped] for key, part in parts.items()}
-        if new:
-            last = max(parts, default=1)
-            last += len(changed.get(last, ())) + len(new) > CHUNK
-            changed[last] = [*changed.get(last, ()), *new]
-        written = {key: part for key, part in changed.items() if part != parts.get(key)}
-        if written:
-            draft.where.append(f"kind = {DELETED} AND key IN ({literal(list(written))})")
-        for key, part in written.items():
-            if part:
-                nothing = np.full(self.manifest.width, np.nan, dtype=np.float32)
-                draft.add({"kind": DELETED, "key": key, "content": b"".join(part)}, nothing)
-        draft.state["deleted"] = len(before) - len(dropped) + len(new)
+        rows = tables.scan(["key", "content"], f"kind = {DELETED}").sort_by("key").to_pylist()
+        former = {row["key"]: row["content"] for row in rows}
+        now = [own for own in _hashes(b"".join(former.values())) if own not in again]
+        now = list(dict.fromkeys([*now, *hashes]))
+        parts = {n: b"".join(now[start : start + CHUNK]) for n, start in enumerate(range(0, len(now), CHUNK), start=1)}
+        changed = sorted(n for n in former | parts if former.get(n) != parts.get(n))
+        draft.where += [f"kind = {DELETED} AND key IN ({literal(changed)})"] if changed else []
+        draft.rows += [{"kind": DELETED, "key": n, "content": parts[n]} for n in changed if n in parts]
+        draft.state["deleted"] = len(now)
 
 
 def _wait(attempt: int) -> None:
@@ -1252,14 +1123,10 @@ def _noted(state: dict[str, Any], update: JobUpdate) -> int:
     return int(state["job"])
 
 
-def _table(rows: Sequence[dict[str, Any]], vectors: Sequence[NDArray[np.float32]], columns: pa.Schema) -> pa.Table:
-    """Rows with their vectors; one of NaN is none."""
-    table = pa.Table.from_pylist(list(rows), schema=columns.remove(len(columns) - 1))
-    matrix = np.asarray(vectors, dtype=np.float32)
-    missing = np.isnan(matrix[:, 0])
-    flat = pa.array(np.where(missing[:, None], np.float32(0), matrix).ravel())
-    column = pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1], mask=pa.array(missing))
-    return table.append_column(columns.field("vector"), column)
+def _state_row(state: Mapping[str, Any], columns: pa.Schema) -> pa.Table:
+    """The state as the row of a table."""
+    row = {"kind": STATE, "key": 0, "text": json.dumps(state, ensure_ascii=False)}
+    return pa.Table.from_pylist([row], schema=columns)
 
 
 class LanceStore(Store):
@@ -1279,7 +1146,7 @@ class LanceStore(Store):
         self.vectors: dict[Side, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
         self.reads_vectors = threading.Lock()
         self._opens, self._session = threading.Lock(), lance.Session(CACHE, CACHE)
-        self._tables: tuple[LanceTables, dict[str, Any]] | None = None
+        self._tables: LanceTables | None = None
         self._thread = threading.local()
         if not self.exists(location, self.table):
             raise IndexError_(f"{location} needs to be an index that `subtext index build` made; there is none")
@@ -1310,8 +1177,7 @@ class LanceStore(Store):
             cls.require_free(location)
         manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
         state = {"manifest": manifest.to_json(), "changes": [], "jobs": [], "lists": {}}
-        row = {"kind": STATE, "key": 0, "text": json.dumps(state | dict.fromkeys(NUMBERS, 0))}
-        rows = _table([row], [np.full(manifest.width, np.nan, dtype=np.float32)], schema(manifest.width))
+        rows = _state_row(state | dict.fromkeys(NUMBERS, 0), schema(manifest.width))
         with translated(location):
             lance.write_dataset(rows, place(location, table or TABLE), mode="create", storage_options=PATIENCE)
         return cls(location, table=table)
@@ -1331,9 +1197,10 @@ class LanceStore(Store):
     def latest(self) -> LanceTables:
         """The table at its newest version."""
         with self._opens, translated(self.path):
-            if self._tables is None or self._tables[0].dataset.latest_version != self._tables[0].dataset.version:
-                self._tables = LanceTables(self.opened(), self.path), {}
-            return self._tables[0]
+            tables = self._tables
+            if tables is None or tables.dataset.latest_version != tables.dataset.version:
+                tables = self._tables = LanceTables(self.opened(), self.path)
+            return tables
 
     def opened(self) -> Any:
         """The newest version as a dataset of its own, for work on indexes, which moves it to yet newer ones."""
@@ -1347,24 +1214,20 @@ class LanceStore(Store):
         A compaction removes that version `GRACE` seconds after it has made another one, and changes do so after `OLD`.
         A reader who needs more of it then goes on at the newest one.
         """
-        current: LanceView | None = getattr(self._thread, "view", None)
-        if current is not None:
-            yield current
-            return
-        self._thread.view = self.view(self.latest())
+        outer = getattr(self._thread, "view", None)
+        self._thread.view = outer or self.view(self.latest())
         try:
             yield self._thread.view
         finally:
-            self._thread.view = None
+            self._thread.view = outer
 
     def view(self, tables: LanceTables) -> LanceView:
         """The index at one version."""
-        with self._opens:
-            cache = self._tables[1] if self._tables is not None and self._tables[0] is tables else {}
         self.require_same(tables.now)
-        counts: dict[Side, int] = {side: tables.state(side) for side in SIDES}
-        sides = {side: LanceVectors(tables, side, counts[side], self.manifest, self, cache) for side in SIDES}
-        return LanceView(self.manifest, tables.state("generation"), counts, tables, sides, self, cache=cache)
+        sides = {side: LanceVectors(tables, side, self) for side in SIDES}
+        counts = {side: vectors.count for side, vectors in sides.items()}
+        generation = tables.state("generation")
+        return LanceView(self.manifest, generation, counts, tables, sides, self, cache=tables.cache)
 
     @contextmanager
     def writing(self, verb: str) -> Iterator[LanceWriter]:
@@ -1380,7 +1243,7 @@ class LanceStore(Store):
     def check(self) -> list[Problem]:
         """Damage of the text side, vectors, facets, words and links. Reads every row and vector once."""
         with self.reading() as view:
-            problems = [problem for side in SIDES for problem in _check(view, side)]
+            problems = [problem for side in SIDES for problem in view.damage(side)]
         return problems if self.text_side is None else [*problems, *text_side_problems(self.text_side, self.manifest)]
 
     def remove(self) -> None:
@@ -1446,14 +1309,14 @@ class LanceStore(Store):
     def remove_unused(self) -> bool:
         """Remove the rows of earlier models, and tables of moves that cannot end any more; whether there were any."""
         with translated(self.path):
-            infos = self.filesystem.get_file_info(fs.FileSelector(self.folder.rpartition("/")[0]))
+            filesystem, folder = fs.FileSystem.from_uri(self.uri)
+            beside = filesystem.get_file_info(fs.FileSelector(folder.rpartition("/")[0]))
+            names = [info.base_name for info in beside]
             # Read after the tables were listed: a move names its table before it makes it.
             state = self.latest().now
             self.require_same(state)
             used = {*self.earlier, self.table, state.get("moving")}
-            unused = [
-                info.base_name for info in infos if MOVED.fullmatch(info.base_name) and info.base_name not in used
-            ]
+            unused = [name for name in names if MOVED.fullmatch(name) and name not in used]
             for table in unused:
                 lance.LanceDataset.drop(place(self.path, table), PATIENCE)
             freed = 0
@@ -1483,23 +1346,10 @@ class LanceStore(Store):
         """The address of the table, as Lance has it."""
         return place(self.path, self.table)
 
-    @property
-    def filesystem(self) -> fs.FileSystem:
-        """The folder's or object store's files."""
-        return fs.FileSystem.from_uri(self.uri)[0]
-
-    @property
-    def folder(self) -> str:
-        """The place of the table among these files."""
-        return str(fs.FileSystem.from_uri(self.uri)[1])
-
-    def stored(self, *, age: timedelta | None = None) -> list[tuple[str, int]]:
-        """Each file of the table, or those of at least some age, below its place, and its bytes."""
+    def files(self) -> list[dict[str, Any]]:
+        """Each file of the table: path, size_bytes and last_modified."""
         with translated(self.path):
-            infos = self.filesystem.get_file_info(fs.FileSelector(self.folder, recursive=True))
-        prefix, last = self.folder.rstrip("/") + "/", datetime.now(UTC) - (age or timedelta())
-        files = [info for info in infos if info.type == fs.FileType.File and (age is None or info.mtime <= last)]
-        return [(info.path.removeprefix(prefix), info.size) for info in files]
+            return self.opened().all_files().read_all().to_pylist()
 
     def _manifest(self, state: Mapping[str, Any]) -> Manifest:
         manifest = Manifest.from_json(state["manifest"], where=self.path)
@@ -1527,32 +1377,3 @@ def place(location: str, table: str = TABLE) -> str:
     if scheme == "lance":
         return str(Path(path).expanduser().absolute() / table)
     return f"{location.rstrip('/')}/{table}"
-
-
-def _check(view: LanceView, side: Side) -> Iterator[Problem]:
-    """Vectors, facets, words and links of a side, against what was put in."""
-    number, tables, vectors = SIDES.index(side), view.tables, view.sides[side]
-    views, links, problems = view.manifest.views[side], 0, dict[str, list[str]]()
-    columns = ["key", "id", "text", "metadata", "words", "links", "facets", "vectors_digest"]
-    with translated(view.store.path):
-        for batch in tables.dataset.scanner(columns=columns, filter=f"kind = {number}", batch_size=CHUNK).to_batches():
-            rows = batch.to_pylist()
-            owners, rows_of_vectors = vectors.rows_of(batch["key"].to_numpy())
-            for row in rows:
-                own = rows_of_vectors[slice(*np.searchsorted(owners, [row["key"], row["key"] + 1]))]
-                spelled = None if row["text"] is None else words(row["text"])
-                links += sum(link_sum(image, row["id"]) for image in row["links"] or ())
-                for what, damaged in {
-                    f"without {views} vectors, or twice there": len(own) != views,
-                    "with changed or damaged vectors": len(own) == views
-                    and vectors_digest(own) != row["vectors_digest"],
-                    "whose words differ from the text": row["words"] != (None if spelled is None else _spaced(spelled)),
-                    "filtered by other values than the metadata": row["facets"]
-                    != _facet_rows(json_object(row["metadata"]) or {}),
-                }.items():
-                    if damaged:
-                        problems.setdefault(what, []).append(repr(row["id"]))
-    for what, names in problems.items():
-        yield Problem(TABLE, f"{counted(len(names), 'item')} of {side} {what}: {listed(names)}")
-    if number and links % ROUND != tables.state("links"):
-        yield Problem(TABLE, "links changed or damaged")
