@@ -129,7 +129,7 @@ def test_a_filter_reads_few_vectors_each_by_itself_and_many_in_one_pass(
     monkeypatch.setattr(lance, "SINGLE", single)
     chosen = [number for number in range(200) if number % 5 == 0]
     with store.reading() as view:
-        hits = view.nearest("images", QUERIES, top=5, among=view.matching("images", [parse("rare = true")]))
+        hits = view.nearest("images", QUERIES, top=5, among=matching(view, "images", [parse("rare = true")]))
         ids = [[item.id for item in view.items("images", own.keys)] for own in hits]
     assert ids == stored.plain(QUERIES, chosen) and rows == ([len(chosen) * stored.VIEWS] if single == 1 else [])
 
@@ -145,7 +145,7 @@ def test_a_filter_reads_the_names_of_fields_once_a_version(store: LanceStore, mo
     monkeypatch.setattr(lance.LanceTables, "query", noted)
     for _ in range(3):
         with store.reading() as view:
-            assert len(view.matching("images", [parse("rare = true")])) == 8
+            assert len(matching(view, "images", [parse("rare = true")])) == 8
     assert len([own for own in statements if "DISTINCT name" in own]) == 1
     with store.writing("add") as writer:
         writer.put(Change("images", [Entry("new", b"x", metadata={"colour": "red"})], stored.vectors(range(1), 2)))
