@@ -442,6 +442,16 @@ def test_an_index_follows_its_data(place: Path) -> None:
     assert len(ids(place)) == 12
 
 
+def test_a_watch_advises_once(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(place)
+    monkeypatch.setattr("subtext.api.index.maintain.DEAD", 0.0)
+    left = iter((8, 7, 6))
+    watch_index(place / "index", max_checks=4, wait=lambda _: write(place, found[: next(left)]))
+    said = capsys.readouterr().err
+    assert said.count("deleted") > 3 and said.count("is worth while") == 1
+    assert len(ids(place)) == 6
+
+
 def test_a_watch_goes_on_with_the_model_that_the_index_was_moved_to(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "data", tmp_path / "data")
     first = shutil.copytree(runs / "run", tmp_path / "first")

@@ -231,7 +231,7 @@ def watch_index(
     """
     quiet = bool(options.get("quiet"))
     before: dict[str, tuple[int, int]] | None = None
-    checks = 0
+    checks, advised = 0, False
     while max_checks is None or checks < max_checks:
         if checks:
             (wait or time.sleep)(interval)
@@ -240,8 +240,10 @@ def watch_index(
             try:
                 # Opened each time: the index may have been moved to another model.
                 work = _work_on(index, run, model, **options)
-                say(str(_update(index, work, keep_missing=keep_missing)), quiet=quiet)
-                before = now
+                change = _update(index, work, keep_missing=keep_missing)
+                # Advice stays true until it is taken: once is enough.
+                say(str(replace(change, advice=()) if advised else change), quiet=quiet)
+                before, advised = now, bool(change.advice)
             except DataError as problem:
                 skips = options.get("on_error") == "skip"
                 say(f"not updated: {problem}{'' if skips else '; --on-error skip leaves such items out'}")
