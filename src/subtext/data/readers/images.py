@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import Problem
 from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
 from subtext.data.readers.table import TABLES
-from subtext.data.rows import Columns, Row, Source, renamed, require_columns, rows_of
+from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
 from subtext.errors import DataError, counted
 
 PRIORITY = -1
@@ -103,14 +104,47 @@ def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
 
     files  those of `files_by_name`
     """
-    path = unquote(unquote(urlsplit(address.strip()).path)).replace("\\", "/").rstrip("/").removesuffix("/info.json")
-    identifier, parts = _SIZE.subn("", path)
-    for end in (*(_ends(path)[:-4] if parts else ()), *_ends(identifier)):
+    path, identifier = _paths(address)
+    for end in (*(_ends(path)[:-4] if path != identifier else ()), *_ends(identifier)):
         stem, suffix = os.path.splitext(end)  # noqa: PTH122 (100,000 paths)
         # The end of MS.2 is no suffix.
         if found := (files.get(stem) if suffix.lower() in SUFFIXES else None) or files.get(end):
             return [file for file in found if file.endswith(suffix)] or found
     return []
+
+
+def _paths(address: str) -> tuple[str, str]:
+    """The path of an address, and that without what IIIF's Image API appends to the identifier of an image."""
+    path = unquote(unquote(urlsplit(address.strip()).path)).replace("\\", "/").rstrip("/").removesuffix("/info.json")
+    return path, _SIZE.sub("", path)
+
+
+def of_one_address(records: Iterable[tuple[str, str, dict[str, Any] | Problem]]) -> Iterator[Record]:
+    """(where, address, row of an image or a problem) as records, each image for one address alone.
+
+    Where several addresses end at one image, it is that of the address that has most of its folders; where nothing
+    says which one that is, each of them becomes a problem.
+    """
+    records = list(records)
+    addresses: dict[str, dict[str, str]] = {}
+    for _, address, row in records:
+        if not isinstance(row, Problem):
+            addresses.setdefault(row["image"], {}).setdefault(_paths(address)[1], address)
+
+    def common(image: str, identifier: str) -> int:
+        ends = zip(reversed(image.split("/")[:-1]), reversed(identifier.split("/")[:-1]), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+
+    for where, address, row in records:
+        if not isinstance(row, Problem) and len(rivals := addresses[row["image"]]) > 1:
+            image, own = row["image"], _paths(address)[1]
+            counts = {identifier: common(image, identifier) for identifier in rivals}
+            nearest = [identifier for identifier in rivals if counts[identifier] == max(counts.values())]
+            if nearest != [own]:
+                other = next(rivals[identifier] for identifier in nearest if identifier != own)
+                told = f"'{address}' and '{other}' both end at {image}; keep the folders of the addresses"
+                row = Problem(where, told, name=address)
+        yield where, row
 
 
 def ambiguous(where: str, address: str, files: Sequence[str]) -> Problem:
