@@ -129,6 +129,7 @@ class Dataset:
     judgements     graded truth, if the data set has some
     problems       the problems found while reading, in order; rows with fatal problems were left out
     features       precomputed image features, if the data set has features instead of images
+    own_splits     whether the data names its splits; False where they were drawn
     """
 
     images: Items
@@ -138,6 +139,7 @@ class Dataset:
     judgements: Judgements | None = None
     problems: tuple[Problem, ...] = ()
     features: FeatureFile | None = None
+    own_splits: bool = True
 
     def __len__(self) -> int:
         """The number of pairs."""

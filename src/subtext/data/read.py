@@ -189,7 +189,8 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
             problems.append(error.at(row.where))
     assembly.link_groups()
     groups = assembly.groups
-    if all(group.split is None for group in groups):
+    own_splits = any(group.split is not None for group in groups)
+    if not own_splits:
         splits = draw_splits([group.first for group in groups], seed=seed)
     else:
         splits = np.array([group.split or "" for group in groups])
@@ -212,6 +213,7 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
         judgements=judgements if source.judgements else None,
         problems=tuple(problems),
         features=source.features,
+        own_splits=own_splits,
     )
     # Images whose text could not be used, and items without a split, are left out.
     usable = np.zeros(len(dataset.images), dtype=bool)

@@ -264,9 +264,13 @@ def _require_columns(columns: set[str], name: str) -> None:
         names = ", ".join(f"'{column}'" for column in sorted(map(str, columns))) or "none"
         near = [(role, _nearest(columns, usual)) for role, usual in needed]
         advice = ",".join(f"{role}={column or 'COLUMN'}" for role, column in near)
+        image = next((column for column in IMAGE if column in columns), None)
+        if image is not None:
+            other = f"images without texts are items of an index: --columns image={image}"
+        else:
+            other = f"a folder of images alone has no table: then move {name} out of it"
         raise DataError(
-            f"{name} needs {' and '.join(missing)}; its columns are {names}; name yours: --columns {advice}; a folder "
-            f"of images alone has no table: then move {name} out of it"
+            f"{name} needs {' and '.join(missing)}; its columns are {names}; name yours: --columns {advice}; {other}"
         )
 
 

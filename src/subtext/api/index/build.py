@@ -61,6 +61,7 @@ class IndexChange(Printed):
     embedded  items that were new or had changed content                unchanged  items that were in the index
     amended   items with changed paths, texts or metadata only          deleted    items missing from the data
     left_out  items that were deleted before and stay deleted
+    renamed   items with new names and known content: they keep their vectors
     advice    recommended next step
     compared  of a move: the comparison that allowed it, as a table
     """
@@ -75,6 +76,7 @@ class IndexChange(Printed):
     amended: int = 0
     deleted: int = 0
     left_out: int = 0
+    renamed: int = 0
     run: str = ""
     advice: tuple[str, ...] = ()
     compared: str = ""
@@ -90,6 +92,7 @@ class IndexChange(Printed):
             return [*filter(None, [self.compared]), note]
         parts = [f"{counted(self.embedded, 'item')} embedded", f"{self.unchanged:,} unchanged"]
         parts += [f"{self.amended:,} with other metadata"] if self.amended else []
+        parts += [f"{self.renamed:,} renamed"] if self.renamed else []
         parts += [f"{self.deleted:,} deleted"] if self.deleted else []
         restore = "as they were deleted before (`subtext index add --data DATA --restore-deleted` brings them back)"
         parts += [f"{self.left_out:,} left out, {restore}"] if self.left_out else []
@@ -449,9 +452,12 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
             opened, source = open_source(step)
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-            total += _grow(writer, opened, step, verb="update", source=source, exact=len(sources) == 1)
+            alone = len(sources) == 1
+            renames = alone and not keep_missing
+            total += _grow(writer, opened, step, verb="update", source=source, exact=alone, renames=renames)
         if not keep_missing:
             total += prune(writer, keep)
+            total = replace(total, deleted=total.deleted - total.renamed)
     return _change(store, "update", total)
 
 
@@ -464,6 +470,7 @@ def _grow(
     source: Mapping[str, Any],
     again: bool = False,
     exact: bool = False,
+    renames: bool = False,
     only: Mapping[Side, set[str]] | None = None,
     ray: str | None = None,
     cache: str | Path | None = None,
@@ -495,6 +502,7 @@ def _grow(
             source=source,
             again=again,
             exact=exact,
+            renames=renames,
             only=only,
             cached=cached,
             batch_size=work.batch_size,
@@ -799,7 +807,7 @@ def _about(side: Side, ids: list[str], dataset: Dataset | None) -> dict[str, dic
     about = {}
     for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
         metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
-        metadata = {"split": str(items.splits[row]), **metadata}
+        metadata = {**({"split": str(items.splits[row])} if dataset.own_splits else {}), **metadata}
         about[name] = {kind: value if isinstance(value, str) else None, "metadata": metadata}
     if missing := [name for name in ids if name not in about]:
         raise RequirementError(
