@@ -218,3 +218,15 @@ def test_a_table_that_is_none_may_leave_the_folder(images: Path, tmp_path: Path)
     (tmp_path / "notes.json").write_text('[{"a": 1}]')
     with pytest.raises(DataError, match=r"a folder of images alone has no table: then move notes.json out of it"):
         read(tmp_path)
+
+
+def test_paths_of_windows_are_those_of_the_disk(images: Path, tmp_path: Path) -> None:
+    for name in ("Prints/Köln Straße.png", "Prints/box/a.png", "Prints/box/A.png", "x.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(images / "red.png", tmp_path / name)
+    named = [r"Prints\Köln Straße.png", r"PRINTS\BOX\a.PNG", r".\X.PNG", r"Prints\gone.png", r"none\x.png"]
+    rows = [{"Datei": path, "Titel": f"image {number}"} for number, path in enumerate(named)]
+    data = read(rows, images=tmp_path, on_error="skip", columns="image=Datei,text=Titel")
+    # Of a.png and A.png none is a.PNG.
+    assert data.images.values == ["Prints/Köln Straße.png", "x.png"]
+    assert [problem.where for problem in data.problems] == ["row 2", "row 4", "row 5"]

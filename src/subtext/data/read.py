@@ -420,14 +420,10 @@ def _check_images(
     Where no file exists the folder is wrong, which is one problem and not one per row.
     """
     root, values = dataset.root, list(dataset.images.values)
-    # Paths as the disk spells them: an accent is one character or two, and tables from Windows say a.JPG of a.jpg.
-    missing = _missing(dataset)
+    missing, folders = _missing(dataset), dict[str, dict[str, set[str]]]()
     for row, lost in list(missing.items()):
-        end = Path(lost).suffix
-        forms = (unicodedata.normalize(form, lost).removesuffix(end) for form in ("NFC", "NFD"))
-        spelt = (form + suffix for form in forms for suffix in (end, end.lower(), end.upper()))
-        if found := next((path for path in spelt if image_exists(path, root)), None):
-            values[row] = found
+        if (spelt := _as_on_disk(lost, root, folders)) is not None and image_exists(spelt, root):
+            values[row] = spelt
             del missing[row]
     images = replace(dataset.images, values=values)
     dataset = replace(dataset, images=images)
@@ -487,6 +483,34 @@ def _missing(dataset: Dataset) -> dict[int, str]:
         if name not in listed[folder]:
             missing[row] = value
     return missing
+
+
+def _as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -> str | None:
+    """A path as the disk spells it, where one file alone has it: tables from Windows have backslashes and other cases.
+
+    An accent is one character or two.
+
+    folders  plain name -> the names of each folder that was listed before
+    """
+
+    def plain(name: str) -> str:
+        return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+    parts: list[str] = []
+    for part in path.replace("\\", "/").split("/"):
+        folder = os.path.join(root, "/".join([*parts, ""]))  # noqa: PTH118 (parts may be of no valid path)
+        if folder not in folders:
+            names = folders[folder] = {}
+            try:
+                for name in os.listdir(folder):  # noqa: PTH208
+                    names.setdefault(plain(name), set()).add(name)
+            except (OSError, ValueError):
+                pass
+        named = {part} if part in ("", ".", "..") else folders[folder].get(plain(part), set())
+        if part not in named and len(named) != 1:
+            return None
+        parts.append(part if part in named else min(named))
+    return os.path.normpath("/".join(parts))
 
 
 def _undecodable(dataset: Dataset, skipped: set[int], progress: Progress | None) -> dict[int, str]:
