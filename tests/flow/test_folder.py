@@ -324,3 +324,10 @@ def test_a_column_may_first_be_in_the_last_of_the_json_lines(tmp_path: Path) -> 
         DataError, match=r"has no 'keywort', which is named for 'text'; the nearest names are 'keyword'"
     ):
         read(tmp_path / "list.jsonl", columns="text=title+keywort")
+
+
+def test_the_place_of_a_problem_is_said_once(tmp_path: Path) -> None:
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").touch()
+    with pytest.raises(DataError, match=r"1 problem: image b.png is empty \(0 bytes\)"):
+        read(tmp_path, verify=True)
