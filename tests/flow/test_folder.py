@@ -169,6 +169,31 @@ def test_an_update_follows_the_folder(place: Path, tmp_path: Path) -> None:
     assert "1 item embedded" in told and "1 deleted" in told
 
 
+def test_an_update_decodes_only_what_is_new(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, index = photos(tmp_path / "photos"), tmp_path / "index"
+    st.build_index(index, data, run=place / "run", quiet=True)
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(data / "new.png")
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(data / "b.png")
+    decoded: list[object] = []
+
+    def counted(value: Any, *more: Any, **options: Any) -> Image.Image:
+        decoded.append(value)
+        return open_image(value, *more, **options)
+
+    monkeypatch.setattr("subtext.data.read.open_image", counted)
+    st.update_index(index, quiet=True)
+    assert sorted(map(str, decoded)) == ["b.png", "new.png"]
+    (data / "c.webp").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"c\.webp is no image"):
+        st.update_index(index, quiet=True)
+    decoded.clear()
+    st.add_to_index(index, data, on_error="skip", quiet=True)
+    assert decoded == ["c.webp"]
+    shutil.copytree(data, tmp_path / "copy")
+    st.add_to_index(index, tmp_path / "copy", on_error="skip", quiet=True)
+    assert len(decoded) == 1 + 8, "another folder has other files"
+
+
 def test_renamed_images_keep_their_vectors(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, index = photos(tmp_path / "photos"), tmp_path / "index"
     (data / "f.bmp.xmp").write_text(XMP.format(title="A flag"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from inspect import signature
@@ -54,7 +54,7 @@ def read(
     images: str | Path | None = None,
     split_seed: int = 0,
     on_error: Literal["raise", "skip"] = "raise",
-    verify: bool = False,
+    verify: bool | Callable[[str | bytes, Path], bool] = False,
     merge_split: Mapping[str, str] | None = None,
     need_images: bool = True,
     columns: str | None = None,
@@ -70,7 +70,8 @@ def read(
                  current folder
     split_seed   of the 80-10-10 split by group, for data without splits
     on_error     "raise" when a row cannot be used, or "skip" such rows
-    verify       decode every image once; `progress` gets the number of decoded images and their total
+    verify       decode every image once, or those for which a function of the image (a path, or its bytes) and the
+                 folder of the images returns True; `progress` gets the number of decoded images and their total
     merge_split  split names that are read as another split ("restval", "dev" and similar names are built in)
     need_images  False if features replace the images; the image files may then be missing
     columns      columns of a foreign table, such as "image=filename,text=headline+caption,date=taken_on"; guessed by
@@ -411,11 +412,15 @@ class _Assembly:
 
 
 def _check_images(
-    dataset: Dataset, where: list[str], *, verify: bool, progress: Progress | None
+    dataset: Dataset,
+    where: list[str],
+    *,
+    verify: bool | Callable[[str | bytes, Path], bool],
+    progress: Progress | None,
 ) -> tuple[Dataset, list[Problem]]:
     """The dataset whose images can be used, and a problem for each image that cannot.
 
-    verify  decode every image, in threads; otherwise only check that its file exists
+    verify  decode every image, or those that it chooses, in threads; otherwise only check that its file exists
 
     Where no file exists the folder is wrong, which is one problem and not one per row.
     """
@@ -442,7 +447,10 @@ def _check_images(
             row: f"image '{images.ids[row]}' has no file, and others have one; fill in its 'image'" for row in pathless
         }
     if verify:
-        reasons |= _undecodable(dataset, reasons.keys() | set(pathless), progress)
+        skipped = reasons.keys() | set(pathless)
+        if callable(verify):
+            skipped |= {row for row, value in enumerate(values) if value is not None and not verify(value, root)}
+        reasons |= _undecodable(dataset, skipped, progress)
     if not reasons:
         return dataset, []
     keep = np.ones(len(images), dtype=bool)

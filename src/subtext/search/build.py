@@ -448,6 +448,19 @@ def _text_side(branch: Branch, fingerprint: str) -> TextSide | str:
     return TextSide(fingerprint, plain, settings, arrays)
 
 
+def stored_path(value: str, data_root: Path, index_root: Path) -> str:
+    """The path of an image as an index has it; the folders that both start from are resolved."""
+    if data_root == index_root:
+        return value
+    file = (data_root / value).resolve()
+    return file.relative_to(index_root).as_posix() if file.is_relative_to(index_root) else str(file)
+
+
+def file_stamp(value: str, root: Path) -> str:
+    """Size and time of an image's file, as an index keeps them."""
+    return " ".join(map(str, (image_stamp(value, root) or ())[:2]))
+
+
 def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -> list[Entry]:
     """What an index stores of items; a file of the path, size and time of a stored one is not read again.
 
@@ -472,10 +485,7 @@ def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -
             text = value
             content = content or _digest(value.encode("utf-8", "surrogatepass"))
         elif isinstance(value, str):
-            path = value
-            if data_root != index_root:
-                file = (data_root / value).resolve()
-                path = file.relative_to(index_root).as_posix() if file.is_relative_to(index_root) else str(file)
+            path = stored_path(value, data_root, index_root)
             if digests is None:
                 content, stamp = _file_digest(value, data_root, path, chunk.stored.get(name))
         elif isinstance(value, bytes) and digests is None:
@@ -488,7 +498,7 @@ def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -
 
 def _file_digest(source: str, root: Path, path: str, stored: Row | None) -> tuple[bytes, str]:
     """The digest of an image, and its file's stamp; the stored digest where path, size and time are the same."""
-    stamp = " ".join(map(str, (image_stamp(source, root) or ())[:2]))
+    stamp = file_stamp(source, root)
     if stored is not None and stored.stamp == stamp and stored.path == path:
         return stored.content, stamp
     return _digest(read_bytes(source, root)), stamp

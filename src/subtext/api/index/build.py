@@ -138,7 +138,7 @@ def build_index(
     begun = interrupted_build(index)
     if begun is None:
         store_class(index).require_free(str(index))
-    opened, source = open_source(work)
+    opened, source = open_source(work, begun)
     if ray is not None:
         if cache is not None:
             raise ArgumentError(
@@ -190,7 +190,7 @@ def add_to_index(
         name, (sources, split) = jobs[-1].verb, _source_of(jobs[-1])
     work = replace(work, sources=sources, split=split)
     with store.writing("add") as writer:
-        opened, source = open_source(work)
+        opened, source = open_source(work, store)
         grown = _grow(writer, opened, work, verb=name, source=source, again=restore_deleted)
     return _change(store, "add", grown)
 
@@ -376,14 +376,17 @@ def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str
         return {side: set(view.keys_of(side, sorted(ids))) for side, ids in names.items()}
 
 
-def open_source(work: Work) -> tuple[Opened, dict[str, Any]]:
+def open_source(work: Work, store: Store | None = None) -> tuple[Opened, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
+
+    store  an index with some of the items: files that have not changed since are not decoded again to check them
 
     Raises RequirementError for a model that only scores pairs.
     """
     from subtext.data.features import FeatureInput
 
-    opened = open_work(work, need_pairs=False).indexed("an index")
+    verify = True if store is None else _unlike_stored(store)
+    opened = open_work(work, need_pairs=False, verify=verify).indexed("an index")
     files = [
         branch.input_spec.file.path
         if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
@@ -393,6 +396,23 @@ def open_source(work: Work) -> tuple[Opened, dict[str, Any]]:
     sources = work.sources if opened.record is None else work.sources.over(remembered(opened.record.data))
     sources = replace(sources, features=files[0], text_features=files[1])
     return opened, {**sources.to_json(), "split": work.split}
+
+
+def _unlike_stored(store: Store) -> Callable[[str | bytes, Path], bool]:
+    """Whether an image, in a folder, is no file that the index has as it is now."""
+    from subtext.search.build import file_stamp, stored_path
+
+    with store.reading() as view:
+        stamps = {row.path: row.stamp for row in view.rows("images", keys=view.keys("images").tolist())}
+    index_root = Path(store.manifest.root).resolve()
+
+    def unlike(value: str | bytes, root: Path) -> bool:
+        if isinstance(value, bytes):
+            return True
+        stamp = stamps.get(stored_path(value, root.resolve(), index_root))
+        return stamp is None or stamp != file_stamp(value, root)
+
+    return unlike
 
 
 def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Manifest:
@@ -449,7 +469,7 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
     with store.writing("update") as writer:
         for earlier, split in sources:
             step = replace(work, sources=work.sources.over(earlier), split=split)
-            opened, source = open_source(step)
+            opened, source = open_source(step, store)
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
             alone = len(sources) == 1
