@@ -89,8 +89,8 @@ class Command(click.Command):
                 flag = self.renamed_values.get(current[-1], {}).get(flag, flag)
             current.append(f"{flag}{equals}{value}")
         # "-dog" is a query, where a command takes one: no option is a word after one hyphen.
-        valued = {flag for each in self.params if not getattr(each, "is_flag", True) for flag in each.opts}
-        has_query = any(isinstance(each, click.Argument) and each.metavar == "QUERY" for each in self.params)
+        valued = {flag for option in self.params if not getattr(option, "is_flag", True) for flag in option.opts}
+        has_query = any(isinstance(it, click.Argument) and it.metavar == "QUERY" for it in self.params)
         for number, word in enumerate(current if has_query and "--" not in current else ()):
             if _MINUS.match(word) and not (number and current[number - 1] in valued):
                 current = [*current[:number], *current[number + 1 :], "--", word]

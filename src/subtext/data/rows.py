@@ -266,11 +266,11 @@ def _require_columns(columns: set[str], name: str) -> None:
         advice = ",".join(f"{role}={column or 'COLUMN'}" for role, column in near)
         image = next((column for column in IMAGE if column in columns), None)
         if image is not None:
-            other = f"images without texts are items of an index: --columns image={image}"
+            hint = f"images without texts are items of an index: --columns image={image}"
         else:
-            other = f"a folder of images alone has no table: then move {name} out of it"
+            hint = f"a folder of images alone has no table: then move {name} out of it"
         raise DataError(
-            f"{name} needs {' and '.join(missing)}; its columns are {names}; name yours: --columns {advice}; {other}"
+            f"{name} needs {' and '.join(missing)}; its columns are {names}; name yours: --columns {advice}; {hint}"
         )
 
 

@@ -181,8 +181,8 @@ def _header(data: bytes, formats: tuple[str, ...] | None = None) -> tuple[str, i
         warnings.simplefilter("ignore")
         prepare_decoder(data[:64], "it")
         # Pillow knows HEIF from the first file on.
-        known = formats and tuple(form for form in formats if form != "HEIF" or form in Image.OPEN)
-        with Image.open(BytesIO(data), formats=known) as image:
+        registered = formats and tuple(form for form in formats if form != "HEIF" or form in Image.OPEN)
+        with Image.open(BytesIO(data), formats=registered) as image:
             form = str(image.format)
             return form, image.width * image.height * HEAVY.get(form, 1)
 

@@ -472,9 +472,9 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
             opened, source = open_source(step, store)
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-            alone = len(sources) == 1
-            renames = alone and not keep_missing
-            total += _grow(writer, opened, step, verb="update", source=source, exact=alone, renames=renames)
+            exact = len(sources) == 1
+            renames = exact and not keep_missing
+            total += _grow(writer, opened, step, verb="update", source=source, exact=exact, renames=renames)
         if not keep_missing:
             total += prune(writer, keep)
             total = replace(total, deleted=total.deleted - total.renamed)

@@ -15,8 +15,8 @@ from typing import Any
 
 from subtext.data.dataset import Problem
 from subtext.data.embedded import TEXT_FIELDS
-from subtext.data.readers.images import ambiguous, files_at, files_by_name, files_with, of_one_address
-from subtext.data.rows import RESERVED, Columns, Source, read_object, renamed, rows_of
+from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
+from subtext.data.rows import RESERVED, Columns, Source, read_object
 
 PRIORITY = 60
 LOOKS_FOR = "manifests of IIIF Presentation 2 or 3"
@@ -34,15 +34,10 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
     columns  role -> fields of the manifest; its texts are `headline` and `caption` where no others are named
     """
-    root = images if images is not None else (path if path.is_dir() else path.parent)
-    files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
-    records = (record for manifest in files_with(path, ".json", _CONTEXT) for record in _records(manifest, files))
-    single = of_one_address(records)
-    named = ((where, row if isinstance(row, Problem) else renamed(row, columns)) for where, row in single)
-    return Source(rows_of(named, None), root)
+    return images_of(files_with(path, ".json", _CONTEXT), _records, path, images, columns)
 
 
-def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[tuple[str, str, dict[str, Any] | Problem]]:
+def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
     """Where each canvas is, the address of its image, and its row."""
     manifest = read_object(file)
     about = _about(manifest)

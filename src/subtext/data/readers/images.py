@@ -119,32 +119,55 @@ def _paths(address: str) -> tuple[str, str]:
     return path, _SIZE.sub("", path)
 
 
-def of_one_address(records: Iterable[tuple[str, str, dict[str, Any] | Problem]]) -> Iterator[Record]:
-    """(where, address, row of an image or a problem) as records, each image for one address alone.
+Addressed = tuple[str, str, dict[str, Any] | Problem]
+"""Where an image is named, its address, and its row, or the reason why it has none."""
+
+
+def images_of(
+    descriptions: Iterable[Path],
+    records: Callable[[Path, Mapping[str, list[str]]], Iterable[Addressed]],
+    path: Path,
+    images: Path | None,
+    columns: Columns | None,
+) -> Source:
+    """A data set of files that describe the images beside them, each image for one address alone.
 
     Where several addresses end at one image, it is that of the address that has most of its folders; where nothing
     says which one that is, each of them becomes a problem.
+
+    records  the rows of a description, by the images of `files_by_name`
+    columns  role -> fields; the texts are `headline` and `caption` where no others are named
     """
-    records = list(records)
-    addresses: dict[str, dict[str, str]] = {}
-    for _, address, row in records:
+    root = images if images is not None else (path if path.is_dir() else path.parent)
+    files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
+    rows = [row for file in descriptions for row in records(file, files)]
+    rivals: dict[str, dict[str, str]] = {}
+    for _, address, row in rows:
         if not isinstance(row, Problem):
-            addresses.setdefault(row["image"], {}).setdefault(_paths(address)[1], address)
+            rivals.setdefault(row["image"], {}).setdefault(_paths(address)[1], address)
 
-    def common(image: str, identifier: str) -> int:
-        ends = zip(reversed(image.split("/")[:-1]), reversed(identifier.split("/")[:-1]), strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    def single() -> Iterator[Record]:
+        for where, address, row in rows:
+            if isinstance(row, Problem):
+                yield where, row
+                continue
+            image, identifier = row["image"], _paths(address)[1]
+            shared = {rival: _shared_folders(image, rival) for rival in rivals[image]}
+            nearest = [rival for rival, count in shared.items() if count == max(shared.values())]
+            if nearest == [identifier]:
+                yield where, renamed(row, columns)
+                continue
+            second = next(rivals[image][rival] for rival in nearest if rival != identifier)
+            reason = f"'{address}' and '{second}' both end at {image}; keep the folders of the addresses"
+            yield where, Problem(where, reason, name=address)
 
-    for where, address, row in records:
-        if not isinstance(row, Problem) and len(rivals := addresses[row["image"]]) > 1:
-            image, own = row["image"], _paths(address)[1]
-            counts = {identifier: common(image, identifier) for identifier in rivals}
-            nearest = [identifier for identifier in rivals if counts[identifier] == max(counts.values())]
-            if nearest != [own]:
-                other = next(rivals[identifier] for identifier in nearest if identifier != own)
-                told = f"'{address}' and '{other}' both end at {image}; keep the folders of the addresses"
-                row = Problem(where, told, name=address)
-        yield where, row
+    return Source(rows_of(single(), None), root)
+
+
+def _shared_folders(image: str, identifier: str) -> int:
+    """How many folders at the end of two paths are the same."""
+    ends = zip(reversed(image.split("/")[:-1]), reversed(identifier.split("/")[:-1]), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
 
 
 def ambiguous(where: str, address: str, files: Sequence[str]) -> Problem:

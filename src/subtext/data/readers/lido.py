@@ -15,9 +15,8 @@ from xml.etree.ElementTree import Element
 from defusedxml.ElementTree import parse
 
 from subtext.data.dataset import Problem
-from subtext.data.embedded import TEXT_FIELDS
-from subtext.data.readers.images import ambiguous, files_at, files_by_name, files_with, of_one_address
-from subtext.data.rows import Columns, Source, renamed, rows_of
+from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
+from subtext.data.rows import Columns, Source
 from subtext.errors import DataError
 
 PRIORITY = 61
@@ -51,15 +50,10 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
     Raises DataError for a file that is no XML, or names entities.
     """
-    root = images if images is not None else (path if path.is_dir() else path.parent)
-    files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
-    records = (record for file in files_with(path, ".xml", _NAMESPACE) for record in _records(file, files))
-    single = of_one_address(records)
-    named = ((where, row if isinstance(row, Problem) else renamed(row, columns)) for where, row in single)
-    return Source(rows_of(named, None), root)
+    return images_of(files_with(path, ".xml", _NAMESPACE), _records, path, images, columns)
 
 
-def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[tuple[str, str, dict[str, Any] | Problem]]:
+def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
     """Where each image of an object is, its address, and its row."""
     try:
         tree = parse(file).getroot()
