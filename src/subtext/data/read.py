@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from inspect import signature
@@ -494,9 +495,7 @@ def _missing(dataset: Dataset) -> dict[int, str]:
 
 
 def _as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -> str | None:
-    """A path as the disk spells it, where one file alone has it: tables from Windows have backslashes and other cases.
-
-    An accent is one character or two.
+    """A path as the disk spells it, if one file has it: Windows writes backslashes and any case, some split accents.
 
     folders  plain name -> the names of each folder that was listed before
     """
@@ -509,11 +508,9 @@ def _as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) 
         folder = os.path.join(root, "/".join([*parts, ""]))  # noqa: PTH118 (parts may be of no valid path)
         if folder not in folders:
             names = folders[folder] = {}
-            try:
+            with suppress(OSError, ValueError):
                 for name in os.listdir(folder):  # noqa: PTH208
                     names.setdefault(plain(name), set()).add(name)
-            except (OSError, ValueError):
-                pass
         named = {part} if part in ("", ".", "..") else folders[folder].get(plain(part), set())
         if part not in named and len(named) != 1:
             return None

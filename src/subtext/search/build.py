@@ -220,13 +220,15 @@ Prepared = tuple[Sequence[Entry], NDArray[np.float32] | None, Sequence[Entry], i
 """New entries of a chunk, their (N K D) vectors, entries whose vectors stay; how many of the new ones were renamed."""
 
 
-def _absent(writer: Writer, pairs: Dataset) -> dict[Side, dict[bytes, str]]:
-    """Content -> the id of an item of the index that the data set does not have; empty where it has no new items."""
-    absent: dict[Side, dict[bytes, str]] = {}
+def _absent(writer: Writer, pairs: Dataset) -> dict[Side, dict[bytes, list[str]]]:
+    """Content -> ids of items of the index that the data set does not have; empty where it has no new items."""
+    absent: dict[Side, dict[bytes, list[str]]] = {}
     for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
         stored, present = writer.ids(side), set(items.ids)
         gone = [] if present.issubset(stored) else [name for name in stored if name not in present]
-        absent[side] = {row.content: row.id for row in writer.rows_of(side, gone).values() if row.content}
+        absent[side] = {}
+        for row in filter(lambda row: row.content, writer.rows_of(side, gone).values()):
+            absent[side].setdefault(row.content, []).append(row.id)
     return absent
 
 
@@ -256,7 +258,7 @@ class _Worker:
     reading: tuple[int, int]
     cached: Mapping[Side, Known]
     store: Store | None = None
-    absent: Mapping[Side, dict[bytes, str]] = field(default_factory=dict)
+    absent: Mapping[Side, dict[bytes, list[str]]] = field(default_factory=dict)
 
     def __call__(self, chunk: Chunk) -> Prepared:
         side, new, amended = chunk.side, list[int](), list[Entry]()
@@ -268,7 +270,8 @@ class _Worker:
                 new.append(row)
             elif before.digest != entry.digest(SIDES.index(side), before.key):
                 amended.append(entry)
-        former = [self.absent.get(side, {}).pop(entries[row].content, None) for row in new]
+        absent = self.absent.get(side, {})
+        former = [ids.pop() if (ids := absent.get(entries[row].content)) else None for row in new]
         renamed = [name for name in former if name is not None]
         unknown = np.array([row for row, name in zip(new, former, strict=True) if name is None], dtype=np.int64)
         parts = []
