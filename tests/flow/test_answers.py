@@ -271,9 +271,16 @@ def test_a_minus_means_the_same_everywhere(archive: Path) -> None:
         ("red -blue -green", Query("red", not_text="blue, green")), ("-blue", Query("-blue")),
         ("red-blue", Query("red-blue")), ("red - blue -1", Query("red - blue -1")),
     ]:  # fmt: skip
-        told = json.loads(call("search", archive, "--json", "--", typed).stdout)
-        assert [hit["id"] for hit in told["hits"]] == [hit.id for hit in engine.answer(query)], typed
-        assert told["query"].get("not_text") == query.not_text and told["query"]["text"] == query.text
+        for words in (["--json", "--", typed], [typed, "--json"]):
+            told = json.loads(call("search", archive, *words).stdout)
+            assert [hit["id"] for hit in told["hits"]] == [hit.id for hit in engine.answer(query)], typed
+            assert told["query"].get("not_text") == query.not_text and told["query"]["text"] == query.text
+    assert json.loads(call("search", archive, "-blue", "--like", "red", "--json").stdout)["query"]["not_text"] == "blue"
+    for typed in ("-house", "-Öl -blue"):
+        assert json.loads(call("search", archive, typed, "--json").stdout)["query"]["text"] == typed
+    assert json.loads(call("search", archive, "red", "--not-text", "-b", "--json").stdout)["query"]["not_text"] == "-b"
+    for wrong in ("-x", "--xyz"):
+        assert f"No such option '{wrong}'" in call("search", archive, wrong, code=2).output
     both = Query("-blue", like=("red",)).understood
     assert (both.text, both.not_text) == (None, "blue")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from pathlib import Path
 
 import made_data
@@ -143,7 +144,9 @@ def test_what_cannot_be_joined_is_said(made: Path, tmp_path: Path) -> None:
     other = trained("other", "scan", "--train-split", "test")
     assert "trained on the same pairs" in refused(saf, other)
     uncertain = trained("uncertain", "pcme_plus")
-    assert "those of a probabilistic model are distributions" in refused(uncertain, uncertain)
+    copy = shutil.copytree(uncertain, tmp_path / "copy")
+    assert "those of a probabilistic model are distributions" in refused(uncertain, copy)
+    assert f"an ensemble needs different runs; {saf} is there twice" in refused(made / "sgr", saf, saf, code=2)
     told = call("ensemble", saf, made / "sgr", "--out", made / "sgraf", code=1).output
     assert "holds something; name another" in told
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import drawn
 import numpy as np
@@ -18,10 +19,18 @@ from PIL import Image
 from served import WRITES, client, item
 
 import subtext as st
+from subtext.data.dataset import Items
 from subtext.data.image_files import open_image
+from subtext.data.prepare import resplit_groups
 from subtext.data.read import read
 from subtext.errors import ArgumentError, DataError
+from subtext.search import build
+from subtext.server.images import Decoding, Thumbnails
 
+XMP = (
+    '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    '<rdf:Description xmlns:dc="http://purl.org/dc/elements/1.1/" dc:title="{title}"/></rdf:RDF></x:xmpmeta>'
+)
 FORMS = {
     "a.JPG": "JPEG",
     "b.png": "PNG",
@@ -94,6 +103,10 @@ def test_heic_and_avif_are_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert data.images.ids == ["a.heic", "b.avif"]
     for name in data.images.ids:
         assert np.abs(np.subtract(open_image(name, tmp_path).getpixel((9, 9)), colour)).max() < 8, name
+    # A server that has not read any HEIC before shows it, too.
+    monkeypatch.delitem(Image.OPEN, "HEIF")
+    thumbnails = Thumbnails([tmp_path], None, Decoding(10**6))
+    assert thumbnails._encode(tmp_path, "a.heic", 96).startswith(b"RIFF")
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install 'subtext\[heic\]'"):
         read(tmp_path, verify=True)
@@ -154,6 +167,85 @@ def test_an_update_follows_the_folder(place: Path, tmp_path: Path) -> None:
     Image.new("RGB", (9, 9), (1, 2, 3)).save(tmp_path / "photos" / "new.png")
     told = call("index", "update", tmp_path / "index", "--quiet").stdout
     assert "1 item embedded" in told and "1 deleted" in told
+
+
+def test_an_update_decodes_only_what_is_new(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, index = photos(tmp_path / "photos"), tmp_path / "index"
+    st.build_index(index, data, run=place / "run", quiet=True)
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(data / "new.png")
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(data / "b.png")
+    decoded: list[object] = []
+
+    def counted(value: Any, *more: Any, **options: Any) -> Image.Image:
+        decoded.append(value)
+        return open_image(value, *more, **options)
+
+    monkeypatch.setattr("subtext.data.read.open_image", counted)
+    st.update_index(index, quiet=True)
+    assert sorted(map(str, decoded)) == ["b.png", "new.png"]
+    (data / "c.webp").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"c\.webp is no image"):
+        st.update_index(index, quiet=True)
+    decoded.clear()
+    st.add_to_index(index, data, on_error="skip", quiet=True)
+    assert decoded == ["c.webp"]
+    shutil.copytree(data, tmp_path / "copy")
+    st.add_to_index(index, tmp_path / "copy", on_error="skip", quiet=True)
+    assert len(decoded) == 1 + 8, "another folder has other files"
+
+
+def test_renamed_images_keep_their_vectors(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, index = photos(tmp_path / "photos"), tmp_path / "index"
+    shutil.copy(data / "2021" / "d.tif", data / "2021" / "e.tif")
+    (data / "f.bmp.xmp").write_text(XMP.format(title="A flag"))
+    st.build_index(index, data, run=place / "run", quiet=True)
+    before = {hit.id: hit.score for hit in st.search(index, "a red square", top=9)}
+    assert len(before) == 8
+    (data / "2021").rename(data / "2022")
+    (data / "f.bmp").rename(data / "g.bmp")
+    (data / "f.bmp.xmp").rename(data / "g.bmp.xmp")
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(data / "new.png")
+    embedded: list[str] = []
+    embed = build.embed_items
+
+    def counted(model: Any, part: Any, items: Items, *more: Any, **options: Any) -> Any:
+        embedded.extend(items.ids)
+        return embed(model, part, items, *more, **options)
+
+    monkeypatch.setattr(build, "embed_items", counted)
+    change = st.update_index(index, quiet=True)
+    assert embedded == ["new.png"]
+    assert str(change).splitlines()[0] == f"{index}: 1 item embedded, 3 unchanged, 6 renamed"
+    after = {
+        hit.id.replace("2022", "2021").replace("g.b", "f.b"): hit.score for hit in st.search(index, "a red square")
+    }
+    assert {name: after[name] for name in before} == before and set(after) - set(before) == {"new.png"}
+    assert st.search(index, "a red square", where=["text contains flag"])[0].id == "g.bmp"
+    assert st.verify_index(index).intact
+    # A copy is one more item, and no renamed one.
+    shutil.copy(data / "new.png", data / "newer.png")
+    assert "1 item embedded, 10 unchanged" in str(st.update_index(index, quiet=True))
+
+
+def test_splits_that_were_drawn_are_no_field(place: Path, tmp_path: Path) -> None:
+    assert not read(place / "photos").own_splits and "split" not in st.index_info(place / "library").fields["images"]
+    with client(place / "library") as server:
+        assert "split" not in server.get("/fields").text
+    assert "split" not in st.search(place / "library", "red")[0].metadata
+    rows = [{"image": "a.JPG", "split": "train"}, {"image": "b.png", "split": "archive"}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="images without texts are items of an index: --columns image=image"):
+        read(tmp_path / "rows.jsonl")
+    st.build_index(
+        tmp_path / "index",
+        tmp_path / "rows.jsonl",
+        images=place / "photos",
+        columns="image=image",
+        run=place / "run",
+        quiet=True,
+    )
+    assert [hit.id for hit in st.search(tmp_path / "index", "red", where=["split = archive"])] == ["b.png"]
+    assert resplit_groups(read(place / "photos"), seed=0).own_splits
 
 
 def test_the_page_and_the_server_have_images_without_captions(place: Path) -> None:
@@ -258,3 +350,10 @@ def test_a_column_may_first_be_in_the_last_of_the_json_lines(tmp_path: Path) -> 
         DataError, match=r"has no 'keywort', which is named for 'text'; the nearest names are 'keyword'"
     ):
         read(tmp_path / "list.jsonl", columns="text=title+keywort")
+
+
+def test_the_place_of_a_problem_is_said_once(tmp_path: Path) -> None:
+    Image.new("RGB", (9, 9)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").touch()
+    with pytest.raises(DataError, match=r"1 problem: image b.png is empty \(0 bytes\)"):
+        read(tmp_path, verify=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 from pathlib import Path
 
 import drawn
@@ -194,3 +195,38 @@ def test_columns_of_one_table_are_not_those_of_another() -> None:
     other = Sources(data=Path("own.jsonl")).over(remembered)
     assert (other.columns, other.text_fields) == (None, None)
     assert Sources().over(remembered).columns == COLUMNS
+
+
+def test_a_table_with_ids_names_its_images_otherwise(images: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id,Photo,Title\n17,red.png,A red day\n18,blue.png,A blue one\n")
+    data = read(path, images=images)
+    assert data.images.ids == ["17", "18"] and data.images.values == ["red.png", "blue.png"]
+    assert data.texts.values == ["A red day", "A blue one"]
+    assert "its columns were guessed: image=Photo,text=Title" in str(data.problems[0])
+
+
+def test_a_table_of_exiftool_is_guessed(images: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("SourceFile,Headline,Caption-Abstract\n./red.png,A red day,It was red.\n")
+    data = read(path, images=images)
+    assert data.images.values == ["red.png"] and data.texts.values == ["A red day", "It was red."]
+
+
+def test_a_table_that_is_none_may_leave_the_folder(images: Path, tmp_path: Path) -> None:
+    shutil.copy(images / "red.png", tmp_path)
+    (tmp_path / "notes.json").write_text('[{"a": 1}]')
+    with pytest.raises(DataError, match=r"a folder of images alone has no table: then move notes.json out of it"):
+        read(tmp_path)
+
+
+def test_paths_of_windows_are_those_of_the_disk(images: Path, tmp_path: Path) -> None:
+    for name in ("Prints/Köln Straße.png", "Prints/box/a.png", "Prints/box/A.png", "x.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(images / "red.png", tmp_path / name)
+    named = [r"Prints\Köln Straße.png", r"PRINTS\BOX\a.PNG", r".\X.PNG", r"Prints\gone.png", r"none\x.png"]
+    rows = [{"Datei": path, "Titel": f"image {number}"} for number, path in enumerate(named)]
+    data = read(rows, images=tmp_path, on_error="skip", columns="image=Datei,text=Titel")
+    # Of a.png and A.png none is a.PNG.
+    assert data.images.values == ["Prints/Köln Straße.png", "x.png"]
+    assert [problem.where for problem in data.problems] == ["row 2", "row 4", "row 5"]

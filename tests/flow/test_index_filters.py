@@ -99,6 +99,10 @@ def test_a_day_is_one_value_of_several(tmp_path: Path) -> None:
     with folder.reading() as view:
         for day, found in {"01": 1, "05": 0, "09": 1}.items():
             assert len(matching(view, "images", [parse(f"shot = 2021-03-{day}")])) == found
+        days = [date.fromordinal(date(2021, 3, 1).toordinal() + number) for number in range(-1500, 1500)]
+        for chosen, found in ((days, 1), (days[:1500], 0)):
+            named = ", ".join(day.isoformat() for day in chosen)
+            assert len(matching(view, "images", [parse(f"shot in {named}")])) == found
 
 
 def test_a_day_is_its_moments_in_utc() -> None:

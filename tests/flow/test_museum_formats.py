@@ -200,3 +200,26 @@ def test_labels_that_are_names_of_our_columns_stay_metadata(tmp_path: Path) -> N
     assert data.images.ids == ["a.jpg"] and data.texts.values == ["A", "A page"]
     renamed = {f"metadata {label.casefold()}": [f"its {label}"] for label in labels[:-1]}
     assert data.images.metadata == {**renamed, "maker": ["its Maker"], "label": ["a.jpg"]}
+
+
+def test_an_image_is_that_of_one_address(tmp_path: Path) -> None:
+    """Where the folders of several addresses are gone, nothing says whose image it is; else their folders say it."""
+    images(tmp_path, "001.jpg", "B/002.jpg")
+    site = "https://example.org/media"
+    manifest(tmp_path, f"{site}/A/001.jpg", f"{site}/B/001.jpg", f"{site}/A/002.jpg", f"{site}/B/002.jpg")
+    data = read(tmp_path, on_error="skip")
+    assert data.images.ids == ["B/002.jpg"] and data.texts.values == ["A"]
+    assert [str(problem).partition(";")[0] for problem in data.problems] == [
+        f"m.json canvas 1: '{site}/A/001.jpg' and '{site}/B/001.jpg' both end at 001.jpg",
+        f"m.json canvas 2: '{site}/B/001.jpg' and '{site}/A/001.jpg' both end at 001.jpg",
+        f"m.json canvas 3: '{site}/A/002.jpg' and '{site}/B/002.jpg' both end at B/002.jpg",
+    ]
+    manifest(tmp_path, f"{API}/001/full/200,/0/default.jpg", f"{API}/001/full/max/0/default.jpg")
+    assert read(tmp_path).images.ids == ["001.jpg"]
+    (tmp_path / "m.json").unlink()
+    links = {"1": f"{site}/A/001.jpg", "2": f"{site}/B/001.jpg", "3": f"{site}/B/002.jpg", "4": f"{site}/B/002.jpg"}
+    objects = "".join(OBJECT.format(name=name, link=link) for name, link in links.items())
+    (tmp_path / "o.xml").write_text(LIDO.format(records=objects))
+    data = read(tmp_path, on_error="skip")
+    assert data.images.ids == ["B/002.jpg"]
+    assert [problem.where for problem in data.problems] == ["o.xml object 1", "o.xml object 2"]

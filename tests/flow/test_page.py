@@ -199,7 +199,7 @@ def test_filters_of_dates_do_not_overlap(page, width: int) -> None:
         assert (
             box["width"] >= 140 and legend["x"] <= box["x"] and box["x"] + box["width"] <= legend["x"] + legend["width"]
         )
-    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] or boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] and boxes[0]["y"] == boxes[1]["y"], "in one row"
 
 
 def test_a_value_that_is_not_listed_can_be_typed(page) -> None:

@@ -87,11 +87,23 @@ def test_pictures_that_are_none_or_more(client, name: str) -> None:
 
 
 def test_what_a_picture_may_be() -> None:
-    for form in ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"):
+    for form in ("PNG", "JPEG", "WEBP", "AVIF", "GIF", "BMP", "TIFF"):
         assert require_image(served.picture(form=form), pixels=10_000)[0].startswith(".")
-    for form, most in (("PNG", "1,500"), ("TIFF", "750"), ("WEBP", "375")):
+    for form, most in (("PNG", "1,500"), ("TIFF", "750"), ("WEBP", "375"), ("AVIF", "375")):
         with pytest.raises(Refusal, match=f"{form} may have {most} pixels"):
             require_image(served.picture(form=form), pixels=1_500)
+
+
+def test_heic_is_taken_where_its_package_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    buffer = io.BytesIO()
+    pillow_heif.from_pillow(Image.new("RGB", (40, 40))).save(buffer)
+    assert require_image(buffer.getvalue(), pixels=10_000) == (".heic", 6400)
+    with pytest.raises(Refusal, match="HEIF may have 375 pixels"):
+        require_image(buffer.getvalue(), pixels=1_500)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(Refusal, match=r"it needs JPEG.* this is another kind of file"):
+        require_image(buffer.getvalue(), pixels=10_000)
 
 
 def test_few_pictures_are_decoded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ A run's folder is the complete convention: `run.json`, `model.safetensors` and `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from subtext.search.manifest import Manifest
     from subtext.training.setup import Setup
 
+Verify = bool | Callable[[str | bytes, Path], bool]
+"""Which images are decoded once when data is read; see `subtext.read`."""
 CARD = "README.md"
 IN_MEMORY = "data set in memory"
 SHOWN = 5
@@ -253,7 +255,7 @@ class Sources:
         return replace(remembered, **{name: value for name, value in vars(self).items() if value is not None})
 
     def read(
-        self, *, verify: bool = False, need_images: bool = False, need_pairs: bool = True, progress: Any = None
+        self, *, verify: Verify = False, need_images: bool = False, need_pairs: bool = True, progress: Any = None
     ) -> Dataset:
         """The pairs; see `subtext.read`.
 
@@ -443,8 +445,8 @@ class Opened:
             return embed_pairs(self.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
 
 
-def open_work(work: Work, *, need_pairs: bool = True) -> Opened:
-    """Open the run, or the pretrained model, and read the split; `need_pairs` as in `Sources.read`.
+def open_work(work: Work, *, need_pairs: bool = True, verify: Verify = True) -> Opened:
+    """Open the run, or the pretrained model, and read the split; `need_pairs` and `verify` as in `Sources.read`.
 
     Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
     """
@@ -457,7 +459,7 @@ def open_work(work: Work, *, need_pairs: bool = True) -> Opened:
     model, record = work.model.open(features=sources.features, text_features=sources.text_features, device=device)
     if record is not None:
         sources = sources.over(remembered(record.data))
-    reading = read(sources, need_pairs=need_pairs, quiet=work.quiet)
+    reading = read(sources, need_pairs=need_pairs, verify=verify, quiet=work.quiet)
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
         attach(model.image, reading.features, "image")
     split = work.split or (record is not None and record.data.val_split) or "val"
@@ -500,10 +502,10 @@ def require_features(model: Model, pairs: Dataset) -> None:
             branch.input_spec.require_boxes(items.ids, items.values)
 
 
-def read(sources: Sources, *, need_pairs: bool = True, quiet: bool = False) -> Dataset:
-    """The pairs, with every image decoded once; problems that do not forbid their use go to standard error.
+def read(sources: Sources, *, need_pairs: bool = True, verify: Verify = True, quiet: bool = False) -> Dataset:
+    """The pairs, with images decoded once; problems that do not forbid their use go to standard error.
 
-    need_pairs  as in `Sources.read`
+    need_pairs, verify  as in `Sources.read`
 
     Raises DataError when they cannot be used, and RequirementError when no data set is named.
     """
@@ -511,7 +513,9 @@ def read(sources: Sources, *, need_pairs: bool = True, quiet: bool = False) -> D
 
     need_images = sources.features is None
     with counter("checking images", quiet=quiet or not need_images) as progress:
-        reading = sources.read(verify=need_images, need_images=need_images, need_pairs=need_pairs, progress=progress)
+        reading = sources.read(
+            verify=need_images and verify, need_images=need_images, need_pairs=need_pairs, progress=progress
+        )
     sentences = summarise(reading.problems)
     for sentence in sentences[:SHOWN]:
         say(f"note: {sentence}", quiet=quiet)

@@ -149,8 +149,8 @@ def ensemble(
     run: use it in evaluate, audit, search --rerank, score, curate and distil. It contains copies of all weights. The
     runs must be trained on the same pairs, with the same vocabulary, features and embed_dim.
 
-    Raises ArgumentError for fewer than two runs, and RecipeError for runs that cannot be combined. Raises
-    CheckpointError if `out` is not empty or a run cannot be loaded.
+    Raises ArgumentError for fewer than two runs, or one run twice, and RecipeError for runs that cannot be combined.
+    Raises CheckpointError if `out` is not empty or a run cannot be loaded.
     """
     from subtext.models.checkpoint import require_new_folder
     from subtext.models.ensemble import ensemble as join
@@ -158,6 +158,9 @@ def ensemble(
 
     if len(runs) < 2:
         raise ArgumentError("an ensemble needs two runs or more; name another")
+    folders = [Path(run).expanduser().resolve() for run in runs]
+    if twice := next((run for run, path in zip(runs, folders, strict=True) if folders.count(path) > 1), None):
+        raise ArgumentError(f"an ensemble needs different runs; {Path(twice)} is there twice; name another")
     folder = Path(out).expanduser()
     require_new_folder(folder, "an ensemble")
     members = [open_run(run) for run in runs]

@@ -24,6 +24,8 @@ PATH = click.Path(path_type=Path)
 
 HELP = ("-h", "--help")
 
+_MINUS = re.compile(r"-[^\W\d_]\S")
+
 BOTH = "_option"
 """Ends the name of an option that stands for an argument."""
 
@@ -86,6 +88,13 @@ class Command(click.Command):
             elif current and not flag.startswith("-"):
                 flag = self.renamed_values.get(current[-1], {}).get(flag, flag)
             current.append(f"{flag}{equals}{value}")
+        # "-dog" is a query, where a command takes one: no option is a word after one hyphen.
+        valued = {flag for option in self.params if not getattr(option, "is_flag", True) for flag in option.opts}
+        has_query = any(isinstance(it, click.Argument) and it.metavar == "QUERY" for it in self.params)
+        for number, word in enumerate(current if has_query and "--" not in current else ()):
+            if _MINUS.match(word) and not (number and current[number - 1] in valued):
+                current = [*current[:number], *current[number + 1 :], "--", word]
+                break
         try:
             return super().parse_args(ctx, current)
         except click.UsageError as error:

@@ -93,8 +93,8 @@ class Problem:
     name: str = ""
 
     def __str__(self) -> str:
-        """Where and what, in one sentence."""
-        return f"{self.where}: {self.what}"
+        """Where and what, in one sentence; what begins with the place of the problem says it itself."""
+        return self.what if self.what.startswith(f"{self.where} ") else f"{self.where}: {self.what}"
 
     @property
     def kind(self) -> str:
@@ -115,7 +115,7 @@ def summarise(problems: Iterable[Problem]) -> list[str]:
     for first, *similar in kinds.values():
         rows = ", ".join([*(problem.where for problem in similar[:2]), *(["..."] if len(similar) > 2 else [])])
         repeated = f" and {len(similar):,} like it ({rows})" if similar else ""
-        sentences.append(f"{first.where}{repeated}: {first.what}")
+        sentences.append(f"{first.where}{repeated}: {first.what}" if repeated else str(first))
     return sentences
 
 
@@ -129,6 +129,7 @@ class Dataset:
     judgements     graded truth, if the data set has some
     problems       the problems found while reading, in order; rows with fatal problems were left out
     features       precomputed image features, if the data set has features instead of images
+    own_splits     whether the data names its splits; False where they were drawn
     """
 
     images: Items
@@ -138,6 +139,7 @@ class Dataset:
     judgements: Judgements | None = None
     problems: tuple[Problem, ...] = ()
     features: FeatureFile | None = None
+    own_splits: bool = True
 
     def __len__(self) -> int:
         """The number of pairs."""

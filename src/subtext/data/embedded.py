@@ -89,11 +89,11 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
     if sidecar is not None:
         take(SIDECAR, lambda: _xmp(sidecar.read_bytes()))
     try:
-        prepare_decoder(file)
-        with warnings.catch_warnings():
+        with file.open("rb") as opened, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(file)
-        with image:
+            prepare_decoder(opened.read(64), file.name)
+            opened.seek(0)
+            image = Image.open(opened)
             packet = image.info.get("xmp") or image.info.get("XML:com.adobe.xmp")
             if packet:
                 take("XMP", lambda: _xmp(packet))

@@ -149,7 +149,7 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
             return _rgb(_upright(source))
         # An image that fails gives its memory back at once; the error, and the decoder in its frames, would hold it.
         data = read_bytes(source, root)
-        _prepare_decoder(data[:64], name)
+        prepare_decoder(data[:64], name)
         with Image.open(BytesIO(data)) as image, ExitStack() as failed:
             failed.callback(image.close)
             if image.format == "EPS":
@@ -179,13 +179,8 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
         raise DataError(f"image {name} cannot be decoded: {str(error) or type(error).__name__}") from error
 
 
-def prepare_decoder(file: Path) -> None:
-    """Have Pillow read a file of any format. Raises DataError for HEIC where the package for it is not installed."""
-    with file.open("rb") as start:
-        _prepare_decoder(start.read(64), file.name)
-
-
-def _prepare_decoder(start: bytes, name: str) -> None:
+def prepare_decoder(start: bytes, name: str) -> None:
+    """Have Pillow read a file that starts so. Raises DataError for HEIC where the package for it is not installed."""
     if start[4:8] != b"ftyp" or start[8:12] not in _HEIF or b"avif" in start:
         return
     try:

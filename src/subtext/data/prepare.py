@@ -68,6 +68,7 @@ def resplit_groups(pairs: Dataset, *, seed: int) -> Dataset:
         pairs,
         images=replace(pairs.images, splits=splits[of_image]),
         texts=replace(pairs.texts, splits=splits[of_text]),
+        own_splits=True,
     )
 
 

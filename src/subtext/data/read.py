@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from inspect import signature
@@ -54,7 +55,7 @@ def read(
     images: str | Path | None = None,
     split_seed: int = 0,
     on_error: Literal["raise", "skip"] = "raise",
-    verify: bool = False,
+    verify: bool | Callable[[str | bytes, Path], bool] = False,
     merge_split: Mapping[str, str] | None = None,
     need_images: bool = True,
     columns: str | None = None,
@@ -70,7 +71,8 @@ def read(
                  current folder
     split_seed   of the 80-10-10 split by group, for data without splits
     on_error     "raise" when a row cannot be used, or "skip" such rows
-    verify       decode every image once; `progress` gets the number of decoded images and their total
+    verify       decode every image once, or those for which a function of the image (a path, or its bytes) and the
+                 folder of the images returns True; `progress` gets the number of decoded images and their total
     merge_split  split names that are read as another split ("restval", "dev" and similar names are built in)
     need_images  False if features replace the images; the image files may then be missing
     columns      columns of a foreign table, such as "image=filename,text=headline+caption,date=taken_on"; guessed by
@@ -189,7 +191,8 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
             problems.append(error.at(row.where))
     assembly.link_groups()
     groups = assembly.groups
-    if all(group.split is None for group in groups):
+    own_splits = any(group.split is not None for group in groups)
+    if not own_splits:
         splits = draw_splits([group.first for group in groups], seed=seed)
     else:
         splits = np.array([group.split or "" for group in groups])
@@ -212,6 +215,7 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
         judgements=judgements if source.judgements else None,
         problems=tuple(problems),
         features=source.features,
+        own_splits=own_splits,
     )
     # Images whose text could not be used, and items without a split, are left out.
     usable = np.zeros(len(dataset.images), dtype=bool)
@@ -409,23 +413,23 @@ class _Assembly:
 
 
 def _check_images(
-    dataset: Dataset, where: list[str], *, verify: bool, progress: Progress | None
+    dataset: Dataset,
+    where: list[str],
+    *,
+    verify: bool | Callable[[str | bytes, Path], bool],
+    progress: Progress | None,
 ) -> tuple[Dataset, list[Problem]]:
     """The dataset whose images can be used, and a problem for each image that cannot.
 
-    verify  decode every image, in threads; otherwise only check that its file exists
+    verify  decode every image, or those that it chooses, in threads; otherwise only check that its file exists
 
     Where no file exists the folder is wrong, which is one problem and not one per row.
     """
     root, values = dataset.root, list(dataset.images.values)
-    # Paths as the disk spells them: an accent is one character or two, and tables from Windows say a.JPG of a.jpg.
-    missing = _missing(dataset)
+    missing, folders = _missing(dataset), dict[str, dict[str, set[str]]]()
     for row, lost in list(missing.items()):
-        end = Path(lost).suffix
-        forms = (unicodedata.normalize(form, lost).removesuffix(end) for form in ("NFC", "NFD"))
-        spelt = (form + suffix for form in forms for suffix in (end, end.lower(), end.upper()))
-        if found := next((path for path in spelt if image_exists(path, root)), None):
-            values[row] = found
+        if (spelt := _as_on_disk(lost, root, folders)) is not None and image_exists(spelt, root):
+            values[row] = spelt
             del missing[row]
     images = replace(dataset.images, values=values)
     dataset = replace(dataset, images=images)
@@ -444,7 +448,10 @@ def _check_images(
             row: f"image '{images.ids[row]}' has no file, and others have one; fill in its 'image'" for row in pathless
         }
     if verify:
-        reasons |= _undecodable(dataset, reasons.keys() | set(pathless), progress)
+        skipped = reasons.keys() | set(pathless)
+        if callable(verify):
+            skipped |= {row for row, value in enumerate(values) if value is not None and not verify(value, root)}
+        reasons |= _undecodable(dataset, skipped, progress)
     if not reasons:
         return dataset, []
     keep = np.ones(len(images), dtype=bool)
@@ -485,6 +492,30 @@ def _missing(dataset: Dataset) -> dict[int, str]:
         if name not in listed[folder]:
             missing[row] = value
     return missing
+
+
+def _as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -> str | None:
+    """A path as the disk spells it, if one file has it: Windows writes backslashes and any case, some split accents.
+
+    folders  plain name -> the names of each folder that was listed before
+    """
+
+    def plain(name: str) -> str:
+        return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+    parts: list[str] = []
+    for part in path.replace("\\", "/").split("/"):
+        folder = os.path.join(root, "/".join([*parts, ""]))  # noqa: PTH118 (parts may be of no valid path)
+        if folder not in folders:
+            names = folders[folder] = {}
+            with suppress(OSError, ValueError):
+                for name in os.listdir(folder):  # noqa: PTH208
+                    names.setdefault(plain(name), set()).add(name)
+        named = {part} if part in ("", ".", "..") else folders[folder].get(plain(part), set())
+        if part not in named and len(named) != 1:
+            return None
+        parts.append(part if part in named else min(named))
+    return os.path.normpath("/".join(parts))
 
 
 def _undecodable(dataset: Dataset, skipped: set[int], progress: Progress | None) -> dict[int, str]:

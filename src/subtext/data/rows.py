@@ -33,8 +33,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _PYTHON_LIST = re.compile(r"\s*\[\s*'")
 _USUAL_IMAGE = (
     "image", "file_name", "filename", "image_path", "image_file", "image_name", "imagepath", "imagefile", "img_path",
-    "img", "file_path", "filepath", "path", "file", "photo", "picture", "bild", "datei", "dateiname", "bilddatei",
-    "fichier",
+    "img", "file_path", "filepath", "path", "file", "source_file", "sourcefile", "photo", "picture", "bild",
+    "datei", "dateiname", "bilddatei", "fichier",
 )  # fmt: skip
 _USUAL_TEXT = (
     ("headline", "title", "titel", "titre"),
@@ -221,7 +221,7 @@ def _guessed(names: Sequence[str]) -> Columns:
     """The columns of image and text by usual names, whatever their case; of a role that has our own name, none."""
     plain = {re.sub(r"[\W_]+", "_", name.strip().casefold()).strip("_"): name for name in reversed(names)}
     columns: dict[str, tuple[str, ...]] = {}
-    if not {*IMAGE, "id"} & set(names):
+    if not set(IMAGE) & set(names):
         columns["image"] = tuple(plain[usual] for usual in _USUAL_IMAGE if usual in plain)[:1]
     if not {*TEXT, *TEXT_ID} & set(names):
         kinds = (next((plain[usual] for usual in kind if usual in plain), None) for kind in _USUAL_TEXT)
@@ -264,8 +264,13 @@ def _require_columns(columns: set[str], name: str) -> None:
         names = ", ".join(f"'{column}'" for column in sorted(map(str, columns))) or "none"
         near = [(role, _nearest(columns, usual)) for role, usual in needed]
         advice = ",".join(f"{role}={column or 'COLUMN'}" for role, column in near)
+        image = next((column for column in IMAGE if column in columns), None)
+        if image is not None:
+            hint = f"images without texts are items of an index: --columns image={image}"
+        else:
+            hint = f"a folder of images alone has no table: then move {name} out of it"
         raise DataError(
-            f"{name} needs {' and '.join(missing)}; its columns are {names}; name yours: --columns {advice}"
+            f"{name} needs {' and '.join(missing)}; its columns are {names}; name yours: --columns {advice}; {hint}"
         )
 
 

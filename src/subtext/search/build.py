@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Grown:
 
     embedded   new ones and changed ones            amended  only their paths, texts, metadata or links changed
     unchanged  in the index already                 deleted  no longer in the data
-    left_out   deleted before, and not added again
+    left_out   deleted before, and not added again  renamed  new names of content that the data had under others
     """
 
     embedded: int = 0
@@ -56,6 +56,7 @@ class Grown:
     unchanged: int = 0
     deleted: int = 0
     left_out: int = 0
+    renamed: int = 0
 
     def __add__(self, other: Grown) -> Grown:
         """Both together."""
@@ -136,6 +137,7 @@ def grow(
     source: Mapping[str, Any] | None = None,
     exact: bool = False,
     again: bool = False,
+    renames: bool = False,
     only: Mapping[Side, set[str]] | None = None,
     cached: Mapping[Side, Known] | None = None,
     batch_size: int = 128,
@@ -149,6 +151,7 @@ def grow(
     source    where the data came from, as plain data: the journal identifies the job by it
     exact     a text keeps no links but those of the data
     again     also adds items that were deleted before
+    renames   a new item takes over the vectors of one of the same content that the data set has no more
     only      ids of each side to add; None for all
     cached    of each side, as `known_outputs` gives it: items that the encoder need not run on
     batch_size, workers   items embedded together; threads that read ahead
@@ -168,8 +171,10 @@ def grow(
         total, done = Grown(), 0
         chunks = _chunks(writer, pairs, again=again, only=only)
         embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cached or {})
+        if renames:
+            embed.store, embed.absent = writer.store, _absent(writer, pairs)
         prepared = ((chunk, embed(chunk)) for chunk in chunks) if ray is None else _on_cluster(ray, embed, list(chunks))
-        for chunk, (new, vectors, amended) in prepared:
+        for chunk, (new, vectors, amended, renamed) in prepared:
             side, rows = chunk.side, chunk.rows
             links = [] if side == "images" else pairs.links[np.isin(pairs.links[:, 1], rows)].tolist()
             change = Change(
@@ -183,7 +188,8 @@ def grow(
             done += chunk.count
             writer.put(change, job=job, done=done)
             unchanged = len(rows) - len(new) - len(amended)
-            total += Grown(len(new), len(amended), unchanged, left_out=chunk.count - len(rows))
+            left_out = chunk.count - len(rows)
+            total += Grown(len(new) - renamed, len(amended), unchanged, left_out=left_out, renamed=renamed)
             if progress is not None:
                 progress(done)
         writer.finish(job)
@@ -199,6 +205,7 @@ class Chunk:
     rows    of the data set, without those that are left out; items  these
     count   with those that are left out
     stored  id -> row of those that are in the index
+    splits  whether their splits are metadata: those that were drawn say nothing of them
     """
 
     side: Side
@@ -206,10 +213,23 @@ class Chunk:
     items: Items
     count: int
     stored: Mapping[str, Row]
+    splits: bool
 
 
-Prepared = tuple[Sequence[Entry], NDArray[np.float32] | None, Sequence[Entry]]
-"""New entries of a chunk, their (N K D) vectors, and entries whose vectors stay."""
+Prepared = tuple[Sequence[Entry], NDArray[np.float32] | None, Sequence[Entry], int]
+"""New entries of a chunk, their (N K D) vectors, entries whose vectors stay; how many of the new ones were renamed."""
+
+
+def _absent(writer: Writer, pairs: Dataset) -> dict[Side, dict[bytes, list[str]]]:
+    """Content -> ids of items of the index that the data set does not have; empty where it has no new items."""
+    absent: dict[Side, dict[bytes, list[str]]] = {}
+    for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
+        stored, present = writer.ids(side), set(items.ids)
+        gone = [] if present.issubset(stored) else [name for name in stored if name not in present]
+        absent[side] = {}
+        for row in filter(lambda row: row.content, writer.rows_of(side, gone).values()):
+            absent[side].setdefault(row.content, []).append(row.id)
+    return absent
 
 
 def _chunks(writer: Writer, pairs: Dataset, *, again: bool, only: Mapping[Side, set[str]] | None) -> Iterator[Chunk]:
@@ -220,7 +240,7 @@ def _chunks(writer: Writer, pairs: Dataset, *, again: bool, only: Mapping[Side, 
             skipped = deleted if only is None else deleted | set(ids) - only[side]
             rows = np.array([start + n for n, name in enumerate(ids) if name not in skipped], dtype=np.int64)
             chunk = items.take(rows)
-            yield Chunk(side, rows, chunk, len(ids), writer.rows_of(side, chunk.ids))
+            yield Chunk(side, rows, chunk, len(ids), writer.rows_of(side, chunk.ids), pairs.own_splits)
 
 
 @dataclass
@@ -230,38 +250,54 @@ class _Worker:
     roots    folders that paths of the data set and of the index start from
     reading  items embedded together; threads that read ahead
     cached   see `grow`
+    store, absent  the index, and what `_absent` gives, where renamed items keep their vectors
     """
 
     model: Model
     roots: tuple[Path, Path]
     reading: tuple[int, int]
     cached: Mapping[Side, Known]
+    store: Store | None = None
+    absent: Mapping[Side, dict[bytes, list[str]]] = field(default_factory=dict)
 
     def __call__(self, chunk: Chunk) -> Prepared:
         side, new, amended = chunk.side, list[int](), list[Entry]()
         branch = self.model.image if side == "images" else self.model.text
-        entries = _entries(chunk.items, side, branch.input_spec, *self.roots, chunk.stored)
+        entries = _entries(chunk, branch.input_spec, *self.roots)
         for row, entry in enumerate(entries):
             before = chunk.stored.get(entry.id)
             if before is None or before.content != entry.content:
                 new.append(row)
             elif before.digest != entry.digest(SIDES.index(side), before.key):
                 amended.append(entry)
-        vectors = None
-        if new:
-            reader, is_cached = self.cached.get(side, (None, np.zeros(chunk.rows.max() + 1, dtype=bool)))
-            chosen = is_cached[chunk.rows[new]]
-            parts = [
-                embed_items(
-                    self.model, part, chunk.items.take(np.array(new)[selected]), self.roots[0], reading=self.reading
-                )
-                for part, selected in ((reader, chosen), (branch, ~chosen))
-                if part is not None and selected.any()
-            ]
-            embedded = torch.cat([part.vectors for part in parts]).float().numpy()
-            # The cached ones came first: back to the order of the items.
-            vectors = embedded[np.argsort(np.argsort(~chosen, kind="stable"))]
-        return [entries[row] for row in new], vectors, amended
+        absent = self.absent.get(side, {})
+        former = [ids.pop() if (ids := absent.get(entries[row].content)) else None for row in new]
+        renamed = [name for name in former if name is not None]
+        unknown = np.array([row for row, name in zip(new, former, strict=True) if name is None], dtype=np.int64)
+        parts = []
+        if renamed:
+            assert self.store is not None
+            with self.store.reading() as view:
+                parts.append(view.vectors_of(side, renamed))
+        if len(unknown):
+            parts.append(self._embed(chunk, branch, unknown))
+        # The renamed ones came first: back to the order of the items.
+        order = np.argsort(np.argsort([name is None for name in former], kind="stable"))
+        vectors = np.concatenate(parts)[order] if parts else None
+        return [entries[row] for row in new], vectors, amended, len(renamed)
+
+    def _embed(self, chunk: Chunk, branch: Branch, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(N K D) vectors of some items of a chunk."""
+        reader, is_cached = self.cached.get(chunk.side, (None, np.zeros(chunk.rows.max() + 1, dtype=bool)))
+        chosen = is_cached[chunk.rows[rows]]
+        parts = [
+            embed_items(self.model, part, chunk.items.take(rows[selected]), self.roots[0], reading=self.reading)
+            for part, selected in ((reader, chosen), (branch, ~chosen))
+            if part is not None and selected.any()
+        ]
+        embedded: NDArray[np.float32] = torch.cat([part.vectors for part in parts]).float().numpy()
+        # The cached ones came first: back to the order of the items.
+        return embedded[np.argsort(np.argsort(~chosen, kind="stable"))]
 
 
 class _OnCluster:
@@ -415,17 +451,27 @@ def _text_side(branch: Branch, fingerprint: str) -> TextSide | str:
     return TextSide(fingerprint, plain, settings, arrays)
 
 
-def _entries(
-    items: Items, side: Side, input_spec: Any, data_root: Path, index_root: Path, stored: Mapping[str, Row]
-) -> list[Entry]:
-    """What an index stores of items.
+def stored_path(value: str, data_root: Path, index_root: Path) -> str:
+    """The path of an image as an index has it; the folders that both start from are resolved."""
+    if data_root == index_root:
+        return value
+    file = (data_root / value).resolve()
+    return file.relative_to(index_root).as_posix() if file.is_relative_to(index_root) else str(file)
+
+
+def file_stamp(value: str, root: Path) -> str:
+    """Size and time of an image's file, as an index keeps them."""
+    return " ".join(map(str, (image_stamp(value, root) or ())[:2]))
+
+
+def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -> list[Entry]:
+    """What an index stores of items; a file of the path, size and time of a stored one is not read again.
 
     data_root, index_root  folders that the items' paths and those of the index start from
-    stored                 items of the index: a file of the same path, size and time is not read again
 
     Raises DataError when an image's file, or an item's features, cannot be read.
     """
-    digests = None
+    items, side, digests = chunk.items, chunk.side, None
     if isinstance(input_spec, FeatureInput):
         hashes = [hashlib.blake2b(digest_size=16) for _ in items.ids]
         arrays = input_spec.of_rows(input_spec.rows(items.ids, items.values)).values() if hashes else ()
@@ -442,23 +488,20 @@ def _entries(
             text = value
             content = content or _digest(value.encode("utf-8", "surrogatepass"))
         elif isinstance(value, str):
-            path = value
-            if data_root != index_root:
-                file = (data_root / value).resolve()
-                path = file.relative_to(index_root).as_posix() if file.is_relative_to(index_root) else str(file)
+            path = stored_path(value, data_root, index_root)
             if digests is None:
-                content, stamp = _file_digest(value, data_root, path, stored.get(name))
+                content, stamp = _file_digest(value, data_root, path, chunk.stored.get(name))
         elif isinstance(value, bytes) and digests is None:
             content = _digest(value)
         metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
-        metadata = {"split": str(items.splits[row]), **metadata}
+        metadata = {**({"split": str(items.splits[row])} if chunk.splits else {}), **metadata}
         entries.append(Entry(name, content, path=path, text=text, metadata=metadata, stamp=stamp))
     return entries
 
 
 def _file_digest(source: str, root: Path, path: str, stored: Row | None) -> tuple[bytes, str]:
     """The digest of an image, and its file's stamp; the stored digest where path, size and time are the same."""
-    stamp = " ".join(map(str, (image_stamp(source, root) or ())[:2]))
+    stamp = file_stamp(source, root)
     if stored is not None and stored.stamp == stamp and stored.path == path:
         return stored.content, stamp
     return _digest(read_bytes(source, root)), stamp

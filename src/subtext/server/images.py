@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from PIL import Image, UnidentifiedImageError
 from subtext.api.load import Sources
 from subtext.data.atomic import write_file
 from subtext.data.features import FeatureInput
-from subtext.data.image_files import open_image, read_bytes, stored_size
+from subtext.data.image_files import open_image, prepare_decoder, read_bytes, stored_size
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
 from subtext.search.build import Grown, grow
@@ -51,11 +52,14 @@ _LIBC = ctypes.CDLL(None) if os.name == "posix" else None
 DECODE_SECONDS = 5.0
 """Seconds that an image waits until there is memory to decode it."""
 
-FORMATS = {"JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
+FORMATS = {
+    "JPEG": ".jpg", "PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif", "AVIF": ".avif",
+    **({"HEIF": ".heic"} if find_spec("pillow_heif") else {}),
+}  # fmt: skip
 """Accepted formats and their suffixes. No format that can hold a program, a document or an address."""
 PIXEL_BYTES = 4
 """Bytes of memory of a decoded pixel; no file needs more of them."""
-HEAVY = {"WEBP": 4, "TIFF": 2}
+HEAVY = {"WEBP": 4, "TIFF": 2, "AVIF": 4, "HEIF": 4}
 """Formats whose decoders need more memory per pixel, and how many times as much."""
 SPLIT = "added"
 LOCK_SECONDS = 3.0
@@ -169,10 +173,16 @@ class Thumbnails:
 
 
 def _header(data: bytes, formats: tuple[str, ...] | None = None) -> tuple[str, int]:
-    """The format of an image, and its pixels, times HEAVY. Raises one of _NO_IMAGE, or DecompressionBombError."""
+    """The format of an image, and its pixels, times HEAVY.
+
+    Raises one of _NO_IMAGE, DecompressionBombError, or DataError for a format that needs a package.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with Image.open(BytesIO(data), formats=formats) as image:
+        prepare_decoder(data[:64], "it")
+        # Pillow knows HEIF from the first file on.
+        registered = formats and tuple(form for form in formats if form != "HEIF" or form in Image.OPEN)
+        with Image.open(BytesIO(data), formats=registered) as image:
             form = str(image.format)
             return form, image.width * image.height * HEAVY.get(form, 1)
 
@@ -190,7 +200,7 @@ def require_image(data: bytes, *, pixels: int) -> tuple[str, int]:
     except Image.DecompressionBombError as problem:
         sentence = f"an image may have {pixels:,} pixels; this one has more"
         raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence) from problem
-    except _NO_IMAGE as problem:
+    except (DataError, *_NO_IMAGE) as problem:
         sentence = f"the image cannot be used: it needs {', '.join(FORMATS)}; this is another kind of file"
         raise Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence) from problem
     if size > pixels:

@@ -61,6 +61,7 @@ class IndexChange(Printed):
     embedded  items that were new or had changed content                unchanged  items that were in the index
     amended   items with changed paths, texts or metadata only          deleted    items missing from the data
     left_out  items that were deleted before and stay deleted
+    renamed   items with new names and known content: they keep their vectors
     advice    recommended next step
     compared  of a move: the comparison that allowed it, as a table
     """
@@ -75,6 +76,7 @@ class IndexChange(Printed):
     amended: int = 0
     deleted: int = 0
     left_out: int = 0
+    renamed: int = 0
     run: str = ""
     advice: tuple[str, ...] = ()
     compared: str = ""
@@ -90,6 +92,7 @@ class IndexChange(Printed):
             return [*filter(None, [self.compared]), note]
         parts = [f"{counted(self.embedded, 'item')} embedded", f"{self.unchanged:,} unchanged"]
         parts += [f"{self.amended:,} with other metadata"] if self.amended else []
+        parts += [f"{self.renamed:,} renamed"] if self.renamed else []
         parts += [f"{self.deleted:,} deleted"] if self.deleted else []
         restore = "as they were deleted before (`subtext index add --data DATA --restore-deleted` brings them back)"
         parts += [f"{self.left_out:,} left out, {restore}"] if self.left_out else []
@@ -135,7 +138,7 @@ def build_index(
     begun = interrupted_build(index)
     if begun is None:
         store_class(index).require_free(str(index))
-    opened, source = open_source(work)
+    opened, source = open_source(work, begun)
     if ray is not None:
         if cache is not None:
             raise ArgumentError(
@@ -187,7 +190,7 @@ def add_to_index(
         name, (sources, split) = jobs[-1].verb, _source_of(jobs[-1])
     work = replace(work, sources=sources, split=split)
     with store.writing("add") as writer:
-        opened, source = open_source(work)
+        opened, source = open_source(work, store)
         grown = _grow(writer, opened, work, verb=name, source=source, again=restore_deleted)
     return _change(store, "add", grown)
 
@@ -231,7 +234,7 @@ def watch_index(
     """
     quiet = bool(options.get("quiet"))
     before: dict[str, tuple[int, int]] | None = None
-    checks = 0
+    checks, advised = 0, False
     while max_checks is None or checks < max_checks:
         if checks:
             (wait or time.sleep)(interval)
@@ -240,8 +243,10 @@ def watch_index(
             try:
                 # Opened each time: the index may have been moved to another model.
                 work = _work_on(index, run, model, **options)
-                say(str(_update(index, work, keep_missing=keep_missing)), quiet=quiet)
-                before = now
+                change = _update(index, work, keep_missing=keep_missing)
+                # Advice stays true until it is taken: once is enough.
+                say(str(replace(change, advice=()) if advised else change), quiet=quiet)
+                before, advised = now, bool(change.advice)
             except DataError as problem:
                 skips = options.get("on_error") == "skip"
                 say(f"not updated: {problem}{'' if skips else '; --on-error skip leaves such items out'}")
@@ -371,14 +376,17 @@ def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str
         return {side: set(view.keys_of(side, sorted(ids))) for side, ids in names.items()}
 
 
-def open_source(work: Work) -> tuple[Opened, dict[str, Any]]:
+def open_source(work: Work, store: Store | None = None) -> tuple[Opened, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
+
+    store  an index with some of the items: files that have not changed since are not decoded again to check them
 
     Raises RequirementError for a model that only scores pairs.
     """
     from subtext.data.features import FeatureInput
 
-    opened = open_work(work, need_pairs=False).indexed("an index")
+    verify = True if store is None else _unlike_stored(store)
+    opened = open_work(work, need_pairs=False, verify=verify).indexed("an index")
     files = [
         branch.input_spec.file.path
         if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
@@ -388,6 +396,23 @@ def open_source(work: Work) -> tuple[Opened, dict[str, Any]]:
     sources = work.sources if opened.record is None else work.sources.over(remembered(opened.record.data))
     sources = replace(sources, features=files[0], text_features=files[1])
     return opened, {**sources.to_json(), "split": work.split}
+
+
+def _unlike_stored(store: Store) -> Callable[[str | bytes, Path], bool]:
+    """Whether an image, in a folder, is no file that the index has as it is now."""
+    from subtext.search.build import file_stamp, stored_path
+
+    with store.reading() as view:
+        stamps = {row.path: row.stamp for row in view.rows("images", keys=view.keys("images").tolist())}
+    index_root = Path(store.manifest.root).resolve()
+
+    def unlike(value: str | bytes, root: Path) -> bool:
+        if isinstance(value, bytes):
+            return True
+        stamp = stamps.get(stored_path(value, root.resolve(), index_root))
+        return stamp is None or stamp != file_stamp(value, root)
+
+    return unlike
 
 
 def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Manifest:
@@ -444,12 +469,15 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
     with store.writing("update") as writer:
         for earlier, split in sources:
             step = replace(work, sources=work.sources.over(earlier), split=split)
-            opened, source = open_source(step)
+            opened, source = open_source(step, store)
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-            total += _grow(writer, opened, step, verb="update", source=source, exact=len(sources) == 1)
+            exact = len(sources) == 1
+            renames = exact and not keep_missing
+            total += _grow(writer, opened, step, verb="update", source=source, exact=exact, renames=renames)
         if not keep_missing:
             total += prune(writer, keep)
+            total = replace(total, deleted=total.deleted - total.renamed)
     return _change(store, "update", total)
 
 
@@ -462,6 +490,7 @@ def _grow(
     source: Mapping[str, Any],
     again: bool = False,
     exact: bool = False,
+    renames: bool = False,
     only: Mapping[Side, set[str]] | None = None,
     ray: str | None = None,
     cache: str | Path | None = None,
@@ -493,6 +522,7 @@ def _grow(
             source=source,
             again=again,
             exact=exact,
+            renames=renames,
             only=only,
             cached=cached,
             batch_size=work.batch_size,
@@ -797,7 +827,7 @@ def _about(side: Side, ids: list[str], dataset: Dataset | None) -> dict[str, dic
     about = {}
     for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
         metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
-        metadata = {"split": str(items.splits[row]), **metadata}
+        metadata = {**({"split": str(items.splits[row])} if dataset.own_splits else {}), **metadata}
         about[name] = {kind: value if isinstance(value, str) else None, "metadata": metadata}
     if missing := [name for name in ids if name not in about]:
         raise RequirementError(

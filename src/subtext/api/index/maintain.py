@@ -380,7 +380,7 @@ def advice(store: Store) -> list[str]:
     if "segments" in facts:
         for side in SIDES:
             if facts["dead_rows"][side] > DEAD * max(1, facts["rows"][side]):
-                reasons.append(f"{facts['dead_rows'][side]:,} vectors of deleted {side} are still on the disk")
+                reasons.append(f"{counted(facts['dead_rows'][side], 'vector')} of deleted {side} still on the disk")
             if facts["segments"][side] > MANY:
                 reasons.append(f"{side} lie in {facts['segments'][side]} segments")
         if facts["earlier_stores"] and os.access(store.path, os.W_OK):

@@ -15,8 +15,8 @@ from typing import Any
 
 from subtext.data.dataset import Problem
 from subtext.data.embedded import TEXT_FIELDS
-from subtext.data.readers.images import ambiguous, files_at, files_by_name, files_with
-from subtext.data.rows import RESERVED, Columns, Record, Source, read_object, renamed, rows_of
+from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
+from subtext.data.rows import RESERVED, Columns, Source, read_object
 
 PRIORITY = 60
 LOOKS_FOR = "manifests of IIIF Presentation 2 or 3"
@@ -34,35 +34,36 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
     columns  role -> fields of the manifest; its texts are `headline` and `caption` where no others are named
     """
-    root = images if images is not None else (path if path.is_dir() else path.parent)
-    files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
-    records = (record for manifest in files_with(path, ".json", _CONTEXT) for record in _records(manifest, files))
-    named = ((where, row if isinstance(row, Problem) else renamed(row, columns)) for where, row in records)
-    return Source(rows_of(named, None), root)
+    return images_of(files_with(path, ".json", _CONTEXT), _records, path, images, columns)
 
 
-def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Record]:
+def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
+    """Where each canvas is, the address of its image, and its row."""
     manifest = read_object(file)
     about = _about(manifest)
     sequences = manifest.get("sequences")
     canvases = _list(_list(sequences)[0].get("canvases")) if _list(sequences) else _list(manifest.get("items"))
     if not canvases:
-        yield file.name, Problem(file.name, "has no canvas; a collection names manifests, which are read one by one")
+        yield (
+            file.name,
+            "",
+            Problem(file.name, "has no canvas; a collection names manifests, which are read one by one"),
+        )
     for number, canvas in enumerate(canvases, start=1):
         where = f"{file.name} canvas {number}"
         addresses = list(_addresses(canvas))
         found = [(address, files_at(address, files)) for address in addresses]
-        image = next((paths[0] for _, paths in found if len(paths) == 1), None)
+        address, image = next(((address, paths[0]) for address, paths in found if len(paths) == 1), ("", None))
         if image is None:
             named = addresses[0] if addresses else "an image"
             missing = Problem(where, f"'{named}' is not beside the manifest, and nothing is downloaded", name=named)
-            yield where, next((ambiguous(where, *one) for one in found if one[1]), missing)
+            yield where, "", next((ambiguous(where, *one) for one in found if one[1]), missing)
             continue
         own = _about(canvas)
         if (label := own.pop("headline", None)) and label != about.get("headline"):
             own["label"] = label
         group = {"group": str(manifest.get("id") or manifest.get("@id") or file.name)} if len(canvases) > 1 else {}
-        yield where, {**about, **own, **group, "image": image}
+        yield where, address, {**about, **own, **group, "image": image}
 
 
 def _addresses(canvas: Mapping[str, Any]) -> Iterator[str]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import Problem
 from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
 from subtext.data.readers.table import TABLES
-from subtext.data.rows import Columns, Row, Source, renamed, require_columns, rows_of
+from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
 from subtext.errors import DataError, counted
 
 PRIORITY = -1
@@ -103,14 +104,70 @@ def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
 
     files  those of `files_by_name`
     """
-    path = unquote(unquote(urlsplit(address.strip()).path)).replace("\\", "/").rstrip("/").removesuffix("/info.json")
-    identifier, parts = _SIZE.subn("", path)
-    for end in (*(_ends(path)[:-4] if parts else ()), *_ends(identifier)):
+    path, identifier = _paths(address)
+    for end in (*(_ends(path)[:-4] if path != identifier else ()), *_ends(identifier)):
         stem, suffix = os.path.splitext(end)  # noqa: PTH122 (100,000 paths)
         # The end of MS.2 is no suffix.
         if found := (files.get(stem) if suffix.lower() in SUFFIXES else None) or files.get(end):
             return [file for file in found if file.endswith(suffix)] or found
     return []
+
+
+def _paths(address: str) -> tuple[str, str]:
+    """The path of an address, and that without what IIIF's Image API appends to the identifier of an image."""
+    path = unquote(unquote(urlsplit(address.strip()).path)).replace("\\", "/").rstrip("/").removesuffix("/info.json")
+    return path, _SIZE.sub("", path)
+
+
+Addressed = tuple[str, str, dict[str, Any] | Problem]
+"""Where an image is named, its address, and its row, or the reason why it has none."""
+
+
+def images_of(
+    descriptions: Iterable[Path],
+    records: Callable[[Path, Mapping[str, list[str]]], Iterable[Addressed]],
+    path: Path,
+    images: Path | None,
+    columns: Columns | None,
+) -> Source:
+    """A data set of files that describe the images beside them, each image for one address alone.
+
+    Where several addresses end at one image, it is that of the address that has most of its folders; where nothing
+    says which one that is, each of them becomes a problem.
+
+    records  the rows of a description, by the images of `files_by_name`
+    columns  role -> fields; the texts are `headline` and `caption` where no others are named
+    """
+    root = images if images is not None else (path if path.is_dir() else path.parent)
+    files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
+    rows = [row for file in descriptions for row in records(file, files)]
+    rivals: dict[str, dict[str, str]] = {}
+    for _, address, row in rows:
+        if not isinstance(row, Problem):
+            rivals.setdefault(row["image"], {}).setdefault(_paths(address)[1], address)
+
+    def single() -> Iterator[Record]:
+        for where, address, row in rows:
+            if isinstance(row, Problem):
+                yield where, row
+                continue
+            image, identifier = row["image"], _paths(address)[1]
+            shared = {rival: _shared_folders(image, rival) for rival in rivals[image]}
+            nearest = [rival for rival, count in shared.items() if count == max(shared.values())]
+            if nearest == [identifier]:
+                yield where, renamed(row, columns)
+                continue
+            second = next(rivals[image][rival] for rival in nearest if rival != identifier)
+            reason = f"'{address}' and '{second}' both end at {image}; keep the folders of the addresses"
+            yield where, Problem(where, reason, name=address)
+
+    return Source(rows_of(single(), None), root)
+
+
+def _shared_folders(image: str, identifier: str) -> int:
+    """How many folders at the end of two paths are the same."""
+    ends = zip(reversed(image.split("/")[:-1]), reversed(identifier.split("/")[:-1]), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
 
 
 def ambiguous(where: str, address: str, files: Sequence[str]) -> Problem:

@@ -15,9 +15,8 @@ from xml.etree.ElementTree import Element
 from defusedxml.ElementTree import parse
 
 from subtext.data.dataset import Problem
-from subtext.data.embedded import TEXT_FIELDS
-from subtext.data.readers.images import ambiguous, files_at, files_by_name, files_with
-from subtext.data.rows import Columns, Record, Source, renamed, rows_of
+from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
+from subtext.data.rows import Columns, Source
 from subtext.errors import DataError
 
 PRIORITY = 61
@@ -51,14 +50,11 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
     Raises DataError for a file that is no XML, or names entities.
     """
-    root = images if images is not None else (path if path.is_dir() else path.parent)
-    files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
-    records = (record for file in files_with(path, ".xml", _NAMESPACE) for record in _records(file, files))
-    named = ((where, row if isinstance(row, Problem) else renamed(row, columns)) for where, row in records)
-    return Source(rows_of(named, None), root)
+    return images_of(files_with(path, ".xml", _NAMESPACE), _records, path, images, columns)
 
 
-def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Record]:
+def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
+    """Where each image of an object is, its address, and its row."""
     try:
         tree = parse(file).getroot()
     except (SyntaxError, ValueError) as error:
@@ -68,17 +64,23 @@ def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Record]:
         where = f"{file.name} object {name}"
         named = _values(record, "linkResource")
         candidates = {link: paths for link in named if (paths := files_at(link, files))}
-        found = list(dict.fromkeys(paths[0] for paths in candidates.values() if len(paths) == 1))
+        found: dict[str, str] = {}
         for link, paths in candidates.items():
             if len(paths) > 1:
-                yield where, ambiguous(where, link, paths)
+                yield where, link, ambiguous(where, link, paths)
+            else:
+                found.setdefault(paths[0], link)
         if not candidates:
             missing = named[0] if named else "an image"
-            yield where, Problem(where, f"'{missing}' is not beside the XML, and nothing is downloaded", name=missing)
+            yield (
+                where,
+                missing,
+                Problem(where, f"'{missing}' is not beside the XML, and nothing is downloaded", name=missing),
+            )
         fields = _about(record)
         group = {"group": f"{file.name} {name}"} if len(found) > 1 else {}
-        for image in found:
-            yield where, {**fields, **group, "object": name, "image": image}
+        for image, link in found.items():
+            yield where, link, {**fields, **group, "object": name, "image": image}
 
 
 def _about(record: Element) -> dict[str, Any]:

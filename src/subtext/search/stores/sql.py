@@ -39,6 +39,8 @@ Scalar = str | int | float
 
 CHUNK = 8192
 """Values that one statement names; SQLite takes 32,766 parameters by default."""
+MOST_JOINED = 250
+"""Statements of one UNION; SQLite takes 500 by default."""
 ROUND = 2**62
 """Numbers of the state are counted modulo this one, a power of two: both databases hold 64 bits."""
 
@@ -238,7 +240,10 @@ class SqlView(View):
         others = [value for value in condition.values if not isinstance(value, date)]
         if test in ("=", "in"):
             parts = [self._with_values(side, name, others), *(self._within(side, name + DATE, day) for day in dates)]
-            return " UNION ".join(part for part, _ in parts), [value for _, values in parts for value in values]
+            while len(parts) > MOST_JOINED:
+                blocks = [parts[start : start + MOST_JOINED] for start in range(0, len(parts), MOST_JOINED)]
+                parts = [(f"SELECT key FROM ({part}) AS joined", values) for part, values in map(_union, blocks)]
+            return _union(parts)
         limits = [moment(day, last=test in ("<=", ">")) for day in dates]
         return self._with_range(side, name + DATE if dates else name, test, (limits or others)[0])
 
@@ -264,6 +269,11 @@ class SqlView(View):
     @abstractmethod
     def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
         """Items of which a field has a number below or above a limit."""
+
+
+def _union(parts: Sequence[Part]) -> Part:
+    """The keys that some of these statements give."""
+    return " UNION ".join(part for part, _ in parts), [value for _, values in parts for value in values]
 
 
 def with_facet(side: int, name: str, test: str, *values: Any) -> Part:

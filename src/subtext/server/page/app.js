@@ -266,7 +266,7 @@ async function contactSheet() {
 
 function ownPicture(file) {
   if (!takesPictures() || !file || !file.type.startsWith("image/")) {
-    const [title, advice] = takesPictures() ? ["That is no picture", "Drop, paste or choose a JPEG, PNG, WebP, GIF, BMP or TIFF."]
+    const [title, advice] = takesPictures() ? ["That is no picture", "Drop, paste or choose a JPEG, PNG, WebP, AVIF, GIF, BMP or TIFF."]
       : ["This library takes no pictures", "Its model reads features that were computed before. Ask with words, or with an item of the library."];
     by("notice").replaceChildren(notice(title, [advice], { wrong: true }));
     return;
