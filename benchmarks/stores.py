@@ -48,7 +48,7 @@ SMALL, LARGE, QUERIES = 10_000, 100_000, 60
 SINGLE, AGAIN = 100, 20
 """Changes of one item each, and queries that are asked again after all changes."""
 MEMORY = "4GB"
-"""What a graph may be made in (maintenance_work_mem): a million rows take some 3 GB. PostgreSQL's own default is 64 MB."""
+"""What a graph may be made in (maintenance_work_mem); a million rows take some 3 GB. The default is 64 MB."""
 WAYS: dict[str, tuple[list[Condition], bool]] = {
     "search": ([], False),
     "exact": ([], True),

@@ -13,12 +13,18 @@ from subtext.search import calibration as calibrations
 from subtext.search.calibration import Calibration
 from subtext.search.condition import Condition, matching, parse
 from subtext.search.confidence import sample
+from subtext.search.journal import deleted_before
 from subtext.search.manifest import Manifest
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.store import Store, View, create_store
 
 WIDTH, VIEWS = 8, 2
 PLACES = ("Paris", "Wien", "Łódź")
+
+
+def deleted(store: Store, side: str, names: list[str]) -> set[str]:
+    with store.reading() as view:
+        return deleted_before(view, side, names)
 
 
 def manifest(exact_up_to: int = 200_000) -> Manifest:

@@ -16,6 +16,7 @@ import stored
 from subtext.api.index.maintain import restore_index
 from subtext.errors import IndexError_
 from subtext.search.condition import matching
+from subtext.search.journal import journal
 from subtext.search.manifest import FORMAT
 from subtext.search.stores.folder import Folder, backup, read_manifest
 from subtext.search.stores.item import Change, Entry
@@ -186,7 +187,7 @@ def test_the_journal_knows_what_was_cut_off(folder: Folder) -> None:
         assert writer.begin("add", source={"data": "a"}, total=30) == first, "the same job goes on"
         writer.finish(first)
     with folder.reading() as view:
-        found = {job.number: job for job in view.jobs()}
+        found = {job.number: job for job in journal(view)}
     assert found[first].finished is not None and found[first].done == 30
     assert [job.source for job in found.values() if job.finished is None] == [{"data": "b"}]
 

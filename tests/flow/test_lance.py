@@ -25,9 +25,10 @@ import stored
 from pyarrow import fs
 
 from subtext.errors import IndexError_, OutputError, RequirementError
+from subtext.search import index_files
 from subtext.search.condition import matching, parse
 from subtext.search.manifest import checksum
-from subtext.search.stores import item, lance
+from subtext.search.stores import lance
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.lance import LanceStore
 from subtext.search.stores.store import StoreGone, WriterBusy, open_store
@@ -200,7 +201,7 @@ def test_deleted_bytes_are_in_no_file_after_a_compaction(store: LanceStore) -> N
         # What a killed writer leaves: rows that no version names.
         library.fragment.write_fragments(library.dataset(store.uri).to_table(), store.uri)
         assert writer.delete("images", ["secret"]) == {"images": 1, "texts": 1}
-        assert writer.deleted_before("images", ["secret"]) == {"secret"}
+        assert stored.deleted(writer.store, "images", ["secret"]) == {"secret"}
         writer.compact()
     assert raw(store, secrets) == [] and damage(store) == []
 
@@ -636,7 +637,7 @@ def test_a_move_that_is_cut_off_at_any_commit_goes_on(
             assert versions == (4 - already) + 1 + (done is None), "what was done is not done again"
         assert now.manifest.width == width and now.moving() is None
         with now.writing("test") as writer:
-            assert writer.deleted_before("images", ["p3"]) == {"p3"}
+            assert stored.deleted(writer.store, "images", ["p3"]) == {"p3"}
     assert last > 6 and calls[0] < last
 
 
@@ -737,7 +738,7 @@ def test_a_state_that_is_no_object_is_refused(
     store: LanceStore, text: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewrite(store, json.dumps(store.latest().now) if text == "long" else text)
-    monkeypatch.setattr(item, "LONGEST", 300 if text == "long" else item.LONGEST)
+    monkeypatch.setattr(index_files, "LONGEST", 300 if text == "long" else index_files.LONGEST)
     with pytest.raises(IndexError_, match="needs a state with JSON of at most"):
         open_store(store.path)
 

@@ -18,6 +18,7 @@ from subtext.api.index.shards import copy_shards, read_shards
 from subtext.errors import IndexError_
 from subtext.search.calibration import changed_since
 from subtext.search.condition import matching, parse
+from subtext.search.journal import journal
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.store import Store, open_store
 from subtext.search.verification import damage
@@ -61,7 +62,7 @@ def assert_as_before(new: Store) -> None:
             assert [item.id for item in view.items("images", keys)] == ids, condition
         calibration = stored.calibration(new)
         assert calibration is not None and changed_since(view, calibration) == wanted["stale"]
-        assert [(job.verb, job.source and job.source.get("data"), job.finished is None) for job in view.jobs()] == [
+        assert [(job.verb, job.source and job.source.get("data"), job.finished is None) for job in journal(view)] == [
             ("migrate", None, False),
             ("add", "/photos/more", False),
         ]

@@ -13,6 +13,7 @@ import stored
 
 from subtext.errors import IndexError_, RequirementError
 from subtext.search.condition import Condition, matching, parse
+from subtext.search.journal import journal
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
 from subtext.search.stores.store import Store, open_store
@@ -130,7 +131,7 @@ def test_changes_are_those_of_a_folder(place: Store, tmp_path: Path) -> None:
         with store.writing("add") as writer:
             writer.put(stored.images(range(40, 60)))
             assert writer.delete("images", [f"p{number}" for number in range(0, 60, 3)])["texts"] > 0
-            assert writer.deleted_before("images", ["p3", "p4"]) == {"p3"}
+            assert stored.deleted(writer.store, "images", ["p3", "p4"]) == {"p3"}
             moved = Change("images", [replace(stored.picture(4), content=b"new")], stored.vectors(range(1000, 1001), 2))
             writer.put(moved)
             writer.put(Change("images", amended=[replace(stored.picture(5), metadata={"place": "Rom", "zero": -0.0})]))
@@ -143,7 +144,7 @@ def test_changes_are_those_of_a_folder(place: Store, tmp_path: Path) -> None:
             assert writer.delete("images", ["p7", "nobody"], keep_texts=False)["images"] == 1
             assert writer.ids("images") == [*[f"p{n}" for n in range(60) if n % 3 and n not in (4, 7)], "p4"]
             writer.put(stored.images(range(3, 4)))
-            assert writer.deleted_before("images", ["p3"]) == set(), "put in again by the user's own wish"
+            assert stored.deleted(writer.store, "images", ["p3"]) == set(), "put in again by the user's own wish"
             assert writer.manifest.generation > before
     with place.reading() as mine, folder.reading() as theirs:
         for side in ("images", "texts"):
@@ -185,7 +186,7 @@ def test_the_journal_goes_on_where_a_job_was_cut_off(place: Store) -> None:
         assert writer.begin("add", source={"data": "a"}, total=30) == first
         writer.finish(first)
     with place.reading() as view:
-        found = {job.number: job for job in view.jobs()}
+        found = {job.number: job for job in journal(view)}
     assert found[first].finished is not None and found[first].done == 30
     assert [job.source for job in found.values() if job.finished is None] == [{"data": "b"}]
 

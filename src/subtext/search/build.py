@@ -31,6 +31,7 @@ from subtext.models.encoders.words import Bag
 from subtext.models.heads.mean import Mean, Passthrough
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
+from subtext.search.journal import deleted_before
 from subtext.search.manifest import Manifest
 from subtext.search.stores.item import SIDES, Change, Entry, Row, Side
 from subtext.search.stores.store import Store, Writer
@@ -236,7 +237,8 @@ def _chunks(writer: Writer, pairs: Dataset, *, again: bool, only: Mapping[Side, 
     for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
         for start in range(0, len(items), CHUNK):
             ids = items.ids[start : start + CHUNK]
-            deleted = set() if again else writer.deleted_before(side, ids)
+            with writer.store.reading() as view:
+                deleted = set() if again else deleted_before(view, side, ids)
             skipped = deleted if only is None else deleted | set(ids) - only[side]
             rows = np.array([start + n for n, name in enumerate(ids) if name not in skipped], dtype=np.int64)
             chunk = items.take(rows)

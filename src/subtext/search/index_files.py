@@ -1,8 +1,9 @@
-"""Files of an index, which may come from anywhere: names that stay inside it, checksums, and arrays that are mapped."""
+"""What an index holds may come from anywhere: names that stay inside it, checksums, mapped arrays, and JSON."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
+
+LONGEST = 2**26
+"""Characters of JSON that are read at most."""
 
 
 def inside(folder: Path, name: object) -> Path:
@@ -55,3 +59,19 @@ def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> N
             "restore a backup, or build again"
         )
     return array
+
+
+def json_object(source: object) -> dict[str, Any] | None:
+    """The object that a text of JSON is; None for anything else."""
+    try:
+        parsed = json.loads(source) if isinstance(source, str) and len(source) <= LONGEST else None
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def stored_object(source: object, owner: str) -> dict[str, Any]:
+    """The object that an index holds as JSON. Raises IndexError_ where it is none."""
+    if (parsed := json_object(source)) is None:
+        raise IndexError_(f"{owner} needs an object of JSON in the index, and has none; restore a backup")
+    return parsed

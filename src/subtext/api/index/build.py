@@ -450,6 +450,7 @@ def interrupted_build(index: str | Path) -> Store | None:
 
 def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange:
     from subtext.search.build import Grown, prune
+    from subtext.search.journal import journal
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
@@ -460,7 +461,7 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
         )
     with store.reading() as view:
         in_memory = any(
-            job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in view.jobs()
+            job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in journal(view)
         )
     if in_memory and _sources(store) and not keep_missing:
         raise RequirementError("an update cannot read data in memory again; set keep_missing, so that nothing is lost")
@@ -545,8 +546,10 @@ def _change(store: Store, verb: str, grown: Grown | None, *, run: str = "") -> I
 
 
 def _unfinished(store: Store) -> list[Any]:
+    from subtext.search.journal import journal
+
     with store.reading() as view:
-        return [job for job in view.jobs() if job.finished is None]
+        return [job for job in journal(view) if job.finished is None]
 
 
 def _sources(store: Store, work: Work | None = None) -> list[tuple[Sources, str]]:
@@ -554,8 +557,10 @@ def _sources(store: Store, work: Work | None = None) -> list[tuple[Sources, str]
 
     An index of a data set in memory has none that could be read again.
     """
+    from subtext.search.journal import journal
+
     with store.reading() as view:
-        sources = [_source_of(job) for job in view.jobs() if job.source is not None and job.source.get("data")]
+        sources = [_source_of(job) for job in journal(view) if job.source is not None and job.source.get("data")]
     if not sources and work is not None and work.sources.data is not None:
         return [(work.sources, work.split or "all")]
     return list(dict.fromkeys(sources))

@@ -159,6 +159,7 @@ def delete_from_index(
     Raises RequirementError if no item is named, and for an id that is not in the index. Then nothing is deleted.
     """
     from subtext.search.condition import matching, parse
+    from subtext.search.journal import journal
     from subtext.search.query import ids_of
     from subtext.search.stores.item import SIDES, deletion_hash
     from subtext.search.stores.store import open_store
@@ -182,7 +183,7 @@ def delete_from_index(
 
     def chosen(view: View) -> list[str]:
         """The ids of the items to delete."""
-        again = any(job.verb == "delete" and job.source == source for job in view.jobs())
+        again = any(job.verb == "delete" and job.source == source for job in journal(view))
         known = ids_of(view, side, names)
         absent = sorted(set(names) - set(known))
         hashes = {name: deletion_hash(side, name) for name in absent} if again else {}
@@ -245,12 +246,13 @@ def compact_index(
 def index_info(index: IndexArgument) -> IndexInfo:
     """Show the contents of an index: items, vectors, size, fields, model, and interrupted jobs."""
     from subtext.search.calibration import STALE, changed_since, stored_calibration
+    from subtext.search.journal import journal
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
     with store.reading() as view:
-        stats, counts, jobs = view.stats(), view.counts, view.jobs()
+        stats, counts, jobs = view.stats(), view.counts, journal(view)
         fields = {str(side): view.fields(side) for side in SIDES}
         calibrated, calibration = "", stored_calibration(view)
         if calibration is not None:

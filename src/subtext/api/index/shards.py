@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from subtext.errors import IndexError_
 from subtext.search.calibration import CALIBRATION, PLOT, Calibration
 from subtext.search.index_files import inside
+from subtext.search.journal import journal
 from subtext.search.manifest import Manifest, checksum
 from subtext.search.stores.folder import DOCUMENTS, SHARDS, Folder
 from subtext.search.stores.item import SIDES, Change, Entry, JobUpdate, Side
@@ -69,7 +70,7 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
     if store_class(out).exists(str(out)):
         new = open_store(out)
         with new.reading() as view:
-            begun = [job.source for job in view.jobs() if job.verb == MIGRATE and job.finished is None]
+            begun = [job.source for job in journal(view) if job.verb == MIGRATE and job.finished is None]
         if begun != [{"shards": str(source.path)}]:
             raise IndexError_(f"{new.path} is an index already; name a new one")
     else:
@@ -93,8 +94,8 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
                 writer.put(_change(writer, views, side, block), job=migration, done=done)
         writer.apply(Change(remembered=sorted({bytes(row) for view in views for (row,) in view.records("deleted")})))
         with new.reading() as view:
-            copied = [(job.verb, job.source) for job in view.jobs() if job.finished is not None]
-        jobs = [job for view in views for job in view.jobs() if job.source is not None]
+            copied = [(job.verb, job.source) for job in journal(view) if job.finished is not None]
+        jobs = [job for view in views for job in journal(view) if job.source is not None]
         jobs = [job for job in jobs if (job.verb, job.source) not in copied]
         for job in {json.dumps([job.verb, job.source], sort_keys=True): job for job in jobs}.values():
             number = writer.begin(job.verb, source=job.source, total=job.total)

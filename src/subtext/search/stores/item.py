@@ -13,28 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import IndexError_
+from subtext.search.index_files import json_object, stored_object
 
 Side = Literal["images", "texts"]
 SIDES: tuple[Side, Side] = ("images", "texts")
-
-LONGEST = 2**26
-"""Characters of JSON that are read at most."""
-
-
-def json_object(source: object) -> dict[str, Any] | None:
-    """The object that a text of JSON is; None for anything else."""
-    try:
-        parsed = json.loads(source) if isinstance(source, str) and len(source) <= LONGEST else None
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None
-
-
-def stored_object(source: object, owner: str) -> dict[str, Any]:
-    """The object that an index holds as JSON. Raises IndexError_ where it is none."""
-    if (parsed := json_object(source)) is None:
-        raise IndexError_(f"{owner} needs an object of JSON in the index, and has none; restore a backup")
-    return parsed
 
 
 def opposite(side: Side) -> Side:
@@ -130,24 +112,6 @@ class Hits:
 
 
 NO_HITS = Hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
-
-
-@dataclass(frozen=True)
-class Job:
-    """One job of the journal.
-
-    source    where its items came from, as plain data; None for a deletion or a compaction
-    started, finished   UTC times; finished is None while it runs, and after it was interrupted
-    done, total         items processed, and how many there were
-    """
-
-    number: int
-    verb: str
-    source: Mapping[str, Any] | None
-    started: str
-    finished: str | None
-    done: int
-    total: int
 
 
 @dataclass(frozen=True)

@@ -57,11 +57,10 @@ from subtext.errors import IndexError_, OutputError, counted, listed
 from subtext.ops import draw
 from subtext.search import ann
 from subtext.search.condition import facets
-from subtext.search.index_files import inside
+from subtext.search.index_files import LONGEST, inside, json_object
 from subtext.search.manifest import Manifest
 from subtext.search.segments import MARGIN, Segment, SegmentTable
 from subtext.search.stores.item import (
-    LONGEST,
     NO_HITS,
     SIDES,
     Applied,
@@ -74,7 +73,6 @@ from subtext.search.stores.item import (
     Row,
     Side,
     deletion_hash,
-    json_object,
     link_sum,
     vectors_digest,
 )

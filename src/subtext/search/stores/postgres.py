@@ -45,9 +45,10 @@ from psycopg.pq import TransactionStatus
 from subtext.errors import IndexError_, OutputError, SubtextError, counted, listed
 from subtext.search.ann import settle
 from subtext.search.condition import facets
+from subtext.search.index_files import json_object
 from subtext.search.manifest import Manifest
 from subtext.search.segments import MARGIN
-from subtext.search.stores.item import SIDES, Applied, Change, Entry, Hits, Side, json_object, vectors_digest
+from subtext.search.stores.item import SIDES, Applied, Change, Entry, Hits, Side, vectors_digest
 from subtext.search.stores.sql import Part, Scalar, SqlView, SqlWriter, Tables, can_hold, require_storable, with_facet
 from subtext.search.stores.store import Problem, Stats, Store, StoreGone, WriterBusy
 from subtext.search.words import as_vector, phrase_query, words as split

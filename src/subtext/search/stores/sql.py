@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import IndexError_, RequirementError
 from subtext.search.condition import DATE, ID, TEXT, Condition, facets, moment
+from subtext.search.index_files import json_object
 from subtext.search.stores.item import (
     SIDES,
     Applied,
@@ -29,7 +30,6 @@ from subtext.search.stores.item import (
     Row,
     Side,
     deletion_hash,
-    json_object,
 )
 from subtext.search.stores.store import View, Writer
 

@@ -36,13 +36,10 @@ from subtext.search.stores.item import (
     FieldValues,
     Hits,
     Item,
-    Job,
     JobUpdate,
     Row,
     Side,
-    deletion_hash,
     opposite,
-    stored_object,
 )
 
 GROUP = "subtext.stores"
@@ -207,13 +204,6 @@ class View(ABC):
         """Those of these hashes that stand for deleted items; see `deletion_hash`."""
         return {bytes(digest) for (digest,) in self.records("deleted")}.intersection(hashes)
 
-    def jobs(self) -> list[Job]:
-        """The journal, the first job first."""
-        return [
-            Job(number, verb, None if source is None else stored_object(source, f"job {number}"), *times)
-            for number, verb, source, *times in self.records("jobs")
-        ]
-
 
 class Writer(ABC):
     """Changes an index; made by `Store.writing`.
@@ -272,12 +262,6 @@ class Writer(ABC):
         """Id -> the row of each of these items that is in the index."""
         with self.store.reading() as view:
             return {row.id: row for row in view.rows(side, ids=ids)}
-
-    def deleted_before(self, side: Side, ids: Sequence[str]) -> set[str]:
-        """Those of these ids that were deleted, and have not been added again since."""
-        hashes = {deletion_hash(side, name): name for name in ids}
-        with self.store.reading() as view:
-            return {hashes[digest] for digest in view.deleted_among(list(hashes))}
 
     def ids(self, side: Side) -> list[str]:
         """The ids of a side, in the order in which they were added."""
