@@ -48,6 +48,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from scipy.stats import hypergeom
 
 import subtext as st
 from reproduce import claims
@@ -59,7 +60,6 @@ from subtext.curation import topics
 from subtext.data import atomic, noise
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError
-from subtext.evaluation.metrics.c_way import choice_probability
 from subtext.neighbours.build import GraphOptions, build_graph
 from subtext.neighbours.graph import pictures_of_texts
 from subtext.neighbours.spaces import Lsa
@@ -227,13 +227,13 @@ class Finished:
     @property
     def values(self) -> Values:
         """Recall, and the exact choice among c, of each pair by its ranks; and what is kept of its neighbourhood."""
-        pool = np.full(self.ranks.shape[1], self.ranks.shape[1] - 1)
+        others = self.ranks.shape[1] - 1
         values: dict[str, NDArray[Any]] = {}
         for direction, ranks in zip(DIRECTIONS, self.ranks.astype(np.int64), strict=True):
             values |= {f"{direction}/recall@{k}": ranks <= k for k in RECALL}
             # A small set has no choice among 100.
-            usable = [c for c in C if c <= len(pool)]
-            values |= {f"{direction}/{c}_way@1": choice_probability(ranks - 1, pool, c=c) for c in usable}
+            usable = [c for c in C if c <= others + 1]
+            values |= {f"{direction}/{c}_way@1": hypergeom.pmf(0, others, ranks - 1, c - 1) for c in usable}
         values |= {f"{side}/{KEPT}": kept for side, kept in zip(("image", "text"), self.kept, strict=True)}
         return Values(self.abstract, values)
 
