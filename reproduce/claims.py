@@ -34,7 +34,7 @@ ENOUGH, LEVEL = 1.0, 0.05
 CHOICE, KEPT = "20_way@1", "neighbours_kept"
 PARTS = ("all", "abstract", "literal")
 HOLDS, FAILS, OPEN = "holds", "fails", "cannot tell here"
-PLANTED, ICONS, ADAPTED = "planted", "icons", "adapted"
+PLANTED, ICONS = "planted", "icons"
 """Parts of a report, by data."""
 COMPLEMENTARY, SEMANTIC = "Thomas and Kovashka 2022", "Thomas and Kovashka 2020"
 ASYMMETRY, DIFFERENTIABLE = "Gong et al. 2024", "Li et al. 2022"
@@ -167,18 +167,6 @@ CLAIMS = (
         ("angular thomas images", "angular thomas texts"),
     ),
 )
-ADAPT_CLAIMS = tuple(
-    Claim(COMPLEMENTARY, f"{score.upper()} {says}", f"adapt {score}", controls)
-    for score in ("diversity", "discrepancy")
-    for says, controls in (
-        ("lifts adapters on a pretrained model", (f"adapt {score} permuted", "adapt")),
-        ("beats uniform weights there", ("adapt uniform",)),
-        ("beats HAL's weights there", ("adapt hal",)),
-    )
-)
-"""No paper says these: the papers train their models from the beginning."""
-CLAIMS_OF = {PLANTED: CLAIMS, ICONS: CLAIMS, ADAPTED: ADAPT_CLAIMS}
-"""What is decided by the rows of each data."""
 _STUDY = "models of regions and words on Flickr8k"
 _WEIGHT = "DAA at the released weight, on the paper's host"
 _RANKING = "do listwise losses improve ASP, recall, or both?"
@@ -284,10 +272,10 @@ class Values:
         return 100 * mean[chosen]
 
 
-def judged(results: Mapping[str, Sequence[Values]], of: Sequence[Claim] = CLAIMS) -> list[dict[str, Any]]:
+def judged(results: Mapping[str, Sequence[Values]]) -> list[dict[str, Any]]:
     """Every claim: its effect against each control by part, and the verdict."""
     claims: list[dict[str, Any]] = []
-    for claim in of:
+    for claim in CLAIMS:
         effects = []
         for control in claim.controls if claim.row in results else ():
             if control not in results:
@@ -303,7 +291,7 @@ def judged(results: Mapping[str, Sequence[Values]], of: Sequence[Claim] = CLAIMS
     deciding = [effect for claim in claims for effect in claim["effects"] if effect["decides"]]
     for effect, p in zip(deciding, holm([effect["p_value"] for effect in deciding]), strict=True):
         effect["p_corrected"] = p
-    for claim, judged_claim in zip(of, claims, strict=True):
+    for claim, judged_claim in zip(CLAIMS, claims, strict=True):
         verdicts = [_verdict(effect) for effect in judged_claim["effects"] if effect["decides"]]
         missing = len(verdicts) < len(claim.controls)
         judged_claim["verdict"] = FAILS if FAILS in verdicts else OPEN if missing or OPEN in verdicts else HOLDS
@@ -346,17 +334,10 @@ def word(found: Mapping[str, Any]) -> str:
     return str(found["verdict"]) if found["effects"] else "not run"
 
 
-def table(
-    part: Mapping[str, Any],
-    of: Sequence[Claim] = CLAIMS,
-    *,
-    beside: Mapping[str, Any] | None = None,
-    all_claims: bool = True,
-) -> list[str]:
+def table(part: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None, all_claims: bool = True) -> list[str]:
     """The claims as rows of Markdown.
 
-    part        of a report, about these claims
-    beside      the part of other data on the same claims, whose verdicts get a column
+    part        of a report            beside  the part of other data, whose verdicts get a column
     all_claims  False leaves out those without a row that was run
     """
     heads = ["claim", "better than", "all pairs, 95 %", "abstract", "literal", "seeds", "verdict"]
@@ -364,8 +345,8 @@ def table(
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     seeds = len(part["seeds"])
     paper = ""
-    others = beside["claims"] if beside else [None] * len(of)
-    for claim, found, other in zip(of, part["claims"], others, strict=True):
+    others = beside["claims"] if beside else [None] * len(CLAIMS)
+    for claim, found, other in zip(CLAIMS, part["claims"], others, strict=True):
         if not (all_claims or found["effects"]):
             continue
         if claim.paper != paper:
@@ -423,7 +404,7 @@ def figure(report: Mapping[str, Any], file: Path) -> None:
             _verdict(effect),
         )
         for name, part in report.items()
-        for claim, found in zip(CLAIMS_OF[name], part["claims"], strict=True)
+        for claim, found in zip(CLAIMS, part["claims"], strict=True)
         for effect in found["effects"]
         if effect["decides"]
     ]
@@ -513,7 +494,7 @@ are right among 20 for {spans["abstract"]} % of them and for {spans["literal"]} 
 
 ![Effects with intervals](evidence.png)
 
-{_icons_results(icons)}{_adapted_results(report.get(ADAPTED))}## Models of regions and words, and listwise losses
+{_icons_results(icons)}## Models of regions and words, and listwise losses
 
 These rest on earlier entries of the [log](log.md), on literal Flickr8k. They have no test of significance: a verdict
 other than *cannot tell here* needs every seed on one side.
@@ -587,26 +568,5 @@ Only these rows were run. They are right among 20 for {spans["abstract"]} % of a
 literal icons. p-values are corrected over the claims of this table.
 
 {chr(10).join(table(icons, all_claims=False))}
-
-"""
-
-
-def _adapted_results(adapted: Mapping[str, Any] | None) -> str:
-    if adapted is None:
-        return ""
-    spans, shares = _right(adapted), adapted["rows"]["adapt"]
-    plain = {
-        kind: np.mean([shares[f"{way}/{CHOICE}/{kind}"] for way in DIRECTIONS]) for kind in ("literal", "abstract")
-    }
-    text = f"""No paper claims this; a user of `subtext train adapt` asks it. Both sides of a `dual` that was trained on
-the literal captions of the same images are frozen, and adapters learn the planted set, by the same rates, epochs and
-batches as above. `adapt` without weights is right among 20 for {plain["literal"]:.1f} % of literal and
-{plain["abstract"]:.1f} % of abstract pairs; all rows for {spans["literal"]} and {spans["abstract"]} %. p-values are
-corrected over the claims of this table."""
-    return f"""## The weights on adapters of a pretrained model, on the planted set
-
-{fill(text, 120, break_on_hyphens=False, break_long_words=False)}
-
-{chr(10).join(table(adapted, ADAPT_CLAIMS))}
 
 """

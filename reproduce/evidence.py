@@ -52,7 +52,7 @@ from scipy.stats import hypergeom
 
 import subtext as st
 from reproduce import claims
-from reproduce.claims import ADAPTED, CLAIMS_OF, ICONS, KEPT, PLANTED, Claim, Values
+from reproduce.claims import ICONS, KEPT, PLANTED, Values
 from reproduce.studies.common import Recipe, data_folder, file_name, options, selection
 from reproduce.studies.flickr8k import with_grid
 from subtext.core import DIRECTIONS
@@ -67,7 +67,7 @@ from subtext.ops.neighbour_scores import neighbour_scores
 
 RESULTS = Path(__file__).with_name("results")
 HELD_OUT, NEIGHBOURS = 500, 50
-EPOCHS = {PLANTED: 6, ICONS: 3, ADAPTED: 6}
+EPOCHS = {PLANTED: 6, ICONS: 3}
 ABSTRACT = 0.2
 """Share of the test icons that are called abstract."""
 CLUSTERS: dict[str, Any] = {"topics": 60, "visual_clusters": 30, "neighbours": NEIGHBOURS, "seed": 0}
@@ -100,8 +100,6 @@ _COMMON: dict[str, Any] = {
 PVSE = Recipe("pvse", **_COMMON, views=3, negatives="all")
 ANGULAR = PVSE.but(with_=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
 DUAL = Recipe("dual", **_COMMON, feature_scaling="unit", token_mask=0.0)
-_ENCODER = ("text", "word_dim", "word_vectors", "embed_dim")
-ADAPT = Recipe("adapt", model="features", **{name: value for name, value in _COMMON.items() if name not in _ENCODER})
 
 
 def _with(method: str, host: Recipe = PVSE) -> Recipe:
@@ -154,22 +152,6 @@ ROWS = {
     "dual discrepancy permuted": _weighted("discrepancy", ",control=permuted", DUAL),
 }
 """`reproduce.claims` says which are compared."""
-ADAPT_ROWS = {
-    "adapt": ADAPT,
-    "adapt uniform": _with("uniform:total_weight={total}", ADAPT),
-    **{
-        f"adapt {score}{control}": _weighted(score, f",control={control.strip()}" if control else "", ADAPT)
-        for score in SCORES
-        for control in ("", " permuted", " random")
-    },
-    "adapt hal": _with("hal", ADAPT),
-}
-"""Rows of the data "adapted"."""
-
-
-def rows_of(data: str) -> Mapping[str, Recipe]:
-    """The rows that are trained on some data."""
-    return ADAPT_ROWS if data == ADAPTED else ROWS
 
 
 @dataclass(frozen=True)
@@ -291,8 +273,7 @@ def plan(every: Sequence[Run], results: Path) -> list[str]:
 
 def main() -> None:
     """List the runs, or train and evaluate them and print the tables."""
-    parser = options(__doc__, rows=[*ROWS, *ADAPT_ROWS], seeds=SEEDS)
-    parser.set_defaults(rows=None)
+    parser = options(__doc__, rows=list(ROWS), seeds=SEEDS)
     parser.add_argument("--plan", action="store_true", help="list every run with its cost, and train nothing")
     parser.add_argument("--describe", action="store_true", help="describe data and weights, and train nothing")
     parser.add_argument("--data", choices=MAKERS, default=PLANTED)
@@ -300,9 +281,6 @@ def main() -> None:
     parser.add_argument("--beside", type=Path, metavar="FILE", help="a report of the other data")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="folder of the finished runs")
     config = parser.parse_args()
-    config.rows = config.rows or list(rows_of(config.data))
-    if other := set(config.rows) - set(rows_of(config.data)):
-        sys.exit(f"rows of the data {config.data} need to be of {[*rows_of(config.data)]}; it got {sorted(other)}")
     every, finished = runs(config.rows, config.seeds), config.results / config.data
     if config.plan:
         print("\n".join(plan(every, finished)))
@@ -332,7 +310,7 @@ def main() -> None:
         "rates": rates,
         "trained": {row: [run.sizes.tolist() for run in results[row]] for row in results if row in SCORES},
         "rows": summary(values),
-        "claims": claims.judged(values, CLAIMS_OF[config.data]),
+        "claims": claims.judged(values),
     }
     beside = json.loads(config.beside.read_text(encoding="utf-8")) if config.beside else {}
     report = {**beside, config.data: part}
@@ -340,7 +318,7 @@ def main() -> None:
     if PLANTED in report:
         atomic.write_text(config.out / "evidence.md", claims.page(report))
     claims.figure(report, config.out / "evidence.png")
-    print("\n".join(tables(part, CLAIMS_OF[config.data])))
+    print("\n".join(tables(part)))
 
 
 @dataclass(frozen=True)
@@ -353,7 +331,7 @@ class Material:
     graphs     neighbours of the texts of train, and of the split that is evaluated; of train also those of vectors
                drawn at random and those of the images
     features   of the images          selects   split that chooses the epochs         split     split that is evaluated
-    total      lambda over 32 pairs   text_features   of the texts, where both were embedded by a model before
+    total      lambda over 32 pairs
     """
 
     name: str
@@ -368,7 +346,6 @@ class Material:
     selects: str
     split: str
     total: float
-    text_features: Path | None = None
 
     @staticmethod
     def planted(out: Path, grid: Path) -> Material:
@@ -408,27 +385,6 @@ class Material:
             "val",
             TOTAL,
         )
-
-    @staticmethod
-    def adapted(out: Path, grid: Path) -> Material:
-        """The planted data as a model sees it that was trained on the literal captions of the same images.
-
-        It stands for a pretrained model, which no registry here has: it knows what images show, and not what the
-        abstract topics mean by them.
-        """
-        planted = Material.planted(out, grid)
-        pretrained, vectors = out / "pretrained", out / "pretrained.npz"
-        files = {side: out / f"pretrained-{side}s.npz" for side in ("image", "text")}
-        if not all(file.is_file() for file in files.values()):
-            pooled = data_folder("flickr8k") / "mobilenet_pooled.npz"
-            common: dict[str, Any] = {"images": planted.images, "features": pooled, "quiet": True}
-            literal = out / "captions.jsonl"
-            st.train("dual", data=literal, val_split=planted.selects, seed=0, out=pretrained, resume=True, **common)
-            st.embed(pretrained, data=planted.data, out=vectors, **common)
-            with np.load(vectors, allow_pickle=False) as arrays:
-                for side, file in files.items():
-                    np.savez(file, names=arrays[f"{side}_ids"], pooled=arrays[f"{side}_vectors"])
-        return replace(planted, name=ADAPTED, features=files["image"], text_features=files["text"])
 
     @staticmethod
     def icons(out: Path, grid: Path) -> Material:
@@ -491,9 +447,7 @@ class Material:
 
     def _trained(self, row: str, seed: int, rate: float, run: Path) -> Finished:
         files = {name: self.graphs[name] for name in ("random", "visual")}
-        recipe = (ADAPT_ROWS if self.name == ADAPTED else ROWS)[row].of(
-            graph=self.graphs["train"], total=f"{self.total:g}", **files
-        )
+        recipe = ROWS[row].of(graph=self.graphs["train"], total=f"{self.total:g}", **files)
         started = time.process_time()
         trained = st.train(
             recipe.model,
@@ -502,7 +456,6 @@ class Material:
             data=self.data,
             images=self.images,
             features=self.features,
-            text_features=self.text_features,
             epochs=EPOCHS[self.name],
             lr=rate,
             seed=seed,
@@ -620,7 +573,7 @@ class Untrained:
         return Untrained(pairs, {score: tuple(getattr(side, score).numpy() for side in both) for score in SCORES})
 
 
-MAKERS = {PLANTED: Material.planted, ICONS: Material.icons, ADAPTED: Material.adapted}
+MAKERS = {PLANTED: Material.planted, ICONS: Material.icons}
 
 
 def summary(results: Mapping[str, Sequence[Values]]) -> dict[str, dict[str, list[float]]]:
@@ -635,8 +588,8 @@ def summary(results: Mapping[str, Sequence[Values]]) -> dict[str, dict[str, list
     }
 
 
-def tables(part: Mapping[str, Any], of: Sequence[Claim]) -> list[str]:
-    """The figures by row, mean and range over seeds, and the comparisons for these claims."""
+def tables(part: Mapping[str, Any]) -> list[str]:
+    """The figures by row, mean and range over seeds, and the comparisons."""
     names = list(dict.fromkeys(name for row in part["rows"].values() for name in row))
     lines = ["", f"| row | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for row, figures in part["rows"].items():
@@ -647,7 +600,7 @@ def tables(part: Mapping[str, Any], of: Sequence[Claim]) -> list[str]:
             for name in names
         ]
         lines.append(f"| {row} | {' | '.join(cells)} |")
-    return [*lines, "", *claims.table(part, of)]
+    return [*lines, "", *claims.table(part)]
 
 
 if __name__ == "__main__":

@@ -61,8 +61,6 @@ def test_the_plan_lists_every_run_with_its_cost(tmp_path: Path, script: Call) ->
     ]
     assert lines[-1] == "2 of 8 runs done, about 0.3 hours of a core left"
     assert list(tmp_path.iterdir()) == [results]
-    with pytest.raises(SystemExit, match=r"'adapt'.*it got \['pvse'\]"):
-        script("--out", tmp_path, "--data", "adapted", "--rows", "pvse")
 
 
 def test_a_finished_run_is_read_again_from_its_file(tmp_path: Path) -> None:
@@ -81,10 +79,9 @@ def test_a_finished_run_is_read_again_from_its_file(tmp_path: Path) -> None:
 
 def test_every_claim_names_rows_that_are_planned() -> None:
     assert len(evidence.runs(list(evidence.ROWS), evidence.SEEDS)) == len(evidence.ROWS) * (len(evidence.SEEDS) + 1)
-    for data, own in claims.CLAIMS_OF.items():
-        for claim in own:
-            assert {claim.row, *claim.controls} <= evidence.rows_of(data).keys(), claim
-            assert claim.controls and claim.row not in claim.controls and claim.part in claims.PARTS
+    for claim in claims.CLAIMS:
+        assert {claim.row, *claim.controls} <= evidence.ROWS.keys() and claim.row not in claim.controls, claim
+        assert claim.controls and claim.part in claims.PARTS
 
 
 def made(right: np.ndarray) -> list[Values]:
@@ -138,10 +135,10 @@ def numbers(text: str) -> list[str]:
 def test_the_page_is_written_from_its_json() -> None:
     report = json.loads((ROOT / "docs" / "evidence.json").read_text(encoding="utf-8"))
     assert (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8") == claims.page(report)
-    assert claims.PLANTED in report and report.keys() <= claims.CLAIMS_OF.keys()
-    for data, part in report.items():
+    assert claims.PLANTED in report and report.keys() <= {claims.PLANTED, claims.ICONS}
+    for part in report.values():
         assert [(claim["row"], claim["says"]) for claim in part["claims"]] == [
-            (claim.row, claim.says) for claim in claims.CLAIMS_OF[data]
+            (claim.row, claim.says) for claim in claims.CLAIMS
         ]
         effects = [effect for claim in part["claims"] for effect in claim["effects"]]
         assert effects and all(effect["low"] <= effect["difference"] <= effect["high"] for effect in effects)
@@ -239,7 +236,7 @@ def test_it_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypat
     for name, value in {
         "HELD_OUT": 60,
         "NEIGHBOURS": 20,
-        "EPOCHS": {claims.PLANTED: 2, claims.ADAPTED: 2},
+        "EPOCHS": {claims.PLANTED: 2},
         "CLUSTERS": clusters,
         "C": (5, 20),
     }.items():
@@ -277,16 +274,6 @@ def test_it_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypat
     assert (
         json.loads((out / "evidence.json").read_text()) == report and again.splitlines()[-1] == first.splitlines()[-1]
     )
-    adapted = script(
-        *words, "--data", "adapted", "--rows", "adapt", "adapt diversity", "--beside", out / "evidence.json"
-    )
-    both = json.loads((out / "evidence.json").read_text())
-    assert "6 of 6 runs done" in adapted and both[claims.PLANTED] == report[claims.PLANTED]
-    judged = {claim["says"]: claim for claim in both[claims.ADAPTED]["claims"] if claim["effects"]}
-    assert len(judged[claims.ADAPT_CLAIMS[0].says]["effects"]) == 3, "against adapters without weights, in three parts"
-    assert (out / "evidence.md").read_text() == claims.page(both)
-    run = json.loads((evidence.run_folder(out, "adapt diversity", 0, 2e-3) / "run.json").read_text())
-    assert run["best_epoch"] is not None and run["start"]["rsum"] > 0, "epoch 0 is the pretrained model"
 
 
 @pytest.mark.slow
