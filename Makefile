@@ -8,6 +8,9 @@ PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= demo
 
+# Without this, where it is set, every process compiles torch again, in six seconds.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := $(VENV)/bin
 # Python compiles a module when it is first imported: most modules of torch and transformers never are.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile

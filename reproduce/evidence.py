@@ -8,6 +8,10 @@ Otherwise the runs are trained or resumed, and after each one the time that is l
 a folder with flickr8k/captions.jsonl and flickr8k/mobilenet_pooled.npz, and icons/; FILE has the grid cells of the
 images, so that an image has several views, and of icons their pooled vectors, too.
 
+A finished run leaves a file of some kilobytes in `--results` (`reproduce/results` unless another is named): its rate,
+its figures on the split that selects, and the rank of every pair. A call trains only what has no file there, so the
+runs may be spread over days and machines; the runs of one machine can be repeated bit for bit.
+
 Planted data: `subtext data corrupt --by topic`, with a seed that was fixed before any training. Of the train images the
 last 500 are a split of their own, "select"; abstract topics and their visual clusters are the same in train, select and
 val. A set that is not accepted is not trained on. The papers' host: PVSE with a GRU whose words start from Doc2Vec, the
@@ -33,6 +37,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -43,11 +48,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from scipy.stats import hypergeom
 
 import subtext as st
 from reproduce import claims
 from reproduce.claims import ICONS, KEPT, PLANTED, Values
-from reproduce.studies.common import Recipe, best, data_folder, file_name, measure, options, selection
+from reproduce.studies.common import Recipe, data_folder, file_name, options, selection
 from reproduce.studies.flickr8k import with_grid
 from subtext.core import DIRECTIONS
 from subtext.curation import topics
@@ -59,6 +65,7 @@ from subtext.neighbours.graph import pictures_of_texts
 from subtext.neighbours.spaces import Lsa
 from subtext.ops.neighbour_scores import neighbour_scores
 
+RESULTS = Path(__file__).with_name("results")
 HELD_OUT, NEIGHBOURS = 500, 50
 EPOCHS = {PLANTED: 6, ICONS: 3}
 ABSTRACT = 0.2
@@ -66,7 +73,7 @@ ABSTRACT = 0.2
 CLUSTERS: dict[str, Any] = {"topics": 60, "visual_clusters": 30, "neighbours": NEIGHBOURS, "seed": 0}
 """Of `subtext.corrupt`; the seed was fixed before any training."""
 SEEDS, RATES = (0, 1, 2, 3, 4), (2e-3, 1e-3)
-C = (5, 20, 100)
+RECALL, C = (1, 5, 10), (5, 20, 100)
 SCORES = ("diversity", "discrepancy")
 RANDOM_DIM = 8
 """Of the vectors whose neighbours are a control: with so few, hardly a text is the neighbour of very many."""
@@ -142,6 +149,7 @@ ROWS = {
     "dual": DUAL,
     "dual diversity": _weighted("diversity", "", DUAL),
     "dual discrepancy": _weighted("discrepancy", "", DUAL),
+    "dual discrepancy permuted": _weighted("discrepancy", ",control=permuted", DUAL),
 }
 """`reproduce.claims` says which are compared."""
 
@@ -154,17 +162,70 @@ class Run:
     seed: int
     rate: float | None = None
 
-    def results(self, out: Path) -> list[Path]:
-        """The files of results that it may have."""
-        folders = [
-            run_folder(out, self.row, self.seed, rate) for rate in (RATES if self.rate is None else (self.rate,))
-        ]
-        return [folder.with_name(f"{folder.name}.json") for folder in folders]
+    def finished(self, results: Path) -> Finished | None:
+        """What is left of it; None until it is finished."""
+        rates = RATES if self.rate is None else (self.rate,)
+        files = [result_file(results, self.row, self.seed, rate) for rate in rates]
+        return next((Finished.read(file) for file in files if file.is_file()), None)
 
-    def seconds(self, out: Path) -> float | None:
-        """What it took; None until it is finished."""
-        file = next((file for file in self.results(out) if file.is_file()), None)
-        return None if file is None else float(json.loads(file.read_text(encoding="utf-8"))["seconds"])
+
+@dataclass(frozen=True)
+class Finished:
+    """What is left of a training.
+
+    rsum     sum of recalls on the split that selects, at the selected epoch
+    seconds  of processor time
+    sizes    (epochs) effective sample sizes of the weights that were used, as shares; of a row named as its score alone
+    ranks    (2 N) rank of each pair, by direction, on the split that is evaluated; (2 0) where it was not
+    kept     (2 N) share of neighbours kept, of its image and of its text
+    abstract (N) whether looseness was planted, or found
+    """
+
+    rsum: float
+    seconds: float
+    sizes: NDArray[np.float64]
+    ranks: NDArray[np.uint16]
+    kept: NDArray[np.float32]
+    abstract: NDArray[np.bool_]
+
+    def write(self, file: Path) -> None:
+        """Write it in one piece."""
+
+        def fill(temporary: Path) -> None:
+            with temporary.open("wb") as opened:
+                np.savez_compressed(
+                    opened, allow_pickle=False, **{name: np.asarray(it) for name, it in vars(self).items()}
+                )
+
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic.write_file(file, fill)
+
+    @staticmethod
+    def read(file: Path) -> Finished:
+        """Read it again."""
+        with np.load(file, allow_pickle=False) as arrays:
+            return Finished(float(arrays["rsum"]), float(arrays["seconds"]), *(arrays[name] for name in _ARRAYS))
+
+    @property
+    def values(self) -> Values:
+        """Recall, and the exact choice among c, of each pair by its ranks; and what is kept of its neighbourhood."""
+        others = self.ranks.shape[1] - 1
+        values: dict[str, NDArray[Any]] = {}
+        for direction, ranks in zip(DIRECTIONS, self.ranks.astype(np.int64), strict=True):
+            values |= {f"{direction}/recall@{k}": ranks <= k for k in RECALL}
+            # A small set has no choice among 100.
+            usable = [c for c in C if c <= others + 1]
+            values |= {f"{direction}/{c}_way@1": hypergeom.pmf(0, others, ranks - 1, c - 1) for c in usable}
+        values |= {f"{side}/{KEPT}": kept for side, kept in zip(("image", "text"), self.kept, strict=True)}
+        return Values(self.abstract, values)
+
+
+_ARRAYS = ("sizes", "ranks", "kept", "abstract")
+
+
+def result_file(results: Path, row: str, seed: int, rate: float) -> Path:
+    """The file of what is left of a training."""
+    return results / f"{file_name(row)}-{rate:g}-{seed}.npz"
 
 
 def run_folder(out: Path, row: str, seed: int, rate: float) -> Path:
@@ -182,9 +243,9 @@ def runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run]:
     ]
 
 
-def costs(every: Sequence[Run], out: Path) -> tuple[dict[Run, float], dict[Run, float]]:
+def costs(every: Sequence[Run], results: Path) -> tuple[dict[Run, float], dict[Run, float]]:
     """Seconds of the finished runs, and expected seconds of the others: of their row, else of all, else a guess."""
-    done = {run: seconds for run in every if (seconds := run.seconds(out)) is not None}
+    done = {run: finished.seconds for run in every if (finished := run.finished(results)) is not None}
     expected = {}
     for run in every:
         if run not in done:
@@ -193,21 +254,21 @@ def costs(every: Sequence[Run], out: Path) -> tuple[dict[Run, float], dict[Run, 
     return done, expected
 
 
-def time_left(every: Sequence[Run], out: Path) -> str:
-    """How many runs are done, and how long the others will take."""
-    done, expected = costs(every, out)
-    return f"{len(done)} of {len(every)} runs done, about {sum(expected.values()) / 3600:.1f} hours left"
+def time_left(every: Sequence[Run], results: Path) -> str:
+    """How many runs are done, and how much processor time the others will take."""
+    done, expected = costs(every, results)
+    return f"{len(done)} of {len(every)} runs done, about {sum(expected.values()) / 3600:.1f} hours of a core left"
 
 
-def plan(every: Sequence[Run], out: Path) -> list[str]:
+def plan(every: Sequence[Run], results: Path) -> list[str]:
     """Every run with its cost, and what is left."""
-    done, expected = costs(every, out)
+    done, expected = costs(every, results)
     lines = []
     for run in every:
         rate = "the chosen rate" if run.rate is None else f"rate {run.rate:g}"
         cost = f"done in {done[run]:.0f} s" if run in done else f"about {expected[run]:.0f} s"
         lines.append(f"{run.row}, seed {run.seed}, {rate}: {cost}")
-    return [*lines, time_left(every, out)]
+    return [*lines, time_left(every, results)]
 
 
 def main() -> None:
@@ -218,10 +279,11 @@ def main() -> None:
     parser.add_argument("--data", choices=MAKERS, default=PLANTED)
     parser.add_argument("--grid", type=Path)
     parser.add_argument("--beside", type=Path, metavar="FILE", help="a report of the other data")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="folder of the finished runs")
     config = parser.parse_args()
-    every = runs(config.rows, config.seeds)
+    every, finished = runs(config.rows, config.seeds), config.results / config.data
     if config.plan:
-        print("\n".join(plan(every, config.out)))
+        print("\n".join(plan(every, finished)))
         return
     if config.grid is None:
         sys.exit("trainings need features of cells: name them with --grid FILE")
@@ -230,32 +292,25 @@ def main() -> None:
     print("\n".join(material.described), flush=True)
     if config.describe:
         return
-    results: dict[str, list[Values]] = {}
+    results: dict[str, list[Finished]] = {}
     rates: dict[str, float] = {}
     for row in config.rows:
-        for rate in RATES:
-            material.train(row, config.seeds[0], rate)
-            print(time_left(every, config.out), flush=True)
-        folders = {rate: run_folder(config.out, row, config.seeds[0], rate) for rate in RATES}
-        rate = rates[row] = max(RATES, key=lambda each: best(folders[each])["rsum"])
+        tried = {rate: material.train(row, config.seeds[0], rate, finished).rsum for rate in RATES}
+        rate = rates[row] = max(RATES, key=tried.__getitem__)
         results[row] = []
         for seed in config.seeds:
-            material.train(row, seed, rate)
-            results[row].append(material.evaluate(run_folder(config.out, row, seed, rate)))
-            print(f"{row}, seed {seed}, rate {rate:g}: {time_left(every, config.out)}", flush=True)
+            results[row].append(material.train(row, seed, rate, finished, evaluated=True))
+            print(f"{row}, seed {seed}, rate {rate:g}: {time_left(every, finished)}", flush=True)
+    values = {row: [run.values for run in of_row] for row, of_row in results.items()}
     evaluated = len(results[config.rows[0]][0].abstract)
     part = {
         "data": material.about,
         "protocol": {"epochs": EPOCHS[config.data], "neighbours": NEIGHBOURS, material.split: evaluated},
         "seeds": config.seeds,
         "rates": rates,
-        "trained": {
-            row: [material.trained_sizes(row, run_folder(config.out, row, seed, rates[row])) for seed in config.seeds]
-            for row in results
-            if row in SCORES
-        },
-        "rows": summary(results),
-        "claims": claims.judged(results),
+        "trained": {row: [run.sizes.tolist() for run in results[row]] for row in results if row in SCORES},
+        "rows": summary(values),
+        "claims": claims.judged(values),
     }
     beside = json.loads(config.beside.read_text(encoding="utf-8")) if config.beside else {}
     report = {**beside, config.data: part}
@@ -379,16 +434,24 @@ class Material:
             ICONS, out, data, folder / "images", figures, described, abstract, graphs, grid, "val", "test", total
         )
 
-    def train(self, row: str, seed: int, rate: float) -> None:
-        """Train, or resume, or nothing where it is finished."""
-        measure(
-            run_folder(self.out, row, seed, rate),
-            ROWS[row].of(
-                graph=self.graphs["train"],
-                total=f"{self.total:g}",
-                **{name: self.graphs[name] for name in ("random", "visual")},
-            ),
-            split=None,
+    def train(self, row: str, seed: int, rate: float, results: Path, *, evaluated: bool = False) -> Finished:
+        """Train, or resume, or read what is left of it in `results`; `evaluated` once on the last split."""
+        file, run = result_file(results, row, seed, rate), run_folder(self.out, row, seed, rate)
+        finished = Finished.read(file) if file.is_file() else None
+        if finished is None or (evaluated and not finished.ranks.size):
+            finished = finished or self._trained(row, seed, rate, run)
+            if evaluated:
+                finished = self._evaluated(finished, run)
+            finished.write(file)
+        return finished
+
+    def _trained(self, row: str, seed: int, rate: float, run: Path) -> Finished:
+        files = {name: self.graphs[name] for name in ("random", "visual")}
+        recipe = ROWS[row].of(graph=self.graphs["train"], total=f"{self.total:g}", **files)
+        started = time.process_time()
+        trained = st.train(
+            recipe.model,
+            **recipe.options,
             val_split=self.selects,
             data=self.data,
             images=self.images,
@@ -396,42 +459,41 @@ class Material:
             epochs=EPOCHS[self.name],
             lr=rate,
             seed=seed,
+            out=run,
+            resume=True,
+            quiet=True,
         )
-
-    def trained_sizes(self, score: str, run: Path) -> list[float]:
-        """Effective sample size of the weights by a score in each epoch that they were used in, as shares."""
+        if trained.record.status != "finished":
+            sys.exit(f"the training of {run} was stopped; the same call resumes it")
         tables = [load_file(file) for file in sorted((run / "tables").glob("epoch-*.safetensors"))]
         weights = replace(topics.PUBLISHED, total=self.total)
-        return [topics.effective_size(table[f"{score}/image"], table[f"{score}/text"], weights) for table in tables]
+        used = tables if row in SCORES else []
+        sizes = [topics.effective_size(table[f"{row}/image"], table[f"{row}/text"], weights) for table in used]
+        none = np.zeros((2, 0))
+        return Finished(
+            rsum=trained.record.best["rsum"],
+            seconds=time.process_time() - started,
+            sizes=np.array(sizes),
+            ranks=none.astype(np.uint16),
+            kept=none.astype(np.float32),
+            abstract=np.zeros(0, dtype=bool),
+        )
 
-    def evaluate(self, run: Path) -> Values:
-        """Values by pair of the evaluated split, and what is kept of their neighbourhoods; evaluated once."""
-        values = run.with_name(f"{run.name}-{self.split}.npz")
-        figures = run.with_name(f"{run.name}-{self.split}.json")
-        if not figures.is_file():
-            st.evaluate(
-                run,
-                split=self.split,
-                c_way=C,
-                bootstrap=0,
-                graph=self.graphs[self.split],
-                per_query=values,
-                json=figures,
-                quiet=True,
-            )
-        with np.load(values, allow_pickle=False) as file:
-            if not np.array_equal(file["text_to_image/image"], file["image_to_text/id"]):
-                raise DataError(f"{values} needs one text an image, in the same order; build the data set again")
-            names = [*(f"recall@{k}" for k in (1, 5, 10)), *(f"{c}_way@1" for c in C)]
-            chosen = [f"{direction}/{name}" for direction in DIRECTIONS for name in names]
-            return Values(
-                abstract=np.array([str(name) in self.abstract for name in file["text_to_image/id"]]),
-                values={
-                    name: file[name]
-                    for name in (*chosen, f"image/{KEPT}", f"text/{KEPT}")
-                    if name in file  # A small set has no choice among 100.
-                },
-            )
+    def _evaluated(self, finished: Finished, run: Path) -> Finished:
+        """With what the run has on each pair of the evaluated split."""
+        result = st.evaluate(run, split=self.split, c_way=C, bootstrap=0, graph=self.graphs[self.split], quiet=True)
+        by_pair = result.per_query
+        if not np.array_equal(by_pair["text_to_image/image"], by_pair["image_to_text/id"]):
+            raise DataError(f"{self.data} needs one text an image, in the same order; build the data set again")
+        evaluated = replace(
+            finished,
+            ranks=np.stack([by_pair[f"{way}/mean_rank"] for way in DIRECTIONS]).astype(np.uint16),
+            kept=np.stack([by_pair[f"{side}/{KEPT}"] for side in ("image", "text")]).astype(np.float32),
+            abstract=np.array([str(name) in self.abstract for name in by_pair["text_to_image/id"]]),
+        )
+        for name, values in evaluated.values.values.items():
+            np.testing.assert_allclose(values, by_pair[name], rtol=1e-6, err_msg=name)
+        return evaluated
 
 
 def _sizes(figures: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ T = TypeVar("T")
 class Recipe:
     """A model recipe and its options, as `subtext.train` takes them. Methods may name files in braces: {graph}."""
 
-    def __init__(self, model: str, **options: Any) -> None:
+    def __init__(self, model: str, /, **options: Any) -> None:
         self.model, self.options = model, options
 
     def but(self, **options: Any) -> Recipe:

@@ -16,8 +16,6 @@ from walk import ROOT
 import subtext as st
 from reproduce import claims, evidence
 from reproduce.claims import Values
-from reproduce.studies import common
-from reproduce.studies.common import Cost
 from subtext.core import DIRECTIONS
 
 Call = Callable[..., str]
@@ -35,17 +33,25 @@ def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return run
 
 
-def finish(out: Path, row: str, seed: int, rate: float, seconds: float) -> None:
-    folder = evidence.run_folder(out, row, seed, rate)
-    folder.with_name(f"{folder.name}.json").write_text(json.dumps({"seconds": seconds}))
+def finished(*, seconds: float = 1.0, ranks: object = (), kept: object = ()) -> evidence.Finished:
+    both = np.asarray(ranks, dtype=np.uint16).reshape(2, -1)
+    return evidence.Finished(
+        rsum=100.0,
+        seconds=seconds,
+        sizes=np.zeros(0),
+        ranks=both,
+        kept=np.asarray(kept, dtype=np.float32).reshape(2, -1),
+        abstract=np.arange(both.shape[1]) % 2 == 1,
+    )
 
 
 def test_the_plan_lists_every_run_with_its_cost(tmp_path: Path, script: Call) -> None:
-    words = ["--out", tmp_path, "--plan", "--rows", "pvse", "diversity", "--seeds", 0, 1, 2]
+    results = tmp_path / "results"
+    words = ["--out", tmp_path, "--results", results, "--plan", "--rows", "pvse", "diversity", "--seeds", 0, 1, 2]
     lines = script(*words).splitlines()
     assert len(lines) == 2 * (2 + 2) + 1 and lines[0].startswith("pvse, seed 0, rate 0.002: about ")
-    finish(tmp_path, "pvse", 0, 2e-3, 100.0)
-    finish(tmp_path, "pvse", 1, 1e-3, 300.0)
+    for seed, rate, seconds in ((0, 2e-3, 100.0), (1, 1e-3, 300.0)):
+        finished(seconds=seconds).write(evidence.result_file(results / "planted", "pvse", seed, rate))
     lines = script(*words).splitlines()
     assert lines[:4] == [
         "pvse, seed 0, rate 0.002: done in 100 s",
@@ -53,8 +59,22 @@ def test_the_plan_lists_every_run_with_its_cost(tmp_path: Path, script: Call) ->
         "pvse, seed 1, the chosen rate: done in 300 s",
         "pvse, seed 2, the chosen rate: about 200 s",
     ]
-    assert lines[-1] == "2 of 8 runs done, about 0.3 hours left"
-    assert not any(path.is_dir() for path in tmp_path.iterdir())
+    assert lines[-1] == "2 of 8 runs done, about 0.3 hours of a core left"
+    assert list(tmp_path.iterdir()) == [results]
+
+
+def test_a_finished_run_is_read_again_from_its_file(tmp_path: Path) -> None:
+    """Its values follow from the ranks: recall at k, and the exact choice among c of five pairs."""
+    ranks, kept = [[1, 2, 5, 4, 3], [1, 1, 1, 5, 2]], np.linspace(0, 1, 10).reshape(2, 5)
+    finished(ranks=ranks, kept=kept).write(tmp_path / "results" / "run.npz")
+    values = evidence.Finished.read(tmp_path / "results" / "run.npz").values
+    assert values.abstract.tolist() == [False, True, False, True, False]
+    assert values.values["image_to_text/recall@1"].tolist() == [True, False, False, False, False]
+    assert values.values["text_to_image/recall@5"].all()
+    # Among all five, the first alone is right.
+    np.testing.assert_allclose(values.values["text_to_image/5_way@1"], [1, 1, 1, 0, 0])
+    np.testing.assert_allclose(values.values["text/neighbours_kept"], kept[1], rtol=1e-6)
+    assert "image_to_text/20_way@1" not in values.values, "five pairs make no choice among 20"
 
 
 def test_every_claim_names_rows_that_are_planned() -> None:
@@ -212,7 +232,6 @@ def test_it_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypat
     np.savez(data / "mobilenet_pooled.npz", names=names, pooled=pooled)
     np.savez(tmp_path / "grid.npz", names=names, grid=np.stack([pooled, -pooled], axis=1))
     monkeypatch.setenv("SUBTEXT_DATA", str(data.parent))
-    monkeypatch.setattr(common, "in_new_process", lambda function, *rest: (function(*rest), Cost(1.0, 1.0, 1.0)))
     clusters = {"topics": made_data.TOPICS, "visual_clusters": made_data.TOPICS, "neighbours": 20, "seed": 0}
     for name, value in {
         "HELD_OUT": 60,
@@ -225,17 +244,17 @@ def test_it_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypat
     words = [
         "--out",
         out,
+        "--results",
+        tmp_path / "results",
         "--grid",
         tmp_path / "grid.npz",
         "--seeds",
         0,
         1,
-        "--rows",
-        "diversity",
-        "diversity permuted",
     ]
-    first = script(*words)
-    assert "AUC: diversity of images" in first and "6 of 6 runs done, about 0.0 hours left" in first
+    rows = ["--rows", "diversity", "diversity permuted"]
+    first = script(*words, *rows)
+    assert "AUC: diversity of images" in first and "6 of 6 runs done, about 0.0 hours of a core left" in first
     report = json.loads((out / "evidence.json").read_text())
     part = report[claims.PLANTED]
     assert part["data"]["accepted"] and part["rows"].keys() == {"diversity", "diversity permuted"}
@@ -249,8 +268,9 @@ def test_it_trains_evaluates_and_resumes(tmp_path: Path, script: Call, monkeypat
     judged = {claim["says"]: claim for claim in part["claims"] if claim["effects"]}
     assert len(judged[claims.CLAIMS[0].says]["effects"]) == 3, "against the permuted weights, in three parts"
     assert (out / "evidence.md").read_text() == claims.page(report) and (out / "evidence.png").stat().st_size > 1000
-    monkeypatch.setattr(common, "in_new_process", lambda *rest: pytest.fail("trained again"))
-    again = script(*words)
+    with monkeypatch.context() as patch:
+        patch.setattr(st, "train", lambda *rest, **options: pytest.fail("trained again"))
+        again = script(*words, *rows)
     assert (
         json.loads((out / "evidence.json").read_text()) == report and again.splitlines()[-1] == first.splitlines()[-1]
     )
@@ -261,11 +281,10 @@ def test_icons_are_trained_and_written_beside_a_report(
     tmp_path: Path, icons: Path, script: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("gensim")
-    monkeypatch.setattr(common, "in_new_process", lambda function, *rest: (function(*rest), Cost(1.0, 1.0, 1.0)))
     monkeypatch.setattr(evidence, "EPOCHS", {claims.ICONS: 2})
     monkeypatch.setattr(evidence, "C", (5, 20))
     out, beside = tmp_path / "out", ROOT / "docs" / "evidence.json"
-    words = ["--data", "icons", "--out", out, "--grid", icons]
+    words = ["--data", "icons", "--out", out, "--results", tmp_path / "results", "--grid", icons]
     described = script(*words, "--describe")
     assert "of default weights" in described and not list(out.glob("uniform*"))
     done = script(*words, "--rows", "uniform", "diversity", "--seeds", 0, "--beside", beside)

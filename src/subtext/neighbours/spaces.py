@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -362,6 +363,14 @@ def word_vectors(
     Raises RequirementError where gensim is missing.
     """
     _require_gensim("word_vectors=doc2vec", "use word_vectors=random")
+    return _word_vectors(tuple(texts), tuple(words), width, seed)
+
+
+# A study trains many models on the same texts, one after the other.
+@lru_cache(maxsize=8)
+def _word_vectors(
+    texts: tuple[str, ...], words: tuple[str, ...], width: int, seed: int
+) -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k d"]]:
     model = Doc2Vec(width, min_count=1, seed=seed)._trained([tokenise(text) for text in texts])
     learnt = np.array([row for row, word in enumerate(words) if word in model.wv.key_to_index], dtype=np.int64)
     return learnt, np.stack([model.wv[words[row]] for row in learnt]).astype(np.float32)
