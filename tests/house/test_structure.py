@@ -19,8 +19,8 @@ from subtext.cli.command import BOTH
 from subtext.recipes.catalogue import models, plan_options
 
 # What the code has now, rounded up; docs/decisions.md says what raised the limit of lines.
-DEEPEST, MOST_LINES, MOST_VAGUE = 12, 54_400, 0.01
-"""Modules in a chain of imports; lines of the package; the share of names that say nothing."""
+DEEPEST, MOST_LINES, MOST_IN_STORES, MOST_VAGUE = 12, 54_100, 4_500, 0.01
+"""Modules in a chain of imports; lines of the package, and of its stores; the share of names that say nothing."""
 VAGUE = frozenset(
     re.findall(
         r"\w+",
@@ -79,7 +79,8 @@ def test_imports_run_in_no_circle_and_are_not_deep():
 
 
 def test_the_source_is_not_too_large():
-    assert sum(len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")) <= MOST_LINES
+    for folder, most in ((SOURCE, MOST_LINES), (SOURCE / "search" / "stores", MOST_IN_STORES)):
+        assert sum(len(path.read_text().splitlines()) for path in folder.rglob("*.py")) <= most, folder
 
 
 def bound_names(tree: ast.AST) -> list[str]:
