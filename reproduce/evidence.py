@@ -439,7 +439,9 @@ class Material:
         file, run = result_file(results, row, seed, rate), run_folder(self.out, row, seed, rate)
         finished = Finished.read(file) if file.is_file() else None
         if finished is None or (evaluated and not finished.ranks.size):
-            finished = finished or self._trained(row, seed, rate, run)
+            # A result from another machine may have no run here that could be evaluated.
+            if finished is None or not (run / "run.json").is_file():
+                finished = self._trained(row, seed, rate, run)
             if evaluated:
                 finished = self._evaluated(finished, run)
             finished.write(file)

@@ -77,6 +77,23 @@ def test_a_finished_run_is_read_again_from_its_file(tmp_path: Path) -> None:
     assert "image_to_text/20_way@1" not in values.values, "five pairs make no choice among 20"
 
 
+def test_a_rate_that_was_tried_on_another_machine_is_trained_again_to_be_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = evidence.Material("icons", tmp_path, *[tmp_path] * 2, {}, (), (), {}, tmp_path, "val", "test", 196.0)
+    file = evidence.result_file(tmp_path / "results", "pvse", 0, 2e-3)
+    finished(seconds=5.0).write(file)
+    trained: list[Path] = []
+    monkeypatch.setattr(evidence.Material, "_trained", lambda self, *words: (trained.append(words[-1]), finished())[1])
+    monkeypatch.setattr(
+        evidence.Material, "_evaluated", lambda self, before, run: finished(ranks=[[1], [1]], kept=[[0.5], [0.5]])
+    )
+    assert made.train("pvse", 0, 2e-3, tmp_path / "results").seconds == 5 and not trained
+    made.train("pvse", 0, 2e-3, tmp_path / "results", evaluated=True)
+    assert trained == [evidence.run_folder(tmp_path, "pvse", 0, 2e-3)]
+    assert made.train("pvse", 0, 2e-3, tmp_path / "results", evaluated=True).ranks.size and len(trained) == 1
+
+
 def test_every_claim_names_rows_that_are_planned() -> None:
     assert len(evidence.runs(list(evidence.ROWS), evidence.SEEDS)) == len(evidence.ROWS) * (len(evidence.SEEDS) + 1)
     for claim in claims.CLAIMS:

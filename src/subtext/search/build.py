@@ -237,8 +237,10 @@ def _chunks(writer: Writer, pairs: Dataset, *, again: bool, only: Mapping[Side, 
     for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
         for start in range(0, len(items), CHUNK):
             ids = items.ids[start : start + CHUNK]
-            with writer.store.reading() as view:
-                deleted = set() if again else deleted_before(view, side, ids)
+            deleted = set[str]()
+            if not again:
+                with writer.store.reading() as view:
+                    deleted = deleted_before(view, side, ids)
             skipped = deleted if only is None else deleted | set(ids) - only[side]
             rows = np.array([start + n for n, name in enumerate(ids) if name not in skipped], dtype=np.int64)
             chunk = items.take(rows)
