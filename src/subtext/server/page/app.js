@@ -388,7 +388,10 @@ async function openFilters(open) {
   if (!open) return;
   try {
     drawnFor = filtersFor(state.where);
-    const { fields } = await ask("/fields", { target: state.target, index: home() });
+    const about = { target: state.target, index: home() };
+    const { fields } = await ask("/fields", about);
+    // Another side or library was chosen meanwhile: its own fields are on their way.
+    if (about.target !== state.target || about.index !== home()) return;
     const changed = (where, anew) => {
       drawnFor = anew ? "" : filtersFor(where);
       go({ where });
