@@ -30,6 +30,7 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.curation": ("topics",),
     "subtext.curation.judged": ("kinds_of_pairs",),
     "subtext.data": ("atomic", "external_outputs", "noise"),
+    "subtext.data.batches": ("item_batch",),
     "subtext.data.dataset": ("fingerprint",),
     "subtext.data.feature_file": ("FeatureFile",),
     "subtext.data.image_files": ("thumbnail",),
@@ -45,10 +46,11 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.neighbours": ("build", "graph", "spaces"),
     "subtext.ops": ("draw", "neighbour_scores", "roc", "semantic_rank"),
     "subtext.recipes": ("catalogue",),
-    "subtext.recipes.build": ("chosen_facts",),
+    "subtext.recipes.build": ("build", "chosen_facts"),
     "subtext.report": ("page", "plots", "progress", "text_table"),
     "subtext.search": ("confidence",),
     "subtext.training.plan": ("Plan",),
+    "subtext.training.setup": ("BuildContext",),
     "subtext.training.tables": ("NeighbourScores",),
 }
 """Module -> functions, classes and modules in it that studies are written with. A module stands for its public names.

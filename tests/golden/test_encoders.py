@@ -353,6 +353,26 @@ class TestLanguage:
         assert torch.equal(found.parts, states) and torch.equal(found.pooled, states[:, 0])
         torch.testing.assert_close(mean[1], states[1, :2].mean(dim=0))
 
+    def test_many_texts_have_the_states_and_gradients_of_each_alone(self, tmp_path: Path) -> None:
+        folder = str(tiny_models.bert(tmp_path))
+        together, alone = (Language.open(folder, pooling="mean").eval().double() for _ in range(2))
+        lengths = np.random.default_rng(0).permutation(np.arange(41) % 9 + 1)
+        inputs = texts(tuple(lengths.tolist()))
+        found = together(inputs)
+        assert found.parts.shape[:2] == inputs["tokens"].shape
+        rows = [
+            alone({name: values[row : row + 1, :length] for name, values in inputs.items()})
+            for row, length in enumerate(lengths)
+        ]
+        for row, (length, own) in enumerate(zip(lengths, rows, strict=True)):
+            torch.testing.assert_close(found.parts[row, :length], own.parts[0])
+        pooled = torch.cat([own.pooled for own in rows])
+        torch.testing.assert_close(found.pooled, pooled)
+        for values in (found.pooled, pooled):
+            (values * torch.arange(1.0, 42)[:, None]).square().sum().backward()
+        for (name, one), other in zip(together.named_parameters(), alone.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad, msg=name)
+
     def test_a_random_one_takes_the_configuration_alone(self, tmp_path: Path) -> None:
         folder = str(tiny_models.bert(tmp_path))
         (tmp_path / "model.safetensors").unlink()
