@@ -136,6 +136,12 @@ CLAIMS = (
         ("dual discrepancy permuted", "dual"),
     ),
     Claim(
+        COMPLEMENTARY,
+        "The weights go with other models (here adapters on a dual encoder from other images)",
+        "adapt discrepancy",
+        ("adapt discrepancy permuted", "adapt"),
+    ),
+    Claim(
         SEMANTIC,
         "Losses within modalities lift the angular loss from 62.4 to 64.8 % (Politics)",
         "angular thomas",

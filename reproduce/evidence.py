@@ -25,6 +25,9 @@ share of semantic neighbours kept. `reproduce.claims` says which rows decide whi
 DIR: evidence.json has every number, and evidence.png is made from it, and with planted data evidence.md. `--beside
 FILE` names a report of the other data, which both then have, too.
 
+Rows of `adapt` need `--stand-in RUN`, a `dual` that learnt from other images, of which the features are by the same
+network, in place of a pretrained model. Adapters learn on its vectors; epoch 0 is the stand-in, and may be chosen.
+
 Icons (`reproduce.icons`): the same rows, model, neighbours and rates, and these rules, fixed before any training. A
 training icon with the tags or the drawing of one in val or test is left out, and of val those of test. val chooses the
 rate and the epochs; test is evaluated once. Lambda is the methods' default, 196, if both scores' default weights have
@@ -100,6 +103,8 @@ _COMMON: dict[str, Any] = {
 PVSE = Recipe("pvse", **_COMMON, views=3, negatives="all")
 ANGULAR = PVSE.but(with_=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
 DUAL = Recipe("dual", **_COMMON, feature_scaling="unit", token_mask=0.0)
+_ENCODERS = ("text", "word_dim", "word_vectors", "embed_dim")
+ADAPT = Recipe("adapt", model="features", **{name: it for name, it in _COMMON.items() if name not in _ENCODERS})
 
 
 def _with(method: str, host: Recipe = PVSE) -> Recipe:
@@ -150,6 +155,11 @@ ROWS = {
     "dual diversity": _weighted("diversity", "", DUAL),
     "dual discrepancy": _weighted("discrepancy", "", DUAL),
     "dual discrepancy permuted": _weighted("discrepancy", ",control=permuted", DUAL),
+    "adapt": ADAPT,
+    "adapt diversity": _weighted("diversity", "", ADAPT),
+    "adapt diversity permuted": _weighted("diversity", ",control=permuted", ADAPT),
+    "adapt discrepancy": _weighted("discrepancy", "", ADAPT),
+    "adapt discrepancy permuted": _weighted("discrepancy", ",control=permuted", ADAPT),
 }
 """`reproduce.claims` says which are compared."""
 
@@ -278,6 +288,7 @@ def main() -> None:
     parser.add_argument("--describe", action="store_true", help="describe data and weights, and train nothing")
     parser.add_argument("--data", choices=MAKERS, default=PLANTED)
     parser.add_argument("--grid", type=Path)
+    parser.add_argument("--stand-in", type=Path, metavar="RUN", help="of a dual encoder, for the rows of `adapt`")
     parser.add_argument("--beside", type=Path, metavar="FILE", help="a report of the other data")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="folder of the finished runs")
     config = parser.parse_args()
@@ -287,8 +298,12 @@ def main() -> None:
         return
     if config.grid is None:
         sys.exit("trainings need features of cells: name them with --grid FILE")
+    if config.stand_in is None and any(ROWS[row].model == "adapt" for row in config.rows) and not config.describe:
+        sys.exit("rows of `adapt` need a dual encoder that learnt from other images: name its run with --stand-in RUN")
     config.out.mkdir(parents=True, exist_ok=True)
     material = MAKERS[config.data](config.out, config.grid)
+    if config.stand_in is not None:
+        material = material.with_stand_in(config.stand_in)
     print("\n".join(material.described), flush=True)
     if config.describe:
         return
@@ -332,6 +347,7 @@ class Material:
                drawn at random and those of the images
     features   of the images          selects   split that chooses the epochs         split     split that is evaluated
     total      lambda over 32 pairs
+    vectors    of images and of texts by the stand-in for a pretrained dual encoder; None without one
     """
 
     name: str
@@ -346,6 +362,18 @@ class Material:
     selects: str
     split: str
     total: float
+    vectors: tuple[Path, Path] | None = None
+
+    def with_stand_in(self, run: Path) -> Material:
+        """With the vectors of a dual encoder, computed once."""
+        files = self.out / "stand-in-images.npz", self.out / "stand-in-texts.npz"
+        if not all(file.is_file() for file in files):
+            whole = self.out / "stand-in.npz"
+            st.embed(run, data=self.data, images=self.images, features=self.features, split="all", out=whole)
+            with np.load(whole, allow_pickle=False) as arrays:
+                for file, side in zip(files, ("image", "text"), strict=True):
+                    np.savez(file, names=arrays[f"{side}_ids"], pooled=arrays[f"{side}_vectors"])
+        return replace(self, vectors=files)
 
     @staticmethod
     def planted(out: Path, grid: Path) -> Material:
@@ -450,6 +478,10 @@ class Material:
     def _trained(self, row: str, seed: int, rate: float, run: Path) -> Finished:
         files = {name: self.graphs[name] for name in ("random", "visual")}
         recipe = ROWS[row].of(graph=self.graphs["train"], total=f"{self.total:g}", **files)
+        sides: dict[str, Any] = {"features": self.features}
+        if recipe.model == "adapt":
+            assert self.vectors is not None
+            sides = dict(zip(("features", "text_features"), self.vectors, strict=True))
         started = time.process_time()
         trained = st.train(
             recipe.model,
@@ -457,7 +489,7 @@ class Material:
             val_split=self.selects,
             data=self.data,
             images=self.images,
-            features=self.features,
+            **sides,
             epochs=EPOCHS[self.name],
             lr=rate,
             seed=seed,

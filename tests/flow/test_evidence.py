@@ -315,3 +315,14 @@ def test_icons_are_trained_and_written_beside_a_report(
     assert sizes.keys() == {"diversity"} and len(sizes["diversity"]) == 1 and 0 < sizes["diversity"][0][0] <= 1
     run = json.loads((evidence.run_folder(out, "diversity", 0, 2e-3) / "run.json").read_text())
     assert f'"total_weight": {report[claims.ICONS]["data"]["total"]:.1f}' in json.dumps(run)
+
+    rows = ["--rows", "adapt", "adapt diversity", "--seeds", 0]
+    with pytest.raises(SystemExit, match=r"need a dual encoder .* name its run with --stand-in RUN"):
+        script(*words, *rows)
+    stand_in = st.train(
+        "dual", data=icons.parent / "data/icons/pairs.jsonl", features=icons, epochs=1, seed=0, out=tmp_path / "dual"
+    )
+    script(*words, *rows, "--stand-in", stand_in.path)
+    started = [json.loads((evidence.run_folder(out, row, 0, 2e-3) / "run.json").read_text()) for row in rows[1:3]]
+    first = [run["log"][0] if "log" in run else run["start"] for run in started]
+    assert first[0] == first[1], "epoch 0 is the stand-in"
