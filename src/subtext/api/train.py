@@ -148,6 +148,10 @@ def train(
     not empty without `resume`.
     """
     arguments = {name: value for name, value in locals().items() if name not in ("model", "options")}
+    if model in ("adapt", "clip") and (name := options.get("model", "features")) != "features":
+        from subtext.models.encoders.hub import require_model
+
+        require_model(str(name))  # Before torch is imported and the data is read.
     from subtext.models.checkpoint import Record
     from subtext.training.fit import begun, fit
     from subtext.training.setup import RunOptions
