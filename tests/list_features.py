@@ -69,7 +69,7 @@ FIGURES = [
     "subtext.app.figuring.known:FIGURES",
 ]
 RELEVANCES = ["subtext.evaluation.relevance.graded:NAMES", "subtext.relevance.grade:NAMES"]
-BACKBONES = ["subtext.models.encoders.backbone:BACKBONES", "subtext.encoders.known:KNOWN"]
+BACKBONES = ["subtext.models.encoders.hub:BACKBONES", "subtext.encoders.known:KNOWN"]
 COLUMNS = ["subtext.data.rows", "subtext.data.columns", "subtext.data.readers.columns"]
 APPLICATION = ["subtext.server.application", "subtext.app.server.application"]
 SETTINGS = ["subtext.server.serve:Settings", "subtext.server.settings:Settings", "subtext.app.server.settings:Settings"]

@@ -26,6 +26,8 @@ from transformers import (
     RTDetrConfig,
     RTDetrForObjectDetection,
     RTDetrResNetConfig,
+    Siglip2Config,
+    Siglip2Model,
     SiglipConfig,
     SiglipModel,
     ViTConfig,
@@ -66,6 +68,14 @@ def clip(folder: Path) -> Path:
     model = CLIPModel(CLIPConfig(text_config={**text, "pad_token_id": 0}, vision_config=_VISION, projection_dim=12))
     model.save_pretrained(folder)
     _numbers(folder)
+    return folder
+
+
+def naflex(folder: Path) -> Path:
+    """A SigLIP 2 of two layers a side, which reads pictures of variable size; without a tokeniser."""
+    vision = {**{name: value for name, value in _VISION.items() if name != "image_size"}, "num_patches": 16}
+    Siglip2Model(Siglip2Config(text_config=_TEXT, vision_config=vision)).save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text('{"max_num_patches": 16, "patch_size": 8}')
     return folder
 
 

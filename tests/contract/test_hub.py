@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import tiny_models
 
 from subtext.errors import RequirementError
-from subtext.models.encoders import backbone
-from subtext.models.encoders.backbone import model_file, open_body, preprocessing_of, read_model
+from subtext.models.encoders import hub
+from subtext.models.encoders.backbone import open_body, read_model
+from subtext.models.encoders.dual import Dual
+from subtext.models.encoders.hub import model_file, preprocessing_of, require_model
 from subtext.models.encoders.language import tokeniser
 
 
@@ -66,7 +72,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(
 def test_what_the_cache_holds_is_not_asked_for(
     asked: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(backbone, "try_to_load_from_cache", lambda source, path: str(tmp_path / path))
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda source, path: str(tmp_path / path))
     assert read_model("someone/something", lambda source, local: (source, local), files=["config.json"]) == (
         "someone/something",
         True,
@@ -84,10 +90,104 @@ def test_a_half_filled_cache_is_completed(monkeypatch: pytest.MonkeyPatch, tmp_p
             raise OSError("model.safetensors is not in the cache")
         return source
 
-    monkeypatch.setattr(backbone, "try_to_load_from_cache", lambda source, path: str(tmp_path / path))
-    monkeypatch.setattr(backbone, "get_hf_file_metadata", lambda url, timeout: None)
+    monkeypatch.setattr(hub, "try_to_load_from_cache", lambda source, path: str(tmp_path / path))
+    monkeypatch.setattr(hub, "_ask", lambda source: None)
     assert read_model("someone/something", read, files=["config.json"]) == "someone/something"
     assert tried == [True, False]
+
+
+def test_a_hub_that_answered_is_not_asked_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Session:
+        def head(self, url: str, **_: object) -> None:
+            asked.append(url)
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(hub, "get_session", Session)
+    monkeypatch.setattr(hub, "hf_raise_for_status", lambda response: None)
+    for _ in range(2):
+        require_model("someone/answered")
+    assert len(asked) == 1 and "someone/answered" in asked[0]
+
+
+@pytest.mark.parametrize("name", ["tiny", "starter", "open_clip:ViT-B-32/openai", "."])
+def test_what_is_not_of_the_hub_is_not_asked_for(asked: list[object], name: str) -> None:
+    require_model(name)
+    assert not asked
+
+
+def without_torch(code: str, tmp_path: Path, endpoint: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """What a process ends with that may not import torch, and whose hub is at that address."""
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "cache"), "HF_ENDPOINT": endpoint}
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules['torch'] = None\n{code}", *map(str, words)],
+        capture_output=True, text=True, check=False, env=environment, timeout=60,
+    )  # fmt: skip
+
+
+def silent(use: Callable[[str], None]) -> int:
+    """Connections to a host that accepts them and never answers, while `use` has its address."""
+    with socket.create_server(("127.0.0.1", 0)) as host:
+        use(f"http://127.0.0.1:{host.getsockname()[1]}")
+        host.setblocking(False)
+        number = 0
+        while True:
+            try:
+                host.accept()[0].close()
+            except BlockingIOError:
+                return number
+            number += 1
+
+
+NOWHERE = "http://127.0.0.1:9"
+"""A closed port."""
+MODEL = "google/siglip2-base-patch16-224"
+
+
+def test_a_name_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    code = f"from subtext.models.encoders.hub import require_model; require_model({MODEL!r})"
+    ended = without_torch(code, tmp_path, NOWHERE)
+    assert f"RequirementError: model={MODEL} needs a folder or a model of the hub; it is no folder" in ended.stderr
+
+
+def test_a_host_that_never_answers_is_asked_once_and_for_seconds(tmp_path: Path) -> None:
+    # One connection, whose time limit is ours: the library's own requests have none, or retries.
+    code = f"from subtext.models.encoders.hub import require_model; require_model({MODEL!r})"
+
+    def use(address: str) -> None:
+        assert "the hub cannot be reached" in without_torch(code, tmp_path, address).stderr
+
+    assert silent(use) == 1 and hub.SECONDS <= 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["index", "build", "{}/new", "{}"],
+        ["embed", "--data", "{}", "--out", "{}/vectors.npz"],
+        ["score", "{}"],
+        ["curate", "{}", "--out", "{}/curated"],
+        ["evaluate", "--data", "{}"],
+        ["audit", "--data", "{}"],
+        ["train", "adapt", "--data", "{}", "--out", "{}/run"],
+        ["index", "move", "{}/library"],
+        ["serve", "{}/library"],
+    ],
+    ids=lambda words: " ".join(word for word in words if word.isalpha()),
+)
+def test_commands_refuse_a_name_before_torch_is_imported(tmp_path: Path, words: list[str]) -> None:
+    arguments = [word.format(tmp_path) for word in words]
+    ended = without_torch("from subtext.cli import main; main()", tmp_path, NOWHERE, *arguments, "--model", MODEL)
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stderr.startswith(f"error: --model {MODEL} needs a folder or a model of the hub; it is no folder here")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_model_of_images_of_variable_size_is_refused(tmp_path: Path) -> None:
+    folder = tiny_models.naflex(tmp_path / "naflex")
+    with pytest.raises(RequirementError, match=rf"^model={folder} needs images of one size; .*NaFlex.*patch16-224$"):
+        Dual.open(str(folder))
 
 
 def test_a_folder_without_a_tokeniser_is_refused(tmp_path: Path) -> None:

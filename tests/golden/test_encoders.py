@@ -22,8 +22,9 @@ from subtext.data.inputs import Batch
 from subtext.data.pixels import PixelInput
 from subtext.data.text import SubwordInput
 from subtext.errors import CheckpointError, RequirementError
-from subtext.models.encoders.backbone import BACKBONES, adapt, layers, open_body, preprocessing_of
+from subtext.models.encoders.backbone import adapt, layers, open_body
 from subtext.models.encoders.dual import Dual, OpenClip
+from subtext.models.encoders.hub import BACKBONES, preprocessing_of
 from subtext.models.encoders.language import Language, tokeniser
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.vision import TimmVision, Vision

@@ -72,6 +72,7 @@ def audit(
     Raises ArgumentError for contradictory arguments, the errors of loading and reading, and OutputError for a file that
     cannot be written (before the work begins).
     """
+    work, files = work_and_files("audit", run, **options)
     from subtext.core import DIRECTIONS
     from subtext.data.atomic import write_text
     from subtext.data.dataset import fingerprint
@@ -79,7 +80,6 @@ def audit(
     from subtext.evaluation.results import Check, versions
     from subtext.report.page import render
 
-    work, files = work_and_files("audit", run, **options)
     if run is not None and train_split is not None:
         raise ArgumentError("train_split is for what has no record; RUN records what it was trained on")
     require_outputs({"json": json, "html": html})

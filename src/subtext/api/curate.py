@@ -122,6 +122,7 @@ def curate(
     Raises RequirementError for a model that only scores pairs, and OutputError if the folder is not empty. Also raises
     the errors of loading the run and reading the data.
     """
+    source = ModelSource.of(run, model, text_prompt)
     import numpy as np
 
     from subtext.curation.export import export as export_pairs, page, write_rows
@@ -129,7 +130,6 @@ def curate(
     from subtext.data.atomic import write_text
     from subtext.data.noise import read_labels
 
-    source = ModelSource.of(run, model, text_prompt)
     folder, exports = Path(out).expanduser(), tuple(Path(file).expanduser() for file in export)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"--out needs a new or an empty folder; {folder} is not empty; name another")
@@ -472,16 +472,17 @@ def score(
     Raises RequirementError for an index without calibration, IndexError_ for an index of another model, and the errors
     of loading the run and reading the data.
     """
-    from subtext.curation.judged import FEWEST
     from subtext.data.atomic import require_file, write_text
-    from subtext.search.build import require_model
-    from subtext.search.calibration import stored_calibration
-    from subtext.search.stores.store import open_store
 
     path = None if out is None else Path(out).expanduser()
     if path is not None:
         require_file(path)
     work = Work.of(ModelSource.of(run, model, text_prompt), split, data=pairs, **options)
+    from subtext.curation.judged import FEWEST
+    from subtext.search.build import require_model
+    from subtext.search.calibration import stored_calibration
+    from subtext.search.stores.store import open_store
+
     opened = open_work(work).indexed("score pairs")
     calibration = None
     if index is not None:

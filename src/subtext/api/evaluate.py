@@ -175,12 +175,12 @@ def evaluate(
     Raises ArgumentError for contradictory arguments, the errors of loading, reading and evaluating, and OutputError for
     a file that cannot be written (before the work begins).
     """
+    work, files = work_and_files("evaluate", run, **options)
     from subtext.data.atomic import write_text
     from subtext.evaluation.relevance.graded import check
     from subtext.evaluation.two_stages import plot_of
     from subtext.neighbours.graph import Graph
 
-    work, files = work_and_files("evaluate", run, **options)
     of_one = graph is not None or alignment_uniformity or pair_alignment_uniformity
     graded = {"references": references, "cache": cache, "asp_ties": asp_ties, "asp_top": asp_top, "gain": gain}
     for needed, present, values in (

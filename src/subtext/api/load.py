@@ -310,10 +310,10 @@ class ModelSource:
 
     @staticmethod
     def of(run: AnyPath | None, model: AnyPath | None = None, text_prompt: str | None = None) -> ModelSource:
-        """The model that a public function was called with.
+        """The model that a public function was called with: before its imports of torch, which take seconds.
 
         Raises ArgumentError unless exactly one is given, for a prompt without a pretrained model, and for a run in the
-        place of one.
+        place of one; RequirementError for a pretrained model that cannot be had.
         """
         if (run is None) == (model is None):
             raise ArgumentError(
@@ -326,6 +326,9 @@ class ModelSource:
             return ModelSource(Path(run))
         if Path(str(model), "run.json").is_file():
             raise ArgumentError(f"model is for pretrained models; {model} is a run; give run={model}")
+        from subtext.models.encoders.hub import require_model
+
+        require_model(str(model))
         return ModelSource(None, str(model), text_prompt or "")
 
     @staticmethod
@@ -334,7 +337,7 @@ class ModelSource:
 
         index  for messages
 
-        Raises IndexError_ when its run is not there, or it names none; ArgumentError as `of`.
+        Raises IndexError_ when its run is not there, or it names none; the errors of `of`.
         """
         recorded = manifest.model
         if run is None and model is None and recorded:
@@ -359,12 +362,15 @@ class ModelSource:
             return run.model, run.record
         if features is not None or text_features is not None:
             raise ArgumentError("model reads images and words, no features; leave features out")
-        from subtext.models.encoders.backbone import cached_revision
+        from subtext.models.encoders.hub import cached_revision, require_model
+
+        name = cached_revision(self.name, self.revision)
+        require_model(name)  # An index names its model, too.
         from subtext.recipes.build import build
         from subtext.training.setup import BuildContext
 
         # The recipe `clip`, untrained.
-        options = {"model": cached_revision(self.name, self.revision), "text_prompt": self.text_prompt}
+        options = {"model": name, "text_prompt": self.text_prompt}
         model = build("clip", options, context=BuildContext()).model
         return model.to(choose_device(device)).eval(), None
 
@@ -377,7 +383,7 @@ class ModelSource:
         """The fields `run` and `model` of a manifest: absolute paths, and the commit of a hub's model."""
         if self.run is not None:
             return {}
-        from subtext.models.encoders.backbone import revision_of
+        from subtext.models.encoders.hub import revision_of
 
         folder = Path(self.name).expanduser()
         name = str(folder.resolve()) if folder.is_dir() else self.name

@@ -48,7 +48,7 @@ def models() -> ModelList:
     """
     from huggingface_hub import try_to_load_from_cache
 
-    from subtext.models.encoders.backbone import BACKBONES
+    from subtext.models.encoders.hub import BACKBONES
 
     untrained = [("tiny", "image"), ("bag", "text"), ("gru", "text")]
     entries = [_starter("image"), _starter("text")]

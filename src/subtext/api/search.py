@@ -47,11 +47,11 @@ def open_index(
     store = open_store(index)
 
     def open_model() -> Model:
+        source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
+        opened = source.open(device=device)[0]
         from subtext.data.features import FeatureFile
         from subtext.recipes.build import attach
 
-        source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
-        opened = source.open(device=device)[0]
         remembered = (store.manifest.data.get(name) for name in ("features", "text_features"))
         of_images, of_texts = (path if path is not None and Path(path).exists() else None for path in remembered)
         for modality, path in (("image", features or of_images), ("text", of_texts)):

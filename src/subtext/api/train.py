@@ -148,6 +148,12 @@ def train(
     not empty without `resume`.
     """
     arguments = {name: value for name, value in locals().items() if name not in ("model", "options")}
+    # Before torch is imported and the data is read; beside features a name is refused as such, wherever it is from.
+    has_name = model in ("adapt", "clip") and options.get("model", "features") != "features"
+    if has_name and features is None and text_features is None:
+        from subtext.models.encoders.hub import require_model
+
+        require_model(str(options["model"]))
     from subtext.models.checkpoint import Record
     from subtext.training.fit import begun, fit
     from subtext.training.setup import RunOptions

@@ -24,7 +24,8 @@ from subtext.recipes.options import InputOptions, PixelOptions, RegionInputOptio
 from subtext.training.setup import BuildContext
 
 if TYPE_CHECKING:
-    from subtext.models.encoders.backbone import Preprocessing, Weights
+    from subtext.models.encoders.backbone import Weights
+    from subtext.models.encoders.hub import Preprocessing
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def image_side(context: BuildContext, inputs: InputOptions) -> Side:
         scaling, dropout = inputs.feature_scaling, inputs.feature_dropout
         regions = inputs if isinstance(inputs, RegionInputOptions) else None
         return _features("image", saved, shape, scaling=scaling, dropout=dropout, regions=regions)
-    from subtext.models.encoders.backbone import preprocessing_of
+    from subtext.models.encoders.hub import preprocessing_of
 
     encoder: Any
     weights, (source, _, name) = inputs.image_weights, kind.partition(":")
@@ -266,8 +267,8 @@ def dual_sides(
 
     Raises RequirementError for a prompt without the place of the text, and for a model that is not available.
     """
-    from subtext.models.encoders.backbone import preprocessing_of
     from subtext.models.encoders.dual import Dual, OpenClip, module_folder
+    from subtext.models.encoders.hub import preprocessing_of
     from subtext.models.encoders.language import tokeniser
 
     if prompt and prompt.count("{}") != 1:

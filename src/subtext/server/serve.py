@@ -150,6 +150,11 @@ def serve(
     if log == "index" and storage_dir is None and not folders[0]:
         raise ArgumentError("log=index needs a folder: an INDEX that is one, or storage_dir; or take log=-")
 
+    if model is not None:
+        from subtext.models.encoders.hub import require_model
+
+        require_model(str(model))  # Before torch is imported.
+
     def absolute(path: str | Path) -> str:
         return str(path) if "://" in str(path) else str(Path(path).expanduser().resolve())
 

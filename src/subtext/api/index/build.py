@@ -131,7 +131,6 @@ def build_index(
     Raises RequirementError for a model that only scores pairs, or without the cluster that `ray` needs, and IndexError_
     if INDEX exists and is something else.
     """
-    from subtext.search.build import require_ray
     from subtext.search.stores.store import create_store, store_class
 
     work = Work.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
@@ -144,6 +143,8 @@ def build_index(
             raise ArgumentError(
                 "a cluster (ray) runs the encoders on its own machines; it got cache, too; leave one out"
             )
+        from subtext.search.build import require_ray
+
         require_ray(opened.model)
     if begun is not None and [job.source for job in _unfinished(begun)] != [source]:
         raise IndexError_(f"{begun.path} holds an interrupted build of other data; remove it, or name another location")
@@ -278,11 +279,11 @@ def move_index(
     Raises the errors of `add_to_index`. Raises RequirementError if items are missing from all data sets of the index,
     for a model that is worse, and without held-out pairs.
     """
+    work = Work.of(ModelSource.of(run, model, text_prompt), "all", **options)
     from subtext.search.build import prune
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import open_store
 
-    work = Work.of(ModelSource.of(run, model, text_prompt), "all", **options)
     store = open_store(index)
     held_out = [] if even_if_worse else _held_out(store, work)
     with store.writing("move") as writer:

@@ -496,14 +496,15 @@ def calibrate(
     Raises RequirementError for pairs that the model was trained on, or if this cannot be checked. Raises IndexError_ if
     another model made the index.
     """
-    from subtext.report.plots import Reliability, reliability_diagrams
-    from subtext.search.build import require_model
-    from subtext.search.calibration import keep_calibration
-    from subtext.search.confidence import HeldOutPairs, fit_calibration
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
     model_source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
+    from subtext.report.plots import Reliability, reliability_diagrams
+    from subtext.search.build import require_model
+    from subtext.search.calibration import keep_calibration
+    from subtext.search.confidence import HeldOutPairs, fit_calibration
+
     work = Work.of(model_source, split, data=data, **options)
     opened = open_work(work)
     require_model(store, store.manifest, opened.model)

@@ -16,7 +16,6 @@ from transformers import PretrainedConfig, PreTrainedModel
 from subtext.core import Encoded
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import (
-    Preprocessing,
     Pretrained,
     Weights,
     has_weights,
@@ -24,6 +23,7 @@ from subtext.models.encoders.backbone import (
     layers,
     open_body,
 )
+from subtext.models.encoders.hub import Preprocessing
 
 _HALVES = ("altclip", "clip", "clipseg", "metaclip_2", "siglip")
 """Families whose towers and projections are modules of their own; of others, `get_image_features` is called."""
@@ -88,6 +88,11 @@ class Dual:
 
         model = open_body(name, weights=weights, assets=assets, option="model", complete=require_two_towers)
         require_two_towers(model)
+        if model.config.model_type == "siglip2":
+            raise RequirementError(
+                f"model={name} needs images of one size; it reads images of variable size (NaFlex), which is not "
+                "supported; give the variant of a fixed resolution, such as google/siglip2-base-patch16-224"
+            )
         config, pretrained = model.config, has_weights(name, weights)
         scale, shift = _scale_and_shift(model)
         halves: Any

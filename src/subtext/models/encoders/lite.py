@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from subtext.core import Encoded
 from subtext.data.starter import starter_file
-from subtext.models.encoders.backbone import Preprocessing, Pretrained, Weights
+from subtext.models.encoders.backbone import Pretrained, Weights
+from subtext.models.encoders.hub import Preprocessing
 from subtext.ops.numerics import unit
 
 PREPROCESSING = Preprocessing(

@@ -14,7 +14,6 @@ from subtext.core import Encoded
 from subtext.data.regions import BOX
 from subtext.errors import RequirementError
 from subtext.models.encoders.backbone import (
-    Preprocessing,
     Pretrained,
     Weights,
     drop_pooler,
@@ -22,6 +21,7 @@ from subtext.models.encoders.backbone import (
     import_extra,
     open_body,
 )
+from subtext.models.encoders.hub import Preprocessing
 
 Pooling = Literal["auto", "average", "cls"]
 
