@@ -31,6 +31,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     drawn.write(folder / "data")
     drawn.run(folder / "data", folder / "gru", text="gru")
     drawn.run(folder / "data", folder / "pooled", host="vse_infinity")
+    (folder / "weights").mkdir()
+    defaults = {"min_count": 2, "word_dim": 0}
+    drawn.run(folder / "data", folder / "bert", text=str(tiny_models.bert(folder / "weights")), **defaults)
     return folder
 
 
@@ -121,7 +124,7 @@ def test_stand_ins_give_what_the_parts_give(place: Path, run: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", ["gru", "pooled"])
+@pytest.mark.parametrize("run", ["gru", "pooled", "bert"])
 def test_onnx_gives_the_models_vectors(place: Path, tmp_path: Path, run: str) -> None:
     """In a process of its own: the exporter traces, and the checks of signatures would be traced with it."""
     import onnxruntime
@@ -134,14 +137,15 @@ def test_onnx_gives_the_models_vectors(place: Path, tmp_path: Path, run: str) ->
     told = json.loads((tmp_path / "onnx" / "subtext.json").read_text())
     assert told["text"]["inputs"]["tokens"] == {"type": "int64", "axes": ["items", "length"]}
     assert told["image"]["inputs"]["pixels"]["axes"] == ["items", 3, 32, 32]
-    assert (tmp_path / "onnx" / "assets" / "text" / "vocabulary.json").is_file()
+    words = "subwords" if run == "bert" else "vocabulary"
+    assert (tmp_path / "onnx" / "assets" / "text" / f"{words}.json").is_file()
     written = (tmp_path / "onnx" / "README.md").read_text().replace("FOLDER", str(tmp_path / "onnx"))
     named: dict[str, Any] = {}
     exec(written.partition("```python")[2].partition("```")[0], named)
     assert named["scores"].shape == (2, 2) and np.isfinite(named["scores"]).all()
     model = load(place / run)
     session = onnxruntime.InferenceSession(str(tmp_path / "onnx" / "text.onnx"))
-    for texts in (["red"], ["a red square", "ein Quadrat", "one two three four five six seven eight"] * 5):
+    for texts in (["red"], ["a red square", "ein Quadrat", "one two three four five six seven eight"] * 6):
         batch = next(iter(_text_batches(model, texts)))
         found = session.run(None, {name: batch[name].numpy() for name in ("tokens", "mask")})[0]
         np.testing.assert_allclose(found, model.embed_texts(texts).vectors, atol=1e-5)

@@ -86,7 +86,9 @@ class Language(Pretrained):
 
     def _states(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """(N P E) the last hidden states; on a processor texts of similar length together, without their padding."""
-        if len(tokens) > _TEXTS and tokens.device.type == "cpu" and bool(mask[:, 0].all()):
+        # A graph takes any number of texts: while it is written, that number must not be looked at.
+        apart = not torch.compiler.is_exporting() and len(tokens) > _TEXTS and tokens.device.type == "cpu"
+        if apart and bool(mask[:, 0].all()):
             lengths = mask.sum(dim=1)
             order = lengths.argsort(stable=True)
             blocks = []
