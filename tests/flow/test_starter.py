@@ -16,6 +16,7 @@ import subtext as st
 from subtext.data.starter import STARTER, starter_file
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.checkpoint import fingerprint
+from subtext.models.encoders.language import Language
 from subtext.models.encoders.lite import LiteVision
 
 COLOURS = {"red": (220, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 220), "white": (250, 250, 250)}
@@ -70,6 +71,22 @@ def test_dual_keeps_both_towers_as_they_are(data: Path, tmp_path: Path, monkeypa
     ran.clear()
     st.build_index(tmp_path / "anew", run=tmp_path / "run", cache=tmp_path / "empty", quiet=True)
     assert sum(ran) >= 18, "without a cache of this model the tower runs"
+
+
+@pytest.mark.slow
+def test_the_text_tower_learns_beside_a_frozen_image_tower(data: Path, tmp_path: Path) -> None:
+    learning = {"freeze_epochs": 0, "backbone_lr_scale": 0.1, "image_weights": "frozen"}
+    run = st.train("dual", data=data, out=tmp_path / "run", epochs=1, quiet=True, **OPTIONS, **learning)
+    assert any("the frozen image encoder was run once" in note for note in run.notes)
+    model = st.load(tmp_path / "run")
+    images, texts = (side.encoder.body.state_dict() for side in (model.image, model.text))
+    assert fingerprint(images) == fingerprint(LiteVision.open().body.state_dict())
+    assert fingerprint(texts) != fingerprint(Language.open("starter").body.state_dict())
+
+
+def test_only_pretrained_weights_can_be_frozen(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequirementError, match="frozen weights need a pretrained backbone"):
+        st.train("dual", data=data, out=tmp_path / "run", epochs=1, quiet=True, image="tiny", image_weights="frozen")
 
 
 @pytest.mark.parametrize("option", [{"token_mask": 0.1}, {"text_pooling": "mean"}, {"text_weights": "random"}])

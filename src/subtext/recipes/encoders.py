@@ -20,11 +20,11 @@ from subtext.errors import RequirementError
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Bag, Recurrent
 from subtext.neighbours.spaces import word_vectors
-from subtext.recipes.options import InputOptions, PixelOptions, RegionInputOptions
+from subtext.recipes.options import InitialWeights, InputOptions, PixelOptions, RegionInputOptions
 from subtext.training.setup import BuildContext
 
 if TYPE_CHECKING:
-    from subtext.models.encoders.backbone import Weights
+    from subtext.models.encoders.backbone import Pretrained, Weights
     from subtext.models.encoders.hub import Preprocessing
 
 
@@ -57,7 +57,7 @@ def image_side(context: BuildContext, inputs: InputOptions) -> Side:
     from subtext.models.encoders.hub import preprocessing_of
 
     encoder: Any
-    weights, (source, _, name) = inputs.image_weights, kind.partition(":")
+    weights, (source, _, name) = _initial(inputs.image_weights), kind.partition(":")
     numbers: Preprocessing | None = None
     if kind == STARTER:
         from subtext.models.encoders.lite import PREPROCESSING, LiteVision
@@ -87,7 +87,21 @@ def image_side(context: BuildContext, inputs: InputOptions) -> Side:
             numbers = preprocessing_of(kind, option="image")
             size = inputs.image_size or numbers.size
         encoder = Vision.open(kind, weights=weights, assets=saved, image_size=size)
-    return Side(_pixel_input(saved, inputs, numbers), encoder)
+    return Side(_pixel_input(saved, inputs, numbers), _learning(encoder, inputs.image_weights))
+
+
+def _initial(weights: InitialWeights) -> Weights:
+    return "random" if weights == "random" else "pretrained"
+
+
+def _learning(encoder: Pretrained, weights: InitialWeights) -> Pretrained:
+    """The encoder; with frozen weights nothing is left for a plan to freeze or to slow down."""
+    if weights == "frozen":
+        if not encoder.pretrained:
+            raise RequirementError("frozen weights need a pretrained backbone; this one has none; name another")
+        encoder.body.requires_grad_(False)
+        encoder.pretrained = False
+    return encoder
 
 
 def text_side(
@@ -119,8 +133,9 @@ def text_side(
     if kind not in ("bag", "gru"):
         from subtext.models.encoders.language import Language, tokeniser
 
-        weights, pooling = texts.text_weights, texts.text_pooling
+        weights, pooling = _initial(texts.text_weights), texts.text_pooling
         backbone = Language.open(kind, weights=weights, assets=saved, pooling=pooling, dropout=dropout)
+        _learning(backbone, texts.text_weights)
         if saved is not None:
             return Side(SubwordInput.load(saved), backbone)
         tokens = tokeniser(kind)

@@ -16,6 +16,7 @@ else:
     # Recipes annotate with these types, and the catalogue reads recipes without torch.
     BuildContext = Setup = object
 
+InitialWeights = Literal["pretrained", "frozen", "random"]
 _FEATURES = Requires("image", ("features",))
 _REGIONS = Requires("image", ("regions",), needs="image=features of regions, and a model that reads them")
 _BOTH = Requires("image", ("regions beside a vector",), needs="image=features of regions and of whole images")
@@ -57,7 +58,9 @@ class InputOptions(PixelOptions):
         "image encoder: auto (features, or tiny without features), features, tiny, starter, a "
         "backbone's name or folder, timm:NAME, detector:NAME",
     ] = "auto"
-    image_weights: Annotated[Literal["pretrained", "random"], "initial weights of the backbone", _PIXELS] = "pretrained"
+    image_weights: Annotated[
+        InitialWeights, "initial weights of the backbone; frozen: pretrained, and they never learn", _PIXELS
+    ] = "pretrained"
     feature_scaling: Annotated[
         Literal["none", "unit", "standard"], "leave as they are, scale to unit length, or standardise", _FEATURES
     ] = "none"
@@ -69,9 +72,9 @@ class InputOptions(PixelOptions):
         "text encoder: auto (features, or the model's default), gru, bag (of words), features, starter, or the name "
         "or folder of a BERT-like backbone",
     ] = "auto"
-    text_weights: Annotated[Literal["pretrained", "random"], "initial weights of the text backbone", _BACKBONE] = (
-        "pretrained"
-    )
+    text_weights: Annotated[
+        InitialWeights, "initial weights of the text backbone; frozen: pretrained, and they never learn", _BACKBONE
+    ] = "pretrained"
     text_pooling: Annotated[
         Literal["cls", "mean"],
         "text backbone: which output represents the complete text",
