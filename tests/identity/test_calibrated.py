@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.isotonic import IsotonicRegression
+from stored import made
 
 from subtext.data.dataset import Items
 from subtext.errors import RequirementError, ShapeError
@@ -269,17 +270,12 @@ def test_hits_that_are_all_right_all_wrong_or_worse_when_higher_fit_nothing(obse
             _fit_way(replace(observed, correct=correct))
 
 
-def test_an_item_of_the_index_is_the_same_within_a_hundredth_of_each_number():
-    class View:
-        """Keys from 0."""
-
-        def keys_of(self, side: str, ids: list[str]) -> dict[str, int]:
-            return {"a": 0, "b": 5, "c": 6}
-
-        def vectors(self, side: str, keys: np.ndarray) -> np.ndarray:
-            return np.full((len(keys), 2, 3), 0.5, np.float32)
-
-    vectors = np.full((4, 2, 3), 0.5, np.float32)
-    vectors[0, 1, 2], vectors[1, 0, 0] = 0.509, 0.511
-    items = Items(["a", "b", "x", "c"], [None] * 4, np.arange(4), np.array(["held"] * 4))
-    assert _index_keys(View(), "images", items, vectors).tolist() == [0, -2, -3, 6]  # type: ignore[arg-type]
+def test_an_item_of_the_index_is_the_same_within_a_hundredth_of_each_number(tmp_path):
+    names = ["p0", "p1", "x", "p2"]
+    items = Items(names, [None] * 4, np.arange(4), np.array(["held"] * 4))
+    with made(tmp_path / "index", pictures=3, words=0).reading() as view:
+        keys = view.keys_of("images", names)
+        vectors = view.vectors("images", np.array([keys[name] for name in ("p0", "p1", "p1", "p2")]))
+        vectors[0, 1, 2] += 0.009
+        vectors[1, 0, 0] += 0.011
+        assert _index_keys(view, "images", items, vectors).tolist() == [keys["p0"], -2, -3, keys["p2"]]
