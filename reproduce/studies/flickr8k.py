@@ -118,7 +118,7 @@ def starter_features(pairs: st.Dataset, out: Path) -> Path:
     """A feature file of what the starter's image tower gives for each image."""
     file = out / "starter-images.npz"
     if not file.is_file():
-        side = build("dual", {"image": "starter"}, context=BuildContext(texts=("none",))).model.image.eval()
+        side = build("dual", {"image": "starter", "min_count": 1}, context=BuildContext(texts=("none",))).model.image.eval()
 
         def encode(rows: NDArray[np.int64]) -> NDArray[np.float32]:
             with torch.inference_mode():

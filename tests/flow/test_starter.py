@@ -13,6 +13,7 @@ from command import call, invoke
 from PIL import Image
 
 import subtext as st
+from reproduce.studies.flickr8k import starter_features
 from subtext.data.starter import STARTER, starter_file
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.checkpoint import fingerprint
@@ -71,6 +72,17 @@ def test_dual_keeps_both_towers_as_they_are(data: Path, tmp_path: Path, monkeypa
     ran.clear()
     st.build_index(tmp_path / "anew", run=tmp_path / "run", cache=tmp_path / "empty", quiet=True)
     assert sum(ran) >= 18, "without a cache of this model the tower runs"
+
+
+def test_the_features_that_a_study_trains_on(data: Path, tmp_path: Path) -> None:
+    pairs = st.read(data)
+    features = np.load(starter_features(pairs, tmp_path))
+    assert features["names"].tolist() == pairs.images.ids
+    assert features["pooled"].shape == (18, 1280)
+    np.testing.assert_allclose(np.linalg.norm(features["pooled"], axis=1), 1, rtol=1e-4)
+    # Images 0 and 4 have one colour, 0 and 1 two.
+    np.testing.assert_allclose(features["pooled"][0], features["pooled"][4], atol=1e-5)
+    assert np.abs(features["pooled"][0] - features["pooled"][1]).max() > 0.01
 
 
 @pytest.mark.slow
