@@ -162,6 +162,27 @@ def measure(
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
+def averaged(run: Path, members: Sequence[Path]) -> dict[str, Any]:
+    """The results of an ensemble on val, and what its members and its evaluation took together."""
+    file = run.with_name(f"{run.name}.json")
+    if not file.is_file():
+        if not (run / "run.json").is_file():
+            st.ensemble(tuple(members), out=run)
+        figures, cost = in_new_process(
+            evaluate, {"run": run, "split": "val", "json": run.with_name(f"{run.name}-val.json")}
+        )
+        results = [
+            json.loads(member.with_name(f"{member.name}.json").read_text(encoding="utf-8")) for member in members
+        ]
+        total = Cost(
+            cost.seconds + sum(result["seconds"] for result in results),
+            cost.processor_seconds + sum(result["processor_seconds"] for result in results),
+            max(cost.peak_mb, *(result["peak_mb"] for result in results)),
+        )
+        write_results(file, figures, total)
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
 def write_results(file: Path, figures: Mapping[str, Any], cost: Cost) -> None:
     """Write recalls, their intervals and chance, and what the run took."""
     used = {key: figures[key] for key in (*NAMES, "rsum", "intervals", "chance") if key in figures}

@@ -4,14 +4,14 @@
 
 SUBTEXT_DATA points at a folder with flickr8k/captions.jsonl (6,000 train and 1,000 val images) and
 flickr8k/mobilenet_pooled.npz. The last 500 train images are the selection set: they choose the epoch, and chose the
-settings. Rows of `SCORED` and `STARTERS` are evaluated on val as well, once a run. Rows whose name ends in "+ grid"
-need --grid: an .npz with `names` and `grid` (images, cells, 768) of the same network over the images in
-flickr8k/images; their pooled features stay those of mobilenet_pooled.npz. Rows with starter images read what the
-starter's image tower gives for those images, from a file; a frozen text tower is run once, into DIR/cache. MiniLM, the
-starter of texts, was trained on texts that include captions of Flickr30k and COCO, without images. `dual` and the rows
-of `STARTERS` also answer the queries of unseen_words.json, whose words no training caption has. Everything is written
-below DIR, and the same call resumes. One to six minutes a run on two idle cores, twenty where MiniLM learns, and ten
-more for the first one with starter images.
+settings. Rows of `SCORED` and `STARTERS` are evaluated on val as well, once a run; those of `MEANS` are ensembles of
+two of them. Rows whose name ends in "+ grid" need --grid: an .npz with `names` and `grid` (images, cells, 768) of the
+same network over the images in flickr8k/images; their pooled features stay those of mobilenet_pooled.npz. Rows with
+starter images read what the starter's image tower gives for those images, from a file; a frozen text tower is run once,
+into DIR/cache. MiniLM, the starter of texts, was trained on texts that include captions of Flickr30k and COCO, without
+images. `dual` and the rows of `STARTERS` and `MEANS` also answer the queries of unseen_words.json, whose words no
+training caption has. Everything is written below DIR, and the same call resumes. One to six minutes a run on two idle
+cores, twenty where MiniLM learns, and ten more for the first one with starter images.
 """
 
 from __future__ import annotations
@@ -28,7 +28,18 @@ import torch
 from numpy.typing import NDArray
 
 import subtext as st
-from reproduce.studies.common import HEAD, Recipe, best, data_folder, file_name, line, measure, options, selection
+from reproduce.studies.common import (
+    HEAD,
+    Recipe,
+    averaged,
+    best,
+    data_folder,
+    file_name,
+    line,
+    measure,
+    options,
+    selection,
+)
 from subtext.data.batches import item_batch
 from subtext.data.words import tokenise
 from subtext.recipes.build import build
@@ -101,6 +112,14 @@ ROWS = {
     "pvse, K = 2 + grid": PVSE,
     "pvse, hardest negatives": PVSE.but(loss="triplet"),
 }
+MEANS = {
+    "dual, starter images, bag and starter texts": ("dual, starter images", "dual, starter images and texts"),
+    "dual, starter images, bag and starter texts that learn": (
+        "dual, starter images",
+        "dual, starter images, starter texts that learn",
+    ),
+}
+"""Ensembles of the runs of two rows; those are trained first."""
 
 
 def with_grid(pooled: Path, grid: Path, out: Path) -> Path:
@@ -118,7 +137,8 @@ def starter_features(pairs: st.Dataset, out: Path) -> Path:
     """A feature file of what the starter's image tower gives for each image."""
     file = out / "starter-images.npz"
     if not file.is_file():
-        side = build("dual", {"image": "starter", "min_count": 1}, context=BuildContext(texts=("none",))).model.image.eval()
+        context = BuildContext(texts=("none",))
+        side = build("dual", {"image": "starter", "min_count": 1}, context=context).model.image.eval()
 
         def encode(rows: NDArray[np.int64]) -> NDArray[np.float32]:
             with torch.inference_mode():
@@ -176,7 +196,7 @@ def unseen_table(ranks: Mapping[str, Sequence[Sequence[int]]], queries: Sequence
 
 def main() -> None:
     """Train and evaluate the rows, and print the tables."""
-    parser = options(__doc__, rows=list(ROWS), default=list(SCORED))
+    parser = options(__doc__, rows=[*ROWS, *MEANS], default=list(SCORED))
     parser.add_argument("--grid", type=Path)
     config = parser.parse_args()
     folder = data_folder("flickr8k")
@@ -190,21 +210,34 @@ def main() -> None:
     queries = json.loads(UNSEEN.read_text(encoding="utf-8"))["queries"]
     unseen: dict[str, list[list[int]]] = {}
     tables: dict[str, list[str]] = {"selection set": [], "val": []}
-    for name in config.rows:
+
+    def run_of(name: str, seed: int) -> Path:
+        run: Path = config.out / f"{file_name(name)}-{seed}"
+        return run
+
+    def result_of(name: str, seed: int) -> dict[str, Any]:
+        if name in MEANS:
+            for member in MEANS[name]:
+                result_of(member, seed)
+            return averaged(run_of(name, seed), [run_of(member, seed) for member in MEANS[name]])
         features = with_grid(pooled, config.grid, config.out) if name in with_cells else pooled
         if "starter images" in name:
             features = starter_features(st.read(data, images=folder / "images"), config.out)
         sources: dict[str, Any] = {"data": data, "images": folder / "images", "features": features}
         sources["cache"] = config.out / "cache"
-        split, recipe = "val" if name in (*SCORED, *STARTERS) else None, ROWS[name].but(val_split="select")
-        runs = {seed: config.out / f"{file_name(name)}-{seed}" for seed in config.seeds}
-        results = [measure(run, recipe, split=split, seed=seed, **sources) for seed, run in runs.items()]
-        selected = [{**result, **best(run)} for result, run in zip(results, runs.values(), strict=True)]
-        tables["selection set"].append(line(name, selected))
-        if split is not None:
+        split = "val" if name in (*SCORED, *STARTERS) else None
+        return measure(run_of(name, seed), ROWS[name].but(val_split="select"), split=split, seed=seed, **sources)
+
+    for name in config.rows:
+        results = [result_of(name, seed) for seed in config.seeds]
+        runs = [run_of(name, seed) for seed in config.seeds]
+        if name in ROWS:
+            selected = [{**result, **best(run)} for result, run in zip(results, runs, strict=True)]
+            tables["selection set"].append(line(name, selected))
+        if name in (*SCORED, *STARTERS, *MEANS):
             tables["val"].append(line(name, results))
-        if name in ("dual", *STARTERS):
-            unseen[name] = [unseen_ranks(run, queries, names, folder / "images") for run in runs.values()]
+        if name in ("dual", *STARTERS, *MEANS):
+            unseen[name] = [unseen_ranks(run, queries, names, folder / "images") for run in runs]
     for split, lines in tables.items():
         print("\n".join([f"\n{split}\n", HEAD, *lines]))
     if unseen:

@@ -15,24 +15,19 @@ Everything is written below DIR, and the same call resumes.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import subtext as st
 from reproduce.studies.common import (
     HEAD,
-    Cost,
     Recipe,
+    averaged,
     data_folder,
-    evaluate,
     file_name,
-    in_new_process,
     line,
     measure,
     options,
     selection,
-    write_results,
 )
 from reproduce.studies.ranking import ASP_HEAD, RELEVANCES, asp_lines
 
@@ -107,27 +102,6 @@ MEANS = {
 """Rows that average the runs of two others; these are trained first."""
 RANKED = frozenset(row for name in ROWS if name.endswith(" + daa") for row in (name, name.removesuffix(" + daa")))
 """Rows with DAA, and the same without it."""
-
-
-def averaged(run: Path, members: Sequence[Path]) -> dict[str, Any]:
-    """The results of an ensemble on val, and what its members and its evaluation took together."""
-    file = run.with_name(f"{run.name}.json")
-    if not file.is_file():
-        if not (run / "run.json").is_file():
-            st.ensemble(tuple(members), out=run)
-        figures, cost = in_new_process(
-            evaluate, {"run": run, "split": "val", "json": run.with_name(f"{run.name}-val.json")}
-        )
-        results = [
-            json.loads(member.with_name(f"{member.name}.json").read_text(encoding="utf-8")) for member in members
-        ]
-        total = Cost(
-            cost.seconds + sum(result["seconds"] for result in results),
-            cost.processor_seconds + sum(result["processor_seconds"] for result in results),
-            max(cost.peak_mb, *(result["peak_mb"] for result in results)),
-        )
-        write_results(file, figures, total)
-    return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
 def space_lines(name: str, run: Path) -> list[str]:

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import made_data
 import pytest
+import tiny_models
 import torch
 from command import call
 
 from subtext.api.load import load, open_run, save_pretrained
+from subtext.data.inputs import SeveralInputs
 from subtext.data.read import read
+from subtext.data.text import cut_note, too_long
 from subtext.errors import RecipeError, ShapeError
 from subtext.evaluation import embed_pairs, scoring
 from subtext.models.ensemble import Mean, ensemble
@@ -107,6 +110,32 @@ def test_two_dual_encoders_fill_an_index(made: Path, tmp_path: Path) -> None:
     images = both.embed_images([hit["id"] for hit in hits])
     wanted = both.compare(images, both.embed_texts(["a red and a dog"]))[:, 0]
     assert [hit["score"] for hit in hits] == pytest.approx(wanted.tolist(), abs=1e-5)
+
+
+def test_dual_encoders_that_read_texts_differently_fill_an_index(made: Path, tmp_path: Path) -> None:
+    bert, out = tiny_models.bert(tmp_path / "bert"), tmp_path / "subwords"
+    options = ["--embed-dim", "10", "--batch-size", "16", "--epochs", "1", "--workers", "0", "--text", bert, "-q"]
+    call("train", "vse", *given(made), "--out", out, *options)
+    call("ensemble", made / "vse0", out, "--out", tmp_path / "both")
+    shutil.rmtree(bert)
+    both = load(tmp_path / "both")
+    one, other = (scores(load(run), made) for run in (made / "vse0", out))
+    assert one.std() > 0 and other.std() > 0
+    torch.testing.assert_close(scores(both, made), (one + other) / 2, atol=1e-6, rtol=0)
+    call("index", "build", tmp_path / "index", "--run", tmp_path / "both", "--split", "all", "-q")
+    words = "a red zebra and a dog"
+    hits = json.loads(call("search", tmp_path / "index", words, "--json", "--top", "60").stdout)["hits"]
+    wanted = both.compare(both.embed_images([hit["id"] for hit in hits]), both.embed_texts([words]))[:, 0]
+    assert [hit["score"] for hit in hits] == pytest.approx(wanted.tolist(), abs=1e-5)
+    # The longest text of the members that cuts most is what is said; and the order of members matters.
+    first, second = both.text.input_spec.members
+    long = ["dog " * 70, "dog"]
+    assert too_long(both.text.input_spec, long) == max(too_long(first, long), too_long(second, long)) == 1
+    assert "1 text of 2 is longer than the" in str(cut_note(both.text.input_spec, long))
+    assert both.text.input_spec.fingerprint != SeveralInputs((second, first)).fingerprint
+    told = call("export", tmp_path / "both", "--onnx", tmp_path / "onnx", code=1).output
+    assert "an ONNX graph needs texts that are read in one way" in " ".join(told.split())
+    call("export", tmp_path / "both", "--hf", tmp_path / "hub")
 
 
 def test_learnt_scales_weigh_dual_encoders(made: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from subtext.api.load import load, open_run, read, remembered, save_pretrained
 from subtext.api.options import Metavar, Quiet, Run, Section, verb
-from subtext.errors import ArgumentError, CheckpointError, SubtextError
+from subtext.errors import ArgumentError, CheckpointError, RequirementError, SubtextError
 from subtext.report.progress import say
 from subtext.report.text_table import Printed, size
 
@@ -53,10 +53,11 @@ def export(
     onnx).
 
     Raises ArgumentError unless exactly one of hf and onnx is set. Raises RequirementError for ONNX if the model only
-    scores pairs or a package is missing. Raises CheckpointError if the folder is not empty, or if the export does not
-    give the model's vectors; the export is then removed.
+    scores pairs, if it reads texts in several ways, or if a package is missing. Raises CheckpointError if the folder is
+    not empty, or if the export does not give the model's vectors; the export is then removed.
     """
     from subtext.data.atomic import write_folder
+    from subtext.data.inputs import SeveralInputs
     from subtext.export import hub
     from subtext.models.checkpoint import require_new_folder
 
@@ -72,6 +73,11 @@ def export(
     require_new_folder(folder, "an export")
     loaded = open_run(run)
     if hf is None:
+        if isinstance(loaded.model.text.input_spec, SeveralInputs):
+            raise RequirementError(
+                "an ONNX graph needs texts that are read in one way; the members of this ensemble read them "
+                "differently; export each member"
+            )
         loaded = replace(loaded, model=loaded.model.by_mean("an ONNX export"))
     try:
         dataset = read(remembered(loaded.record.data), quiet=True)

@@ -147,7 +147,8 @@ def ensemble(
 
     The published SGRAF averages a run of `sgraf --reasoning saf` and one of `sgraf --reasoning sgr`. The ensemble is a
     run: use it in evaluate, audit, search --rerank, score, curate and distil. It contains copies of all weights. The
-    runs must be trained on the same pairs, with the same vocabulary, features and embed_dim.
+    runs must be trained on the same pairs and read the same images or features. Dual encoders may differ in how they
+    read texts, as a bag of words and MiniLM do, and in embed_dim; other models may not.
 
     Raises ArgumentError for fewer than two runs, or one run twice, and RecipeError for runs that cannot be combined.
     Raises CheckpointError if `out` is not empty or a run cannot be loaded.

@@ -74,6 +74,37 @@ class Input(Protocol):
         """Write what is needed to make this Input again (a vocabulary, a tokeniser, sizes), JSON or text only."""
 
 
+@dataclass(frozen=True)
+class SeveralInputs:
+    """What several encoders read of the same items: "ids", and the tensors of member m under names that begin "m."."""
+
+    members: tuple[Input, ...]
+
+    @property
+    def augments(self) -> bool:
+        """Whether a member's does."""
+        return any(member.augments for member in self.members)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with a member's, and with their order."""
+        return settings_hash({"kind": "several", "members": [member.fingerprint for member in self.members]})
+
+    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+        """The tensors of a batch. Raises what the members raise."""
+        read = [member(batch, draw) for member in self.members]
+        named = {f"{number}.{name}": value for number, tensors in enumerate(read) for name, value in tensors.items()}
+        return {"ids": read[0]["ids"], **named}
+
+    def of(self, number: int, tensors: Tensors) -> Tensors:
+        """The tensors of one member."""
+        start = f"{number}."
+        return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+
+    def save(self, folder: Path) -> None:
+        """Write nothing: each member of an ensemble has a folder of its own."""
+
+
 def write_settings(path: Path, values: object) -> None:
     """Write JSON, completely or not at all. Raises OutputError when there is no space, or no right to write."""
     write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")

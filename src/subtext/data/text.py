@@ -16,7 +16,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.inputs import Batch, Draw, Input, Tensors, read_json, read_settings, settings_hash, write_settings
+from subtext.data.inputs import (
+    Batch,
+    Draw,
+    Input,
+    SeveralInputs,
+    Tensors,
+    read_json,
+    read_settings,
+    settings_hash,
+    write_settings,
+)
 from subtext.data.words import tokenise
 from subtext.errors import CheckpointError, DataError, RequirementError, counted
 from subtext.ops import draw as draws
@@ -435,6 +445,8 @@ def too_long(input_spec: Input, texts: Iterable[object]) -> int:
     Cost   tokenising the texts whose number of characters exceeds the limit of tokens, and no others.
     """
     strings = [text for text in texts if isinstance(text, str)]
+    if isinstance(input_spec, SeveralInputs):
+        return max(too_long(member, strings) for member in input_spec.members)
     if isinstance(input_spec, WordInput):
         limit = input_spec.max_tokens - 2  # Both marks are tokens.
         return sum(len(text) > limit and len(tokenise(text)) > limit for text in strings)
@@ -473,6 +485,8 @@ def cut_note(input_spec: Input, texts: Iterable[object], *, of: str = "text") ->
     of  the noun for one of them
     """
     every = list(texts)
+    if isinstance(input_spec, SeveralInputs):
+        input_spec = max(input_spec.members, key=lambda member: too_long(member, every))
     cut = too_long(input_spec, every)
     if not cut:
         return None

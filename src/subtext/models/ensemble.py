@@ -1,4 +1,4 @@
-"""Ensemble: several models of the same inputs as one model, which scores a pair by the mean of their scores.
+"""Ensemble: several models of the same items as one model, which scores a pair by the mean of their scores.
 
 SGRAF (Diao et al. 2021) is published so: one model with SAF and one with SGR, trained apart. The members' embeddings of
 an item stand side by side in its Embeddings, so that whatever takes a model takes an ensemble.
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
-from subtext.data.inputs import Tensors
+from subtext.data.inputs import Input, SeveralInputs, Tensors
 from subtext.errors import RecipeError, ShapeError
 from subtext.models.heads.gaussian import Gaussian
 from subtext.models.model import Branch, Model
@@ -32,20 +32,29 @@ def ensemble(models: Sequence[Model]) -> Model:
 
     Where all members compare plain vectors by cosine, so does the ensemble, and it can fill an index: it joins the
     members' vectors, each times the root of its share of the sum of scales. Its cosine is then the mean of the scores,
-    without shifts, over the mean scale.
+    without shifts, over the mean scale. Such members may read texts differently: one by words, another by subwords.
 
-    Raises RecipeError for fewer than two models, for models that read other inputs than the first (another vocabulary
-    or longest text, other features, other pixels), and for items that are distributions.
+    Raises RecipeError for fewer than two models, for models that read other inputs than the first (other features or
+    pixels; where pairs are compared part by part, another vocabulary or longest text), and for items that are
+    distributions.
     """
     if len(models) < 2:
         raise RecipeError(f"an ensemble needs two models or more; it got {len(models)}; name another")
+    similarities = [model.similarity for model in models]
+    cosines = [similarity for similarity in similarities if isinstance(similarity, Cosine)]
+    specs: dict[str, Input] = {}
     for side in ("image", "text"):
         first, *following = (getattr(model, side) for model in models)
+        specs[side] = first.input_spec
         for number, branch in enumerate(following, start=2):
             spec, other = first.input_spec, branch.input_spec
             if isinstance(spec, FeatureInput) and isinstance(other, FeatureInput) and None in (spec.file, other.file):
                 spec, other = replace(spec, file=None), replace(other, file=None)
-            if type(spec) is not type(other) or spec.fingerprint != other.fingerprint:
+            if type(spec) is type(other) and spec.fingerprint == other.fingerprint:
+                continue
+            if side == "text" and len(cosines) == len(models) and not {FeatureInput} & {type(spec), type(other)}:
+                specs[side] = SeveralInputs(tuple(model.text.input_spec for model in models))
+            else:
                 raise RecipeError(
                     f"an ensemble needs models that read alike; model {number} reads {side}s otherwise than the first "
                     "(another vocabulary, longest text, feature file or image size); train them on the same data "
@@ -57,8 +66,6 @@ def ensemble(models: Sequence[Model]) -> Model:
                 "average its scores outside (evaluate --scores)"
             )
     images, texts = [model.image for model in models], [model.text for model in models]
-    similarities = [model.similarity for model in models]
-    cosines = [similarity for similarity in similarities if isinstance(similarity, Cosine)]
     device = next(models[0].parameters()).device
     if len(cosines) == len(models):
         scales = torch.tensor([torch.as_tensor(similarity.scale).item() for similarity in cosines])
@@ -66,23 +73,32 @@ def ensemble(models: Sequence[Model]) -> Model:
         similarity: nn.Module = Cosine()
     else:
         factors, similarity = None, Mean(similarities)
-    image, text = (Branch(side[0].input_spec, Members(side), Abreast(factors)) for side in (images, texts))
+    image, text = (
+        Branch(specs[name], Members(side, specs[name]), Abreast(factors))
+        for name, side in (("image", images), ("text", texts))
+    )
     return Model(image, text, similarity).to(device).eval()
 
 
 class Members(nn.Module):
     """The branches of one modality as one encoder, whose output is the Embeddings of every member.
 
-    branches  of the members, in order
+    branches    of the members, in order
+    input_spec  of all of them together
     """
 
-    def __init__(self, branches: Sequence[Branch]) -> None:
+    def __init__(self, branches: Sequence[Branch], input_spec: Input) -> None:
         super().__init__()
         self.members = nn.ModuleList(branches)
+        self.input_spec = input_spec
 
     def forward(self, inputs: Tensors) -> list[Embeddings]:
         """Each member's embeddings of the items."""
-        return [member(inputs) for member in self.members]
+        spec = self.input_spec
+        return [
+            member(spec.of(number, inputs) if isinstance(spec, SeveralInputs) else inputs)
+            for number, member in enumerate(self.members)
+        ]
 
     def save_assets(self, folder: Path) -> None:
         """Write the assets of every member, each in its own folder."""
