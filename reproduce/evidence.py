@@ -362,18 +362,14 @@ class Material:
     selects: str
     split: str
     total: float
-    vectors: tuple[Path, Path] | None = None
+    vectors: Path | None = None
 
     def with_stand_in(self, run: Path) -> Material:
         """With the vectors of a dual encoder, computed once."""
-        files = self.out / "stand-in-images.npz", self.out / "stand-in-texts.npz"
-        if not all(file.is_file() for file in files):
-            whole = self.out / "stand-in.npz"
-            st.embed(run, data=self.data, images=self.images, features=self.features, split="all", out=whole)
-            with np.load(whole, allow_pickle=False) as arrays:
-                for file, side in zip(files, ("image", "text"), strict=True):
-                    np.savez(file, names=arrays[f"{side}_ids"], pooled=arrays[f"{side}_vectors"])
-        return replace(self, vectors=files)
+        file = self.out / "stand-in.npz"
+        if not file.is_file():
+            st.embed(run, data=self.data, images=self.images, features=self.features, split="all", out=file)
+        return replace(self, vectors=file)
 
     @staticmethod
     def planted(out: Path, grid: Path) -> Material:
@@ -481,7 +477,7 @@ class Material:
         sides: dict[str, Any] = {"features": self.features}
         if recipe.model == "adapt":
             assert self.vectors is not None
-            sides = dict(zip(("features", "text_features"), self.vectors, strict=True))
+            sides = {"features": self.vectors, "text_features": self.vectors}
         started = time.process_time()
         trained = st.train(
             recipe.model,

@@ -64,6 +64,20 @@ def test_an_adapter_starts_as_the_identity_and_adds_a_perceptron() -> None:
         torch.testing.assert_close(found, by_hand / by_hand.norm())
 
 
+def test_the_vectors_of_embed_are_features_of_both_sides(archive: Path, tmp_path: Path) -> None:
+    run = adapted(archive, tmp_path / "run", epochs=1)
+    st.embed(run.path, out=tmp_path / "vectors.npz", quiet=True)
+    by_two = {}
+    with np.load(tmp_path / "vectors.npz") as arrays:
+        for side in ("image", "text"):
+            by_two[side] = tmp_path / f"{side}.npz"
+            np.savez(by_two[side], names=arrays[f"{side}_ids"], pooled=arrays[f"{side}_vectors"])
+    apart = adapted(archive, tmp_path / "two", features=by_two["image"], text_features=by_two["text"], epochs=1)
+    one = tmp_path / "vectors.npz"
+    again = adapted(archive, tmp_path / "one", features=one, text_features=one, epochs=1)
+    assert again.record.best == apart.record.best and again.record.start == apart.record.start
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_kept_is_never_worse_than_the_start(archive: Path, tmp_path: Path, seed: int) -> None:
     """By a rate that learns, and by one that only spoils."""

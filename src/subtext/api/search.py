@@ -56,7 +56,7 @@ def open_index(
         of_images, of_texts = (path if path is not None and Path(path).exists() else None for path in remembered)
         for modality, path in (("image", features or of_images), ("text", of_texts)):
             if path is not None:
-                attach(getattr(opened, modality), FeatureFile.open(Path(path).expanduser()), modality)
+                attach(getattr(opened, modality), FeatureFile.open(Path(path).expanduser(), modality), modality)
         return opened
 
     folder = store.text_side

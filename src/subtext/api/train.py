@@ -229,7 +229,8 @@ def read_training_data(job: Job) -> TrainingData:
         except DataError as error:
             raise DataError(f"{error}, or train without validation (--val-split none)") from error
     image_features, text_features = (
-        None if path is None else FeatureFile.open(path) for path in (job.sources.features, job.sources.text_features)
+        None if path is None else FeatureFile.open(path, side)
+        for side, path in (("image", job.sources.features), ("text", job.sources.text_features))
     )
     data = TrainingData(train, val, image_features or train.features, text_features)
     for part in filter(None, (data.train, data.val)):

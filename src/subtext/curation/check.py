@@ -284,7 +284,7 @@ def _coverage(path: Path, items: Items, noun: Literal["image", "text"]) -> Cover
     """Read the features of all items, split by split; a file that cannot be used covers no split."""
     splits = tuple(map(str, np.unique(items.splits)))
     try:
-        file = FeatureFile.open(path)
+        file = FeatureFile.open(path, noun)
     except DataError as error:
         return Coverage(str(error), False, ())
     covered, message = [], ""

@@ -83,9 +83,10 @@ class FeatureFile:
         require_unique(self.names, self.path)
 
     @staticmethod
-    def open(path: Path | str) -> FeatureFile:
-        """An npz with `names` and `pooled` and/or `grid`; an npy with FILE.ids.txt or FILE.ids.json beside it; a folder
-        in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...), or of a file per image; or HDF5 (`regions`).
+    def open(path: Path | str, side: str = "image") -> FeatureFile:
+        """An npz with `names` and `pooled` and/or `grid`, or of `embed`, of which "image" or "text" is the side; an npy
+        with FILE.ids.txt or FILE.ids.json beside it; a folder in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...),
+        or of a file per image; or HDF5 (`regions`).
 
         Stored arrays are mapped, not read. Raises DataError when it is none of these, or its arrays do not agree.
         """
@@ -103,7 +104,11 @@ class FeatureFile:
         if not path.is_file():
             raise DataError(f"features need a file; {path} is not there")
         if path.suffix == ".npz":
-            members = open_npz(path, ("names", "pooled", "grid", "counts"))
+            ids, vectors = f"{side}_ids", f"{side}_vectors"
+            members = open_npz(path, ("names", "pooled", "grid", "counts", ids, vectors))
+            if ids in members and vectors in members:
+                of_side = ids_of_array(members[ids], f"{path}: '{ids}'")
+                return FeatureFile._of_rows(of_side, Rows((members[vectors],)), path)
             if "names" not in members:
                 raise DataError(f"{path} needs 'names', one a row, to be joined by; it has only {', '.join(members)}")
             names = ids_of_array(members["names"], f"{path}: 'names'")

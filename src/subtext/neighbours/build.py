@@ -189,8 +189,10 @@ def open_space(
         from subtext.models.encoders.language import SentenceEncoder  # transformers takes seconds to import
 
         return Sentence(SentenceEncoder(value, device=device))
-    if name in ("features", "text-features") and value:
-        return Features(FeatureFile.open(Path(value).expanduser()), of="images" if name == "features" else "texts")
+    if name == "features" and value:
+        return Features(FeatureFile.open(Path(value).expanduser()))
+    if name == "text-features" and value:
+        return Features(FeatureFile.open(Path(value).expanduser(), "text"), of="texts")
     raise RequirementError(
         f"a space needs doc2vec, lsa, sentence:NAME, features:FILE or text-features:FILE; it got '{space}'"
     )

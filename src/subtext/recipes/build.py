@@ -265,9 +265,9 @@ def reopen(folder: Path, *, features: Path | None = None, text_features: Path | 
     ):
         branch = getattr(model, modality)
         if path is not None:
-            attach(branch, FeatureFile.open(path.expanduser()), modality)
+            attach(branch, FeatureFile.open(path.expanduser(), modality), modality)
         elif remembered is not None and Path(remembered).exists() and isinstance(branch.input_spec, FeatureInput):
-            attach(branch, FeatureFile.open(Path(remembered)), modality)
+            attach(branch, FeatureFile.open(Path(remembered), modality), modality)
     return model.eval(), record
 
 

@@ -444,7 +444,7 @@ class DensityTable:
         if self.text_features is None:
             space: Lsa | Features = Lsa()
         else:
-            space = Features(FeatureFile.open(self.text_features.expanduser()), of="texts")
+            space = Features(FeatureFile.open(self.text_features.expanduser(), "text"), of="texts")
         positions = space(pairs, images >= 0)
         paired = np.flatnonzero((images >= 0) & positions.known)
         _, texts = np.unique(images[paired], return_counts=True)
