@@ -217,13 +217,19 @@ def whole_files(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
         ),
         "Parquet columns twice": (lambda: twice(folder), r"columns with different names; they are image, text, text"),
         "a name that no disk can have": (lambda: folder / ("x" * 5000), r"cannot be read: File name too long"),
-        "a folder in place of a file": (lambda: as_folder(folder, "a.jsonl"), r"has no known format"),
+        "a folder in place of a file": (
+            lambda: as_folder(folder, "a.jsonl"),
+            r"needs images, one table or a known data set",
+        ),
         "no list": (table(b"[1, 2", "a.json"), r"needs to be a JSON list"),
         "an empty Karpathy file": (
             table(b'{"images": [], "sentences": 0}', "a.json"),
             r"images in 'images'; it has none",
         ),
-        "an empty folder": (lambda: folder, r"has no known format; looked for metadata.csv.* contains nothing"),
+        "an empty folder": (
+            lambda: folder,
+            r"a known data set; it contains nothing; looked for metadata.csv",
+        ),
     }
 
 
@@ -403,7 +409,7 @@ def batch(*ids: str) -> Batch:
 NAMES = np.array(["a.png", "b.png"])
 FEATURES: list[tuple[str, dict[str, np.ndarray], str]] = [
     ("no names", {"pooled": np.ones((2, 3))}, "needs 'names', one a row"),
-    ("other members", {"x": np.ones(2)}, "needs members named names, pooled, grid, counts; it holds x"),
+    ("other members", {"x": np.ones(2)}, "needs members named names, .*, image_vectors; it holds x"),
     ("no numbers", {"names": NAMES}, "needs an array 'pooled'"),
     ("names twice", {"names": np.array(["a", "a"]), "pooled": np.ones((2, 3))}, "1 come more than once, first 'a'"),
     ("another count", {"names": NAMES, "pooled": np.ones((3, 3))}, "one row a name, 2; it got 3"),

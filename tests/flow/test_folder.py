@@ -115,7 +115,7 @@ def test_heic_and_avif_are_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_folder_without_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "a.txt").write_text("x")
-    with pytest.raises(DataError, match=r"has no known format; looked for .*images \(JPEG, PNG"):
+    with pytest.raises(DataError, match=r"needs images, one table or a known data set; .*images \(JPEG, PNG"):
         read(tmp_path)
     assert not st.check(tmp_path).usable
 

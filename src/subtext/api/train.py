@@ -322,7 +322,7 @@ def _gained(job: Job) -> list[str]:
     selected = "" if job.plan.get("select") == "last" else ", which selected the epoch"
     return [
         compared.gains(f"split {job.val_split}{selected}", "zero-shot", "adapted"),
-        f"on another split: subtext compare, of `subtext evaluate {shlex.quote(str(job.out))}` and of --model",
+        f"on another split: `subtext evaluate` {shlex.quote(str(job.out))} and the model, then `subtext compare`",
     ]
 
 

@@ -172,7 +172,7 @@ def _open_source(path: Path, images: Path | None, columns: Columns) -> Source:
         raise DataError(f"a data set needs a file, a folder or a pattern of tars; {path} does not exist")
     files = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
     forms = "; ".join(reader.LOOKS_FOR for reader in available)
-    raise DataError(f"{path} has no known format; looked for {forms}; it contains {files}")
+    raise DataError(f"{path} needs images, one table or a known data set; it contains {files}; looked for {forms}")
 
 
 def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tuple[Dataset, list[str]]:

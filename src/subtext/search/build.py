@@ -447,8 +447,8 @@ def _text_side(branch: Branch, fingerprint: str) -> TextSide | str:
                 "unit": encoder.normalise,
             }
     if plain is None or not isinstance(head, Mean | Passthrough):
-        names = f"{type(encoder).__name__} and {type(head).__name__}"
-        return f"plain arrays are for a bag of words or BERT with a head Mean or Passthrough; it has {names}"
+        names = f"{type(encoder).__name__} with the head {type(head).__name__}"
+        return f"plain arrays can be stored of a bag of words or BERT with a usual head; this model has {names}"
     settings |= {"source": getattr(head, "source", "pooled"), "normalise": getattr(head, "normalise", True)}
     tensors = {name: tensor for name, tensor in branch.state_dict().items() if tensor.is_floating_point()}
     arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in tensors.items()}

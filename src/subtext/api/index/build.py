@@ -534,7 +534,7 @@ def _grow(
         )
     reason = keep_text_side(writer.store, model, pairs.texts.values)
     if reason and verb == "build":
-        say(f"note: a search by words opens the model, with torch: {reason}", quiet=work.quiet)
+        say(f"note: each search by words opens the model with PyTorch: {reason}", quiet=work.quiet)
     return grown
 
 
