@@ -34,7 +34,7 @@ ENOUGH, LEVEL = 1.0, 0.05
 CHOICE, KEPT = "20_way@1", "neighbours_kept"
 PARTS = ("all", "abstract", "literal")
 HOLDS, FAILS, OPEN = "holds", "fails", "cannot tell here"
-PLANTED, ICONS = "planted", "icons"
+PLANTED, ICONS, LITE2 = "planted", "icons", "icons-lite2"
 """Parts of a report, by data."""
 COMPLEMENTARY, SEMANTIC = "Thomas and Kovashka 2022", "Thomas and Kovashka 2020"
 ASYMMETRY, DIFFERENTIABLE = "Gong et al. 2024", "Li et al. 2022"

@@ -33,7 +33,8 @@ training icon with the tags or the drawing of one in val or test is left out, an
 rate and the epochs; test is evaluated once. Lambda is the methods' default, 196, if both scores' default weights have
 an effective sample size of at most 80 %, the limit by which the planted set is accepted; else 640. Abstract are the
 fifth of the test icons around which images are most diverse: whose DIVERSITY, as a mean cosine of features that were
-not trained, between the images of its 50 neighbours by the test texts, is lowest. The others are called literal.
+not trained, between the images of its 50 neighbours by the test texts, is lowest. The others are called literal. With
+`--data icons-lite2` the images are known by EfficientNet-Lite2 (extra `starter`), which needs no --grid.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ from scipy.stats import hypergeom
 
 import subtext as st
 from reproduce import claims
-from reproduce.claims import ICONS, KEPT, PLANTED, Values
-from reproduce.studies.common import Recipe, data_folder, file_name, options, selection
+from reproduce.claims import ICONS, KEPT, LITE2, PLANTED, Values
+from reproduce.studies.common import Recipe, data_folder, file_name, options, selection, starter_features
 from reproduce.studies.flickr8k import with_grid
 from subtext.core import DIRECTIONS
 from subtext.curation import topics
@@ -70,7 +71,7 @@ from subtext.ops.neighbour_scores import neighbour_scores
 
 RESULTS = Path(__file__).with_name("results")
 HELD_OUT, NEIGHBOURS = 500, 50
-EPOCHS = {PLANTED: 6, ICONS: 3}
+EPOCHS = {PLANTED: 6, ICONS: 3, LITE2: 3}
 ABSTRACT = 0.2
 """Share of the test icons that are called abstract."""
 CLUSTERS: dict[str, Any] = {"topics": 60, "visual_clusters": 30, "neighbours": NEIGHBOURS, "seed": 0}
@@ -296,7 +297,7 @@ def main() -> None:
     if config.plan:
         print("\n".join(plan(every, finished)))
         return
-    if config.grid is None:
+    if config.grid is None and config.data != LITE2:
         sys.exit("trainings need features of cells: name them with --grid FILE")
     if config.stand_in is None and any(ROWS[row].model == "adapt" for row in config.rows) and not config.describe:
         sys.exit("rows of `adapt` need a dual encoder that learnt from other images: name its run with --stand-in RUN")
@@ -458,6 +459,13 @@ class Material:
             ICONS, out, data, folder / "images", figures, described, abstract, graphs, grid, "val", "test", total
         )
 
+    @staticmethod
+    def icons_by_lite2(out: Path, _: Path | None) -> Material:
+        """Icons by the 3 x 3 cells of EfficientNet-Lite2 at 96 pixels, their size, which are computed once."""
+        folder = data_folder("icons")
+        whole = st.read(folder / "captions.jsonl", images=folder / "images")
+        return replace(Material.icons(out, starter_features(whole, out, image_size=96)), name=LITE2)
+
     def train(self, row: str, seed: int, rate: float, results: Path, *, evaluated: bool = False) -> Finished:
         """Train, or resume, or read what is left of it in `results`; `evaluated` once on the last split."""
         file, run = result_file(results, row, seed, rate), run_folder(self.out, row, seed, rate)
@@ -603,7 +611,7 @@ class Untrained:
         return Untrained(pairs, {score: tuple(getattr(side, score).numpy() for side in both) for score in SCORES})
 
 
-MAKERS = {PLANTED: Material.planted, ICONS: Material.icons}
+MAKERS = {PLANTED: Material.planted, ICONS: Material.icons, LITE2: Material.icons_by_lite2}
 
 
 def summary(results: Mapping[str, Sequence[Values]]) -> dict[str, dict[str, list[float]]]:

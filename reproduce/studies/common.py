@@ -16,7 +16,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 import subtext as st
+from subtext.data.batches import item_batch
+from subtext.recipes.build import build
+from subtext.training.setup import BuildContext
 
 NAMES = [f"{direction}/recall@{k}" for direction in ("text_to_image", "image_to_text") for k in (1, 5, 10)]
 HEAD = (
@@ -99,6 +106,28 @@ def neighbours(data: Path, graph: Path, space: str, *, split: str = "train") -> 
     if not graph.is_dir():
         st.build_neighbours(graph, data=data, space=space, split=split)
     return graph
+
+
+def starter_features(pairs: st.Dataset, out: Path, *, image_size: int = 0) -> Path:
+    """A feature file of what the starter's image tower gives for each image: with a size its cells, too.
+
+    image_size  of the squashed images, in pixels, 32 of them a cell; 0 for the tower's own crop
+    """
+    file = out / "starter-images.npz"
+    if not file.is_file():
+        arguments = {"image": "starter", "min_count": 1, "image_size": image_size}
+        arguments |= {"resize": "squash"} if image_size else {}
+        side = build("dual", arguments, context=BuildContext(texts=("none",))).model.image.eval()
+        parts: dict[str, list[NDArray[Any]]] = {"pooled": [], **({"grid": []} if image_size else {})}
+        for rows in np.array_split(np.arange(len(pairs.images)), max(1, len(pairs.images) // 64)):
+            with torch.inference_mode():
+                encoded = side.encoder(side.input_spec(item_batch(pairs.images, rows, pairs.root)))
+            parts["pooled"].append(encoded.pooled.numpy())
+            if image_size:
+                parts["grid"].append(encoded.parts.half().numpy())
+        arrays = {name: np.concatenate(blocks) for name, blocks in parts.items()}
+        np.savez(file, allow_pickle=False, names=np.array(pairs.images.ids), **arrays)
+    return file
 
 
 def in_new_process(function: Callable[..., T], *arguments: Any) -> tuple[T, Cost]:

@@ -24,8 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 import subtext as st
 from reproduce.studies.common import (
@@ -39,11 +37,9 @@ from reproduce.studies.common import (
     measure,
     options,
     selection,
+    starter_features,
 )
-from subtext.data.batches import item_batch
 from subtext.data.words import tokenise
-from subtext.recipes.build import build
-from subtext.training.setup import BuildContext
 
 HELD_OUT = 500
 UNSEEN = Path(__file__).with_name("unseen_words.json")
@@ -130,23 +126,6 @@ def with_grid(pooled: Path, grid: Path, out: Path) -> Path:
         row_of = {name: row for row, name in enumerate(cells["names"])}
         rows = [row_of[name] for name in vectors["names"]]
         np.savez(file, names=vectors["names"], pooled=vectors["pooled"], grid=cells["grid"][rows])
-    return file
-
-
-def starter_features(pairs: st.Dataset, out: Path) -> Path:
-    """A feature file of what the starter's image tower gives for each image."""
-    file = out / "starter-images.npz"
-    if not file.is_file():
-        context = BuildContext(texts=("none",))
-        side = build("dual", {"image": "starter", "min_count": 1}, context=context).model.image.eval()
-
-        def encode(rows: NDArray[np.int64]) -> NDArray[np.float32]:
-            with torch.inference_mode():
-                pooled = side.encoder(side.input_spec(item_batch(pairs.images, rows, pairs.root))).pooled
-            return np.asarray(pooled)
-
-        blocks = np.array_split(np.arange(len(pairs.images)), max(1, len(pairs.images) // 64))
-        np.savez(file, names=np.array(pairs.images.ids), pooled=np.concatenate([encode(rows) for rows in blocks]))
     return file
 
 

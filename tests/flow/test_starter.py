@@ -13,7 +13,7 @@ from command import call, invoke
 from PIL import Image
 
 import subtext as st
-from reproduce.studies.flickr8k import starter_features
+from reproduce.studies.common import starter_features
 from subtext.data.starter import STARTER, starter_file
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.checkpoint import fingerprint
@@ -83,6 +83,13 @@ def test_the_features_that_a_study_trains_on(data: Path, tmp_path: Path) -> None
     # Images 0 and 4 have one colour, 0 and 1 two.
     np.testing.assert_allclose(features["pooled"][0], features["pooled"][4], atol=1e-5)
     assert np.abs(features["pooled"][0] - features["pooled"][1]).max() > 0.01
+
+
+def test_their_cells_are_those_whose_mean_is_the_pooled_vector(data: Path, tmp_path: Path) -> None:
+    features = np.load(starter_features(st.read(data), tmp_path, image_size=64))
+    assert features["grid"].shape == (18, 4, 1280)
+    mean = features["grid"].astype(np.float32).mean(axis=1)
+    np.testing.assert_allclose(mean / np.linalg.norm(mean, axis=1, keepdims=True), features["pooled"], atol=1e-3)
 
 
 @pytest.mark.slow
