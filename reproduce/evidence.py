@@ -44,6 +44,7 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
-from scipy.stats import hypergeom
+from scipy.stats import hypergeom, t as student
 
 import subtext as st
 from reproduce import claims
@@ -123,6 +124,15 @@ def _pulled(graph: str, more: str = "") -> Recipe:
     return _with(f"neighbourhoods:graph={graph},pool_size={NEIGHBOURS}{more}")
 
 
+FORMS: dict[str, dict[str, Any]] = {
+    "Gamma 1": {"sign": 1},
+    "sum": {"combine": "sum"},
+    "images": {"combine": "image", "sign": -20},
+    "texts": {"combine": "text", "sign": -20},
+}
+"""Other forms of both weightings than their default."""
+EVEN = (("diversity", "sum"), ("discrepancy", "images"), ("discrepancy", "texts"))
+"""Forms that are far less even than the default; rows of these have the sign by which they are as even as that."""
 ROWS = {
     "pvse": PVSE,
     "uniform": _with("uniform:total_weight={total}"),
@@ -134,12 +144,16 @@ ROWS = {
             score: _weighted(score),
             f"{score} permuted": _weighted(score, ",control=permuted"),
             f"{score} random": _weighted(score, ",control=random"),
-            f"{score} Gamma 1": _weighted(score, ",sign=1"),
-            f"{score} sum": _weighted(score, ",combine=sum"),
-            f"{score} images": _weighted(score, ",combine=image,sign=-20"),
-            f"{score} texts": _weighted(score, ",combine=text,sign=-20"),
+            **{
+                f"{score} {form}": _weighted(score, "".join(f",{name}={value}" for name, value in changed.items()))
+                for form, changed in FORMS.items()
+            },
             f"angular {score}": _weighted(score, "", ANGULAR),
         }.items()
+    },
+    **{
+        f"{score} {form} even": _weighted(score, f",combine={FORMS[form]['combine']},sign={{{score}_{form}}}")
+        for score, form in EVEN
     },
     "combined val": _weighted("combined", ",beta=3,gamma=1"),
     "combined stats": _weighted("combined", ",mode=stats"),
@@ -307,6 +321,7 @@ def main() -> None:
         material = material.with_stand_in(config.stand_in)
     print("\n".join(material.described), flush=True)
     if config.describe:
+        print("\n".join(material.unevenness()))
         return
     results: dict[str, list[Finished]] = {}
     rates: dict[str, float] = {}
@@ -371,6 +386,41 @@ class Material:
         if not file.is_file():
             st.embed(run, data=self.data, images=self.images, features=self.features, split="all", out=file)
         return replace(self, vectors=file)
+
+    @cached_property
+    def untrained(self) -> Mapping[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Score -> of images, of texts of train, by features that were not trained."""
+        whole = st.read(self.data, images=self.images)
+        return Untrained.of(whole, "train", topics.image_vectors(whole, FeatureFile.open(self.features))).scores
+
+    def effective(self, score: str, **changed: Any) -> float:
+        """Effective sample size of a weighting's form, as a share, before any training."""
+        weighting = replace(topics.PUBLISHED, total=self.total, **changed)
+        return topics.effective_size(*self.untrained[score], weighting)
+
+    def even_signs(self) -> dict[str, float]:
+        """Form of `EVEN`, as in "discrepancy_images" -> the sign by which it is as even as the default (bisection)."""
+        signs = {}
+        for score, form in EVEN:
+            combine, aim = FORMS[form]["combine"], self.effective(score)
+            even, uneven = 0.0, float(FORMS[form].get("sign", -1))
+            while self.effective(score, combine=combine, sign=uneven) > aim:
+                even, uneven = uneven, 2 * uneven
+            for _ in range(20):
+                middle = (even + uneven) / 2
+                size = self.effective(score, combine=combine, sign=middle)
+                even, uneven = (middle, uneven) if size > aim else (even, middle)
+            signs[f"{score}_{form}"] = round(even, 2)
+        return signs
+
+    def unevenness(self) -> list[str]:
+        """Lines of a table: effective sample sizes of all forms of the weights. Rows differ by these, too."""
+        lines = ["| effective sample size, % | diversity | discrepancy |", "|---|---|---|"]
+        for form, changed in {"default": {}, **FORMS}.items():
+            sizes = [f"{100 * self.effective(score, **changed):.1f}" for score in SCORES]
+            lines.append(f"| {form} | {' | '.join(sizes)} |")
+        signs = ", ".join(f"{name.replace('_', ' of ')} {sign:g}" for name, sign in self.even_signs().items())
+        return [*lines, f"as even as the default by the sign: {signs}"]
 
     @staticmethod
     def planted(out: Path, grid: Path) -> Material:
@@ -481,7 +531,8 @@ class Material:
 
     def _trained(self, row: str, seed: int, rate: float, run: Path) -> Finished:
         files = {name: self.graphs[name] for name in ("random", "visual")}
-        recipe = ROWS[row].of(graph=self.graphs["train"], total=f"{self.total:g}", **files)
+        signs = {name: f"{sign:g}" for name, sign in (self.even_signs() if row.endswith(" even") else {}).items()}
+        recipe = ROWS[row].of(graph=self.graphs["train"], total=f"{self.total:g}", **files, **signs)
         sides: dict[str, Any] = {"features": self.features}
         if recipe.model == "adapt":
             assert self.vectors is not None
@@ -626,13 +677,25 @@ def summary(results: Mapping[str, Sequence[Values]]) -> dict[str, dict[str, list
     }
 
 
+def next_seed(values: Sequence[float]) -> tuple[float, float]:
+    """The interval in which the value of another seed lies with a probability of 95 %, by Student's t.
+
+    A range of five seeds leaves out the sixth in one of three cases.
+    """
+    count = len(values)
+    if count < 2:
+        return -np.inf, np.inf
+    half = float(student.ppf(0.975, count - 1)) * float(np.std(values, ddof=1)) * (1 + 1 / count) ** 0.5
+    return float(np.mean(values)) - half, float(np.mean(values)) + half
+
+
 def tables(part: Mapping[str, Any]) -> list[str]:
-    """The figures by row, mean and range over seeds, and the comparisons."""
+    """The figures by row, mean over seeds and in brackets the interval of another seed, and the comparisons."""
     names = list(dict.fromkeys(name for row in part["rows"].values() for name in row))
     lines = ["", f"| row | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for row, figures in part["rows"].items():
         cells = [
-            f"{np.mean(figures[name]):.1f} [{min(figures[name]):.1f}-{max(figures[name]):.1f}]"
+            f"{np.mean(figures[name]):.1f} [{' to '.join(f'{end:.1f}' for end in next_seed(figures[name]))}]"
             if name in figures
             else "-"
             for name in names

@@ -225,6 +225,27 @@ def test_abstract_icons_are_those_around_which_images_are_most_diverse(
     assert f"lambda {material.total:g}" in material.described
 
 
+def test_another_seed_lies_in_its_interval_in_nineteen_of_twenty_cases() -> None:
+    drawn = 40 + 3 * np.random.default_rng(0).standard_normal((4000, 6))
+    inside = [low <= sixth <= high for *five, sixth in drawn.tolist() for low, high in [evidence.next_seed(five)]]
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.01)
+    assert evidence.next_seed([40.0]) == (-np.inf, np.inf)
+
+
+def test_even_forms_are_as_even_as_the_default(tmp_path: Path, icons: Path) -> None:
+    (tmp_path / "out").mkdir()
+    material = evidence.Material.icons(tmp_path / "out", icons)
+    signs = material.even_signs()
+    assert set(signs) == {"diversity_sum", "discrepancy_images", "discrepancy_texts"}
+    for (score, form), sign in zip(evidence.EVEN, signs.values(), strict=True):
+        combine = evidence.FORMS[form]["combine"]
+        assert material.effective(score, combine=combine, sign=sign) == pytest.approx(
+            material.effective(score), abs=0.01
+        )
+        assert abs(material.effective(score, **evidence.FORMS[form]) - material.effective(score)) > 0.02
+    assert material.unevenness()[-1].endswith(f"discrepancy of texts {signs['discrepancy_texts']:g}")
+
+
 @pytest.mark.parametrize("claim", claims.RECORDED, ids=lambda claim: claim.says)
 def test_a_figure_of_the_log_stands_in_its_entry(claim: claims.Recorded) -> None:
     entries = (ROOT / "docs" / "log.md").read_text(encoding="utf-8").split("\n## ")
@@ -302,13 +323,14 @@ def test_icons_are_trained_and_written_beside_a_report(
     monkeypatch.setattr(evidence, "C", (5, 20))
     out, beside = tmp_path / "out", ROOT / "docs" / "evidence.json"
     words = ["--data", "icons", "--out", out, "--results", tmp_path / "results", "--grid", icons]
-    described = script(*words, "--describe")
+    described, _, unevenness = script(*words, "--describe").partition("\n| effective sample size")
     assert "of default weights" in described and not list(out.glob("uniform*"))
+    assert unevenness.count("\n|") == 1 + 1 + len(evidence.FORMS)
     done = script(*words, "--rows", "uniform", "diversity", "--seeds", 0, "--beside", beside)
     report = json.loads((out / "evidence.json").read_text())
     planted = json.loads(beside.read_text(encoding="utf-8"))[claims.PLANTED]
     assert report[claims.PLANTED] == planted and report[claims.ICONS]["rows"].keys() == {"uniform", "diversity"}
-    assert done.startswith(described.rstrip()) and (out / "evidence.png").stat().st_size > 1000
+    assert done.startswith(described) and (out / "evidence.png").stat().st_size > 1000
     page = (out / "evidence.md").read_text()
     assert page == claims.page(report) and page.count("DIVERSITY beats uniform weights") == 2
     sizes = report[claims.ICONS]["trained"]
