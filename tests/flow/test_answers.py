@@ -17,7 +17,7 @@ from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.search import Index, Query
-from subtext.search.query import exact_words, suggested
+from subtext.search.query import absent_words, exact_words, suggested
 from subtext.search.stores.folder import Folder
 
 
@@ -262,6 +262,34 @@ def test_names_are_recognised_for_a_model_of_pieces_of_words(archive: Path) -> N
         assert exact_words(view, "Red squares of Havana, 1958", (), ()) == ("Havana", "1958")
         assert exact_words(view, "havana", (), ()) == () and exact_words(view, "havana", (), ("havana",)) == ("havana",)
         assert suggested(view, ["Havanna", "Ruling", "1985", "Zebra", "Rul", "nea"]) == {"Havanna": "havana"}
+
+
+def test_words_and_phrases_that_no_text_has_are_named(archive: Path) -> None:
+    with Folder(archive).reading() as view:
+        for query, told in (
+            (Query("red", phrases=("no such phrase", "ruling stands")), ("no text has 'no such phrase'",)),
+            (Query("red", phrases=("no such phrase",), lexical=False), ()),
+            (Query("red zebra"), ()), (Query("red HAVANA square", lexical=True), ()),
+            (Query("a red zebra, yak", lexical=True), ("no text has 'zebra', 'yak'",)),
+            (Query("red zebra yak", lexical=True, phrases=("red zebra",)), ("no text has 'red zebra', 'yak'",)),
+        ):  # fmt: skip
+            assert absent_words(view, query, exact_words(view, str(query.text), query.phrases, ())) == told
+
+
+def test_what_nothing_in_the_index_has_is_noted_with_the_answer(archive: Path) -> None:
+    engine = open_index(archive)
+    phrase, split = "no text has 'no such phrase'", "no image has split 'tset'; the nearest: 'test'"
+    assert engine.search("“no such phrase” red").notes == (phrase,)
+    assert phrase in json.loads(call("search", archive, "red «no such phrase»", "--json").stdout)["warning"]
+    assert "no text has 'zebra'" in call("search", archive, "red zebra", "--lexical").stderr
+    assert engine.search("red “ruling stands”").notes == engine.search("red zebra").notes == ()
+    told = call("search", archive, "red", "--where", "split = tset")
+    assert split in told.stderr and told.stdout == "no images of this index meet these conditions\n"
+    many = engine.answer_many(
+        [Query(text, where=("split = tset",)) for text in ("red", "blue", "“no such phrase” red")]
+    )
+    assert [answer.notes for answer in many] == [(split,), (split,), (phrase, split)]
+    assert engine.search("red", where=["split != tset"]).notes == (split,)
 
 
 def test_a_minus_means_the_same_everywhere(archive: Path) -> None:

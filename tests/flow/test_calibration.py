@@ -392,13 +392,18 @@ def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch
     }
     keep_calibration(Folder(place / "index"), replace(calibration, ways=hard), "<svg/>")
     answer = call("search", place / "index", "a red square", "--top", 2)
-    assert answer.stdout.startswith("nothing here matches well: no query that have a match in this index look as weak")
+    assert answer.stdout.startswith("nothing here matches well: no queries that have a match in this index")
     assert answer.stdout.count("square") >= 2, "what is nearest is shown all the same"
     found = json.loads(call("search", place / "index", "a red square", "--json").stdout)
     assert found["nothing_matches_well"] is True and found["fit"]["standing"] == 0
     assert "probability" not in answer.stdout and {hit["probability"] for hit in found["hits"]} == {None}
     sure = call("search", place / "index", "a red square", "--min-probability", 1).stdout
-    assert "10 left out, below the minimum probability" in sure
+    assert "10 left out, below the minimum probability" in sure and sure.startswith("nothing here matches well")
+    for more in ([], ["--min-probability", 0.5]):
+        none = call("search", place / "index", "a red square", "--where", "place > 1000", *more)
+        assert none.stdout == "no images of this index meet these conditions\n"
+    many = open_index(place / "index").answer_many([Query(text, where=("place > 1000",)) for text in ("a", "red")])
+    assert [answer.fit for answer in many] == [None, None]
     old = replace(calibration, counts={"images": 100, "texts": 24})
     keep_calibration(Folder(place / "index"), old, "<svg/>")
     assert "88 % of the items were added or deleted" in call("search", place / "index", "a red square").stderr

@@ -46,8 +46,9 @@ def articles(tmp_path: Path) -> Path:
 
 def test_prepare_cuts_leaves_out_and_draws(articles: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "cut.jsonl"
+    (tmp_path / "0.jpg").touch()
     told = done("data", "prepare", articles, "--out", out, "--max-sentences", 2, "--longer-than", 54, "--resplit")
-    assert "20 images, 20 texts (4 texts removed)" in told
+    assert "20 images, 20 texts (4 texts and 4 images removed)" in told
     assert f"subtext data check {out} --images {tmp_path}" in told
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert rows[0]["captions"] == ["Mr. Lee met guest 0. It was day 0."]
@@ -65,7 +66,7 @@ def test_prepare_needs_something_to_do_and_a_new_file(articles: Path, tmp_path: 
 def test_dedup_names_what_was_copied_most(articles: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.parquet"
     told = done("data", "dedup", articles, "--out", out, "--quiet")
-    assert "21 images, 21 texts (3 texts removed)" in told
+    assert "21 images, 21 texts (3 texts and 3 images removed)" in told
     assert "3 times: 'We use cookies on this site and so do others. Say yes.'" in told
     assert len(read(out, need_images=False).texts) == 21
 
@@ -170,3 +171,24 @@ def test_found_tells_mismatched_pairs_from_others(tmp_path: Path) -> None:
     assert "the labels need the data set that they were written with" in refused(
         "data", "detect-noise", run_, "--labels", labels, "--data", data, "-q"
     )
+
+
+def test_the_next_command_names_the_folder_of_the_images(articles: Path, tmp_path: Path) -> None:
+    photos, out = tmp_path / "photos", tmp_path / "new" / "own.jsonl"
+    told = done("data", "prepare", articles, "--out", out, "--resplit")
+    assert f"subtext data check {out} --images FOLDER\nFOLDER is the folder of the images; {tmp_path} has no 0" in told
+    photos.mkdir()
+    (photos / "3.JPG").touch()
+    out.unlink()
+    told = done("data", "prepare", articles, "--images", photos, "--out", out, "--resplit")
+    assert told.endswith(f"subtext data check {out} --images {photos}\n")
+
+
+def test_dedup_keeps_images_without_texts(tmp_path: Path) -> None:
+    texts = ["We use cookies on this site and so do others."] * 2 + ["A dog runs.", None]
+    rows = [{"image": f"{number}.jpg", "captions": [text] if text else []} for number, text in enumerate(texts)]
+    out = tmp_path / "out.jsonl"
+    told = done("data", "dedup", made_data.write_rows(tmp_path / "list.jsonl", rows), "--out", out, "--quiet")
+    assert "3 images, 2 texts (1 text and 1 image removed)" in told
+    kept = read(out, need_images=False)
+    assert "3.jpg" in kept.images.ids and "2.jpg" in kept.images.ids and len(kept.texts) == 2

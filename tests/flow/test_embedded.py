@@ -16,6 +16,7 @@ from PIL import Image
 from served import client
 
 import subtext as st
+from subtext.data.dataset import summarise
 from subtext.data.embedded import embedded_fields
 from subtext.data.read import read
 from subtext.errors import DataError
@@ -264,3 +265,25 @@ def test_a_thousand_files_a_second(tmp_path: Path) -> None:
     # Twice over for slow machines, and twice where shapes and types are checked at every call.
     most = 4 if os.environ.get("CHECK_SHAPES") == "0" else 8
     assert time.process_time() - begun < most, "1,000 files a second"
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [("05.03.2021", "2021-03-05"), ("5.3.2021", "2021-03-05"), ("2021/3/5", "2021-03-05"), ("0000-00-00", "1999-01-02")]
+    + [(text, None) for text in ("1950/1960", "ca. 1950", "1950-1960", "31.02.2021", "undated")],
+)
+def test_a_date_in_another_form_is_read_or_said(tmp_path: Path, written: str, wanted: str | None) -> None:
+    file = jpegs(tmp_path / "photos", 1)[0]
+    exiftool.write({file: {"IPTC:DateCreated": "1999:01:02"}})
+    assert embedded_fields(file) == ({"date": "1999-01-02"}, [])
+    file.with_suffix(".xmp").write_text(SIDE.format(f'<r:Description p:DateCreated="{written}"/>'))
+    data = read(tmp_path / "photos")
+    assert data.images.metadata.get("date", [None]) == [wanted], "the older date, of a scan perhaps, is not its date"
+    note = f"image 000.jpg: its date '{written}' is no date; the image has none"
+    assert list(map(str, data.problems)) == ([] if wanted else [note])
+
+
+def test_notes_on_dates_are_counted_as_one_kind(tmp_path: Path) -> None:
+    for number, file in enumerate(jpegs(tmp_path / "photos", 3)):
+        file.with_suffix(".xmp").write_text(SIDE.format(f'<r:Description p:DateCreated="ca. 195{number}"/>'))
+    assert len(summarise(read(tmp_path / "photos").problems)) == 1

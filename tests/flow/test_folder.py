@@ -357,3 +357,63 @@ def test_the_place_of_a_problem_is_said_once(tmp_path: Path) -> None:
     (tmp_path / "b.png").touch()
     with pytest.raises(DataError, match=r"1 problem: image b.png is empty \(0 bytes\)"):
         read(tmp_path, verify=True)
+
+
+def test_what_cannot_be_read_is_said_first_and_without_false_notes(place: Path, tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos")
+    (folder / "b.png.xmp").write_text(XMP.format(title="A flag"))
+    (folder / "dead.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    (folder / "empty.jpg").touch()
+    (folder / "text.jpg").write_text("no image")
+    (folder / "cut.bmp").write_bytes((folder / "f.bmp").read_bytes()[:200])
+    assert [str(problem) for problem in read(folder, on_error="skip").problems if problem.fatal] == [
+        "image dead.jpg: cannot be read: No such file or directory"
+    ]
+    words = ["--run", place / "run", "--data", folder, "--on-error", "skip"]
+    told = call("index", "build", tmp_path / "index", *words).stderr.splitlines()
+    assert told[0].startswith("note: 4 images cannot be read and are left out: image dead.jpg: cannot be read: No such")
+    assert all(name in told[0] for name in ("empty.jpg", "text.jpg", "cut.bmp"))
+    assert not any(f"{name}.jpg has no text" in "".join(told[1:]) for name in ("dead", "empty", "text"))
+    assert len(told) == 3 and "image 2021/copy of b.png and 5 like it" in told[2], told
+
+
+def test_an_image_that_may_not_be_read_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = photos(tmp_path / "photos")
+    opened = Path.open
+
+    def failing(path: Path, *more: Any, **options: Any) -> Any:
+        if path.name == "b.png":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *more, **options)
+
+    monkeypatch.setattr(Path, "open", failing)
+    with pytest.raises(DataError, match=r"1 problem: image b.png: cannot be read: Permission denied"):
+        read(folder)
+    assert "image b.png: cannot be read: Permission denied" in call("data", "check", folder, code=1).stdout
+    assert "b.png" not in read(folder, on_error="skip").images.ids
+
+
+def test_images_of_a_folder_that_no_table_names_are_counted(tmp_path: Path) -> None:
+    table = photos(tmp_path / "photos") / "2021" / "metadata.csv"
+    table.write_text("file_name,text\nD.tif,a flag\nmay\\e.gif,another\n")
+    folder = tmp_path / "photos"
+    told = "5 images of the folder are in no row of 2021/metadata.csv and are left out, first a.JPG"
+    assert f"note: photos: {told}" in call("data", "check", folder).stdout
+    assert len(read(folder).images) == 2 and not read(folder).problems[0].fatal
+    table.rename(folder / "list.csv")
+    (folder / "list.csv").write_text(
+        "image,text\n./2021/d.tif,a flag\nimages/a.JPG,b\n" + str(folder / "c.webp") + ",c\n"
+    )
+    (folder / "images").mkdir()
+    (folder / "a.JPG").rename(folder / "images" / "a.JPG")
+    assert [str(problem) for problem in read(folder).problems] == [
+        "photos: 4 images of the folder are in no row of list.csv and are left out, first b.png"
+    ]
+    (folder / "list.csv").write_text("image,text\na.JPG,b\n")
+    assert "photos: 6 images" in str(read(folder).problems[0]), "paths may start in the folder `images`"
+    (folder / "list.csv").write_text("image,text\nb.png,b\nc.webp,\ngone.png,d\n,c\n")
+    problems = read(folder, on_error="skip").problems
+    assert "are in no usable row of list.csv" in str(problems[1])
+    # Who names a table, or another folder, means these rows.
+    for data, images in ((folder / "list.csv", folder), (folder / "list.csv", None), (folder, folder)):
+        assert "of the folder" not in "".join(map(str, read(data, images=images, on_error="skip").problems))

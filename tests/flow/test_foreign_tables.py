@@ -175,8 +175,8 @@ def test_a_withdrawal_asks_and_deletes_what_it_said(images: Path, tmp_path: Path
         assert "Delete 1 image with year < 1995?" in asked and st.index_info(index).counts["images"] == 3
     assert "1 image" in call("index", "delete", index, "--where", "year < 1995", "--yes").stdout
     assert st.index_info(index).counts["images"] == 2
-    told = call("index", "delete", index, "--where", "date < 1995", "--yes", code=1).stderr
-    assert "'date' is a date (2021-04-05, 2021-05-05); name a day" in told
+    told = call("index", "delete", index, "--where", "date < soon", "--yes", code=1).stderr
+    assert "'date' is a date (2021-04-05, 2021-05-05); name a day, a month or a year" in told
     shown = str(st.search(index, "x", top=1).hits[0].path)
     lowered = st.search(index, "x", not_like=(shown,)).hits
     assert lowered == st.search(index, "x", not_like=(Path(shown).name,)).hits
@@ -230,3 +230,52 @@ def test_paths_of_windows_are_those_of_the_disk(images: Path, tmp_path: Path) ->
     # Of a.png and A.png none is a.PNG.
     assert data.images.values == ["Prints/Köln Straße.png", "x.png"]
     assert [problem.where for problem in data.problems] == ["row 2", "row 4", "row 5"]
+
+
+def test_another_value_of_a_field_of_an_image_is_said(images: Path, tmp_path: Path) -> None:
+    rows = ["red.png,a,1950,,", "red.png,b,1951,x,y", "red.png,c,1952,z,y", "blue.png,d,1950,,", "blue.png,e,1950,,"]
+    (tmp_path / "list.csv").write_text("\n".join(["image,text,year,box,language", *rows]))
+    data = read(tmp_path / "list.csv", images=images)
+    assert data.images.metadata["year"] == [1950, 1950] and data.images.metadata["box"] == ["x", None]
+    assert [str(problem) for problem in data.problems if not problem.fatal] == [
+        "line 3: an image has one value of 'year'; 'red.png' has '1950' and '1951'; the first is kept",
+        "line 4: an image has one value of 'box'; 'red.png' has 'x' and 'z'; the first is kept",
+    ]
+    assert len(data.texts) == 5
+
+
+def test_a_table_of_excel_has_its_habits(images: Path, tmp_path: Path) -> None:
+    rows = ["red.png;a;12,50;1.3.2001;1.250;3", "blue.png;b;-3;31.12.2001;12,50;1,5", ";;;;;", "  ", ""]
+    (tmp_path / "list.csv").write_text("\r\n".join(["sep=;", "image;text;price;day;mixed;size", *rows]))
+    data = read(tmp_path / "list.csv", images=images, on_error="skip")
+    assert data.images.metadata == {
+        "price": [12.5, -3], "day": ["2001-03-01", "2001-12-31"], "mixed": ["1.250", "12,50"], "size": [3, 1.5],
+    }  # fmt: skip
+    assert [str(problem) for problem in data.problems] == [
+        "list.csv: column 'mixed' has 1 number and '12,50' (line 4); it is read as text, so < and > hold for none of it"
+    ]
+
+
+def test_cells_that_only_look_like_numbers_or_dates_are_said(images: Path, tmp_path: Path) -> None:
+    rows = [
+        'red.png,a,"1,250",03/05/2021,1.2.3,2',
+        'blue.png,b,"12,50",c. 1950,4.5.6,2.5',
+        'green.png,c,,3/5/2021,"a,b",',
+    ]
+    (tmp_path / "list.csv").write_text("\n".join(["image,text,price,day,code,size", *rows]))
+    data = read(tmp_path / "list.csv", images=images)
+    assert data.images.metadata["price"] == ["1,250", "12,50", None] and data.images.metadata["size"] == [2, 2.5, None]
+    told = "it is read as text, so < and > hold for none of it"
+    assert [str(problem) for problem in data.problems] == [
+        f"list.csv: column 'price' has 2 unclear cells such as '1,250' (line 2); {told}",
+        f"list.csv: column 'day' has 2 unclear cells and 'c. 1950' (line 3); {told}",
+    ]
+
+
+def test_a_file_that_is_not_in_the_named_folder_is_said_to_be_missing(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("image,text\nred.png,a\nimg\\Bild 4.jpg,b\n")
+    with pytest.raises(DataError, match=r"image 'img.Bild 4.jpg' is not in .*; correct its path, or add the file"):
+        read(tmp_path / "list.csv", images=images)
+    shutil.copy(images / "red.png", tmp_path)
+    with pytest.raises(DataError, match=r"is not in .*; name the folder of the images \(--images\)"):
+        read(tmp_path / "list.csv")

@@ -15,7 +15,7 @@ from PIL import Image
 
 from subtext.api.index import build as api_build
 from subtext.api.index.build import build_index, move_index, update_index, watch_index
-from subtext.api.index.maintain import backup_index, restore_index
+from subtext.api.index.maintain import backup_index, recorded_sources, restore_index
 from subtext.api.load import Sources, load
 from subtext.api.search import open_index
 from subtext.data.image_files import inside
@@ -87,6 +87,90 @@ def test_an_add_embeds_what_is_new_or_changed_and_nothing_else(place: Path, runs
     assert (found.id, found.path) == ("teal", str((data / "teal.png").resolve()))
     assert found.captions == ["a teal square"] and found.metadata["place"] == 50
     assert len(ids(place)) == 14 and verify(place / "index") == []
+
+
+def test_an_add_does_not_replace_other_files_of_the_same_ids(runs: Path, tmp_path: Path) -> None:
+    for folder, colour in (("c", 10), ("d", 200)):
+        (tmp_path / folder).mkdir()
+        for number in range(3):
+            picture = Image.new("RGB", (40, 40), (colour, number, 7))
+            picture.save(tmp_path / folder / f"IMG_{number}.png")
+    index, c, d = tmp_path / "index", tmp_path / "c", tmp_path / "d"
+    build_index(index, c, run=runs / "run", quiet=True)
+    told = call("index", "add", index, d, "-q", code=1).stderr
+    assert f"3 images of {d} would replace another, first 'IMG_0.png': {c / 'IMG_0.png'} by {d / 'IMG_0.png'};" in told
+    assert "index the folder above both, or give the files other ids (a column `id`)" in told
+    assert "0 items embedded, 3 unchanged" in call("index", "update", index, "-q").stdout, "the other is no data set"
+    picture.save(c / "IMG_0.png")
+    assert "1 item embedded, 2 unchanged" in call("index", "add", index, c, "-q").stdout, "a file may change"
+    table = tmp_path / "newer.jsonl"
+    table.write_text(
+        "".join(json.dumps({"image": f"c/IMG_{n}.png", "id": f"IMG_{n}.png", "year": n}) + "\n" for n in range(3))
+    )
+    told = call("index", "add", index, table, "--columns", "image=image,id=id", "-q").stdout
+    assert "0 items embedded, 0 unchanged, 3 with other metadata" in told, "a newer table of the same files"
+    copy = shutil.copytree(c, tmp_path / "copy")
+    assert "0 items embedded" in call("index", "add", index, copy, "-q").stdout, "copies are no other files"
+
+
+def test_an_update_from_one_of_several_data_sets_deletes_nothing_of_the_others(place: Path, runs: Path) -> None:
+    index, more = place / "index", further(place, "teal", "ochre")
+    call("index", "add", index, more, "-q")
+    call("index", "update", index, "-q", "--on-error", "skip")
+    further(place, "teal")
+    (more / "ochre.png").unlink()
+    begun = len(info(place)["jobs"])  # type: ignore[arg-type]
+    assert "2 deleted" in call("index", "update", index, "--data", more, "-q").stdout
+    assert set(ids(place)) == {*drawn.COLOURS, "teal"} and verify(index) == []
+    read = [job["source"]["data"] for job in info(place)["jobs"][begun:]]  # type: ignore[index]
+    assert sorted(read) == [str(place / "data"), str(more)], "each is read once"
+    other = shutil.copytree(more, place / "other")
+    for words in (["update"], ["update", "--keep-missing"], ["move", "--run", runs / "other", "--even-if-worse"]):
+        told = call("index", words[0], index, *words[1:], "--data", other, "-q", code=1).stderr
+        assert f"needs one of its data sets, {place / 'data'}, {more}; it got another, {other};" in told
+        assert "add that (subtext index add), or leave --data out" in told
+    more.rename(place / "elsewhere")
+    told = call("index", "update", index, "-q", code=1).stderr
+    assert f"{more} is not there; put it back, or a link to where it is now" in told
+    assert len(ids(place)) == 13
+
+
+def test_an_update_from_the_new_place_of_the_data_is_remembered(
+    place: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recorded(index: Path) -> list[str]:
+        return [str(sources.data) for sources, _ in recorded_sources(Folder(index))]
+
+    index, old, new = place / "index", place / "data", shutil.copytree(place / "data", place / "new")
+    build_index(place / "both", old, run=runs / "run", quiet=True)
+    update_index(place / "both", data=new, keep_missing=True, quiet=True)
+    assert recorded(place / "both") == [str(old), str(new)], "items of both stay"
+    given = further(place, "teal").rename(index / "added")  # As a server keeps its uploads.
+    call("index", "add", index, given, "-q")
+    shutil.rmtree(old)
+    for words in (["update"], ["move", "--run", runs / "other", "--even-if-worse"]):
+        told = call("index", words[0], index, *words[1:], "-q", code=1).stderr
+        assert f"{old} is not there; if it was moved, name its new place (--data)" in told
+    Image.new("RGB", (40, 40), (1, 2, 3)).save(new / "red.png")
+    with monkeypatch.context() as patch:
+        patch.setattr(index_build, "embed_items", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            update_index(index, data=new, quiet=True)
+    assert recorded(index) == [str(old), str(given)], "an update that is cut off takes nothing over"
+    told = call("index", "update", index, "--data", new, "-q").stdout
+    assert "1 item embedded, 26 unchanged, 11 with other metadata" in told and "deleted" not in told
+    assert recorded(index) == [str(new), str(given)] and info(place)["data"]["data"] == str(new)  # type: ignore[index]
+    assert "0 items embedded, 38 unchanged" in call("index", "update", index, "-q").stdout
+    told = call("index", "move", index, "--run", runs / "other", "--even-if-worse", "-q").stdout
+    assert "13 images and 25 texts now have vectors" in told
+    assert recorded(index) == [str(new), str(given)] and verify(index) == []
+
+
+def test_an_update_says_how_its_data_is_named(place: Path) -> None:
+    told = " ".join(call("index", "update", place / "index", place / "data", code=2).stderr.split())
+    assert "a data set is named by --data" in told
+    for command in ("update", "watch", "move"):
+        assert "Default: that of the index." in " ".join(call("index", command, "--help").stdout.split())
 
 
 def test_an_update_follows_the_data(place: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import stored
 
 from subtext.errors import RequirementError
-from subtext.search.condition import Condition, matching, moment, parse
+from subtext.search.condition import Condition, Month, Year, dated, matching, missed, moment, parse
 from subtext.search.stores.folder import Folder
 from subtext.search.stores.item import Change, Entry
 
@@ -49,6 +49,8 @@ def test_all_conditions_have_to_hold(folder: Folder) -> None:
         ("text = boat", "'text' takes only contains"),
         ("id < 5", "'id <' has no meaning; ids have no order"),
         ("place contains '  '", "'place contains' needs a text"),
+        ("place in (Paris, Wien)", r"without brackets; it got \(Paris, Wien\); write 'place in Paris, Wien'"),
+        ("place in [Paris]", "write 'place in Paris'"),
     ],
 )
 def test_what_cannot_mean_anything_is_told(written: str, told: str) -> None:
@@ -80,6 +82,10 @@ DAY = datetime(2021, 3, 5, tzinfo=UTC)
         ("taken < 2021-03-05", Condition("taken", "<", DAY.date())),
         ("taken = 2021-03-05", Condition("taken", "in", [DAY.date(), "2021-03-05"])),
         ("taken>=2021-03-05T01:00+01:00", Condition("taken", ">=", DAY)),
+        ("taken < 2021-03", Condition("taken", "<", Month(2021, 3, 1))),
+        ("taken != 2021-03", Condition("taken", "!=", [Month(2021, 3, 1), "2021-03"])),
+        ("taken < 2021-13", Condition("taken", "<", "2021-13")),
+        ("taken < 2021", Condition("taken", "<", 2021)),
         (" title  contains  'a dog' ", Condition("title", "contains", "a dog")),
         ("text contains 7", Condition("text", "contains", "7")),
         ("title contains 7", Condition("title", "contains", "7")),
@@ -111,6 +117,74 @@ def test_a_day_is_its_moments_in_utc() -> None:
     assert moment(date(1970, 1, 2)) == moment(datetime(1970, 1, 2)) == 86_400
     assert moment(datetime(1970, 1, 2, 1, tzinfo=timezone(timedelta(hours=1)))) == 86_400
     assert moment(datetime(1970, 1, 1, 0, 0, 1, 500_000)) == 1.5
+
+
+def test_years_and_months_are_all_their_days() -> None:
+    for text, kind, days in (("1970", Year, 365), ("1972", Year, 366), ("1970-01", Month, 31), ("1972-02", Month, 29)):
+        period = dated(text)
+        assert period is not None and type(period) is kind and str(period) == text
+        assert moment(period) == moment(date(period.year, period.month, 1))
+        assert days - 1 < (moment(period, last=True) - moment(period)) / 86_400 < days
+    assert dated("0000") is None and dated("1970-13") is None and dated("197") is None
+
+
+@pytest.fixture(scope="module")
+def dates(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = Folder.create(tmp_path_factory.mktemp("dates") / "index", stored.manifest())
+    known = {"a": "1958", "b": "1958-07", "c": "1958-07-03", "d": "1959-12-31T23:59:59", "e": "1960-01-01", "f": 1958}
+    entries = [Entry(name, name.encode(), metadata={"date": value}) for name, value in known.items()]
+    entries.append(Entry("g", b"g", metadata={"date": ["1957-01-01", "1961-01-01"], "year": 1958}))
+    with folder.writing("add") as writer:
+        writer.put(Change("images", entries, stored.vectors(range(7), stored.VIEWS)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("date = 1958", "abcf"), ("date = 1958-07", "bc"), ("date = 1958-07-03", "c"), ("date = 1959", "d"),
+        ("date = 1958-08", ""), ("date = 1950", ""), ('date = "1958"', "a"), ("date in 1958-07, 1960", "bce"),
+        ("date != 1958", "deg"), ("date != 1958-07", "adefg"), (Condition("date", "=", 1958), "abcf"),
+        # A stored year or month has no order; a number has that of numbers.
+        ("date < 1959", "cfg"), ("date <= 1959", "cdfg"), ("date > 1959", "eg"), ("date >= 1959", "deg"),
+        ("date < 1958", "g"), ("date > 1961", ""), ("date > 1958-07", "deg"), ("date >= 1958-07", "cdeg"),
+        ("date <= 1958-07", "cg"), ("date < 1958-07", "g"), (Condition("date", ">=", 1960), "eg"),
+        ("year = 1958", "g"), ("year >= 1958", "g"), ("year > 1958", ""),
+    ],
+)  # fmt: skip
+def test_a_year_or_a_month_is_compared_with_dates(dates: Folder, written: str | Condition, found: str) -> None:
+    where = [parse(written) if isinstance(written, str) else written]
+    with dates.reading() as view:
+        assert "".join(item.id for item in view.items("images", matching(view, "images", where))) == found
+
+
+def test_values_that_no_item_has_are_named_with_the_nearest(folder: Folder) -> None:
+    def told(*written: str) -> list[str]:
+        where = [parse(text) for text in written]
+        return list(missed(view, "images", where, matching(view, "images", where)))
+
+    with folder.reading() as view:
+        paris = "no image has place 'paris'; the nearest: 'Paris'"
+        assert told("place = paris") == told("place != paris") == told("place = Wien", "place = paris") == [paris]
+        others = "'place' is text (Paris, Wien, Łódź)"
+        assert told("place in paris, Rom") == [paris, f"no image has place 'Rom'; {others}"]
+        assert told("id = p99") == ["no image has id 'p99'"] and told("rare = no")[0].startswith(
+            "no image has rare 'no'"
+        )
+        for known in ("place = Paris", "place in paris, Wien", "place != Wien", "place contains paris", "year != 1907"):
+            assert told(known) == []
+        for known in ("place in Paris, Wien", "taken = 2021-03-01", "year = 1901", "place contains Rom", "year > 1900"):
+            assert told(known, "place = Paris", "place = Wien") == []
+        assert told("taken = 2021") == [] and told("taken = 1890")[0].startswith(
+            "no image has taken '1890'; 'taken' is a"
+        )
+
+
+def test_a_deletion_that_goes_on_finds_nothing_without_an_error(folder: Folder) -> None:
+    with folder.reading() as view:
+        for written in ("gone = 3", "place > Paris'", "taken = foo", "taken < 2015"):
+            where = [parse(written)] if "'" not in written else [Condition("year", ">", date(2021, 1, 1))]
+            assert not len(matching(view, "images", where, strict=False))
 
 
 def test_values_are_one_or_several() -> None:
@@ -184,7 +258,21 @@ def test_a_filter_on_lists_loses_nothing(tmp_path: Path, condition: str) -> None
             r"'place >' needs a number or a date .* it got 'Paris'; 'place' is text \(.*, .*, .*\); test it",
         ),
         ("place >= 3", r"'place >=' needs .* it got '3'; 'place' is text \("),
-        ("taken >= 2015", r"'taken' is a date \(.*, .*, .*\); name a day, as in 2021-03-05"),
+        *(
+            (
+                f"taken {test} {value}",
+                rf"'taken {test}' needs a number or a date .*; it got '{value}'; 'taken' is a date "
+                r"\(.*, .*, .*\); name a day, a month or a year, as in 2021-03-05",
+            )
+            for test in ("=", "!=", "<", ">=")
+            for value in ("foo", "2021-13", "05.03.2021", "2021/03/05")
+        ),
+        ("taken in foo, bar", "'taken =' needs a number or a date to compare with; it got 'foo'"),
+        ("place = Paris and year > 1907", "it got 'Paris and year > 1907'; give each condition its own --where"),
+        ("place != Paris AND year > 1907", "'place !=' needs a value without a further condition"),
+        ("text contains boat and place = Paris", "'text contains' needs a value without a further condition"),
+        ("taken > 2021 and rare and id = p7", "'taken >' needs a value without a further condition"),
+        ("place in Paris Wien", "needs commas between its values; it got 'Paris Wien'; write 'place in Paris, Wien'"),
         ("year < 2021-03-05", r"'year' is a number \(\d+, \d+, \d+\); name a number"),
         ("yaer < 5", r"none has 'yaer'; there are .*; the nearest: 'year' is a number"),
     ],

@@ -222,4 +222,4 @@ def test_an_image_is_that_of_one_address(tmp_path: Path) -> None:
     (tmp_path / "o.xml").write_text(LIDO.format(records=objects))
     data = read(tmp_path, on_error="skip")
     assert data.images.ids == ["B/002.jpg"]
-    assert [problem.where for problem in data.problems] == ["o.xml object 1", "o.xml object 2"]
+    assert [problem.where for problem in data.problems] == ["o.xml object 1", "o.xml object 2", "o.xml object 4"]

@@ -80,6 +80,15 @@ def test_one_text_or_image_by_score_can_be_part_of_a_batch() -> None:
     assert not Query(like=("x",)).batchable
 
 
+@pytest.mark.parametrize("quotes", ['""', "“”", "„“", "””", "«»", "»«", "„”"])
+def test_quotes_of_all_kinds_make_a_phrase(quotes: str) -> None:
+    read = Query(f"{quotes[0]}the ruling{quotes[1]} stands -{quotes[0]}a dog{quotes[1]}").understood
+    assert (read.text, read.phrases, read.not_text) == ("the ruling stands", ("the ruling",), "a dog")
+    spaced = Query(f"{quotes[0]} the ruling {quotes[1]} stands").understood
+    assert (spaced.text, spaced.phrases) == ("the ruling stands", ("the ruling",))
+    assert Query("it's ‘so’").understood == Query("it's ‘so’")
+
+
 def test_queries_with_equal_answers_have_equal_keys() -> None:
     read = [ReadImage(np.full((2, 2, 3), value, np.uint8), "f") for value in (0, 0, 1)]
     queries = [Query("a"), Query("b"), Query("a", top=3), Query(image=PICTURE), Query(image=b"other")]

@@ -19,7 +19,7 @@ from subtext.cli.command import BOTH
 from subtext.recipes.catalogue import models, plan_options
 
 # What the code has now, rounded up; docs/decisions.md says what raised the limit of lines.
-DEEPEST, MOST_LINES, MOST_IN_STORES, MOST_VAGUE = 12, 54_200, 4_500, 0.01
+DEEPEST, MOST_LINES, MOST_IN_STORES, MOST_VAGUE = 12, 54_600, 4_500, 0.01
 """Modules in a chain of imports; lines of the package, and of its stores; the share of names that say nothing."""
 VAGUE = frozenset(
     re.findall(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
-from subtext.errors import ArgumentError, DataError, IndexError_, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, IndexError_, RequirementError, counted, listed
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Printed, duration, table
 
@@ -316,9 +316,10 @@ class ModelSource:
         place of one; RequirementError for a pretrained model that cannot be had.
         """
         if (run is None) == (model is None):
+            got = "none" if run is None else f"both, {run} and {model}"
             raise ArgumentError(
                 "give one of these: run=RUN, a folder that `subtext train` made; or model=NAME_OR_FOLDER, a pretrained "
-                "dual encoder"
+                f"dual encoder; it got {got}"
             )
         if run is not None and text_prompt is not None:
             raise ArgumentError("text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out")
@@ -522,7 +523,14 @@ def read(sources: Sources, *, need_pairs: bool = True, verify: Verify = True, qu
         reading = sources.read(
             verify=need_images and verify, need_images=need_images, need_pairs=need_pairs, progress=progress
         )
-    sentences = summarise(reading.problems)
+    fatal = [problem for problem in reading.problems if problem.fatal]
+    if fatal:
+        left = f"{len(fatal):,} {'row or text' if len(fatal) == 1 else 'rows or texts'}"
+        if all(problem.where.startswith("image ") for problem in fatal):
+            left = counted(len(fatal), "image")
+        reasons = listed(summarise(fatal), SHOWN, separator="; ", conjunction="; and")
+        say(f"note: {left} cannot be read and {'is' if len(fatal) == 1 else 'are'} left out: {reasons}", quiet=quiet)
+    sentences = summarise(problem for problem in reading.problems if not problem.fatal)
     for sentence in sentences[:SHOWN]:
         say(f"note: {sentence}", quiet=quiet)
     if len(sentences) > SHOWN:

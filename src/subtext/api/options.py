@@ -306,7 +306,7 @@ IndexPretrained = Annotated[
 ]
 IndexData = Annotated[
     "str | Path | Dataset | None",
-    "Data set: a file or folder. Default: that of the run.",
+    "Data set: a file or folder. Default: that of the run, or of an interrupted add.",
     _DATA,
     Metavar("DATA"),
     Flag("--data"),

@@ -161,19 +161,24 @@ def dedup(
 ) -> PreparedDataset:
     """Remove near-duplicate texts of different images (MinHash), with their images.
 
-    If copies are in several splits, the copy in test stays, otherwise the copy in val. Needs datasketch: pip install
-    'subtext[dedup]'.
+    Images without a text stay. If copies are in several splits, the copy in test stays, otherwise the copy in val.
+    Needs datasketch: pip install 'subtext[dedup]'.
 
     Raises RequirementError without datasketch, DataError for a threshold of 0 and for texts known by features alone.
     """
-    from subtext.data.prepare import keep_texts, near_copies
+    import numpy as np
+
+    from subtext.data.prepare import near_copies
     from subtext.data.write import SUFFIXES
 
     path = _new_file("out", out, *SUFFIXES)
     original = Sources.of(data, images, split_seed=split_seed, on_error=on_error).read()
     with meter("comparing texts", len(original.texts), quiet=quiet) as progress:
         copies = near_copies(original, threshold=threshold, shingle_size=shingle_size, progress=progress)
-    dataset = keep_texts(original, copies.retained)
+    with_text, texts = original.links.T
+    removed = np.setdiff1d(with_text, with_text[copies.retained[texts]])
+    rest = np.setdiff1d(np.arange(len(original.images)), removed)
+    dataset = original.subset(rest, np.flatnonzero(copies.retained))
     most = Counter(copies.copy_of[~copies.retained].tolist()).most_common(3)
     lines = [f"  {count:,} times: {str(original.texts.values[row])[:100]!r}" for row, count in most]
     summary = "\n".join([_changes(dataset, original), *(["most frequent copies:", *lines] if lines else [])])
@@ -466,18 +471,24 @@ def _neighbour_lists(graph: Graph, dataset: Dataset, splits: tuple[str, ...], fi
 def _written(dataset: Dataset, path: Path | None, summary: str) -> PreparedDataset:
     if path is None:
         return PreparedDataset(dataset, None, summary)
+    from subtext.data.read import as_on_disk
     from subtext.data.write import write_dataset
 
     write_dataset(dataset, path)
     # The images stay where they are.
     same_folder = dataset.root.resolve() == path.parent.resolve()
     images = "" if same_folder else f" --images {shlex.quote(str(dataset.root))}"
-    summary = f"{path}: {summary}\nnext:\n  subtext data check {shlex.quote(str(path))}{images}"
+    first = [value for value in dataset.images.values[:20] if isinstance(value, str) and "?offset=" not in value]
+    note, folders = "", dict[str, dict[str, set[str]]]()
+    if first and all(as_on_disk(value, dataset.root, folders) is None for value in first):
+        images, note = " --images FOLDER", f"\nFOLDER is the folder of the images; {dataset.root} has no {first[0]}"
+    summary = f"{path}: {summary}\nnext:\n  subtext data check {shlex.quote(str(path))}{images}{note}"
     return PreparedDataset(dataset, path, summary)
 
 
 def _changes(dataset: Dataset, original: Dataset) -> str:
     splits = ", ".join(f"{name} {count:,}" for name, count in dataset.counts().items())
-    removed = len(original.texts) - len(dataset.texts)
+    gone = {noun: len(getattr(original, noun + "s")) - len(getattr(dataset, noun + "s")) for noun in ("text", "image")}
+    removed = " and ".join(counted(count, noun) for noun, count in gone.items() if count)
     content = f"{counted(len(dataset.images), 'image')}, {counted(len(dataset.texts), 'text')}"
-    return f"{content}{f' ({removed:,} texts removed)' if removed else ''}; images by split: {splits}"
+    return f"{content}{f' ({removed} removed)' if removed else ''}; images by split: {splits}"

@@ -100,7 +100,8 @@ class Command(click.Command):
         except click.UsageError as error:
             if not error.message.startswith("Got unexpected extra argument"):
                 raise
-            raise click.UsageError(f"{error.message}; put words that belong together in quotes", ctx) from error
+            named = "; a data set is named by --data" if "--data" in flags else ""
+            raise click.UsageError(f"{error.message}{named}; put words that belong together in quotes", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Carry the command out; arguments that do not go together end as a usage error that names the options."""

@@ -21,6 +21,7 @@ from PIL import Image
 from PIL.IptcImagePlugin import getiptcinfo
 
 from subtext.data.image_files import BROKEN, prepare_decoder
+from subtext.data.readers.table import date_in
 
 FIELDS = (
     "headline", "caption", "keywords", "byline", "credit", "date", "city", "country", "rights", "camera", "orientation",
@@ -67,6 +68,7 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
 
     keywords are a list; byline is one where there are several; date is ISO 8601; latitude and longitude are degrees,
     orientation is EXIF's number from 1 to 8. A file that is no image has no fields here: decoding says what is wrong.
+    Raises OSError where the file cannot be read.
     """
     found: list[Mapping[str, Any]] = []
     wrong: list[str] = []
@@ -101,13 +103,18 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
             # Of other formats, Pillow would decode the image to look for EXIF that comes after it.
             if image.format in ("JPEG", "MPO", "TIFF") or "exif" in image.info:
                 take("EXIF", lambda: _exif(image.getexif()))
-    except BROKEN:
-        pass
+    except BROKEN as error:
+        if isinstance(error, OSError) and error.errno is not None:  # Pillow's own errors have no number.
+            raise
     fields: dict[str, Any] = {}
     for block in found:
         fields = {**{name: value for name, value in block.items() if value not in (None, "", [])}, **fields}
-    if len(date := str(fields.get("date", ""))) in (4, 7):
-        wrong.append(f"its date, {date}, has no day; it is shown and found as text, and < and > do not hold for it")
+    if (date := fields.get("date")) is not None and _date(date) is None:
+        # The date of an older block may be that of a scan.
+        del fields["date"]
+        wrong.append(f"its date '{date[:40]}' is no date; the image has none")
+    elif date is not None and len(date) in (4, 7):
+        wrong.append(f"its date '{date}' has no day; it is shown and found as text, and < and > do not hold for it")
     return {name: fields[name] for name in FIELDS if name in fields}, wrong
 
 
@@ -124,7 +131,7 @@ def _xmp(packet: bytes | str) -> dict[str, Any]:
     for field, names in _XMP.items():
         values = next(filter(None, (_cleaned(properties.get(name, ())) for name in names)), [])
         fields[field] = _shaped(field, values)
-    return {**fields, "date": _date(fields["date"])}
+    return {**fields, "date": _date_or_text(fields["date"])}
 
 
 def _values(element: Element) -> Iterator[str]:
@@ -145,7 +152,7 @@ def _iptc(sets: Mapping[tuple[int, int], Any]) -> dict[str, Any]:
     fields = {field: _shaped(field, next(filter(None, map(values, numbers)), [])) for field, numbers in _IPTC.items()}
     time = sets.get(_IPTC_TIME)
     moment = f"{fields['date']}T{_decoded(time, utf8)}" if fields["date"] and isinstance(time, bytes) else None
-    return {**fields, "date": (moment and _date(moment)) or _date(fields["date"])}
+    return {**fields, "date": (moment and _date(moment)) or _date_or_text(fields["date"])}
 
 
 def _decoded(value: bytes, utf8: bool) -> str:
@@ -196,17 +203,23 @@ def _shaped(field: str, values: list[str]) -> Any:
     return values[0] if values else None
 
 
+def _date_or_text(values: Any) -> str | None:
+    """A date as `_date` has it, or its text where it is in another form; None for zeros, which stand for no date."""
+    text = str(values[0] if isinstance(values, list) else values or "")
+    return _date(text) or (None if text.startswith("0000") else text or None)
+
+
 def _date(text: Any) -> str | None:
     """A date of any block in ISO 8601; None for one that is none, such as the zeros of a camera without a clock.
 
     A year or a month alone stays one: IPTC writes zeros for the month and the day that are not known.
 
-    >>> _date("1958"), _date("1958-07"), _date("19580700"), _date("2019:07:14 09:05:00"), _date("0000:00:00 00:00:00")
-    ('1958', '1958-07', '1958-07', '2019-07-14T09:05:00', None)
+    >>> _date("1958"), _date("19580700"), _date("5.3.1958"), _date("2019:07:14 09:05:00"), _date("0000:00:00 00:00:00")
+    ('1958', '1958-07', '1958-03-05', '2019-07-14T09:05:00', None)
     """
     match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        return None
+        return date_in(text.strip()) if isinstance(text, str) else None
     year, month, day, hour, minute, second, offset = match.groups()
     if hour is None or "00" in (month, day):
         known = [year, *takewhile(lambda part: part not in (None, "00"), (month, day))]

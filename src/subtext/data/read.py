@@ -93,7 +93,7 @@ def read(
                 "already"
             )
         # What could not be used is left out of it already.
-        usable = tuple(problem for problem in data.problems if not problem.fatal)
+        usable, textless = tuple(problem for problem in data.problems if not problem.fatal), dict[str, str]()
         dataset, where = (
             replace(data, root=folder or data.root, problems=usable),
             [f"image {n}" for n in data.images.ids],
@@ -104,7 +104,7 @@ def read(
             source = (
                 _open_source(path, folder, roles) if isinstance(path, Path) else _source_of_rows(data, folder, roles)
             )
-            dataset, where = _assemble(source, split_seed, {**MERGED, **(merge_split or {})})
+            dataset, where, textless = _assemble(source, split_seed, {**MERGED, **(merge_split or {})})
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
         first = [value for value in dataset.images.values[:20] if isinstance(value, str)]
@@ -115,8 +115,11 @@ def read(
                 dataset = replace(dataset, root=inner)
     problems = list(dataset.problems)
     if need_images and len(dataset.images):
-        dataset, image_problems = _check_images(dataset, where, verify=verify, progress=progress)
+        dataset, image_problems = _check_images(dataset, where, folder is not None, verify=verify, progress=progress)
         problems += image_problems
+    if len(dataset):
+        note = "has no text; its image is an item of an index, and of no pair"
+        problems += [Problem(textless[name], note, fatal=False) for name in dataset.images.ids if name in textless]
     fatal = [problem for problem in problems if problem.fatal]
     reasons = summarise(fatal)
     summary = f": {'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}" if reasons else ""
@@ -175,8 +178,8 @@ def _open_source(path: Path, images: Path | None, columns: Columns) -> Source:
     raise DataError(f"{path} needs images, one table or a known data set; it contains {files}; looked for {forms}")
 
 
-def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tuple[Dataset, list[str]]:
-    """All rows as a Dataset, and where each image was first named; contradicting rows become problems."""
+def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tuple[Dataset, list[str], dict[str, str]]:
+    """All rows as a Dataset, where each image was first named, and where those of no pair were, by name."""
     assembly = _Assembly(merged_splits)
     problems = []
     for row in source.rows:
@@ -189,6 +192,7 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
             assembly.add(row)
         except RowError as error:
             problems.append(error.at(row.where))
+    problems += assembly.notes.values()
     assembly.link_groups()
     groups = assembly.groups
     own_splits = any(group.split is not None for group in groups)
@@ -222,15 +226,12 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
     usable[dataset.links[:, 0]] = True
     usable[[*assembly.unpaired, *assembly.textless]] = True
     kept_images = np.flatnonzero(usable & (dataset.images.splits != ""))
-    if len(dataset.links):
-        textless = sorted(assembly.textless.difference(dataset.links[:, 0].tolist()))
-        note = "has no text; its image is an item of an index, and of no pair"
-        notes = tuple(Problem(assembly.images.entries[row].where, note, fatal=False) for row in textless)
-        dataset = replace(dataset, problems=(*dataset.problems, *notes))
+    entries = assembly.images.entries
+    textless = {entries[row].name: entries[row].where for row in assembly.textless - set(dataset.links[:, 0].tolist())}
     kept_texts = np.flatnonzero(dataset.texts.splits != "")
     if len(kept_images) < len(dataset.images) or len(kept_texts) < len(dataset.texts):
         dataset = dataset.subset(kept_images, kept_texts)
-    return dataset, [assembly.images.entries[row].where for row in kept_images]
+    return dataset, [entries[row].where for row in kept_images], textless
 
 
 class _Item(NamedTuple):
@@ -285,6 +286,7 @@ class _Assembly:
     links     (image row, text row) of every pair, in order
     unpaired  images that have no partner on purpose
     textless  images with a row that has no text
+    notes     on rows with another value of a field (second) of an image (first)
     """
 
     def __init__(self, merged_splits: Mapping[str, str]) -> None:
@@ -298,6 +300,7 @@ class _Assembly:
         self.text_counts: dict[int, int] = {}
         self.unpaired: set[int] = set()
         self.textless: set[int] = set()
+        self.notes: dict[tuple[int, str], Problem] = {}
 
     def add(self, row: Row) -> None:
         """Add a row. Raises RowError when it contradicts an earlier one."""
@@ -355,6 +358,14 @@ class _Assembly:
                 "needs to be in one group"
             )
         self.images.row_of.setdefault(name, image)
+        if row.metadata.keys() - item.metadata.keys():
+            self.images.entries[image] = item._replace(metadata={**row.metadata, **item.metadata})
+        for field, value in row.metadata.items():
+            first = item.metadata.get(field, value)
+            if value != first and value == value and field not in _TEXT_COLUMNS and (image, field) not in self.notes:
+                name = f"'{item.name}' has {str(first)[:40]!r} and {str(value)[:40]!r}"
+                note = f"an image has one value of '{field}'; {name}; the first is kept"
+                self.notes[image, field] = Problem(row.where, note, fatal=False, name=name)
         return image
 
     def _group(self, row: Row, split: str | None, first: str) -> int:
@@ -415,12 +426,14 @@ class _Assembly:
 def _check_images(
     dataset: Dataset,
     where: list[str],
+    named: bool,
     *,
     verify: bool | Callable[[str | bytes, Path], bool],
     progress: Progress | None,
 ) -> tuple[Dataset, list[Problem]]:
     """The dataset whose images can be used, and a problem for each image that cannot.
 
+    named   whether the user named the folder of the images
     verify  decode every image, or those that it chooses, in threads; otherwise only check that its file exists
 
     Where no file exists the folder is wrong, which is one problem and not one per row.
@@ -428,7 +441,7 @@ def _check_images(
     root, values = dataset.root, list(dataset.images.values)
     missing, folders = _missing(dataset), dict[str, dict[str, set[str]]]()
     for row, lost in list(missing.items()):
-        if (spelt := _as_on_disk(lost, root, folders)) is not None and image_exists(spelt, root):
+        if (spelt := as_on_disk(lost, root, folders)) is not None and image_exists(spelt, root):
             values[row] = spelt
             del missing[row]
     images = replace(dataset.images, values=values)
@@ -437,10 +450,8 @@ def _check_images(
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
         return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [Problem("images", message)]
-    reasons = {
-        row: f"image '{path}' is not in {root}; name the folder of the images (--images)"
-        for row, path in missing.items()
-    }
+    advice = "correct its path, or add the file" if named else "name the folder of the images (--images)"
+    reasons = {row: f"image '{path}' is not in {root}; {advice}" for row, path in missing.items()}
     pathless = [row for row, value in enumerate(values) if value is None]
     if len(pathless) < len(images):
         # Where no image has a file, all are known by features.
@@ -494,7 +505,7 @@ def _missing(dataset: Dataset) -> dict[int, str]:
     return missing
 
 
-def _as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -> str | None:
+def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -> str | None:
     """A path as the disk spells it, if one file has it: Windows writes backslashes and any case, some split accents.
 
     folders  plain name -> the names of each folder that was listed before

@@ -16,12 +16,13 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.search.answer import Answer, Fit, Hit, Reason
-from subtext.search.condition import Condition, matching
+from subtext.search.condition import Condition, matching, missed
 from subtext.search.confidence import Confidence, Judgement
 from subtext.search.query import (
     CombinedQuery,
     Part,
     Query,
+    absent_words,
     exact_words,
     ids_of,
     reasons,
@@ -164,10 +165,11 @@ class Index:
             rare = self.rare_words(text) if isinstance(text, str) else {}
             if isinstance(text, str) and self._pointed(query):
                 exact = exact_words(view, text, query.phrases, [*doubtful, *rare])
-                query = replace(query, lexical=True) if exact else query
                 doubtful += (
                     [] if vocabulary is not None else [word for word in re.findall(r"\w+", text) if word[0].isupper()]
                 )
+            notes = absent_words(view, query, exact)
+            query = replace(query, lexical=True) if exact else query
             meant = suggested(view, doubtful)
             by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
             raw = [self._part(view, *part) for part in query.parts]
@@ -191,6 +193,7 @@ class Index:
                 )
             combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
             among = matching(view, side, conditions) if conditions else None
+            notes += () if among is None else missed(view, side, conditions, among)
             depth = query.top if query.by_score else max(query.top, query.depth)
             result = combined.search(view, side, depth, among=among)
             modality, judgement = parts[0].modality, None
@@ -219,13 +222,12 @@ class Index:
             filtered = query.min_probability is not None
             shown = None if by_words or (rare and not filtered) else judgement
             answer = self._answer(view, side, result, shown, why, weak_as_well=filtered)
+            answer = replace(answer, notes=notes, left_out=count - len(result.keys))
         unit: Literal["cosine", "deviations", "bm25"]
         unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
         # What the model makes of the query says nothing about its exact words.
         fit = None if exact else answer.fit
-        answer = replace(
-            answer, unit=unit, fit=fit, exact=exact, meant=meant, rare=rare, left_out=count - len(result.keys)
-        )
+        answer = replace(answer, unit=unit, fit=fit, exact=exact, meant=meant, rare=rare)
         return self._annotated(answer, query)
 
     def _read(self, query: Query) -> Query:
@@ -298,10 +300,11 @@ class Index:
         conditions = Query("", where=where).conditions
         with self.store.reading() as view:
             among = matching(view, side, conditions) if conditions else None
+            notes = () if among is None else missed(view, side, conditions, among)
             results = view.nearest(side, vectors, top=top, among=among, exact=exact)
             judgements = Confidence(view).judge(side, source, vectors, results if among is None else [])
             return [
-                self._answer(view, side, result, judgement)
+                replace(self._answer(view, side, result, judgement), notes=notes)
                 for result, judgement in zip(results, judgements, strict=True)
             ]
 
@@ -451,6 +454,7 @@ class Index:
         return replace(
             answer,
             words=None if words is None else tuple(words.items()),
-            notes=() if note is None else (note,),
+            notes=(*answer.notes, *(() if note is None else (note,))),
+            fit=answer.fit if answer.hits or answer.left_out else None,
             request={"query": about, "where": where, "index": str(self.store.path)},
         )

@@ -90,7 +90,7 @@ class Fit:
         share = f"{100 * self.percentile:.0f} %"
         if not self.nothing:
             return f"{share} of queries that have a match in this index look as weak as this one or weaker"
-        weak = "no query" if self.percentile < 0.005 else f"only {share} of the queries"
+        weak = "no queries" if self.percentile < 0.005 else f"only {share} of the queries"
         return f"nothing here matches well: {weak} that have a match in this index look as weak as this one"
 
     def to_json(self) -> dict[str, Any]:
@@ -106,11 +106,12 @@ class Answer:
     unit      of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking, "bm25" where
               the model knows no word of the query and texts of the index have some
     target    "images" or "texts": what was searched
-    fit       whether there is a good match; None if the index is not calibrated for this kind of query
+    fit       whether there is a good match; None if the index is not calibrated for this kind of query, or the
+              conditions leave nothing
     left_out  hits below `min_probability`
     stale     share of items that changed since the calibration, if it is too large for reliable probabilities
     words     (word, whether the model knows it) for each word of the query; None for a subword model or without text
-    notes     notes on texts that are too long for the model
+    notes     notes on texts that are too long for the model, and on words and values that nothing in the index has
     exact     phrases, numbers, names and unknown words of the query that texts of the index have; they were searched
     rare      words of the query that the model saw a few times -> how often; then there are no probabilities
     meant     words that no text of the index has -> the nearest that some have

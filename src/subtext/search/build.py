@@ -448,7 +448,7 @@ def _text_side(branch: Branch, fingerprint: str) -> TextSide | str:
             }
     if plain is None or not isinstance(head, Mean | Passthrough):
         names = f"{type(encoder).__name__} with the head {type(head).__name__}"
-        return f"plain arrays can be stored of a bag of words or BERT with a usual head; this model has {names}"
+        return f"without it only a bag of words or BERT can be searched by; this model has {names}"
     settings |= {"source": getattr(head, "source", "pooled"), "normalise": getattr(head, "normalise", True)}
     tensors = {name: tensor for name, tensor in branch.state_dict().items() if tensor.is_floating_point()}
     arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in tensors.items()}
@@ -466,6 +466,21 @@ def stored_path(value: str, data_root: Path, index_root: Path) -> str:
 def file_stamp(value: str, root: Path) -> str:
     """Size and time of an image's file, as an index keeps them."""
     return " ".join(map(str, (image_stamp(value, root) or ())[:2]))
+
+
+def taken_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
+    """Id, file in the index and file of the data set of each image whose id names another file there; no copy of it."""
+    data_root, index_root, taken = pairs.root.resolve(), Path(writer.manifest.root).resolve(), []
+    stored = writer.rows_of("images", pairs.images.ids)
+    for name, value in zip(pairs.images.ids, pairs.images.values, strict=True):
+        row = stored.get(name)
+        if row is None or not row.path or not row.stamp or not isinstance(value, str):
+            continue  # Features may have been read of it, and no file.
+        files = (index_root / row.path).resolve(), (data_root / value).resolve()
+        is_other = stored_path(value, data_root, index_root) != row.path and files[0] != files[1]
+        if is_other and file_stamp(value, data_root) and _digest(read_bytes(value, data_root)) != row.content:
+            taken.append((name, *files))
+    return taken
 
 
 def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -> list[Entry]:

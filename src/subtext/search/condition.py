@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+from calendar import monthrange
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -33,7 +34,20 @@ DATE = "@"
 """Suffix of the facet that holds a date in seconds; a field of dates has this facet beside its texts."""
 
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
+_PERIOD = re.compile(r"\d{4}(-\d\d)?", re.ASCII)
+_AND = re.compile(r"\sand\s+", re.I)
 _SYNTAX = re.compile(r"\s*([^\s=<>!]+(?:\s+[^\s=<>!]+)*?)\s*([<>!]?=|<|>|(?<=\s)(?:in|contains)\b)\s*(.+?)\s*", re.S)
+
+
+class Month(date):
+    """All days of a month; as a date, the first of them."""
+
+    def __str__(self) -> str:
+        return self.isoformat()[: 4 if isinstance(self, Year) else 7]
+
+
+class Year(Month):
+    """All days of a year."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +58,9 @@ class Condition:
     test   = and != for texts, numbers and booleans; < <= > >= for numbers and dates; in: one of several values;
            contains: a substring, ignoring case; for "text" a phrase of whole words
     value  for "in" a sequence; for "!=" one value or several, none of which may be equal.
-           A date is compared with texts in ISO 8601; a day without a time is the whole day, in UTC
+           A date is compared with texts in ISO 8601; a day without a time is the whole day, in UTC. On a field with
+           dates a number of four digits is that year, too: "=" any day of it, "<" before it, ">" after it. A stored
+           year or month ("1958", "1958-07") is equal to itself and its year; it has no order
 
     A field with several values fulfils a condition when one of them does, and "!=" when none is equal.
 
@@ -79,7 +95,7 @@ def parse(text: str) -> Condition:
     """A condition as it is typed: `year >= 1990`, `place in Paris, Rome`, `title contains dog`, `taken < 2021-03-05`.
 
     A value in quotation marks is a text. A number, `true`, `false` or a date is read as such; tests of equality also
-    compare it as a text.
+    compare it as a text. A date is a day, 2021-03-05, with or without a time, or a month, 2021-03.
 
     Raises RequirementError for anything else.
 
@@ -99,6 +115,10 @@ def parse(text: str) -> Condition:
         raise RequirementError(f"a condition tests equality by one =; it got {text!r}; write '{field} = VALUE'")
     if test == "contains" or field == TEXT:
         return Condition(field, test, written.strip("\"'"))  # type: ignore[arg-type]
+    if test == "in" and written[0] + written[-1] in ("()", "[]"):
+        raise RequirementError(
+            f"'{field} in' needs values without brackets; it got {written}; write '{field} in {written[1:-1]}'"
+        )
     if test in ("=", "!=", "in"):
         texts = [text.strip() for text in written.split(",")] if test == "in" else [written]
         values = [value for text in texts for value in _readings(text)]
@@ -120,7 +140,10 @@ def _readings(written: str) -> list[Value]:
 
 
 def dated(text: str) -> date | None:
-    """A date of ISO 8601: a day, or with a time a datetime in UTC; None for any other text."""
+    """A date of ISO 8601: a year, a month, a day, or with a time a datetime in UTC; None for any other text."""
+    if _PERIOD.fullmatch(text):
+        with suppress(ValueError):
+            return (Month if text[4:] else Year).fromisoformat(f"{text}-01-01"[:10])
     when = seconds(text)
     return None if when is None else datetime.fromtimestamp(when, UTC) if text[10:] else date.fromisoformat(text)
 
@@ -163,20 +186,22 @@ def seconds(text: str) -> float | None:
 
 
 def moment(value: date, *, last: bool = False) -> float:
-    """A date in seconds since 1970, in UTC unless it names an offset; a day alone is its first moment, or its last."""
+    """A date in seconds since 1970, in UTC unless it names an offset; one without a time is its first or last."""
+    if last and isinstance(value, Month):
+        month = 12 if isinstance(value, Year) else value.month
+        value = date(value.year, month, monthrange(value.year, month)[1])
     exact = value if isinstance(value, datetime) else datetime.combine(value, time.max if last else time.min)
     return (exact if exact.tzinfo else exact.replace(tzinfo=UTC)).timestamp()
 
 
-def matching(view: View, side: Side, where: Sequence[Condition]) -> NDArray[np.int64]:
+def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool = True) -> NDArray[np.int64]:
     """The keys of the items of an index that fulfil every condition, ascending.
 
-    Raises RequirementError when no item of that side has a field of the conditions, or a limit is of another type than
-    all its values.
+    strict  raises RequirementError when no item of that side has a field of the conditions, or a value is of another
+            type than all values of its field, or goes on with another condition
     """
-    names = {condition.field for condition in where} - {TEXT, ID}
-    fields = view.fields(side) if names else []
-    missing = sorted(names - set(fields))
+    fields = view.fields(side) if where else []
+    missing = sorted({condition.field for condition in where if strict} - {TEXT, ID, *fields})
     if missing:
         near = get_close_matches(missing[0], fields, n=1)
         meant = f"; the nearest: {_described(view, side, near[0])}" if near else ""
@@ -184,23 +209,91 @@ def matching(view: View, side: Side, where: Sequence[Condition]) -> NDArray[np.i
             f"a condition needs a field that some of the {side} have; none has '{missing[0]}'; there are "
             f"{', '.join(fields) or 'none'}, and text and id{meant}"
         )
-    ordered = [condition for condition in where if condition.test in ORDER]
-    for condition in [order for order in ordered if isinstance(order.value, str)]:
-        _require_order(view, side, condition)
-    keys = view.select(side, where) if where else view.keys(side)
+    for condition in where if strict else ():
+        if condition.test in ORDER and isinstance(condition.value, str):
+            _require_meant(view, side, condition, fields)
+    readings = [_read(view, side, condition) for condition in where]
+    keys = view.select(side, [reading[0] for reading in readings if len(reading) == 1]) if where else view.keys(side)
+    for reading in readings:
+        if len(reading) > 1:
+            keys = np.intersect1d(keys, np.concatenate([view.select(side, [condition]) for condition in reading]))
     # A field of another type matches nothing: only then its type is looked at.
-    for condition in ordered if not len(keys) else ():
-        _require_order(view, side, condition)
+    for condition in where if strict else ():
+        if not len(keys) or condition.test == "!=":
+            _require_meant(view, side, condition, fields)
     return keys
 
 
-def _require_order(view: View, side: Side, condition: Condition) -> None:
-    """Raise RequirementError where a field has nothing that the limit of a condition is compared with."""
+def missed(view: View, side: Side, where: Sequence[Condition], keys: NDArray[np.int64]) -> tuple[str, ...]:
+    """Notes on values that no item has: of "!=", and of "=" and "in" where the conditions leave no keys."""
+    notes = []
+    for condition in where:
+        name, equal = condition.field, condition.test == "!=" or (condition.test in ("=", "in") and not len(keys))
+        for value in _lacking(view, side, condition) if equal else ():
+            common = view.values(side, name, most=5_000, choice=2**62).common
+            plain = {str(item).casefold(): f"'{item}'" for item, _ in reversed(common)}
+            close = ", ".join(plain[match] for match in get_close_matches(value.casefold(), plain))
+            hint = f"; the nearest: {close}" if close else f"; {_described(view, side, name)}" if common else ""
+            notes.append(f"no {side[:-1]} has {name} '{value[:72]}'{hint}")
+    return tuple(notes)
+
+
+def _lacking(view: View, side: Side, condition: Condition) -> list[str]:
+    """The first texts of a condition that no item has as a value; of "text", whatever is looked for."""
+    texts = [value for value in condition.values[:20] if isinstance(value, str)]
+    return [text for text in texts if condition.field == TEXT or not _some(view, side, condition.field, text)]
+
+
+def _some(view: View, side: Side, name: str, typed: str) -> bool:
+    """Whether some item has the value that is typed so."""
+    values = [value for value in _readings(typed) if not isinstance(value, int) or abs(value) < 2**63]
+    return bool(len(view.select(side, _read(view, side, Condition(name, "in", [*values, typed])))))
+
+
+def _has_dates(view: View, side: Side, field: str) -> bool:
+    """Whether some value of a field is a date with a day."""
+    cached = f"dates in {field} of {side}"
+    if cached not in view.cache:
+        view.cache[cached] = view.values(side, field + DATE, most=0, choice=0).numbers
+    return bool(view.cache[cached])
+
+
+def _read(view: View, side: Side, condition: Condition) -> list[Condition]:
+    """Conditions of which one has to hold: on a field with dates, a number of four digits is a year as well."""
+    years = [Year(value, 1, 1) for value in condition.values if type(value) is int and 1000 <= value <= 9999]
+    if not years or condition.field == ID or not _has_dates(view, side, condition.field):
+        return [condition]
+    if condition.test in ORDER:
+        return [condition, replace(condition, value=years[0])]
+    texts = [f"{year}{month}" for year in years for month in ("", *(f"-{number:02}" for number in range(1, 13)))]
+    return [Condition(condition.field, "!=" if condition.test == "!=" else "in", [*condition.values, *years, *texts])]
+
+
+def _require_meant(view: View, side: Side, condition: Condition, fields: Sequence[str]) -> None:
+    """Raise RequirementError where a value is not one value that the field is compared with."""
+    name, test = condition.field, condition.test
+    for value in _lacking(view, side, condition):
+        for second in (_SYNTAX.fullmatch(value, cut.end()) for cut in _AND.finditer(value)):
+            if second and second[1] in (TEXT, ID, *fields):
+                advice = f"it got {value!r}; give each condition its own --where (in Python: several conditions)"
+                raise RequirementError(f"'{name} {test}' needs a value without a further condition; {advice}")
+        parts = value.split()
+        if test == "in" and len(parts) > 1 and all(_some(view, side, name, part) for part in parts):
+            advice = f"it got {value!r}; write '{name} in {', '.join(parts)}'"
+            raise RequirementError(f"'{name} in' needs commas between its values; {advice}")
+        if test in ("=", "!=", "in") and dated(value) is None and _has_dates(view, side, name):
+            _require_comparable(view, side, Condition(name, "!=" if test == "!=" else "=", value))
+    if test in ORDER:
+        _require_comparable(view, side, _read(view, side, condition)[-1])
+
+
+def _require_comparable(view: View, side: Side, condition: Condition) -> None:
+    """Raise RequirementError where a field has nothing that the value of a condition is compared with."""
     values = view.values(side, condition.field, most=0, choice=0)
     usable = values.dates is not None if isinstance(condition.value, date) else values.numbers
     if isinstance(condition.value, str) or not usable:
-        advice = "name a day, as in 2021-03-05" if values.dates is not None else "test it by = or contains"
-        advice = "name a number" if values.numbers else advice
+        day = "name a day, a month or a year, as in 2021-03-05"
+        advice = "name a number" if values.numbers else day if values.dates is not None else "test it by = or contains"
         raise RequirementError(
             f"'{condition.field} {condition.test}' needs a number or a date to compare with; it got "
             f"{str(condition.value)!r}; {_described(view, side, condition.field)}; {advice}"

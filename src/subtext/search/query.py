@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.errors import RequirementError
-from subtext.search.answer import Reason
+from subtext.errors import RequirementError, listed
+from subtext.search.answer import WIDTH, WORDS_SHOWN, Reason
 from subtext.search.condition import TEXT, Condition, parse
 from subtext.search.confidence import Background, sample
 from subtext.search.stores.item import SIDES, Hits, Side, opposite
@@ -25,14 +25,16 @@ from subtext.search.words import words
 
 _AWAY = re.compile(r'(^|\s)-(?:"([^"]+)"|([^\W\d_]\S*))(?=\s|$)')
 _QUOTED = re.compile(r'"([^"]*)"')
+_STRAIGHT = str.maketrans(dict.fromkeys("“”„‟«»", '"'))
 
 
 @dataclass(frozen=True)
 class Query:
     """One search request. Text, an image and examples can be combined.
 
-    text       words that the results should match. A phrase in quotes stands in `phrases` as well; words with a minus,
-               or a phrase in quotes with one, are `not_text` where there is something else to search for
+    text       words that the results should match. A phrase in quotes (straight or typographic) stands in `phrases` as
+               well; words with a minus, or a phrase in quotes with one, are `not_text` where there is something else
+               to search for
     image      path, bytes, PIL image or precomputed features of an image that the results should match
     like       ids of items of the index as positive examples. An id names an image first, then a text; ("texts", id)
                names a text
@@ -98,14 +100,15 @@ class Query:
     @property
     def understood(self) -> Query:
         """The query with quotes and minus signs of its text read."""
-        if not isinstance(self.text, str) or not {'"', "-"}.intersection(self.text):
+        straight = self.text.translate(_STRAIGHT) if isinstance(self.text, str) else ""
+        if not {'"', "-"}.intersection(straight):
             return self
-        without = [several or one for _, several, one in _AWAY.findall(self.text)]
-        text = " ".join(_AWAY.sub(r"\1", self.text).split())
+        without = [several or one for _, several, one in _AWAY.findall(straight)]
+        text = " ".join(_AWAY.sub(r"\1", straight).split())
         if without and not (text or self.image is not None or self.like):
-            without, text = [], self.text  # With nothing else to search for, they are ordinary words.
-        phrases = [phrase for phrase in _QUOTED.findall(text) if words(phrase)]
-        text = _QUOTED.sub(r"\1", text) if phrases else text
+            without, text = [], straight  # With nothing else to search for, they are ordinary words.
+        phrases = [phrase.strip() for phrase in _QUOTED.findall(text) if words(phrase)]
+        text = " ".join(_QUOTED.sub(r"\1", text).split()) if phrases else text
         away = ", ".join([*filter(None, [self.not_text]), *without]) or None
         return replace(self, text=text or None, not_text=away, phrases=(*self.phrases, *phrases))
 
@@ -308,6 +311,23 @@ def exact_words(view: View, text: str, phrases: Sequence[str], unknown: Sequence
         if plain in written and (name or plain in strange or any(sign.isdigit() for sign in word)):
             exact.append(word)
     return tuple(dict.fromkeys(exact))
+
+
+def absent_words(view: View, query: Query, exact: Sequence[str]) -> tuple[str, ...]:
+    """A note on the phrases of a query, and on the words of a lexical one, that no text of the index has.
+
+    exact  what `exact_words` found
+    """
+    if query.lexical is False:
+        return ()
+    phrases = [phrase for phrase in query.phrases if phrase not in exact]
+    absent = [phrase for phrase in phrases if not len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
+    if query.lexical and query.text:
+        rows = view.rows("texts", keys=[key for key, _ in view.search_text(query.text, top=EVIDENCE)])
+        present = {word for row in rows for word in words(row.text or "")}.union(words(" ".join(absent)))
+        doubtful = [w for w in dict.fromkeys(re.findall(r"\w+", query.text)) if not present.issuperset(words(w))]
+        absent += [word for word in doubtful if not view.search_text(word, top=1)]
+    return ("no text has " + listed([f"'{text[:WIDTH]}'" for text in absent], WORDS_SHOWN),) if absent else ()
 
 
 def suggested(view: View, doubtful: Sequence[str]) -> dict[str, str]:

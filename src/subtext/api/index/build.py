@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
-from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, vector_shape
+from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, recorded_sources, vector_shape
 from subtext.api.load import ModelSource, Opened, Sources, Work, open_run, open_work, read_data_of_run, remembered
 from subtext.api.options import (
     AnyPath,
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 
 IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", Section("Data")]
+DataOfIndex = Annotated[
+    "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", Section("Data")
+]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", Section("Index")]
 
 
@@ -177,8 +180,9 @@ def add_to_index(
     Unchanged items are not embedded again. Without DATA, this resumes an interrupted add or build.
 
     Raises IndexError_ if another model made the index, WriterBusy while another process writes to it, and
-    RequirementError if there is nothing to add.
+    RequirementError if there is nothing to add. Raises DataError if ids of the data name other files in the index.
     """
+    from subtext.search.build import taken_ids
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
@@ -188,10 +192,18 @@ def add_to_index(
         jobs = [job for job in _unfinished(store) if (job.source or {}).get("data") and job.verb in ("build", "add")]
         if not jobs:
             raise RequirementError("an add needs a data set (--data); no interrupted add can be resumed here")
-        name, (sources, split) = jobs[-1].verb, _source_of(jobs[-1])
+        name, recorded = jobs[-1].verb, jobs[-1].source
+        sources, split = Sources.from_json(recorded), recorded.get("split") or "all"
     work = replace(work, sources=sources, split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work, store)
+        if taken := taken_ids(writer, opened.pairs):
+            item, before, after = taken[0]
+            raise DataError(
+                f"an add needs ids that name no other file in the index; {counted(len(taken), 'image')} of "
+                f"{sources.name} would replace another, first '{item}': {before} by {after}; index the folder above "
+                "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
+            )
         grown = _grow(writer, opened, work, verb=name, source=source, again=restore_deleted)
     return _change(store, "add", grown)
 
@@ -200,22 +212,27 @@ def add_to_index(
 def update_index(
     index: IndexArgument,
     *,
+    data: DataOfIndex = None,
     keep_missing: KeepMissing = False,
     run: IndexRun = None,
     model: IndexPretrained = None,
-    **options: Unpack[DataOptions],
+    **options: Unpack[ModelOptions],
 ) -> IndexChange:
     """Read the data of an index again; embed new and changed items, and delete missing items.
 
-    Raises the errors of `add_to_index`, and RequirementError for an index without a data set.
+    If the index has several data sets, all of them are read. Another DATA takes the place of a single one.
+
+    Raises IndexError_ and WriterBusy like `add_to_index`. Raises RequirementError for an index without a data set, and
+    for DATA that is none of several; DataError if a data set of the index is not there.
     """
-    return _update(index, _work_on(index, run, model, **options), keep_missing=keep_missing)
+    return _update(index, _work_on(index, run, model, data=data, **options), keep_missing=keep_missing)
 
 
 @verb
 def watch_index(
     index: IndexArgument,
     *,
+    data: DataOfIndex = None,
     interval: Annotated[float, "Seconds between two checks of the data.", Range(0), Section("Index")] = 30.0,
     max_checks: Annotated[
         int | None, "Number of checks. Default: until you stop it.", Range(1), Section("Index")
@@ -224,7 +241,7 @@ def watch_index(
     run: IndexRun = None,
     model: IndexPretrained = None,
     wait: Callable[[float], None] | None = None,
-    **options: Unpack[DataOptions],
+    **options: Unpack[ModelOptions],
 ) -> int:
     """Update an index now and after each change of its data, until you stop the command.
 
@@ -243,7 +260,7 @@ def watch_index(
         if now != before:
             try:
                 # Opened each time: the index may have been moved to another model.
-                work = _work_on(index, run, model, **options)
+                work = _work_on(index, run, model, data=data, **options)
                 change = _update(index, work, keep_missing=keep_missing)
                 # Advice stays true until it is taken: once is enough.
                 say(str(replace(change, advice=()) if advised else change), quiet=quiet)
@@ -259,6 +276,7 @@ def watch_index(
 def move_index(
     index: IndexArgument,
     *,
+    data: DataOfIndex = None,
     run: OptionalRun = None,
     model: Pretrained = None,
     text_prompt: TextPrompt = None,
@@ -266,7 +284,7 @@ def move_index(
     even_if_worse: Annotated[
         bool, "Move without a comparison on held-out pairs, or against its result.", Section("Index")
     ] = False,
-    **options: Unpack[DataOptions],
+    **options: Unpack[ModelOptions],
 ) -> IndexChange:
     """Embed all items of an index with another model; searches use the old vectors until the new ones are complete.
 
@@ -276,10 +294,10 @@ def move_index(
 
     Run the command again to resume an interrupted move.
 
-    Raises the errors of `add_to_index`. Raises RequirementError if items are missing from all data sets of the index,
+    Raises the errors of `update_index`. Raises RequirementError if items are missing from all data sets of the index,
     for a model that is worse, and without held-out pairs.
     """
-    work = Work.of(ModelSource.of(run, model, text_prompt), "all", **options)
+    work = Work.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
     from subtext.search.build import prune
     from subtext.search.stores.item import SIDES
     from subtext.search.stores.store import open_store
@@ -290,8 +308,7 @@ def move_index(
         only: dict[Side, set[str]] = {side: set(writer.ids(side)) for side in SIDES}
         generation = writer.manifest.generation
     new: Store | None = None
-    for earlier, split in _sources(store, work):
-        sources = work.sources.over(replace(earlier, features=None, text_features=None))
+    for sources, split in _steps(store, work, features=False)[0]:
         step = replace(work, sources=sources, split=split)
         opened, source = open_source(step)
         if new is None:
@@ -455,8 +472,8 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
-    sources = _sources(store, work)
-    if not sources:
+    steps, former = _steps(store, work)
+    if not steps:
         raise RequirementError(
             f"{store.path} was made of no file that could be read again; name its data (--data), or use add or delete"
         )
@@ -464,17 +481,21 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
         in_memory = any(
             job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in journal(view)
         )
-    if in_memory and _sources(store) and not keep_missing:
+    if in_memory and recorded_sources(store) and not keep_missing:
         raise RequirementError("an update cannot read data in memory again; set keep_missing, so that nothing is lost")
+    if keep_missing and any(Path(path).exists() for path in former):
+        former = []  # Items of both places stay, and so do both places.
     total = Grown()
     keep: dict[Side, set[str]] = {"images": set(), "texts": set()}
     with store.writing("update") as writer:
-        for earlier, split in sources:
-            step = replace(work, sources=work.sources.over(earlier), split=split)
+        for sources, split in steps:
+            step = replace(work, sources=sources, split=split)
             opened, source = open_source(step, store)
+            if former and sources.data is work.sources.data:
+                source["instead_of"] = former if sources is steps[-1][0] else []
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
-            exact = len(sources) == 1
+            exact = len(steps) == 1
             renames = exact and not keep_missing
             total += _grow(writer, opened, step, verb="update", source=source, exact=exact, renames=renames)
         if not keep_missing:
@@ -534,7 +555,7 @@ def _grow(
         )
     reason = keep_text_side(writer.store, model, pairs.texts.values)
     if reason and verb == "build":
-        say(f"note: each search by words opens the model with PyTorch: {reason}", quiet=work.quiet)
+        say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
     return grown
 
 
@@ -553,22 +574,39 @@ def _unfinished(store: Store) -> list[Any]:
         return [job for job in journal(view) if job.finished is None]
 
 
-def _sources(store: Store, work: Work | None = None) -> list[tuple[Sources, str]]:
-    """The data sets and splits that an index was made of, each once, in order; those of the work where none is known.
+def _steps(store: Store, work: Work, *, features: bool = True) -> tuple[list[tuple[Sources, str]], list[str]]:
+    """The data sets of an index and their splits as the work reads them; and the places that its data replaces.
 
-    An index of a data set in memory has none that could be read again.
+    Uploads to a server are not replaced. Without `features`, the recorded files of features are left out.
+
+    Raises RequirementError for data that is none of several data sets, and DataError for one that is not there.
     """
-    from subtext.search.journal import journal
+    from subtext.data.readers import readers
+    from subtext.search.traces import ADDED
 
-    with store.reading() as view:
-        sources = [_source_of(job) for job in journal(view) if job.source is not None and job.source.get("data")]
-    if not sources and work is not None and work.sources.data is not None:
-        return [(work.sources, work.split or "all")]
-    return list(dict.fromkeys(sources))
-
-
-def _source_of(job: Any) -> tuple[Sources, str]:
-    return Sources.from_json(job.source), job.source.get("split") or "all"
+    recorded = [(earlier, split, Path(str(earlier.data)).resolve()) for earlier, split in recorded_sources(store)]
+    uploads, data = Path(store.path).resolve() / ADDED, work.sources.data
+    paths = list(dict.fromkeys(path for *_, path in recorded if path != uploads))
+    named = data.resolve() if isinstance(data, Path) else None
+    is_new = data is not None and named not in (*paths, uploads)
+    if is_new and len(paths) > 1:
+        raise RequirementError(
+            f"{store.path} needs one of its data sets, {', '.join(map(str, paths))}; it got another, "
+            f"{work.sources.name}; add that (subtext index add), or leave data out, which reads all of them"
+        )
+    steps = [] if paths or not is_new else [(work.sources, work.split or "all")]
+    for earlier, split, path in recorded:
+        options = work.sources if data is None or path == named or (is_new and path != uploads) else Sources()
+        sources = options.over(earlier if features else replace(earlier, features=None, text_features=None))
+        if sources.data is not data and not (path.exists() or any(it.recognises(path) for it in readers())):
+            moved = "if it was moved, name its new place (--data)"
+            advice = moved if paths == [path] else "put it back, or a link to where it is now"
+            raise DataError(f"{store.path} needs the data that it was made of; {path} is not there; {advice}")
+        # Rows that one skips are an error of another that does not: to read the data once is enough.
+        if all((replace(before, on_error=sources.on_error), part) != (sources, split) for before, part in steps):
+            steps.append((sources, split))
+    former = [str(earlier.data) for earlier, _, path in recorded if is_new and named and path != uploads]
+    return sorted(steps, key=lambda step: step[0].data is data), former
 
 
 def _source(store: Store, run: AnyPath | None, model: AnyPath | None) -> ModelSource:
@@ -590,7 +628,9 @@ def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
-    paths = [path for sources, _ in _sources(store) for path in vars(sources).values() if isinstance(path, Path)]
+    paths = [
+        path for sources, _ in recorded_sources(store) for path in vars(sources).values() if isinstance(path, Path)
+    ]
     store.close()
     states: dict[str, tuple[int, int]] = {}
     for path in dict.fromkeys(paths):

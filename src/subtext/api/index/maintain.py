@@ -197,7 +197,7 @@ def delete_from_index(
         if not where:
             return [known.get(name, name) for name in names]
         # The first time, a field that no item has is a mistake; then it may be gone with the items.
-        keys = view.select(side, conditions) if again else matching(view, side, conditions)
+        keys = matching(view, side, conditions, strict=not again)
         fulfilling = [item.id for item in view.items(side, keys)]
         return [name for name in known.values() if name in set(fulfilling)] if names else fulfilling
 
@@ -259,9 +259,12 @@ def index_info(index: IndexArgument) -> IndexInfo:
             images, changed = counted(calibration.data["pictures"], "image"), changed_since(view, calibration)
             calibrated = f"{calibration.created}, by {images} of split {calibration.data['split']}"
             calibrated += f"; stale: {100 * changed:.0f} % were added or deleted since" if changed > STALE else ""
+    manifest = json.loads(store.manifest.to_json())
+    if manifest["data"].get("data") and (recorded := recorded_sources(store)):
+        manifest["data"] |= {"data": str(recorded[0][0].data), "split": recorded[0][1]}
     return IndexInfo(
         path=str(store.path),
-        manifest=json.loads(store.manifest.to_json()),
+        manifest=manifest,
         counts=dict[str, int](counts.items()),
         bytes=stats.bytes,
         fields=fields,
@@ -271,6 +274,31 @@ def index_info(index: IndexArgument) -> IndexInfo:
         calibrated=calibrated,
         vectors=vector_shape(store.manifest),
     )
+
+
+def recorded_sources(store: Store) -> list[tuple[Sources, str]]:
+    """The data sets and splits that an index is made of, each once; an update from a new place has put it in.
+
+    An index of a data set in memory has none that could be read again.
+    """
+    from subtext.search.journal import journal
+
+    with store.reading() as view:
+        jobs = sorted(journal(view), key=lambda job: job.finished or job.started)
+    sources, replacing = list[tuple[Sources, str]](), list[tuple[Sources, str]]()
+    for job in jobs:
+        if job.source is None or not job.source.get("data"):
+            continue
+        source = Sources.from_json(job.source), job.source.get("split") or "all"
+        former = job.source.get("instead_of")
+        if former is None:
+            sources.append(source)
+        elif job.finished is not None:
+            replacing.append(source)
+            if former:  # The last data set of the update: its place is taken over at once, or not at all.
+                others = [earlier for earlier in sources if str(earlier[0].data) not in former]
+                sources = [new for new in replacing if new[0].data == source[0].data] + others
+    return list(dict.fromkeys(sources))
 
 
 @verb

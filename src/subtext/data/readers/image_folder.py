@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from subtext.data.dataset import Problem
+from subtext.data.readers.images import with_unlisted
 from subtext.data.readers.table import typed_records
 from subtext.data.rows import Columns, Row, Source, rows_of, split_in_name
 
@@ -33,11 +34,14 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     Where the metadata has no split, and every image lies in a folder that is named after one, that is its split.
     """
     rows: list[Row | Problem] = []
-    for file in _metadata_files(path):
+    files = _metadata_files(path)
+    for file in files:
         folder = "" if file.parent == path else file.parent.relative_to(path).as_posix()
         prefix = f"{file.relative_to(path)} " if folder else ""
         name = None if columns else file.name
         rows += rows_of(typed_records(file, columns, prefix), name, folder=folder, split=split_in_name(folder))
+    if images is None:
+        rows = list(with_unlisted(rows, path, files))
     usable = [row for row in rows if isinstance(row, Row)]
     if all(row.split is None for row in usable):
         parents = [row.image.partition("/") if isinstance(row.image, str) else ("", "", "") for row in usable]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -18,7 +19,7 @@ from subtext.data.dataset import Problem
 from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
 from subtext.data.readers.table import TABLES
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
-from subtext.errors import DataError, counted
+from subtext.errors import DataError, counted, listed
 
 PRIORITY = -1
 LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, BMP, AVIF, HEIC)"
@@ -57,14 +58,43 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | Problem]:
         # Lightroom writes a.xmp beside a.jpg; darktable and digiKam write a.jpg.xmp.
         stems = (name, os.path.splitext(name)[0])  # noqa: PTH122 (100,000 paths)
         sidecar = next((folder / sidecars[stem] for stem in stems if stem in sidecars), None)
-        fields, wrong = embedded_fields(folder / name, sidecar)
+        try:
+            fields, wrong = embedded_fields(folder / name, sidecar)
+        except OSError as error:
+            yield Problem(f"image {name}", f"cannot be read: {error.strerror}")
+            continue
         for what in wrong:
-            yield Problem(f"image {name}", what, fatal=False)
+            yield Problem(f"image {name}", what, fatal=False, name=next(iter(re.findall("'.*'", what)), ""))
         yield from rows_of([(f"image {name}", renamed({"image": name, **fields}, columns))], None)
     if others.total():
         kinds = ", ".join(suffix for suffix, count in others.most_common(5) if count)
         note = f"{counted(others.total(), 'file')} of the folder left out, for it takes images only ({kinds})"
         yield Problem(folder.name, note, fatal=False)
+
+
+def with_unlisted(rows: Iterable[Row | Problem], folder: Path, tables: Sequence[Path]) -> Iterator[Row | Problem]:
+    """The rows of all tables of a folder, and a note on its images that are in none, where some are."""
+    named, usable = set[str](), ""
+    for row in rows:
+        if isinstance(row, Row) and isinstance(row.image, str):
+            named.add(row.image)
+        elif isinstance(row, Problem) and row.fatal:
+            usable = "usable "
+        yield row
+    plain = {_plain(folder, name) for name in named}
+    found = (name for name in (_files(folder) if named else ()) if _suffix(name) in SUFFIXES)
+    # Paths of a table may start in the folder `images`.
+    left = [name for name in found if plain.isdisjoint(_plain(folder, n) for n in (name, name.removeprefix("images/")))]
+    if left:
+        files, are = listed([str(table.relative_to(folder)) for table in tables]), "is" if len(left) == 1 else "are"
+        note = f"{counted(len(left), 'image')} of the folder {are} in no {usable}row of {files} and {are} left out"
+        yield Problem(folder.name, f"{note}, first {left[0]}", fatal=False)
+
+
+def _plain(folder: Path, name: str) -> str:
+    """A path for comparison: tables may write backslashes, another case, and accents as two characters."""
+    path = os.path.join(folder, name.replace("\\", "/"))  # noqa: PTH118 (100,000 paths)
+    return unicodedata.normalize("NFC", os.path.abspath(path)).casefold()  # noqa: PTH100
 
 
 def files_with(path: Path, suffix: str, mark: str) -> list[Path]:

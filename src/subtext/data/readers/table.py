@@ -29,9 +29,11 @@ TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".xlsx")
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """Suffix of a table of texts -> the usual separator of its cells; the one that its first line has most often counts."""
 
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d+)?", re.ASCII)
-"""What is a number in a cell; 007 is a name."""
-_DAY = re.compile(r"(\d{4})/(\d\d)/(\d\d)|(\d\d)\.(\d\d)\.(\d{4})", re.ASCII)
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:([.,])\d+)?", re.ASCII)
+"""What is a number in a cell; 007 is a name. A comma is a point where semicolons separate the cells."""
+_DAY = re.compile(r"(\d{4})/(\d\d?)/(\d\d?)|(\d\d?)\.(\d\d?)\.(\d{4})", re.ASCII)
+_UNCLEAR = re.compile(r"-?\d+((\.\d{3})*,\d+|(,\d{3})+\.\d+)|\d\d?([/.-])\d\d?\4(\d\d){1,2}", re.ASCII)
+"""What looks like a number or a date, of which nothing says how it is meant: 1,250 or 03/05/2021."""
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?", re.ASCII)
 _TEXTS = {*RESERVED, "labels"}
 """Columns that are no numbers and no dates, whatever they look like."""
@@ -57,6 +59,10 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     file = _file(path)
     assert file is not None
     rows = rows_of(typed_records(file, columns), None if columns else file.name)
+    if path.is_dir() and images is None:
+        from subtext.data.readers.images import with_unlisted  # It needs the names of tables.
+
+        rows = with_unlisted(rows, path, [file])
     return Source(rows, images if images is not None else file.parent)
 
 
@@ -94,32 +100,36 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
         yield from named()
         return
     kinds: dict[str, dict[str, tuple[str, str, int]]] = {}
+    points, semicolons = dict[str, str](), _separator(path) == ";"
     for where, row in named():
         for name, cell in () if isinstance(row, Problem) else row.items():
             if isinstance(cell, str) and name not in _TEXTS:
-                kind = "numbers" if _NUMBER.fullmatch(cell) else "dates" if _date(cell) else "texts"
+                kind = "dates" if date_in(cell) else "unclear cells" if _UNCLEAR.fullmatch(cell) else "texts"
+                if number := _NUMBER.fullmatch(cell):
+                    # Of 1.250 and 12,50 in one column, nothing says which one is a thousand.
+                    point = number[1] and points.setdefault(name, number[1] if semicolons else ".")
+                    kind = "numbers" if point == number[1] else "unclear cells"
                 first = kinds.setdefault(name, {}).get(kind, (where, cell, 0))
                 kinds[name][kind] = (*first[:2], first[2] + 1)
     for name, counts in kinds.items():
         (main, (*_, count)), *others = sorted(counts.items(), key=lambda kind: -kind[1][2])
-        if others and main != "texts":
-            where, cell, _ = others[0][1]
-            told = (
-                f"column '{name}' has {counted(count, main[:-1])} and '{cell[:40]}' ({where}); it is read as text, so "
-            )
-            yield path.name, Problem(path.name, f"{told}< and > hold for none of it", name=f"'{name}'", fatal=False)
+        if main != "texts" and (others or main == "unclear cells"):
+            where, cell, _ = others[0][1] if others else counts[main]
+            has = f"{counted(count, main[:-1])} {'and' if others else 'such as'} '{cell[:40]}' ({where})"
+            told = f"column '{name}' has {has}; it is read as text, so < and > hold for none of it"
+            yield path.name, Problem(path.name, told, name=f"'{name}'", fatal=False)
     of_column = {name: next(iter(counts)) for name, counts in kinds.items() if len(counts) == 1}
     readings = {name: _READINGS[kind] for name, kind in of_column.items() if kind in _READINGS}
     for where, row in named():
         if not isinstance(row, Problem):
-            row = {n: cell if cell is None or n not in readings else readings[n](cell) for n, cell in row.items()}
+            row = {n: readings[n](c.replace(",", ".")) if c and n in readings else c for n, c in row.items()}
         yield where, row
 
 
-def _date(cell: str) -> str | None:
-    """A date as ISO 8601: 2021-03-05 with or without a time, 2021/03/05 or 05.03.2021; None for anything else."""
+def date_in(cell: str) -> str | None:
+    """A date as ISO 8601: 2021-03-05 with or without a time, 2021/03/05, 05.03.2021 or 5.3.2021; None for others."""
     if match := _DAY.fullmatch(cell):
-        cell = f"{match[1] or match[6]}-{match[2] or match[5]}-{match[3] or match[4]}"
+        cell = f"{match[1] or match[6]}-{match[2] or match[5]:0>2}-{match[3] or match[4]:0>2}"
     if not _ISO.fullmatch(cell):
         return None
     try:
@@ -129,7 +139,7 @@ def _date(cell: str) -> str | None:
     return cell
 
 
-_READINGS: Mapping[str, Callable[[str], Any]] = {"numbers": json.loads, "dates": _date}
+_READINGS: Mapping[str, Callable[[str], Any]] = {"numbers": json.loads, "dates": date_in}
 
 
 def _json(path: Path, prefix: str) -> Iterator[Record]:
@@ -173,13 +183,20 @@ def _object(value: Any, where: str) -> Mapping[str, Any] | Problem:
     return Problem(where, f'needs a JSON object ({{"image": ..., "captions": [...]}}); it is {described(value)}')
 
 
-def _csv(path: Path, prefix: str) -> Iterator[Record]:
+def _separator(path: Path) -> str:
+    """What separates the cells: what a first line of Excel says ("sep=;"), or what the first line has most often."""
     with path.open("rb") as raw:
         start = raw.read(2**16)
     _utf8(path, start)
     first, usual = start.removeprefix(MARK).strip().partition(b"\n")[0], SEPARATORS[path.suffix.lower()]
+    if said := re.fullmatch(rb"sep=([,;|\t])\r?", first):
+        return said[1].decode()
     # Spreadsheets of many countries save CSV with semicolons.
-    separator = max((usual, ",", ";", "\t"), key=lambda mark: first.count(mark.encode()))
+    return max((usual, ",", ";", "\t"), key=lambda mark: first.count(mark.encode()))
+
+
+def _csv(path: Path, prefix: str) -> Iterator[Record]:
+    separator = _separator(path)
     encoding = "utf-8-sig"
     if _is_windows(path):
         encoding = "cp1252"
@@ -190,7 +207,8 @@ def _csv(path: Path, prefix: str) -> Iterator[Record]:
             # Strict: otherwise an unclosed quote would make one text of all lines that follow.
             reader = csv.reader(file, delimiter=separator, strict=True)
             try:
-                header = [name.strip() for name in next(filter(None, reader), [])]
+                first = (row for row in reader if any(row) and row != ["sep=", ""])
+                header = [name.strip() for name in next(first, [])]
             except csv.Error as error:
                 raise DataError(f"{path} needs a first line that names its columns; it is no CSV: {error}") from error
             if not header:
@@ -206,7 +224,7 @@ def _csv(path: Path, prefix: str) -> Iterator[Record]:
                     continue
                 if cells is None:
                     return
-                if cells:
+                if any(map(str.strip, cells)):  # Spreadsheets write rows of separators alone.
                     yield where, _cells(header, cells, where)
     finally:
         csv.field_size_limit(before)
