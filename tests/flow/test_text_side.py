@@ -222,7 +222,9 @@ def test_moves_and_compactions_take_it_along(place: Path, index: Path | str) -> 
 
 def test_without_arrays_a_search_opens_the_model(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = call("index", "build", tmp_path / "gru", "--run", place / "gru")
-    assert built.stderr.count("opens the model with PyTorch, which takes seconds; without it only a bag of words") == 1
+    assert (
+        built.stderr.count("opens the model with PyTorch, which takes seconds; only texts read by a bag of words") == 1
+    )
     assert "Recurrent" in built.stderr
     monkeypatch.setattr(build, "TOLERANCE", -1.0)
     built = call("index", "build", tmp_path / "unequal", "--run", place / "run")

@@ -447,8 +447,8 @@ def _text_side(branch: Branch, fingerprint: str) -> TextSide | str:
                 "unit": encoder.normalise,
             }
     if plain is None or not isinstance(head, Mean | Passthrough):
-        names = f"{type(encoder).__name__} with the head {type(head).__name__}"
-        return f"without it only a bag of words or BERT can be searched by; this model has {names}"
+        names = f"{type(encoder).__name__}, {type(head).__name__}"
+        return f"only texts read by a bag of words or BERT need none (here: {names})"
     settings |= {"source": getattr(head, "source", "pooled"), "normalise": getattr(head, "normalise", True)}
     tensors = {name: tensor for name, tensor in branch.state_dict().items() if tensor.is_floating_point()}
     arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in tensors.items()}
