@@ -276,6 +276,17 @@ def test_words_and_phrases_that_no_text_has_are_named(archive: Path) -> None:
             assert absent_words(view, query, exact_words(view, str(query.text), query.phrases, ())) == told
 
 
+def test_a_weight_of_what_a_query_has_not_is_refused(place: Path) -> None:
+    index, picture = place / "index-run", next((place / "data").glob("*.png"))
+    for words in (["a", "--image-weight", 0.9], ["--image", picture, "--image-weight", 0.9]):
+        told = call("search", index, *words, code=2).output
+        assert "--image-weight needs text together with an image" in told, told
+    told = call("search", index, "a", "--not-like-weight", 3, code=2).output
+    assert "--not-like-weight needs" in told
+    call("search", index, "a", "--image", picture, "--image-weight", 0.9)
+    call("search", index, "a -b", "--not-like-weight", 3)
+
+
 def test_what_nothing_in_the_index_has_is_noted_with_the_answer(archive: Path) -> None:
     engine = open_index(archive)
     phrase, split = "no text has 'no such phrase'", "no image has split 'tset'; the nearest: 'test'"

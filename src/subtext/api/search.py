@@ -162,6 +162,10 @@ def search(
         text, path, like, not_like, not_text, image_weight, not_like_weight, top, target, where, lexical, hubness,
         diversity, min_probability, explain, captions,
     )  # fmt: skip
+    if image_weight != 0.5 and (text is None or not (image or like)):
+        raise ArgumentError("image_weight needs text together with an image or like; leave image_weight out")
+    if not_like_weight != 0.5 and not (not_like or query.understood.not_text):
+        raise ArgumentError("not_like_weight needs not_like or not_text (or a minus in the text); leave it out")
     if isinstance(index, str | Path):
         index = open_index(index, run=run, model=model, features=features, device=device)
     elif run is not None or model is not None or features is not None:
