@@ -482,9 +482,9 @@ first table, whose numbers are written from [evidence.json](evidence.json).
   are {sizes["diversity"]} and {sizes["discrepancy"]} %.
 {_icons_data(icons)}* **Controls.** "permuted": each pair has the weight of another, of the same one in all epochs;
   "random": of a new one in every epoch. "thomas random": neighbours by vectors drawn at random. Such a control has all
-  of a method but its meaning. "even": images alone, texts alone and the sum give far less even weights than the
-  difference; here their sign is such that before training all are equally even. These rows were added when the others
-  were known.
+  of a method but its meaning. "even": images alone, texts alone and the sum give weights that are less even
+  than the difference, or more; here their sign is such that before training all are equally even. These rows were added
+  when the others were known.
 * **Protocol.** {seeds} seeds, {protocol["epochs"]} epochs. Each row tries two learning rates with the first seed, on a
   split of their own, and is evaluated once on val ({protocol["val"]:,} pairs). The measure is the exact share of right
   choices among 20, mean of both directions, in points. Tests are paired over pairs and seeds, and corrected over all

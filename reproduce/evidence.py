@@ -132,7 +132,7 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 """Other forms of both weightings than their default."""
 EVEN = (("diversity", "sum"), ("discrepancy", "images"), ("discrepancy", "texts"))
-"""Forms that are far less even than the default; rows of these have the sign by which they are as even as that."""
+"""Forms that are not as even as the default; their rows "even" have the sign by which they are."""
 ROWS = {
     "pvse": PVSE,
     "uniform": _with("uniform:total_weight={total}"),
