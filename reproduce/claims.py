@@ -424,7 +424,7 @@ def figure(report: Mapping[str, Any], file: Path) -> None:
         axes.plot(effect["difference"], height, "o", color=colours[verdict], markersize=4)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(rows)), [name for name, *_ in reversed(rows)], fontsize=7)
-    axes.set_xlabel("points, with 95 % interval\ngreen: better; red: worse, or not a point above; grey: cannot tell")
+    axes.set_xlabel("points, with 95 % interval\ngreen: better; red: worse, or not a point above;\ngrey: cannot tell")
     drawn.savefig(file, dpi=110)
 
 
