@@ -405,7 +405,7 @@ def figure(report: Mapping[str, Any], file: Path) -> None:
 
     rows = [
         (
-            f"{'icons: ' * (name == ICONS)}{found['row']} − {effect['control']} "
+            f"{'' if name == PLANTED else f'{name}: '}{found['row']} − {effect['control']} "
             f"({effect['part']}{', kept neighbours' * (claim.measure == KEPT)})",
             effect,
             _verdict(effect),

@@ -113,7 +113,7 @@ def starter_features(pairs: st.Dataset, out: Path, *, image_size: int = 0) -> Pa
 
     image_size  of the squashed images, in pixels, 32 of them a cell; 0 for the tower's own crop
     """
-    file = out / "starter-images.npz"
+    file = out / (f"starter-images-{image_size}.npz" if image_size else "starter-images.npz")
     if not file.is_file():
         arguments = {"image": "starter", "min_count": 1, "image_size": image_size}
         arguments |= {"resize": "squash"} if image_size else {}

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", Section("Data")]
-DataOfIndex = Annotated[
+RecordedData = Annotated[
     "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", Section("Data")
 ]
 KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", Section("Index")]
@@ -212,7 +212,7 @@ def add_to_index(
 def update_index(
     index: IndexArgument,
     *,
-    data: DataOfIndex = None,
+    data: RecordedData = None,
     keep_missing: KeepMissing = False,
     run: IndexRun = None,
     model: IndexPretrained = None,
@@ -232,7 +232,7 @@ def update_index(
 def watch_index(
     index: IndexArgument,
     *,
-    data: DataOfIndex = None,
+    data: RecordedData = None,
     interval: Annotated[float, "Seconds between two checks of the data.", Range(0), Section("Index")] = 30.0,
     max_checks: Annotated[
         int | None, "Number of checks. Default: until you stop it.", Range(1), Section("Index")
@@ -276,7 +276,7 @@ def watch_index(
 def move_index(
     index: IndexArgument,
     *,
-    data: DataOfIndex = None,
+    data: RecordedData = None,
     run: OptionalRun = None,
     model: Pretrained = None,
     text_prompt: TextPrompt = None,
