@@ -34,7 +34,7 @@ ENOUGH, LEVEL = 1.0, 0.05
 CHOICE, KEPT = "20_way@1", "neighbours_kept"
 PARTS = ("all", "abstract", "literal")
 HOLDS, FAILS, OPEN = "holds", "fails", "cannot tell here"
-PLANTED, ICONS, LITE2 = "planted", "icons", "icons-lite2"
+PLANTED, ICONS, LITE2, PIXELS = "planted", "icons", "icons-lite2", "icons-pixels"
 """Parts of a report, by data."""
 COMPLEMENTARY, SEMANTIC = "Thomas and Kovashka 2022", "Thomas and Kovashka 2020"
 ASYMMETRY, DIFFERENTIABLE = "Gong et al. 2024", "Li et al. 2022"
@@ -344,16 +344,15 @@ def word(found: Mapping[str, Any]) -> str:
 def table(part: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None, all_claims: bool = True) -> list[str]:
     """The claims as rows of Markdown.
 
-    part        of a report            beside  the part of other data, whose verdicts get a column
+    part        of a report            beside  head of a column -> the part of other data, whose verdicts it has
     all_claims  False leaves out those without a row that was run
     """
-    heads = ["claim", "better than", "all pairs, 95 %", "abstract", "literal", "seeds", "verdict"]
-    heads += [ICONS] if beside else []
+    others = beside or {}
+    heads = ["claim", "better than", "all pairs, 95 %", "abstract", "literal", "seeds", "verdict", *others]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     seeds = len(part["seeds"])
     paper = ""
-    others = beside["claims"] if beside else [None] * len(CLAIMS)
-    for claim, found, other in zip(CLAIMS, part["claims"], others, strict=True):
+    for number, (claim, found) in enumerate(zip(CLAIMS, part["claims"], strict=True)):
         if not (all_claims or found["effects"]):
             continue
         if claim.paper != paper:
@@ -378,7 +377,7 @@ def table(part: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None, a
             *by_part,
             str(seeds) if controls else "-",
             verdict,
-            *([word(other)] if other else []),
+            *(word(other["claims"][number]) for other in others.values()),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -399,10 +398,11 @@ def recorded_table() -> list[str]:
 
 
 def figure(report: Mapping[str, Any], file: Path) -> None:
-    """Draw the effect that decides each claim, with its interval."""
+    """Draw the effect that decides each claim, with its interval: of planted pairs and of icons where it has either."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    shown = [name for name in (PLANTED, ICONS) if name in report] or list(report)
     rows = [
         (
             f"{'' if name == PLANTED else f'{name}: '}{found['row']} − {effect['control']} "
@@ -410,8 +410,8 @@ def figure(report: Mapping[str, Any], file: Path) -> None:
             effect,
             _verdict(effect),
         )
-        for name, part in report.items()
-        for claim, found in zip(CLAIMS, part["claims"], strict=True)
+        for name in shown
+        for claim, found in zip(CLAIMS, report[name]["claims"], strict=True)
         for effect in found["effects"]
         if effect["decides"]
     ]
@@ -440,6 +440,8 @@ def _right(part: Mapping[str, Any]) -> dict[str, str]:
 def page(report: Mapping[str, Any]) -> str:
     """docs/evidence.md, from a report of planted looseness, with icons where it has them."""
     planted, icons = report[PLANTED], report.get(ICONS)
+    # The same icons with other image encoders.
+    others = {head: report[name] for name, head in ((LITE2, "by Lite2"), (PIXELS, "from pixels")) if name in report}
     data, protocol, seeds = planted["data"], planted["protocol"], len(planted["seeds"])
     counts = [found["verdict"] for found in planted["claims"]] + [claim.verdict for claim in RECORDED]
     untrained = sum(
@@ -466,7 +468,7 @@ def page(report: Mapping[str, Any]) -> str:
     loose = f"{data['loose']:,} pairs ({100 * data['loose'] / data['pairs']:.0f} %)"
     return f"""# Do the four papers' claims hold here?
 
-Of {len(counts)} claims {verdicts}.{_lead(icons)}
+Of {len(counts)} claims {verdicts}.{_lead(icons, others)}
 "Here" is small: Flickr8k{" and icons" * bool(icons)}, frozen features of a small image network, two processor cores.
 A claim that fails here may hold with the papers' data. `python -m reproduce.evidence --plan` lists every run behind the
 first table, whose numbers are written from [evidence.json](evidence.json).
@@ -480,7 +482,7 @@ first table, whose numbers are written from [evidence.json](evidence.json).
   AUC of {auc["diversity/image"]}, DISCREPANCY with {auc["discrepancy/image"]}; those of texts with
   {auc["diversity/text"]} and {auc["discrepancy/text"]}. The weights are far from uniform: their effective sample sizes
   are {sizes["diversity"]} and {sizes["discrepancy"]} %.
-{_icons_data(icons)}* **Controls.** "permuted": each pair has the weight of another, of the same one in all epochs;
+{_icons_data(icons, others)}* **Controls.** "permuted": each pair has the weight of another, of the same in all epochs;
   "random": of a new one in every epoch. "thomas random": neighbours by vectors drawn at random. Such a control has all
   of a method but its meaning. "even": images alone, texts alone and the sum give weights that are less even
   than the difference, or more; here their sign is such that before training all are equally even. These rows were added
@@ -499,11 +501,11 @@ A fifth of this set is abstract, as in an archive; the papers' sets of news and 
 column of abstract pairs is nearer to them than the one of all pairs. But little is learnt of abstract pairs: the rows
 are right among 20 for {spans["abstract"]} % of them and for {spans["literal"]} % of literal pairs, where chance is 5 %.
 
-{chr(10).join(table(planted, beside=icons))}
+{chr(10).join(table(planted, beside={ICONS: icons} if icons else None))}
 
 ![Effects with intervals](evidence.png)
 
-{_icons_results(icons)}## Models of regions and words, and listwise losses
+{_icons_results(icons, others)}## Models of regions and words, and listwise losses
 
 These rest on earlier entries of the [log](log.md), on literal Flickr8k. They have no test of significance: a verdict
 other than *cannot tell here* needs every seed on one side.
@@ -524,18 +526,27 @@ other than *cannot tell here* needs every seed on one side.
 """
 
 
-def _lead(icons: Mapping[str, Any] | None) -> str:
+def _counted(part: Mapping[str, Any]) -> tuple[int, str]:
+    """How many claims were tested, and the verdicts."""
+    tested = [found["verdict"] for found in part["claims"] if found["effects"]]
+    return len(
+        tested
+    ), f"{tested.count(HOLDS)} hold, {tested.count(FAILS)} fail and {tested.count(OPEN)} cannot be told"
+
+
+def _lead(icons: Mapping[str, Any] | None, others: Mapping[str, Any]) -> str:
     """What a reader should know first of icons."""
     if icons is None:
         return ""
-    tested = [found["verdict"] for found in icons["claims"] if found["effects"]]
-    return (
-        f" {len(tested)} of them were tested again on icons, whose\nlooseness people made: {tested.count(HOLDS)} hold, "
-        f"{tested.count(FAILS)} fail and {tested.count(OPEN)} cannot be told."
-    )
+    count, verdicts = _counted(icons)
+    said = f" {count} of them were tested again on icons, whose\nlooseness people made: {verdicts}."
+    for head, part in others.items():
+        count, verdicts = _counted(part)
+        said += f"\nOf {count} tested there {head}, {verdicts}."
+    return said
 
 
-def _icons_data(icons: Mapping[str, Any] | None) -> str:
+def _icons_data(icons: Mapping[str, Any] | None, others: Mapping[str, Any]) -> str:
     """The data and the protocol of icons, as an item of the list."""
     if icons is None:
         return ""
@@ -556,7 +567,23 @@ which is used; in training, by the vectors of the epoch before, these are {train
 whose texts have neighbours with the least similar images, on untrained features ({data["loose"]:,} icons). As the time
 allowed, {protocol["epochs"]} epochs; {data["selecting"]:,} icons of val choose rate and epochs; test
 ({protocol["test"]:,} icons) is evaluated once. Of all this, the rules were fixed before any training."""
-    return f"{fill(text, 120, subsequent_indent='  ', break_on_hyphens=False, break_long_words=False)}\n"
+    items = [text]
+    if others:
+        encoders = {
+            "by Lite2": "the 3 x 3 cells of EfficientNet-Lite2",
+            "from pixels": "a small residual network that learns from images of 48 pixels with the rest",
+        }
+        each = "; ".join(
+            f"{encoders[head]} ({len(part['seeds'])} seeds, {part['protocol']['epochs']} epochs)"
+            for head, part in others.items()
+        )
+        items.append(
+            f"* **Icons by other image encoders.** {each[0].upper()}{each[1:]}. Data, rules and texts are the same; "
+            "p-values are corrected over the claims that were tested with that encoder."
+        )
+    return "".join(
+        f"{fill(item, 120, subsequent_indent='  ', break_on_hyphens=False, break_long_words=False)}\n" for item in items
+    )
 
 
 def _limits(icons: Mapping[str, Any] | None) -> str:
@@ -569,15 +596,24 @@ def _limits(icons: Mapping[str, Any] | None) -> str:
     )
 
 
-def _icons_results(icons: Mapping[str, Any] | None) -> str:
+def _icons_results(icons: Mapping[str, Any] | None, others: Mapping[str, Any]) -> str:
     if icons is None:
         return ""
     spans = _right(icons)
     return f"""## The same on icons
 
 The rows are right among 20 for {spans["abstract"]} % of abstract and {spans["literal"]} % of literal icons. p-values
-are corrected over the claims of this table.
+are corrected over the claims of this table.{_others_spans(others)}
 
-{chr(10).join(table(icons, all_claims=False))}
+{chr(10).join(table(icons, beside=others, all_claims=False))}
 
 """
+
+
+def _others_spans(others: Mapping[str, Any]) -> str:
+    """How well rows with other image encoders do."""
+    spans = {head: _right(part) for head, part in others.items()}
+    return "".join(
+        f"\nThe rows {head}: {each['abstract']} % and {each['literal']} %; the last columns have their verdicts."
+        for head, each in spans.items()
+    )

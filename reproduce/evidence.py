@@ -34,7 +34,9 @@ rate and the epochs; test is evaluated once. Lambda is the methods' default, 196
 an effective sample size of at most 80 %, the limit by which the planted set is accepted; else 640. Abstract are the
 fifth of the test icons around which images are most diverse: whose DIVERSITY, as a mean cosine of features that were
 not trained, between the images of its 50 neighbours by the test texts, is lowest. The others are called literal. With
-`--data icons-lite2` the images are known by EfficientNet-Lite2 (extra `starter`), which needs no --grid.
+`--data icons-lite2` the images are known by EfficientNet-Lite2 (extra `starter`), which needs no --grid. With `--data
+icons-pixels` a small residual network learns the images from pixels with the rest, for 6 epochs instead of 3; --grid is
+for what is known before any training. Adapters, which learn on stored vectors, have no rows there.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ import json
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -57,7 +59,7 @@ from scipy.stats import hypergeom, t as student
 
 import subtext as st
 from reproduce import claims
-from reproduce.claims import ICONS, KEPT, LITE2, PLANTED, Values
+from reproduce.claims import ICONS, KEPT, LITE2, PIXELS, PLANTED, Values
 from reproduce.studies.common import Recipe, data_folder, file_name, options, selection, starter_features
 from reproduce.studies.flickr8k import with_grid
 from subtext.core import DIRECTIONS
@@ -72,7 +74,9 @@ from subtext.ops.neighbour_scores import neighbour_scores
 
 RESULTS = Path(__file__).with_name("results")
 HELD_OUT, NEIGHBOURS = 500, 50
-EPOCHS = {PLANTED: 6, ICONS: 3, LITE2: 3}
+EPOCHS = {PLANTED: 6, ICONS: 3, LITE2: 3, PIXELS: 6}
+SMALL_NETWORK: dict[str, Any] = {"image": "tiny", "image_size": 48}
+"""Of the rows from pixels: icons are drawn on 24 x 24, and 48 give 3 x 3 cells, as the other features have."""
 ABSTRACT = 0.2
 """Share of the test icons that are called abstract."""
 CLUSTERS: dict[str, Any] = {"topics": 60, "visual_clusters": 30, "neighbours": NEIGHBOURS, "seed": 0}
@@ -104,7 +108,7 @@ _COMMON: dict[str, Any] = {
 }
 PVSE = Recipe("pvse", **_COMMON, views=3, negatives="all")
 ANGULAR = PVSE.but(with_=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
-DUAL = Recipe("dual", **_COMMON, feature_scaling="unit", token_mask=0.0)
+DUAL = Recipe("dual", **_COMMON, token_mask=0.0)
 _ENCODERS = ("text", "word_dim", "word_vectors", "embed_dim")
 ADAPT = Recipe("adapt", model="features", **{name: it for name, it in _COMMON.items() if name not in _ENCODERS})
 
@@ -313,7 +317,12 @@ def main() -> None:
         return
     if config.grid is None and config.data != LITE2:
         sys.exit("trainings need features of cells: name them with --grid FILE")
-    if config.stand_in is None and any(ROWS[row].model == "adapt" for row in config.rows) and not config.describe:
+    if config.grid is not None and config.data == LITE2:
+        sys.exit("the features of icons-lite2 are computed: leave out --grid")
+    adapters = any(ROWS[row].model == "adapt" for row in config.rows)
+    if adapters and config.data == PIXELS:
+        sys.exit("rows of `adapt` learn on stored vectors and know no pixels: name other --rows, or take --data icons")
+    if config.stand_in is None and adapters and not config.describe:
         sys.exit("rows of `adapt` need a dual encoder that learnt from other images: name its run with --stand-in RUN")
     config.out.mkdir(parents=True, exist_ok=True)
     material = MAKERS[config.data](config.out, config.grid)
@@ -363,6 +372,7 @@ class Material:
                drawn at random and those of the images
     features   of the images          selects   split that chooses the epochs         split     split that is evaluated
     total      lambda over 32 pairs
+    encoder    options of the encoder that learns from pixels; none where models read the features
     vectors    of images and of texts by the stand-in for a pretrained dual encoder; None without one
     """
 
@@ -378,6 +388,7 @@ class Material:
     selects: str
     split: str
     total: float
+    encoder: Mapping[str, Any] = field(default_factory=dict)
     vectors: Path | None = None
 
     def with_stand_in(self, run: Path) -> Material:
@@ -516,6 +527,11 @@ class Material:
         whole = st.read(folder / "captions.jsonl", images=folder / "images")
         return replace(Material.icons(out, starter_features(whole, out, image_size=96)), name=LITE2)
 
+    @staticmethod
+    def icons_by_pixels(out: Path, grid: Path) -> Material:
+        """Icons whose network learns with the rest."""
+        return replace(Material.icons(out, grid), name=PIXELS, encoder=SMALL_NETWORK)
+
     def train(self, row: str, seed: int, rate: float, results: Path, *, evaluated: bool = False) -> Finished:
         """Train, or resume, or read what is left of it in `results`; `evaluated` once on the last split."""
         file, run = result_file(results, row, seed, rate), run_folder(self.out, row, seed, rate)
@@ -533,7 +549,8 @@ class Material:
         files = {name: self.graphs[name] for name in ("random", "visual")}
         signs = {name: f"{sign:g}" for name, sign in (self.even_signs() if row.endswith(" even") else {}).items()}
         recipe = ROWS[row].of(graph=self.graphs["train"], total=f"{self.total:g}", **files, **signs)
-        sides: dict[str, Any] = {"features": self.features}
+        recipe = recipe.but(**self.encoder)
+        sides: dict[str, Any] = {} if self.encoder else {"features": self.features}
         if recipe.model == "adapt":
             assert self.vectors is not None
             sides = {"features": self.vectors, "text_features": self.vectors}
@@ -662,7 +679,12 @@ class Untrained:
         return Untrained(pairs, {score: tuple(getattr(side, score).numpy() for side in both) for score in SCORES})
 
 
-MAKERS = {PLANTED: Material.planted, ICONS: Material.icons, LITE2: Material.icons_by_lite2}
+MAKERS = {
+    PLANTED: Material.planted,
+    ICONS: Material.icons,
+    LITE2: Material.icons_by_lite2,
+    PIXELS: Material.icons_by_pixels,
+}
 
 
 def summary(results: Mapping[str, Sequence[Values]]) -> dict[str, dict[str, list[float]]]:

@@ -4,30 +4,38 @@
         @fortawesome/fontawesome-free@7.3.1 @carbon/icons@11.89.0 @primer/octicons@19.42.0
     python -m reproduce.icons build FOLDER --out icons
     python -m reproduce.icons describe icons --features features.npz --out icons/tags.html
+    python -m reproduce.icons evaluate icons --runs dual-0,dual-1 --features features.npz --ratings ratings.csv
 
 FOLDER has the .tgz files. `build` writes captions.jsonl (one text an icon: its tags without the words of its name),
 images/, three sets of queries with human judgements in MTEB's form, and a card (README.md). `describe` says, before
 any training, how far the weights of neighbourhoods are from uniform, and which tags are drawn most and least alike.
+`evaluate` asks trained models the three kinds of queries, and those of one tag by how concrete it is.
 Drawing needs resvg-py, FontAwesome's metadata pyyaml.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.stats import hypergeom
 
 import subtext as st
 from reproduce.command import Text, command, group
-from subtext.api.options import Metavar, Range
+from subtext.api.options import Commas, Metavar, Range
+from subtext.core import DIRECTIONS
 from subtext.curation import topics
 from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
@@ -135,6 +143,11 @@ class Icon:
         """The tags as one text."""
         return ", ".join(self.tags)
 
+    @property
+    def id(self) -> str:
+        """Its set and its file there."""
+        return f"{self.set}/{self.image.removesuffix('.png').partition('--')[2]}"
+
 
 def read_package(path: Path) -> tuple[str, str, list[Icon]]:
     """Name and version of an npm package of `SETS`, and its icons, whose concept is yet their name.
@@ -224,18 +237,18 @@ KINDS = {
 
 
 def queries(icons: Sequence[Icon], kind: str) -> dict[str, list[str]]:
-    """Text of each query of a kind -> images that are right."""
+    """Text of each query of a kind -> icons that are right."""
     right: dict[str, dict[str, None]] = defaultdict(dict)
     for icon in icons:
         texts = {"literal": [icon.literal], "tags": [icon.caption], "tag": icon.tags}[kind]
         for text in texts:
-            right[text][icon.image] = None
+            right[text][icon.id] = None
     if kind == "literal":
         for icon in icons:
             for tag in icon.tags:
                 if tag in right:
-                    right[tag][icon.image] = None
-    return {text: list(images) for text, images in right.items()}
+                    right[tag][icon.id] = None
+    return {text: list(ids) for text, ids in right.items()}
 
 
 def build(
@@ -280,7 +293,7 @@ def build(
     rows = [
         {
             "image": icon.image,
-            "id": f"{icon.set}/{icon.image.removesuffix('.png').partition('--')[2]}",
+            "id": icon.id,
             "captions": [icon.caption],
             "split": split_of[icon.concept],
             "literal": icon.literal,
@@ -296,7 +309,7 @@ def build(
     for kind in KINDS:
         right = queries(held_out, kind)
         sizes[kind] = len(right)
-        _write_queries(folder / f"queries-{kind}", held_out, right)
+        _write_queries(folder / f"queries-{kind}", held_out, right, "../images/")
     card = _card([(name, version, len(own)) for name, version, own in found], rows, sizes, side)
     atomic.write_text(folder / "README.md", card)
     counts = ", ".join(f"{split} {count:,}" for split, count in sorted(Counter(row["split"] for row in rows).items()))
@@ -308,13 +321,13 @@ def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     atomic.write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-def _write_queries(folder: Path, icons: Sequence[Icon], right: Mapping[str, Sequence[str]]) -> None:
-    """Corpus, queries and judgements in MTEB's form; images are those of the benchmark."""
+def _write_queries(folder: Path, icons: Sequence[Icon], right: Mapping[str, Sequence[str]], images: str = "") -> None:
+    """Corpus, queries and judgements in MTEB's form; `images` is their folder, from this one."""
     (folder / "qrels").mkdir(parents=True)
-    _write_lines(folder / "corpus.jsonl", ({"id": icon.image, "image": f"../images/{icon.image}"} for icon in icons))
+    _write_lines(folder / "corpus.jsonl", ({"id": icon.id, "image": f"{images}{icon.image}"} for icon in icons))
     names = {text: f"q{number}" for number, text in enumerate(right)}
     _write_lines(folder / "queries.jsonl", ({"id": name, "text": text} for text, name in names.items()))
-    lines = [f"{names[text]}\t{image}\t1\n" for text, images in right.items() for image in images]
+    lines = [f"{names[text]}\t{icon}\t1\n" for text, ids in right.items() for icon in ids]
     atomic.write_text(folder / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n" + "".join(lines))
 
 
@@ -465,10 +478,96 @@ def _gallery(
     )
 
 
+AT, WAYS = 10, 20
+
+
+def evaluate(
+    icons: Annotated[str | Path, "Folder of the benchmark.", Metavar("DIR")],
+    *,
+    runs: Annotated[tuple[str, ...], "Trained models: one row with several seeds.", Commas(), Metavar("RUN,...")],
+    features: Annotated[str | Path, "Features of the images that were not trained on them."],
+    ratings: Annotated[
+        str | Path | None, "Concreteness of words: a CSV with the columns Word and --column.", Metavar("FILE")
+    ] = None,
+    column: Annotated[str, "Column of the ratings."] = "Concreteness",
+) -> Text:
+    """Evaluate trained models on the test queries, by kind and by how concrete a tag is.
+
+    Prints a table: the share of queries with a right icon among the first ten, and the exact share of right choices
+    among 20, in which every right icon is a question of its own, so that queries with few and with many right ones
+    compare. Tags are in three groups of one size, by their rating and, of those with ten icons or more, by the mean
+    cosine between two of their icons in all splits.
+    Raises DataError for ratings without these columns, images without features, and fewer tags than groups.
+    """
+    folder = Path(icons).expanduser()
+    whole = st.read(folder / "captions.jsonl", images=folder / "images")
+    rows = [json.loads(line) for line in (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()]
+    held_out = [
+        Icon(row["image"], row["literal"], tuple(row["tags"]), row["set"], row["concept"], "")
+        for row in rows
+        if row["split"] == "test"
+    ]
+    vectors = topics.image_vectors(whole, FeatureFile.open(Path(features).expanduser()))
+    spread = tag_spread(whole, vectors[whole.links[np.argsort(whole.links[:, 1]), 0]])
+    by_kind = {kind: queries(held_out, kind) for kind in KINDS}
+    groups = {"cosine of icons": spread}
+    if ratings is not None:
+        groups = {"rated": read_ratings(Path(ratings).expanduser(), column), **groups}
+    parts = {kind: np.ones(len(right), dtype=bool) for kind, right in by_kind.items()}
+    for name, values in groups.items():
+        of_tag = np.array([values.get(tag, np.nan) for tag in by_kind["tag"]])
+        if np.isfinite(of_tag).sum() < 3:
+            raise DataError(f"three groups of tags by '{name}' need three tags of test that have one; there are fewer")
+        low, high = np.nanquantile(of_tag, (1 / 3, 2 / 3))
+        parts[f"tag, {name} below {low:.2f}"] = of_tag < low
+        parts[f"tag, {name} {low:.2f} to {high:.2f}"] = (of_tag >= low) & (of_tag < high)
+        parts[f"tag, {name} {high:.2f} or more"] = of_tag >= high
+    found = {kind: [_asked(run, folder, held_out, right) for run in runs] for kind, right in by_kind.items()}
+    measures = (f"recall@{AT}", f"{WAYS}_way@1")
+    heads = [f"{way.replace('_', ' ')}: {measure}" for way in DIRECTIONS for measure in measures]
+    lines = [f"| queries | number | chance of recall@{AT} | {' | '.join(heads)} |", "|---" * (len(heads) + 3) + "|"]
+    for part, chosen in parts.items():
+        kind = part.partition(",")[0]
+        counts = np.array([len(ids) for ids in by_kind[kind].values()])[chosen]
+        chance = 100 * np.mean(hypergeom.sf(0, len(held_out), counts, AT))
+        cells = []
+        for way, measure in product(DIRECTIONS, measures):
+            by_run = [asked[f"{way}/{measure}"] for asked in found[kind]]
+            means = [100 * float(np.mean(each[chosen] if way == "text_to_image" else each)) for each in by_run]
+            # An icon is asked for all of its texts, so its questions have no groups.
+            whole_only = way == "image_to_text" and part != kind
+            cells.append("-" if whole_only else f"{np.mean(means):.1f} [{min(means):.1f}-{max(means):.1f}]")
+        lines.append(f"| {part} | {len(counts):,} | {chance:.1f} | {' | '.join(cells)} |")
+    return Text("\n".join(lines))
+
+
+def read_ratings(path: Path, column: str) -> dict[str, float]:
+    """Word in lower case -> rating; words without one are left out. Raises DataError for a file without the columns."""
+    with path.open(encoding="utf-8", newline="") as opened:
+        reader = csv.DictReader(opened)
+        missing = {"Word", column} - set(reader.fieldnames or ())
+        if missing:
+            raise DataError(f"ratings need the columns Word and {column}; {path} has {reader.fieldnames}")
+        return {row["Word"].lower(): float(row[column]) for row in reader if row[column]}
+
+
+def _asked(
+    run: str, folder: Path, icons: Sequence[Icon], right: Mapping[str, Sequence[str]]
+) -> Mapping[str, NDArray[Any]]:
+    """What a model has on each query, and on each icon."""
+    with TemporaryDirectory() as made:
+        asked = Path(made) / "queries"
+        _write_queries(asked, icons, right)
+        result = st.evaluate(
+            run, data=asked, images=folder / "images", split="test", c_way=(WAYS,), bootstrap=0, quiet=True
+        )
+    return result.per_query
+
+
 USAGE = "python -m reproduce.icons"
 main = group(
     USAGE,
-    "Build and describe the icons benchmark.",
+    "Build and describe the icons benchmark, and evaluate models on its queries.",
     [
         command(build, name="build", examples=[f"{USAGE} build packages --out icons"], usage="FOLDER --out DIR"),
         command(
@@ -476,6 +575,12 @@ main = group(
             name="describe",
             examples=[f"{USAGE} describe icons --features features.npz --out tags.html"],
             usage="DIR --features FILE [OPTIONS]",
+        ),
+        command(
+            evaluate,
+            name="evaluate",
+            examples=[f"{USAGE} evaluate icons --runs dual-0,dual-1 --features features.npz"],
+            usage="DIR --runs RUN,... --features FILE [OPTIONS]",
         ),
     ],
 )

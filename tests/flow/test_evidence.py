@@ -11,6 +11,7 @@ from pathlib import Path
 import made_data
 import numpy as np
 import pytest
+from PIL import Image
 from walk import ROOT
 
 import subtext as st
@@ -152,7 +153,7 @@ def numbers(text: str) -> list[str]:
 def test_the_page_is_written_from_its_json() -> None:
     report = json.loads((ROOT / "docs" / "evidence.json").read_text(encoding="utf-8"))
     assert (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8") == claims.page(report)
-    assert claims.PLANTED in report and report.keys() <= {claims.PLANTED, claims.ICONS}
+    assert claims.PLANTED in report and report.keys() <= {claims.PLANTED, claims.ICONS, claims.LITE2, claims.PIXELS}
     for part in report.values():
         assert [(claim["row"], claim["says"]) for claim in part["claims"]] == [
             (claim.row, claim.says) for claim in claims.CLAIMS
@@ -191,7 +192,7 @@ def icons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [json.loads(line) for line in (folder / "pairs.jsonl").read_text().splitlines()]
     for number, row in enumerate(rows):
         (folder / row["image"]).unlink()
-        (folder / "images" / row["image"]).write_bytes(str(number).encode())
+        Image.new("RGB", (8, 8), (number % 256, number // 256, 0)).save(folder / "images" / row["image"], format="PNG")
         row["captions"] = row["captions"][:1]
     made_data.write_rows(folder / "captions.jsonl", [{**row, "tags": row["captions"]} for row in rows])
     with np.load(folder / "features.npz") as file:
@@ -348,3 +349,39 @@ def test_icons_are_trained_and_written_beside_a_report(
     started = [json.loads((evidence.run_folder(out, row, 0, 2e-3) / "run.json").read_text()) for row in rows[1:3]]
     first = [run["log"][0] if "log" in run else run["start"] for run in started]
     assert first[0] == first[1], "epoch 0 is the stand-in"
+
+
+@pytest.mark.slow
+def test_icons_are_learnt_from_pixels_and_their_verdicts_stand_beside(
+    tmp_path: Path, icons: Path, script: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gensim")
+    monkeypatch.setattr(evidence, "EPOCHS", {claims.PIXELS: 1})
+    monkeypatch.setattr(evidence, "C", (5, 20))
+    out, beside = tmp_path / "out", ROOT / "docs" / "evidence.json"
+    words = ["--data", "icons-pixels", "--out", out, "--results", tmp_path / "results", "--grid", icons, "--seeds", 0]
+    script(*words, "--rows", "uniform", "diversity", "--beside", beside)
+    run = json.loads((evidence.run_folder(out, "diversity", 0, 2e-3) / "run.json").read_text())
+    assert "features" not in run["data"] or run["data"]["features"] is None
+    report = json.loads((out / "evidence.json").read_text())
+    page = (out / "evidence.md").read_text()
+    assert page == claims.page(report)
+    assert "from images of 48 pixels with the rest (1 seeds, 1 epochs)" in " ".join(page.split())
+    ends = [line.split(" | ")[-1] for line in page.splitlines() if "DIVERSITY beats uniform weights" in line]
+    assert ends == [f"{claims.word(report[name]['claims'][2])} |" for name in (claims.ICONS, claims.PIXELS)]
+    assert "| not run |" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data", "icons", "--rows", "pvse"], "trainings need features of cells: name them with --grid FILE"),
+        (["--data", "icons-lite2", "--grid", "file"], "the features of icons-lite2 are computed: leave out --grid"),
+        (["--data", "icons-pixels", "--grid", "file", "--rows", "adapt"], "rows of `adapt` learn on stored vectors"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    words: list[str], message: str, tmp_path: Path, script: Call
+) -> None:
+    with pytest.raises(SystemExit, match=message):
+        script("--out", tmp_path, *words)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 
+import made_data
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -131,16 +133,16 @@ def test_a_concept_is_in_one_split(built: Path) -> None:
 
 def test_right_is_every_icon_that_has_the_word() -> None:
     def icon(name: str, *tags: str) -> icons.Icon:
-        return icons.Icon(f"{name}.png", name, tags, "s", name, "")
+        return icons.Icon(f"s--{name}.png", name, tags, "s", name, "")
 
     some = [icon("gavel", "law", "court"), icon("law", "book", "court"), icon("scales", "law", "weight")]
-    assert icons.queries(some, "tag")["court"] == ["gavel.png", "law.png"]
+    assert icons.queries(some, "tag")["court"] == ["s/gavel", "s/law"]
     assert icons.queries(some, "literal") == {
-        "gavel": ["gavel.png"],
-        "law": ["law.png", "gavel.png", "scales.png"],
-        "scales": ["scales.png"],
+        "gavel": ["s/gavel"],
+        "law": ["s/law", "s/gavel", "s/scales"],
+        "scales": ["s/scales"],
     }
-    assert icons.queries(some, "tags")["law, court"] == ["gavel.png"]
+    assert icons.queries(some, "tags")["law, court"] == ["s/gavel"]
 
 
 def test_queries_are_read_with_their_judgements(built: Path) -> None:
@@ -148,7 +150,7 @@ def test_queries_are_read_with_their_judgements(built: Path) -> None:
     pairs = st.read(built / "queries-tag")
     assert len(pairs.images) == len(held_out)
     truth = {(pairs.texts.values[text], pairs.images.ids[image]) for image, text in pairs.links.tolist()}
-    assert truth == {(tag, row["image"]) for row in held_out for tag in row["tags"]}
+    assert truth == {(tag, row["id"]) for row in held_out for tag in row["tags"]}
     assert pairs.judgements is not None and len(pairs.judgements.scores) == len(truth)
 
 
@@ -168,6 +170,90 @@ def test_what_weights_know_is_described_before_any_training(built: Path, tmp_pat
     pairs = st.read(built / "captions.jsonl", images=built / "images").split("train")
     same = np.tile([[1.0, 0.0]], (len(pairs.texts), 1))
     assert icons.tag_spread(pairs, same) == {"shared": pytest.approx(1.0)}
+
+
+WORDS = ("law", "sea", "tree", "war", "peace", "time", "money", "trust", "risk", "luck")
+
+
+def test_models_are_evaluated_on_queries_by_kind_and_concreteness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(icons, "AT", 1)
+    monkeypatch.setattr(icons, "WAYS", 2)
+    monkeypatch.setattr(icons, "LEAST_ICONS", 2)
+    random = np.random.default_rng(0)
+    (tmp_path / "images").mkdir()
+    drawn = []
+    for number in range(40):
+        tags = [str(word) for word in random.choice(WORDS, 3, replace=False)]
+        name = {
+            "image": f"s--i{number}.png",
+            "id": f"s/i{number}",
+            "literal": f"thing{number}",
+            "concept": f"c{number}",
+        }
+        (tmp_path / "images" / name["image"]).write_bytes(b"drawing")
+        split = "train" if number < 24 else "test"
+        drawn.append({**name, "captions": [", ".join(tags)], "tags": tags, "set": "s", "split": split})
+    made_data.write_rows(tmp_path / "captions.jsonl", drawn)
+    features = tmp_path / "features.npz"
+    vectors = random.normal(size=(len(drawn), 6)).astype(np.float32)
+    np.savez(features, names=[row["image"] for row in drawn], pooled=vectors)
+    runs = [str(tmp_path / f"run-{seed}") for seed in (0, 1)]
+    data = {"data": tmp_path / "captions.jsonl", "features": features, "val_split": "none"}
+    data["images"] = tmp_path / "images"
+    for seed, run in enumerate(runs):
+        st.train("dual", **data, text="bag", min_count=1, epochs=1, seed=seed, out=run, quiet=True)
+    held_out = [row for row in drawn if row["split"] == "test"]
+    asked = {tag for row in held_out for tag in row["tags"]}
+    rated = {tag: float(at) for at, tag in enumerate(sorted(asked))}
+    ratings = tmp_path / "ratings.csv"
+    ratings.write_text("Word,Rating,Other\n" + "".join(f"{tag.upper()},{at},\n" for tag, at in rated.items()))
+
+    words = {"runs": runs, "features": features, "ratings": ratings}
+    told = icons.evaluate(tmp_path, **words, column="Rating").text
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in told.split("\n")]
+    table = {cells[0]: cells[1:] for cells in lines}
+    low, high = np.quantile([*rated.values()], (1 / 3, 2 / 3))
+    groups = {
+        "tag": [*rated],
+        f"tag, rated below {low:.2f}": [tag for tag, at in rated.items() if at < low],
+        f"tag, rated {low:.2f} to {high:.2f}": [tag for tag, at in rated.items() if low <= at < high],
+        f"tag, rated {high:.2f} or more": [tag for tag, at in rated.items() if at >= high],
+    }
+    assert [*table][2:8] == ["literal", "tags", *groups] and len(table) == 2 + 3 + 2 * 3
+    expected = [plain_loop(run, held_out, tmp_path, features) for run in runs]
+    for group, own in groups.items():
+        assert table[group][0] == str(len(own))
+        for measure, cell in enumerate(table[group][-2:]):
+            means = [np.mean([100 * by_tag[tag][measure] for tag in own]) for by_tag in expected]
+            shown = [float(number) for number in re.findall(r"[\d.]+", cell)]
+            assert shown == pytest.approx([np.mean(means), min(means), max(means)], abs=0.051), (group, measure)
+    right = [sum(tag in row["tags"] for row in held_out) for tag in rated]
+    assert float(table["tag"][1]) == pytest.approx(100 * np.mean(right) / len(held_out), abs=0.051)
+
+    fields = r"\['Word', 'Rating', 'Other'\]"
+    with pytest.raises(DataError, match=rf"ratings need the columns Word and Missing; .* has {fields}"):
+        icons.evaluate(tmp_path, **words, column="Missing")
+    with pytest.raises(DataError, match="three groups of tags by 'rated' need three tags of test"):
+        icons.evaluate(tmp_path, **words, column="Other")
+
+
+def plain_loop(run: str, held_out: list[dict], tmp_path: Path, features: Path) -> dict[str, tuple[float, float]]:
+    """Tag -> whether a right icon is first, and the share of wrong icons that a right one is above, mean of these."""
+    asked, out = tmp_path / "asked.jsonl", Path(f"{run}.npz")
+    made_data.write_rows(asked, [{"image": row["image"], "captions": row["tags"]} for row in held_out])
+    st.embed(run, data=asked, images=tmp_path / "images", features=features, split="all", out=out, quiet=True)
+    tags = [tag for row in held_out for tag in row["tags"]]
+    with np.load(out) as file:
+        images, texts = file["image_vectors"], dict(zip(tags, file["text_vectors"], strict=True))
+    found = {}
+    for tag, vector in texts.items():
+        scores = images @ vector
+        right = np.array([tag in row["tags"] for row in held_out])
+        above = [score > other for score in scores[right] for other in scores[~right]]
+        found[tag] = float(scores[right].max() > scores[~right].max()), float(np.mean(above))
+    return found
 
 
 def test_what_does_not_fit_is_refused(packages: Path, tmp_path: Path) -> None:
