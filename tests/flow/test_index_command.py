@@ -245,11 +245,14 @@ def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch
     assert "interrupted" in call("index", *words, code=130).stderr
     assert Folder(tmp_path / "index").counts == {"images": 12, "texts": 0} and embedded == [4, 4, 4]
     assert "12 of 36 items" in call("index", "info", tmp_path / "index").stdout
+    note = "the index is not complete: build has done 12 of 36 items; if it is not running, run the same command again"
+    assert note in call("search", tmp_path / "index", "red").stderr
     other = ["build", tmp_path / "index", "--run", runs / "run", "--quiet", "--split", "val"]
     assert "an interrupted build of other data" in call("index", *other, code=1).stderr
     embedded.clear()
     monkeypatch.setattr(index_build, "embed_items", plain)
     assert "12 images and 24 texts" in call("index", *words).stdout
+    assert "not complete" not in call("search", tmp_path / "index", "red").stderr
     assert info(tmp_path)["jobs"][0]["finished"] is not None and len(info(tmp_path)["jobs"]) == 1  # type: ignore[index]
     assert "holds an index" in call("index", *words, code=1).stderr
     assert "no interrupted add can be resumed here" in call("index", "add", tmp_path / "index", code=1).stderr

@@ -172,7 +172,8 @@ def search(
         raise ArgumentError("run, model and features are for an index that is opened here; give them to open_index")
     opened: Index = index
     if rerank is None:
-        return opened.answer(query)
+        answer = opened.answer(query)
+        return replace(answer, notes=(*answer.notes, *_incomplete(opened)))
     second = open_run(rerank, features=rerank_features, device=device).model
     choose_precision(second, bf16)
     spec, source = second.image.input_spec, None
@@ -204,9 +205,22 @@ def search(
         answer,
         hits=sorted(hits, key=lambda hit: -hit.score)[:top],
         unit="score",
-        notes=(*answer.notes, *(() if note is None else (f"the re-ranking run: {note}",))),
+        notes=(*answer.notes, *_incomplete(opened), *(() if note is None else (f"the re-ranking run: {note}",))),
         request={**answer.request, "rerank": str(rerank), "candidates": candidates},
     )
+
+
+def _incomplete(index: Index) -> list[str]:
+    """Notes on builds and additions that were interrupted or are still running: a search finds what they have done."""
+    from subtext.search.journal import journal
+
+    with index.store.reading() as view:
+        jobs = [job for job in journal(view) if job.finished is None and job.verb in ("build", "add")]
+    return [
+        f"the index is not complete: {job.verb} has done {job.done:,} of {job.total:,} items; if it is not running, run "
+        "the same command again"
+        for job in jobs
+    ]
 
 
 def _readable_image(branch: Branch, names: Sequence[str], path: str | None) -> Any:
