@@ -217,8 +217,8 @@ def _incomplete(index: Index) -> list[str]:
     with index.store.reading() as view:
         jobs = [job for job in journal(view) if job.finished is None and job.verb in ("build", "add")]
     return [
-        f"the index is not complete: {job.verb} has done {job.done:,} of {job.total:,} items; if it is not running, run "
-        "the same command again"
+        f"the index is not complete: {job.verb} has done {job.done:,} of {job.total:,} items; if it is not running, "
+        "run the same command again"
         for job in jobs
     ]
 
