@@ -579,9 +579,9 @@ allowed, {protocol["epochs"]} epochs; {data["selecting"]:,} icons of val choose 
             for head, part in others.items()
         )
         items.append(
-            f"* **Icons by other image encoders.** {each[0].upper()}{each[1:]}. Data, rules and texts are the same, but "
-            "epochs, and size and images of a network that learns, were chosen by time after a look at how two rows learn. "
-            "p-values are corrected over the claims that were tested with that encoder."
+            f"* **Icons by other image encoders.** {each[0].upper()}{each[1:]}. Data, rules and texts are the same; "
+            "the epochs and the size of the images from pixels were chosen by time, after a look at how two rows "
+            "learn. p-values are corrected over the claims that were tested with that encoder."
         )
     return "".join(
         f"{fill(item, 120, subsequent_indent='  ', break_on_hyphens=False, break_long_words=False)}\n" for item in items
