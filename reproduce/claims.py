@@ -483,7 +483,7 @@ first table, whose numbers are written from [evidence.json](evidence.json).
   AUC of {auc["diversity/image"]}, DISCREPANCY with {auc["discrepancy/image"]}; those of texts with
   {auc["diversity/text"]} and {auc["discrepancy/text"]}. The weights are far from uniform: their effective sample sizes
   are {sizes["diversity"]} and {sizes["discrepancy"]} %.
-{_icons_data(icons, others)}* **Controls.** "permuted": each pair has the weight of another, of the same in all epochs;
+{_icons_data(icons, others)}* **Controls.** "permuted": each pair has the weight of another, the same in all epochs;
   "random": of a new one in every epoch. "thomas random": neighbours by vectors drawn at random. Such a control has all
   of a method but its meaning. "even": images alone, texts alone and the sum give weights that are less even
   than the difference, or more; here their sign is such that before training all are equally even. These rows were added

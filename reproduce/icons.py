@@ -522,7 +522,7 @@ def evaluate(
         parts[f"tag, {name} below {low:.2f}"] = of_tag < low
         parts[f"tag, {name} {low:.2f} to {high:.2f}"] = (of_tag >= low) & (of_tag < high)
         parts[f"tag, {name} {high:.2f} or more"] = of_tag >= high
-    found = {kind: [_asked(run, folder, held_out, right) for run in runs] for kind, right in by_kind.items()}
+    results = {kind: [_per_query(run, folder, held_out, right) for run in runs] for kind, right in by_kind.items()}
     measures = (f"recall@{AT}", f"{WAYS}_way@1")
     heads = [f"{way.replace('_', ' ')}: {measure}" for way in DIRECTIONS for measure in measures]
     lines = [f"| queries | number | chance of recall@{AT} | {' | '.join(heads)} |", "|---" * (len(heads) + 3) + "|"]
@@ -532,7 +532,7 @@ def evaluate(
         chance = 100 * np.mean(hypergeom.sf(0, len(held_out), counts, AT))
         cells = []
         for way, measure in product(DIRECTIONS, measures):
-            by_run = [asked[f"{way}/{measure}"] for asked in found[kind]]
+            by_run = [result[f"{way}/{measure}"] for result in results[kind]]
             means = [100 * float(np.mean(each[chosen] if way == "text_to_image" else each)) for each in by_run]
             # An icon is asked for all of its texts, so its questions have no groups.
             whole_only = way == "image_to_text" and part != kind
@@ -551,7 +551,7 @@ def read_ratings(path: Path, column: str) -> dict[str, float]:
         return {row["Word"].lower(): float(row[column]) for row in reader if row[column]}
 
 
-def _asked(
+def _per_query(
     run: str, folder: Path, icons: Sequence[Icon], right: Mapping[str, Sequence[str]]
 ) -> Mapping[str, NDArray[Any]]:
     """What a model has on each query, and on each icon."""

@@ -212,14 +212,13 @@ def search(
 
 def _incomplete(index: Index) -> list[str]:
     """Notes on builds and additions that were interrupted or are still running: a search finds what they have done."""
-    from subtext.search.journal import journal
+    from subtext.search.journal import unfinished
 
-    with index.store.reading() as view:
-        jobs = [job for job in journal(view) if job.finished is None and job.verb in ("build", "add")]
     return [
         f"the index is not complete: {job.verb} has done {job.done:,} of {job.total:,} items; if it is not running, "
         "run the same command again"
-        for job in jobs
+        for job in unfinished(index.store)
+        if job.verb in ("build", "add")
     ]
 
 

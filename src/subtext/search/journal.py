@@ -8,7 +8,7 @@ from typing import Any
 
 from subtext.search.index_files import stored_object
 from subtext.search.stores.item import Side, deletion_hash
-from subtext.search.stores.store import View
+from subtext.search.stores.store import Store, View
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,12 @@ def journal(view: View) -> list[Job]:
         Job(number, verb, None if source is None else stored_object(source, f"job {number}"), *times)
         for number, verb, source, *times in view.records("jobs")
     ]
+
+
+def unfinished(store: Store) -> list[Job]:
+    """The jobs that are running, or were interrupted."""
+    with store.reading() as view:
+        return [job for job in journal(view) if job.finished is None]
 
 
 def deleted_before(view: View, side: Side, ids: Sequence[str]) -> set[str]:

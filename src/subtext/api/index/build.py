@@ -134,6 +134,7 @@ def build_index(
     Raises RequirementError for a model that only scores pairs, or without the cluster that `ray` needs, and IndexError_
     if INDEX exists and is something else.
     """
+    from subtext.search.journal import unfinished
     from subtext.search.stores.store import create_store, store_class
 
     work = Work.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
@@ -149,7 +150,7 @@ def build_index(
         from subtext.search.build import require_ray
 
         require_ray(opened.model)
-    if begun is not None and [job.source for job in _unfinished(begun)] != [source]:
+    if begun is not None and [job.source for job in unfinished(begun)] != [source]:
         raise IndexError_(f"{begun.path} holds an interrupted build of other data; remove it, or name another location")
     store = create_store(index, new_manifest_of(work, opened, source)) if begun is None else begun
     complete = False
@@ -183,16 +184,21 @@ def add_to_index(
     RequirementError if there is nothing to add. Raises DataError if ids of the data name other files in the index.
     """
     from subtext.search.build import taken_ids
+    from subtext.search.journal import unfinished
     from subtext.search.stores.store import open_store
 
     store = open_store(index)
     work = Work.of(_source(store, run, model), split, data=data, **options)
     name, sources = "add", work.sources
     if sources.data is None:
-        jobs = [job for job in _unfinished(store) if (job.source or {}).get("data") and job.verb in ("build", "add")]
+        jobs = [
+            (job.verb, job.source)
+            for job in unfinished(store)
+            if job.source and job.source.get("data") and job.verb in ("build", "add")
+        ]
         if not jobs:
             raise RequirementError("an add needs a data set (--data); no interrupted add can be resumed here")
-        name, recorded = jobs[-1].verb, jobs[-1].source
+        name, recorded = jobs[-1]
         sources, split = Sources.from_json(recorded), recorded.get("split") or "all"
     work = replace(work, sources=sources, split=split)
     with store.writing("add") as writer:
@@ -458,12 +464,13 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
 
 def interrupted_build(index: str | Path) -> Store | None:
     """The index of an interrupted build; None where there is no index, or a finished one."""
+    from subtext.search.journal import unfinished
     from subtext.search.stores.store import open_store, store_class
 
     if not store_class(index).exists(str(index)):
         return None
     store = open_store(index)
-    return store if any(job.verb == "build" for job in _unfinished(store)) else None
+    return store if any(job.verb == "build" for job in unfinished(store)) else None
 
 
 def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange:
@@ -565,13 +572,6 @@ def _change(store: Store, verb: str, grown: Grown | None, *, run: str = "") -> I
     numbers = {} if grown is None else asdict(grown)
     shape, next_steps = vector_shape(store.manifest), tuple(advice(store))
     return IndexChange(str(store.path), verb, counts, shape, used, run=run, advice=next_steps, **numbers)
-
-
-def _unfinished(store: Store) -> list[Any]:
-    from subtext.search.journal import journal
-
-    with store.reading() as view:
-        return [job for job in journal(view) if job.finished is None]
 
 
 def _steps(store: Store, work: Work, *, features: bool = True) -> tuple[list[tuple[Sources, str]], list[str]]:
