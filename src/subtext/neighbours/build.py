@@ -16,7 +16,7 @@ from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError, RequirementError
 from subtext.neighbours.graph import Graph, marks_of, pictures_of_texts
 from subtext.neighbours.spaces import Distance, Doc2Vec, Features, Lsa, Places, Progress, Sentence, Space, unit
-from subtext.ops.nearest import NearestRows, nearest_rows
+from subtext.ops.compiled.nearest import NearestRows, nearest_rows
 
 
 @dataclass(frozen=True)
