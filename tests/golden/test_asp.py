@@ -12,7 +12,7 @@ from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation.metrics.asp import ASP, among_first
 from subtext.evaluation.metrics.graded_gain import SemanticGain
-from subtext.ops.semantic_rank import agreement, ranks
+from subtext.ops.compiled.semantic_rank import agreement, ranks
 
 TIES = ("ordinal", "min", "average")
 C_K = np.array(

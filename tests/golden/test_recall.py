@@ -159,7 +159,7 @@ def test_one_read_gives_both_directions(kernel: bool, dtype: torch.dtype) -> Non
 
 
 def test_kernel_over_several_tiles_bands_and_threads() -> None:
-    from subtext.ops.rank import _totals
+    from subtext.ops.compiled.threshold_counts import threshold_counts
 
     g = np.random.default_rng(0)
     scores = g.integers(0, 50, (16400, 70), dtype=np.int64).astype(np.float32)
@@ -167,7 +167,7 @@ def test_kernel_over_several_tiles_bands_and_threads() -> None:
     wide, wide_columns = scores.T.copy(), row_best
     for matrix, rows, columns in ((scores, row_best, column_best), (wide, column_best, wide_columns)):
         for threads in (1, 3):
-            (reached, above, invalid), by_column = _totals(matrix, rows, columns, True, threads)
+            (reached, above, invalid), by_column = threshold_counts(matrix, rows, columns, kernel=True, threads=threads)
             np.testing.assert_array_equal(reached, (matrix >= rows[:, None]).sum(1))
             np.testing.assert_array_equal(above, (matrix > rows[:, None]).sum(1))
             np.testing.assert_array_equal(invalid, 0)

@@ -17,7 +17,7 @@ from subtext.evaluation.metrics import asp as reference
 from subtext.evaluation.metrics.asp import ASP
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import of_groups
-from subtext.ops.semantic_rank import RankTies, ranks
+from subtext.ops.compiled.semantic_rank import RankTies, ranks
 
 PICTURES, TEXTS = 7, 14
 

@@ -44,8 +44,8 @@ from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.results import Result, notes, stated
 from subtext.evaluation.scoring import STORED_BYTES, Embedded, Matrix, Rows, Source, scored_once
 from subtext.models.model import Model
+from subtext.ops.compiled.semantic_rank import KERNEL_CELLS
 from subtext.ops.rank import Counts, PositiveRanks, rank_positives
-from subtext.ops.semantic_rank import KERNEL_CELLS
 
 WORDS = (0, 10, 15, 20, math.inf)
 """Where buckets of text lengths begin and end, in words."""

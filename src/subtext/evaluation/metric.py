@@ -35,9 +35,9 @@ from torch import Tensor
 
 from subtext.core import Comparison, Direction
 from subtext.errors import RequirementError
-from subtext.ops import semantic_rank
+from subtext.ops.compiled import semantic_rank
+from subtext.ops.compiled.semantic_rank import RankTies
 from subtext.ops.rank import Ties, best_of, rank_positives
-from subtext.ops.semantic_rank import RankTies
 from subtext.ops.sparse import CandidateLists
 from subtext.ops.top_k import gains, graded_relevance
 

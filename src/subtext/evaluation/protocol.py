@@ -18,8 +18,8 @@ from subtext.evaluation.metric import Metric
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.relevance.plausible import Labelled
+from subtext.ops.compiled.semantic_rank import RankTies
 from subtext.ops.rank import Ties
-from subtext.ops.semantic_rank import RankTies
 
 
 @dataclass(frozen=True)

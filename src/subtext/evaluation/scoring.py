@@ -28,8 +28,9 @@ from torch.nn.functional import pad
 from subtext.core import DIRECTIONS, Direction, Embeddings
 from subtext.errors import ShapeError
 from subtext.evaluation.relevance.match import Match
+from subtext.ops.compiled.threshold_counts import KERNEL_CELLS
 from subtext.ops.pairwise import packed
-from subtext.ops.rank import KERNEL_CELLS, Counts, best_of, both_directions
+from subtext.ops.rank import Counts, best_of, both_directions
 
 BLOCK_BYTES = 2**26
 """Memory that a block of scores may take while it is made."""

@@ -55,7 +55,7 @@ def build_graph(
 
     Raises DataError when there are not more texts than neighbours, when all texts are the same, and what the space
     raises.
-    Cost the space's own, and that of `ops.nearest.nearest_rows`.
+    Cost the space's own, and that of `ops.compiled.nearest.nearest_rows`.
     """
     options = options or GraphOptions()
     everywhere = options.candidate_split == "all"
@@ -137,7 +137,7 @@ def approximate_rows(
     candidates: Bool[np.ndarray, "n"],
     groups: Int[np.ndarray, "g n"],
 ) -> NearestRows:
-    """As `ops.nearest.nearest_rows` in L2, faster on large sets; some neighbours are missed.
+    """As `ops.compiled.nearest.nearest_rows` in L2, faster on large sets; some neighbours are missed.
 
     The search visits 2 `count` candidates or more for each row, and requests as many more than `count` as the largest
     of a row's groups has members, at most `count`; lists may be shorter than `count`.

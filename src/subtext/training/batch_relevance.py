@@ -24,7 +24,7 @@ from subtext.evaluation.relevance import cider, classes, tfidf
 from subtext.objectives.losses.soft_contrastive import MIXED
 from subtext.objectives.scene import Relevance
 from subtext.ops import draw as draws
-from subtext.ops.group_products import Terms
+from subtext.ops.compiled.group_products import Terms
 
 Words = Literal["tfidf1", "ciderd", "cider"]
 

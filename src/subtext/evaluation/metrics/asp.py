@@ -18,7 +18,7 @@ from torch import Tensor
 from subtext.core import Comparison
 from subtext.errors import RequirementError
 from subtext.evaluation.metric import Metric, Request, SemanticRanks
-from subtext.ops.semantic_rank import RankTies, agreement
+from subtext.ops.compiled.semantic_rank import RankTies, agreement
 from subtext.ops.top_k import graded_relevance
 
 
@@ -121,7 +121,7 @@ def among_first(
     rank. The second is expected of scores that put every candidate where its relevance does, and equal ones in any
     order: 1 where relevance has no ties. A model whose scores tie where the relevance does can be above it.
 
-    best  `ops.semantic_rank.ranks(relevance, "min")`        tops  each N, a column of both results
+    best  `ops.compiled.semantic_rank.ranks(relevance, "min")`        tops  each N, a column of both results
 
     The most relevant are a beginning of the list: among them everybody keeps the rank that they had among all. NaN for
     a query of which no N are meant, as ASP has it. Raises RequirementError for an N below 1.

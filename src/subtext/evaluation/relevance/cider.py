@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.evaluation.relevance.grams import Corpus, Grams, corpus, counted, treebank_words
-from subtext.ops.group_products import Terms
+from subtext.ops.compiled.group_products import Terms
 from subtext.ops.sparse import Sparse
 
 Variant = Literal["ciderd", "cider"]

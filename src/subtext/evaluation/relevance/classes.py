@@ -12,7 +12,7 @@ from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.relevance.grams import corpus
 from subtext.evaluation.relevance.tfidf import unit_rows
-from subtext.ops.group_products import Terms, group_products
+from subtext.ops.compiled.group_products import Terms, group_products
 
 NAME = "class_tfidf1"
 _EPSILON = 1e-6

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.evaluation.relevance.grams import Corpus, corpus, counted, long_words
-from subtext.ops.group_products import Terms
+from subtext.ops.compiled.group_products import Terms
 from subtext.ops.sparse import Sparse
 
 NAME = "tfidf1"

@@ -9,8 +9,8 @@ score and breaks ties by row. A list that is full is cut to its best, and the wo
 which nothing enters.
 
 For the bound, let w be the width, p the product of u and v in float32, and e = 2^-24. Rounding takes at most
-(w + 16) e |u||v| from p, and |u||v| is at most (|u|^2 + |v|^2) / 2. So the score is at most p + o_u + o_v, with an offset
-o_u = (2 (w + 16) e - 1/2) |u|^2 of each row; half of its room is for the rounding of the exact score and of these sums.
+(w + 16) e |u||v| from p, and |u||v| is at most (|u|^2 + |v|^2) / 2. So the score is at most p + o_u + o_v, where
+each row has an offset o_u = (2 (w + 16) e - 1/2) |u|^2; what is left of it covers the rounding of scores and of sums.
 """
 
 from __future__ import annotations
@@ -137,13 +137,10 @@ def _sift(
 ) -> None:
     """Offer the pairs of a block to the lists of its rows and of its columns.
 
-    One function, because a call that hands over all these arrays costs more than an offer.
-
-    Args:
-        reached: `_reached`, compiled; `score` and `cut` are `_score` and `_cut`.
-        products: Inner products of rows and columns, from row `first_row` and column `first_column`.
-        limits: (N) of rows and (N) of columns: those of the lists, or infinite for a side that takes nothing.
-        block: The first and the last row and column; whether rows and whether columns take; first_row, first_column.
+    `products` are those of rows from `first_row` and columns from `first_column`. `limits` has (N) of rows and (N) of
+    columns: those of the lists, or infinite for a side that takes nothing. A block is the first and the last row and
+    column; whether rows and whether columns take; first_row and first_column. All in one function, because a call that
+    hands over these arrays costs more than an offer.
     """
     row_limits, column_limits = limits
     keys, state, _, limit_bits, groups = lists

@@ -88,15 +88,11 @@ def agreement(
     single = _single(scores)
     sums, counts = np.zeros((2, len(scores), len(limits)), dtype=np.int64)
     if scores.size >= KERNEL_CELLS if kernel is None else kernel:
-        (_, agree, agree_wholly), bits, code = _kernels(), single.view(np.uint32), _CODES[ties]
-        if ties == "ordinal" and len(limits) == 1 and limits[0] >= scores.shape[1]:
-            counts[:] = scores.shape[1]
-            in_threads(lambda rows: agree_wholly(bits[rows], semantic[rows], sums[rows]), len(bits))
-        else:
-            in_threads(
-                lambda rows: agree(bits[rows], semantic[rows], code, limits, within, sums[rows], counts[rows]),
-                len(bits),
-            )
+        agree, bits, code = _kernels()[1], single.view(np.uint32), _CODES[ties]
+        in_threads(
+            lambda rows: agree(bits[rows], semantic[rows], code, limits, within, sums[rows], counts[rows]),
+            len(bits),
+        )
     else:
         for row, (keys, order) in enumerate(_sorted_rows(single)):
             relevance_ranks = semantic[row, order].astype(np.int64)
@@ -151,13 +147,8 @@ _BUCKETS = 1 << _BITS
 
 
 @no_type_check
-def _sorted(
-    row: NDArray[np.uint32], first: NDArray[np.uint64], second: NDArray[np.uint64], passes: int
-) -> NDArray[np.int32]:
-    """Leave (key << 32 | column) of one row of float32 bits in `first`, by rising key, equal keys by column.
-
-    With two passes they are in `second`, and what is given back says where the third would begin to place each bucket.
-    """
+def _sorted(row: NDArray[np.uint32], first: NDArray[np.uint64], second: NDArray[np.uint64]) -> None:
+    """Leave (key << 32 | column) of one row of float32 bits in `first`, by rising key, equal keys by column."""
     count = row.size
     tallies = np.zeros((3, _BUCKETS), np.int32)
     mask = np.uint64(_BUCKETS - 1)
@@ -177,7 +168,7 @@ def _sorted(
         total = np.int32(0)
         for bucket in range(_BUCKETS):
             total, tallies[digit, bucket] = total + tallies[digit, bucket], total
-    for digit in range(passes):
+    for digit in range(3):
         source, target = (second, first) if digit != 1 else (first, second)
         shift = np.uint64(32 + digit * _BITS)
         starts = tallies[digit]
@@ -186,7 +177,6 @@ def _sorted(
             bucket = np.int64((packed >> shift) & mask)
             target[starts[bucket]] = packed
             starts[bucket] += 1
-    return tallies[2]
 
 
 @no_type_check
@@ -195,7 +185,7 @@ def _rank(sort: Any, bits: NDArray[np.uint32], ties: int, ranks: NDArray[Any]) -
     rows, columns = bits.shape
     first, second = np.empty(columns, np.uint64), np.empty(columns, np.uint64)
     for row in range(rows):
-        sort(bits[row], first, second, 3)
+        sort(bits[row], first, second)
         if ties == 0:
             for index in range(columns):
                 ranks[row, first[index] & _LOW] = index + 1
@@ -226,7 +216,7 @@ def _agree(
     rows, columns = bits.shape
     first, second = np.empty(columns, np.uint64), np.empty(columns, np.uint64)
     for row in range(rows):
-        sort(bits[row], first, second, 3)
+        sort(bits[row], first, second)
         for column in range(limits.size):
             limit = limits[column]
             total, number, before, start = np.int64(0), np.int64(0), np.int64(0), 0
@@ -251,31 +241,10 @@ def _agree(
             sums[row, column], counts[row, column] = total, number
 
 
-@no_type_check
-def _agree_wholly(sort: Any, bits: NDArray[np.uint32], ranks: NDArray[Any], sums: NDArray[np.int64]) -> None:
-    """`_agree` for places over all candidates: the third pass of the sort is not written, only summed over."""
-    rows, columns = bits.shape
-    first, second = np.empty(columns, np.uint64), np.empty(columns, np.uint64)
-    up = np.uint64(32 + 2 * _BITS)
-    for row in range(rows):
-        starts = sort(bits[row], first, second, 2)
-        total = np.int64(0)
-        for column in range(columns):
-            packed = second[column]
-            bucket = packed >> up
-            score_rank = starts[bucket] + np.int32(1)
-            starts[bucket] = score_rank
-            relevance_rank = np.int32(ranks[row, packed & _LOW])
-            total += np.int64(
-                np.float64(min(score_rank, relevance_rank)) / np.float64(max(score_rank, relevance_rank)) * _UNIT + 0.5
-            )
-        sums[row, 0] = total
-
-
 @functools.cache
 def _kernels() -> tuple[Callable[..., None], ...]:
     import numba
 
     compiled = numba.njit(nogil=True, error_model="numpy")
     sort = compiled(_sorted)
-    return tuple(functools.partial(compiled(function), sort) for function in (_rank, _agree, _agree_wholly))
+    return tuple(functools.partial(compiled(function), sort) for function in (_rank, _agree))

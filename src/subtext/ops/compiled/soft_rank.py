@@ -118,7 +118,7 @@ def _sums(
 ) -> Float[Tensor, "q c"]:
     """Weighted sums of the sigmoid, or of its slope, of values above levels; each row by itself."""
     if levels.is_cuda and levels.dtype == torch.float32:
-        from subtext.ops import soft_rank_triton
+        from subtext.ops.compiled import soft_rank_triton
 
         if soft_rank_triton.AVAILABLE:
             return soft_rank_triton.sums(values, weights, levels, temperature, slope=slope)
