@@ -8,7 +8,7 @@
     |- RecipeError        a host, method or option that does not exist or does not fit
     |- CheckpointError    a run folder that cannot be read, or is another recipe's
     |- OutputError        a file or folder that cannot be written
-    |- IndexError_        a search index that cannot be read or does not fit the model
+    |- SearchIndexError        a search index that cannot be read or does not fit the model
     |- TrainingError      training that cannot go on (a loss that is not a number)
 
 The command line prints a SubtextError as one sentence and exits with 1, or with 2 for an ArgumentError. Anything else
@@ -23,7 +23,8 @@ from collections.abc import Sequence
 class SubtextError(Exception):
     """The root of every error that Subtext raises on purpose.
 
-    method  of a training that refused; the options that it speaks of are its own
+    Attributes:
+        method: Of a training that refused; the options that it speaks of are its own.
     """
 
     method: str = ""
@@ -57,7 +58,7 @@ class OutputError(SubtextError):
     """A file or folder that cannot be written: the disk is full, something is in the way, or there is no right to."""
 
 
-class IndexError_(SubtextError):
+class SearchIndexError(SubtextError):
     """A search index that is missing or damaged, or that another model made."""
 
 
@@ -68,8 +69,9 @@ class TrainingError(SubtextError, RuntimeError):
 def counted(number: int, noun: str) -> str:
     """A number and what it counts, for messages.
 
-    >>> counted(1, "image"), counted(2000, "image")
-    ('1 image', '2,000 images')
+    Example:
+        >>> counted(1, "image"), counted(2000, "image")
+        ('1 image', '2,000 images')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
@@ -77,8 +79,9 @@ def counted(number: int, noun: str) -> str:
 def listed(names: Sequence[str], count: int = 3, *, separator: str = ", ", conjunction: str = " and") -> str:
     """The first `count` names, and how many more there are, for messages.
 
-    >>> listed(["a", "b", "c"], 2)
-    'a, b and 1 more'
+    Example:
+        >>> listed(["a", "b", "c"], 2)
+        'a, b and 1 more'
     """
     more = f"{conjunction} {len(names) - count:,} more" if len(names) > count else ""
     return separator.join(names[:count]) + more

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from subtext.api.load import ModelSource, Work, open_work
-from subtext.api.options import DataOptions, Metavar, OptionalRun, Pretrained, Section, TextPrompt, verb
+from subtext.api.load import EvaluationSubject, ModelSource, open_subject
+from subtext.api.options import DataOptions, Metavar, OptionalRun, OptionGroup, Pretrained, TextPrompt, verb
 from subtext.errors import ArgumentError, counted
-from subtext.report.text_table import Printed, size
+from subtext.report.text_table import Report, size
 
 if TYPE_CHECKING:
     import pandas
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class EmbeddedDataset(Printed):
+class EmbeddedDataset(Report):
     """The vectors of a data set.
 
-    dataset                      its images, texts and pairs
-    image_vectors, text_vectors  their embeddings, (N, K, D)
-    path                         their file; None if none was written
+    Attributes:
+        dataset: Its images, texts and pairs.
+        image_vectors: Their embeddings, (N, K, D).
+        text_vectors: See `image_vectors`.
+        path: Their file; None if none was written.
     """
 
     dataset: Dataset
@@ -72,7 +74,9 @@ class EmbeddedDataset(Printed):
     def save(self, path: str | Path) -> EmbeddedDataset:
         """Write a .npz or .parquet file, and return this object with its `path`. A failed write leaves no file.
 
-        Raises ArgumentError for another suffix, OutputError when the file cannot be written.
+        Raises:
+            ArgumentError: For another suffix.
+            OutputError: If the file cannot be written.
         """
         from subtext.data.atomic import write_file
 
@@ -89,8 +93,10 @@ def embed(
     *,
     model: Pretrained = None,
     text_prompt: TextPrompt = None,
-    split: Annotated[str, "Split to embed; all: the complete data set.", Section("Data")] = "all",
-    out: Annotated[str | Path | None, "A .npz or .parquet file to write.", Section("Output"), Metavar("FILE")] = None,
+    split: Annotated[str, "Split to embed; all: the complete data set.", OptionGroup("Data")] = "all",
+    out: Annotated[
+        str | Path | None, "A .npz or .parquet file to write.", OptionGroup("Output"), Metavar("FILE")
+    ] = None,
     **options: Unpack[DataOptions],
 ) -> EmbeddedDataset:
     """Compute the vectors of a data set's images and texts, and write them to a file.
@@ -101,15 +107,17 @@ def embed(
     each item: image_uncertainty and text_uncertainty, or the column uncertainty. This is the root mean square of its
     standard deviations.
 
-    Raises RequirementError if the model only scores pairs, ArgumentError for an unknown suffix, and OutputError if the
-    file cannot be written. The last two are raised before the work begins.
+    Raises:
+        RequirementError: If the model only scores pairs.
+        ArgumentError: If the suffix is unknown.
+        OutputError: If the file cannot be written. The last two are raised before the work begins.
     """
     from subtext.data.atomic import require_file
 
-    work = Work.of(ModelSource.of(run, model, text_prompt), split, **options)
+    work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, **options)
     if out is not None:
         require_file(_checked(out))
-    opened = open_work(work, need_pairs=False).by_mean("embed")
+    opened = open_subject(work, need_pairs=False).by_mean("embed")
     embedded = EmbeddedDataset(opened.pairs, *opened.embed(work))
     return embedded if out is None else embedded.save(out)
 

@@ -1,4 +1,4 @@
-"""`subtext.export`: a run in the formats of other libraries, compared with the model before it is finished."""
+"""`subtext.export_run`: a run in the formats of other libraries, compared with the model before it is finished."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from pathlib import Path
 from typing import Annotated
 
 from subtext.api.load import load, open_run, read, remembered, save_pretrained
-from subtext.api.options import Metavar, Quiet, Run, Section, verb
+from subtext.api.options import Metavar, OptionGroup, Quiet, Run, verb
 from subtext.errors import ArgumentError, CheckpointError, RequirementError, SubtextError
 from subtext.report.progress import say
-from subtext.report.text_table import Printed, size
+from subtext.report.text_table import Report, size
 
 
 @dataclass(frozen=True, repr=False)
-class Export(Printed):
+class Export(Report):
     """An exported model.
 
-    path         its folder              bytes  total size of its files
-    differences  for images and texts, the largest difference of a vector component from the model
-    checked_on   a description of the inputs that were compared
-    usage        how to open it
+    Attributes:
+        path: Its folder.
+        bytes: Total size of its files.
+        differences: For images and texts, the largest difference of a vector component from the model.
+        checked_on: A description of the inputs that were compared.
+        usage: How to open it.
     """
 
     path: Path
@@ -37,12 +39,12 @@ class Export(Printed):
 
 
 @verb
-def export(
+def export_run(
     run: Run,
     *,
-    hf: Annotated[str | Path | None, "Folder to write for the Hub.", Section("Output"), Metavar("DIR")] = None,
+    hf: Annotated[str | Path | None, "Folder to write for the Hub.", OptionGroup("Output"), Metavar("DIR")] = None,
     onnx: Annotated[
-        str | Path | None, "Folder to write with image.onnx and text.onnx.", Section("Output"), Metavar("DIR")
+        str | Path | None, "Folder to write with image.onnx and text.onnx.", OptionGroup("Output"), Metavar("DIR")
     ] = None,
     quiet: Quiet = False,
 ) -> Export:
@@ -52,13 +54,16 @@ def export(
     a folder that subtext.load opens. --onnx: one ONNX graph for images and one for texts, for any batch size (extra:
     onnx).
 
-    Raises ArgumentError unless exactly one of hf and onnx is set. Raises RequirementError for ONNX if the model only
-    scores pairs, if it reads texts in several ways, or if a package is missing. Raises CheckpointError if the folder is
-    not empty, or if the export does not give the model's vectors; the export is then removed.
+    Raises:
+        ArgumentError: Unless exactly one of hf and onnx is set.
+        RequirementError: For ONNX if the model only scores pairs, if it reads texts in several ways, or if a package is
+            missing.
+        CheckpointError: If the folder is not empty, or if the export does not give the model's vectors; the export is
+            then removed.
     """
     from subtext.data.atomic import write_folder
     from subtext.data.inputs import SeveralInputs
-    from subtext.export import hub
+    from subtext.interop import hub
     from subtext.models.checkpoint import require_new_folder
 
     if (hf is None) == (onnx is None):
@@ -66,7 +71,7 @@ def export(
     folder = Path(str(onnx if hf is None else hf)).expanduser()
     tolerance = hub.TOLERANCE
     if hf is None:
-        from subtext.export import onnx as graphs
+        from subtext.interop import onnx as graphs
 
         graphs.require_packages()
         tolerance = graphs.TOLERANCE

@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from subtext.data.dataset import Dataset, Items, Problem, summarise
+from subtext.data.dataset import Dataset, Items, RowIssue, summarise
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import read_bytes, stored_size
 from subtext.data.read import UnusableData, read
 from subtext.data.rows import Progress
 from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, counted
-from subtext.report.text_table import Cell, Printed, table
+from subtext.report.text_table import Cell, Report, table
 
 _USES = ("train", "evaluate", "index")
 _DUPLICATES = 20
@@ -35,9 +35,10 @@ _SHOWN_EXAMPLES = 3
 class Coverage:
     """The items of a data set that a feature file covers.
 
-    message   in one sentence
-    complete  whether each item has finite features
-    splits    the splits all of whose items have them
+    Attributes:
+        message: In one sentence.
+        complete: Whether each item has finite features.
+        splits: The splits all of whose items have them.
     """
 
     message: str
@@ -46,21 +47,25 @@ class Coverage:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class CheckReport(Printed):
+class CheckReport(Report):
     """The result of `check`.
 
-    images, texts, pairs, groups  their numbers
-    splits             name -> its images, texts and pairs
-    words              words per text: smallest, median and largest number
-    languages          code -> texts, most frequent first; `guessed` when no column names the language
-    duplicate_texts    number of duplicate texts, with examples
-    duplicate_images   number of images that are copies, byte by byte, with examples
-    leaks              images or texts of a test or val split whose copy is in another split
-    problems           problems of each row; a fatal problem makes the row unusable
-    features           for each feature file, whether it covers the data
-    reasons            "train", "evaluate", "index" -> why the data cannot be used for this (with on_error="skip":
-                       after unusable rows are left out); empty if it can
-    evaluable_splits   splits with at least two groups; "all" if only the full data set has two groups
+    Attributes:
+        images: Their numbers.
+        texts: See `images`.
+        pairs: See `images`.
+        groups: See `images`.
+        splits: Name -> its images, texts and pairs.
+        words: Words per text: smallest, median and largest number.
+        languages: Code -> texts, most frequent first; `guessed` when no column names the language.
+        duplicate_texts: Number of duplicate texts, with examples.
+        duplicate_images: Number of images that are copies, byte by byte, with examples.
+        leaks: Images or texts of a test or val split whose copy is in another split.
+        problems: Problems of each row; a fatal problem makes the row unusable.
+        features: For each feature file, whether it covers the data.
+        reasons: "train", "evaluate", "index" -> why the data cannot be used for this (with on_error="skip": after
+            unusable rows are left out); empty if it can.
+        evaluable_splits: Splits with at least two groups; "all" if only the full data set has two groups.
     """
 
     path: str
@@ -77,7 +82,7 @@ class CheckReport(Printed):
     duplicate_images: int = 0
     duplicate_image_examples: list[list[str]] = field(default_factory=list)
     leaks: list[str] = field(default_factory=list)
-    problems: list[Problem]
+    problems: list[RowIssue]
     features: list[Coverage] = field(default_factory=list)
     reasons: dict[str, str]
     evaluable_splits: list[str] = field(default_factory=list)
@@ -168,10 +173,12 @@ def check_dataset(
 ) -> CheckReport:
     """Read a data set and report; a data set that cannot be read at all gives a report with the reason.
 
-    name                     of the data set, for people; its path by default
-    features, text_features  feature files that replace images, whose own files may be missing then, and texts
-
     The other arguments are those of `read`. Only images of equal size in bytes are compared, by a hash.
+
+    Args:
+        name: Of the data set, for people; its path by default.
+        features: Feature files that replace images, whose own files may be missing then.
+        text_features: Texts.
     """
     name = name or str(data)
     try:
@@ -188,7 +195,7 @@ def check_dataset(
         )
     except DataError as error:
         problems = error.problems if isinstance(error, UnusableData) else []
-        problems = problems or [Problem(name, str(error))]
+        problems = problems or [RowIssue(name, str(error))]
         return CheckReport(path=name, problems=problems, reasons=dict.fromkeys(_USES, "no image is usable"))
     text_facts, text_problems = _text_facts(dataset.texts)
     texts = _copies(dataset.texts.values)
@@ -303,7 +310,7 @@ def _coverage(path: Path, items: Items, noun: Literal["image", "text"]) -> Cover
     return Coverage(message, False, tuple(covered))
 
 
-def _text_facts(texts: Items) -> tuple[dict[str, Any], list[Problem]]:
+def _text_facts(texts: Items) -> tuple[dict[str, Any], list[RowIssue]]:
     """The report's `words`, `languages` and `guessed`, and a note on texts without a word; one pass over the texts."""
     column = texts.metadata.get("language")
     languages = Counter(map(str, column or ()))
@@ -326,7 +333,7 @@ def _text_facts(texts: Items) -> tuple[dict[str, Any], list[Problem]]:
     if not wordless:
         return facts, []
     message = f"{len(wordless):,} of {len(lengths):,} have no word, such as {wordless[0][:40]!r}"
-    return facts, [Problem("texts", message, fatal=False)]
+    return facts, [RowIssue("texts", message, fatal=False)]
 
 
 def _copies(values: Sequence[Hashable]) -> list[list[int]]:

@@ -15,7 +15,7 @@ from subtext.data.dataset import Dataset
 from subtext.demo.emoji import base_of
 from subtext.demo.icons import PREFIX
 from subtext.models.model import Model
-from subtext.search import Index
+from subtext.retrieval.index import Index
 
 TOP = 10
 """Items of an answer that count."""
@@ -26,8 +26,9 @@ _FLAGS = range(0x1F1E6, 0x1F200)
 class AcceptedQuery:
     """A query, and the items that count as right for it.
 
-    level  "literal", "related" or "figurative"
-    items  emoji or names of icons; the concept of the first is held out. "national flags" stands for all of them
+    Attributes:
+        level: "literal", "related" or "figurative".
+        items: Emoji or names of icons; the concept of the first is held out. "national flags" stands for all of them.
     """
 
     query: str
@@ -60,19 +61,21 @@ def accepted_queries() -> list[AcceptedQuery]:
 
 
 @dataclass(frozen=True)
-class Gallery:
+class DemoGallery:
     """The items that are searched.
 
-    ids, emoji  (N) of each item; an icon has the emoji ""
+    Attributes:
+        ids: (N) of each item.
+        emoji: An icon has the emoji "".
     """
 
     ids: Sequence[str]
     emoji: Sequence[str]
 
     @staticmethod
-    def of(pairs: Dataset) -> Gallery:
+    def of(pairs: Dataset) -> DemoGallery:
         """All images of a data set of the demonstration."""
-        return Gallery(pairs.images.ids, [str(emoji) for emoji in pairs.images.metadata["emoji"]])
+        return DemoGallery(pairs.images.ids, [str(emoji) for emoji in pairs.images.metadata["emoji"]])
 
     def accepted(self, query: AcceptedQuery) -> set[str]:
         """The ids of the items that a query accepts."""

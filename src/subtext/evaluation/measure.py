@@ -31,8 +31,8 @@ from subtext.evaluation.metric import (
     GalleryMetric,
     Metric,
     Outcome,
-    Readings,
     Request,
+    ScoreBlock,
     SemanticRanks,
     mean,
     metric_classes,
@@ -42,7 +42,7 @@ from subtext.evaluation.protocol import ExtraMetrics, Protocol
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.results import Result, notes, stated
-from subtext.evaluation.scoring import STORED_BYTES, Embedded, Matrix, Rows, Source, scored_once
+from subtext.evaluation.scoring import STORED_BYTES, Embedded, Matrix, Rows, ScoreSource, scored_once
 from subtext.models.model import Model
 from subtext.ops.compiled.semantic_rank import KERNEL_CELLS
 from subtext.ops.rank import Counts, PositiveRanks, rank_positives
@@ -63,14 +63,18 @@ def evaluate(
 ) -> Result:
     """How well a model retrieves texts for these images, and images for these texts.
 
-    pairs     one split; every image and every text is a query, and a candidate of the other side
-    protocol  None for the default one
-    progress  is called with how many images and texts are embedded
-    extra     what is measured beyond the protocol; None for nothing
+    Args:
+        pairs: One split; every image and every text is a query, and a candidate of the other side.
+        protocol: None for the default one.
+        progress: Is called with how many images and texts are embedded.
+        extra: What is measured beyond the protocol; None for nothing.
 
-    Raises RequirementError when no image and text of `pairs` belong together, or there are more folds than images.
-    Cost   embedding, and one similarity of every pair in each direction; memory is bounded by the embeddings and
-           blocks of 64 MB (a score matrix of up to 256 MB is stored instead).
+    Raises:
+        RequirementError: If no image and text of `pairs` belong together, or there are more folds than images.
+
+    Complexity:
+        Embedding, and one similarity of every pair in each direction; memory is bounded by the embeddings and blocks of
+        64 MB (a score matrix of up to 256 MB is stored instead).
     """
     images, texts = embed_pairs(model, pairs, batch_size=batch_size, workers=workers, progress=progress)
     return evaluate_embeddings(model.similarity, images, texts, pairs, protocol=protocol, extra=extra)
@@ -88,7 +92,8 @@ def evaluate_embeddings(
 ) -> Result:
     """The same from embeddings of all images and texts of `pairs`, in their order.
 
-    Raises ShapeError when embeddings and items differ in number.
+    Raises:
+        ShapeError: If embeddings and items differ in number.
     """
     if (len(images), len(texts)) != (len(pairs.images), len(pairs.texts)):
         raise ShapeError(
@@ -106,7 +111,8 @@ def evaluate_matrix(
 ) -> Result:
     """The same from scores of all images with all texts of `pairs`, in their order; larger is better.
 
-    Raises ShapeError when scores and items differ in number.
+    Raises:
+        ShapeError: If scores and items differ in number.
     """
     return _of_matrix(scores, galleries.of_pairs(pairs), protocol, extra)
 
@@ -119,7 +125,8 @@ def evaluate_scores(
 ) -> Result:
     """The same from a score matrix, larger is better; an image and a text belong together when their groups are equal.
 
-    Raises ShapeError when groups and scores differ in number.
+    Raises:
+        ShapeError: If groups and scores differ in number.
     """
     return _of_matrix(scores, galleries.of_groups(image_groups, text_groups), protocol, None)
 
@@ -157,10 +164,12 @@ def chance_figures(pairs: Dataset) -> dict[str, float]:
 class _Figures:
     """What one fold, or several together, give; names are "<direction>/<figure>".
 
-    sizes      images and texts of each fold           negatives  direction -> fewest and most wrong candidates
-    nan        direction -> scores that are not a number
-    metrics    name -> the metric that a column of values is of
-    queries    direction -> (Q) whether an item is a query: whether it has a positive in its fold
+    Attributes:
+        sizes: Images and texts of each fold.
+        negatives: Direction -> fewest and most wrong candidates.
+        nan: Direction -> scores that are not a number.
+        metrics: Name -> the metric that a column of values is of.
+        queries: Direction -> (Q) whether an item is a query: whether it has a positive in its fold.
     """
 
     sizes: list[list[int]] = field(default_factory=list)
@@ -182,7 +191,7 @@ class _Values:
     chance: list[Any] = field(default_factory=list)
     ceiling: list[Any] = field(default_factory=list)
 
-    def add(self, readings: Readings) -> None:
+    def add(self, readings: ScoreBlock) -> None:
         taken = readings.take(self.metric.reads)
         self.values.append(np.atleast_1d(np.asarray(self.metric.of(*taken), dtype=np.float64)))
         self.chance.append(self.metric.chance(*taken))
@@ -197,10 +206,11 @@ class _Values:
         return float(int(self.metric.scale) * blocks[0])
 
 
-def measured(source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics) -> Result:
+def measured(source: ScoreSource, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics) -> Result:
     """Measure the scores of a gallery under a protocol, in one set of folds or several.
 
-    Cost   a model of pairs scores each pair of the gallery once, however many sets of folds read the scores.
+    Complexity:
+        A model of pairs scores each pair of the gallery once, however many sets of folds read the scores.
     """
     extra.require(source.shape)
     reads = sum(1 / count for count in (protocol.folds, *protocol.also_folds)) + (extra.ratings is not None)
@@ -259,7 +269,7 @@ def measured(source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraM
 
 
 def _folds(
-    source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics, per_query: dict[str, NDArray[Any]]
+    source: ScoreSource, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics, per_query: dict[str, NDArray[Any]]
 ) -> _Figures:
     """Means over the folds; the values of every query are put into `per_query`."""
     folds: list[_Figures] = []
@@ -299,7 +309,7 @@ def totals(metrics: Mapping[str, Metric], label: str = "") -> dict[str, list[str
 
 
 def _fold(
-    source: Source,
+    source: ScoreSource,
     gallery: Gallery,
     rows: tuple[Rows, Rows],
     match: Match,
@@ -309,7 +319,8 @@ def _fold(
 ) -> _Figures:
     """One fold, in one read of its scores for each direction.
 
-    Cost   a sort of each row for positives, and three for each relevance, where these are measured.
+    Complexity:
+        A sort of each row for positives, and three for each relevance, where these are measured.
     """
     fold = _Figures([[len(rows[0]), len(rows[1])]])
     metrics = requested(Request("pairs", protocol, extra))
@@ -333,7 +344,7 @@ def _fold(
     for direction, queries, counts in zip(DIRECTIONS, rows, source.counts(match, stable=stable), strict=True):
         keys = gallery.keys[direction][queries]
         columns: dict[str, _Values] = {}
-        _add(columns, of_counts, "", Readings({"best_rank": counts, "query_keys": keys}))
+        _add(columns, of_counts, "", ScoreBlock({"best_rank": counts, "query_keys": keys}))
         sums: list[Any] = [0.0] * len(of_gallery)
         for start, stop, scores in source.blocks(direction) if truths or of_gallery or of_relevance else ():
             for graded in extra.relevances:
@@ -353,7 +364,7 @@ def _fold(
             cells = [plausible_match.cells(direction) for plausible_match in plausible.values()]
             for start, stop, scores in labelled.blocks(direction):
                 label_ranks = rank_positives(scores, [cell[start:stop] for cell in cells], stable=stable)
-                readings = Readings({"label_ranks": dict(zip(plausible, label_ranks, strict=True))})
+                readings = ScoreBlock({"label_ranks": dict(zip(plausible, label_ranks, strict=True))})
                 _add(of_labelled, of_labels, "", readings)
             placed = np.full(len(queries), np.nan)
             labelled_rows = extra.labels.image_rows if direction == "image_to_text" else extra.labels.text_rows
@@ -383,7 +394,7 @@ def _fold(
     return fold
 
 
-def _add(columns: dict[str, _Values], metrics: Iterable[Metric], label: str, readings: Readings) -> None:
+def _add(columns: dict[str, _Values], metrics: Iterable[Metric], label: str, readings: ScoreBlock) -> None:
     for metric in metrics:
         column = columns.setdefault(f"{metric.name}{label}", _Values(metric))
         if column.metric is not metric:
@@ -396,18 +407,18 @@ def _add(columns: dict[str, _Values], metrics: Iterable[Metric], label: str, rea
 
 def _block_readings(
     scores: Tensor, truth: Callable[[], Truth], ranks: PositiveRanks | None, keys: NDArray[np.int64]
-) -> Readings:
+) -> ScoreBlock:
     """Of one block of scores under one truth."""
     computed_by: dict[str, Callable[[], Any]] = {"comparison": lambda: Comparison(scores, truth())}
     computed: dict[str, Any] = {"scores": scores, "query_keys": keys}
     if ranks is None:
-        return Readings(computed, computed_by)
-    return Readings(computed | {"positive_ranks": ranks}, computed_by | {"best_rank": ranks.best})
+        return ScoreBlock(computed, computed_by)
+    return ScoreBlock(computed | {"positive_ranks": ranks}, computed_by | {"best_rank": ranks.best})
 
 
 def _relevance_readings(
     scores: Tensor, name: str, block: NDArray[Any], depth: int, protocol: Protocol, extra: ExtraMetrics, kernel: bool
-) -> Readings:
+) -> ScoreBlock:
     """Of one block of scores and of relevance; a relevance below 0 counts as 0 in gains, `depth` places deep."""
     # PyTorch shares no memory with a matrix that a file holds read-only.
     relevance = torch.from_numpy(block if block.flags.writeable else block.copy())
@@ -415,7 +426,7 @@ def _relevance_readings(
     def comparison() -> Comparison:
         return Comparison(scores, Truth(torch.zeros(scores.shape, dtype=torch.bool), relevance=relevance, scale=name))
 
-    return Readings(
+    return ScoreBlock(
         {"scores": scores},
         {
             "comparison": comparison,
@@ -441,8 +452,9 @@ def _add_lengths(table: _Figures, per_query: dict[str, NDArray[Any]], lengths: N
 def words() -> list[str]:
     """Names of the buckets of text lengths.
 
-    >>> words()
-    ['words 0-9', 'words 10-14', 'words 15-19', 'words 20-']
+    Example:
+        >>> words()
+        ['words 0-9', 'words 10-14', 'words 15-19', 'words 20-']
     """
     return [f"words {low}-{'' if math.isinf(high) else int(high) - 1}" for low, high in pairwise(WORDS)]
 
@@ -450,8 +462,9 @@ def words() -> list[str]:
 def label_of(images: int, folds: int) -> str:
     """How names of figures end that are of a further set of folds: "(1k)" where each has 1,000 images.
 
-    >>> label_of(5000, 5), label_of(30, 3), label_of(30, 1)
-    ('(1k)', '(3 folds)', '(whole)')
+    Example:
+        >>> label_of(5000, 5), label_of(30, 3), label_of(30, 1)
+        ('(1k)', '(3 folds)', '(whole)')
     """
     size, remainder = divmod(images, folds)
     if remainder == 0 and size % 1000 == 0:

@@ -35,7 +35,7 @@ from subtext.data.atomic import HIDDEN, write_folder
 from subtext.data.batches import item_batch, read_ahead
 from subtext.data.dataset import Items
 from subtext.data.image_files import image_stamp
-from subtext.data.inputs import Batch, Draw, Tensors
+from subtext.data.inputs import Draw, InputBatch, Tensors
 from subtext.data.text import SubwordInput
 from subtext.errors import DataError, RequirementError
 from subtext.models.model import Branch
@@ -66,12 +66,18 @@ def refusal(branch: Branch, sources: Sources) -> str | None:
 def write_cache(
     branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision, device: torch.device
 ) -> Path:
-    """Run the encoder over the items, unless its outputs are cached already. Returns the folder of the cache.
+    """Run the encoder over the items, unless its outputs are cached already.
 
-    weights  fingerprint of the encoder's tensors
+    Args:
+        weights: Fingerprint of the encoder's tensors.
 
-    Raises RequirementError where the Input augments; DataError when float16 cannot hold an output; OutputError when the
-    cache cannot be written.
+    Returns:
+        The folder of the cache.
+
+    Raises:
+        RequirementError: If the Input augments.
+        DataError: If float16 cannot hold an output.
+        OutputError: If the cache cannot be written.
     """
     if (reason := refusal(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")
@@ -99,7 +105,8 @@ def write_cache(
 def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision) -> Branch:
     """A branch with the same head that reads what `write_cache` wrote in place of running the encoder.
 
-    Raises DataError when the cache is missing or damaged.
+    Raises:
+        DataError: If the cache is missing or damaged.
     """
     path = _path(folder, _about(branch, _digests(branch, sources), weights, precision))
     if not path.is_dir():
@@ -159,7 +166,9 @@ def _damaged(path: Path, problem: Exception) -> DataError:
 class CachedInput:
     """Items -> the cached outputs of an encoder, by id: "parts" (N P E) with "mask" (N P), and "pooled" (N G).
 
-    folder  as `write_cache` made it        rows  id -> the row of an item among those of the cache
+    Args:
+        folder: As `write_cache` made it.
+        rows: Id -> the row of an item among those of the cache.
     """
 
     augments = False
@@ -184,10 +193,11 @@ class CachedInput:
         """The key of the cache."""
         return self.folder.name
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The encoder's outputs for a batch, float32.
 
-        Raises DataError for an item that was missing when the cache was written.
+        Raises:
+            DataError: If an item was missing when the cache was written.
         """
         missing = [name for name in batch.ids if name not in self._rows]
         if missing:
@@ -243,7 +253,7 @@ def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, objec
     threads = torch.get_num_threads()
     lanes = min(_LANES, threads) if device.type == "cpu" else 0
 
-    def encode(batch: Batch) -> Encoded:
+    def encode(batch: InputBatch) -> Encoded:
         with torch.inference_mode():
             inputs = {name: value.to(device) for name, value in branch.input_spec(batch).items()}
             encoded: Encoded = branch.encoder(inputs)

@@ -11,12 +11,15 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Found:
+class PageHit:
     """One image that a search found, or one text.
 
-    title    its first text, or itself   score  cosine
-    picture  data URI; None where the image cannot be shown; empty for a text alone
-    notes    small words below it        right   whether it is a correct result
+    Attributes:
+        title: Its first text, or itself.
+        score: Cosine.
+        picture: Data URI; None where the image cannot be shown; empty for a text alone.
+        notes: Small words below it.
+        right: Whether it is a correct result.
     """
 
     title: str
@@ -27,14 +30,15 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Search:
+class PageSearch:
     """A query, a remark on it, and what was found, best first.
 
-    picture  data URI of the query, where it is an image
+    Attributes:
+        picture: Data URI of the query, where it is an image.
     """
 
     query: str
-    found: Sequence[Found]
+    found: Sequence[PageHit]
     remark: str = ""
     picture: str | None = None
 
@@ -51,27 +55,32 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A heading, a sentence or two, and searches below them, or a drawing.
 
-    columns  how many searches stand side by side, where there is room
-    drawing  an SVG document of this package (`report.plots`), which is put in as it is
+    Attributes:
+        columns: How many searches stand side by side, where there is room.
+        drawing: An SVG document of this package (`report.plots`), which is put in as it is.
     """
 
     title: str
     text: str
-    searches: Sequence[Search]
+    searches: Sequence[PageSearch]
     columns: int = 1
     drawing: str = ""
 
 
 @dataclass(frozen=True)
-class Page:
+class HtmlPage:
     """Everything on the page.
 
-    verdict   the one sentence to take away      figures   how well, beside chance
-    sections  searches                           facts     (name, value) of how it was made
-    commands  lines for a terminal               credit    whose images these are
+    Attributes:
+        verdict: The one sentence to take away.
+        figures: How well, beside chance.
+        sections: Searches.
+        facts: (name, value) of how it was made.
+        commands: Lines for a terminal.
+        credit: Whose images these are.
     """
 
     title: str
@@ -79,14 +88,14 @@ class Page:
     verdict: str
     figures: Sequence[Figure]
     figures_text: str
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
     facts: Sequence[tuple[str, str]] = ()
     commands: Sequence[str] = ()
     credit: str = ""
     language: str = field(default="en")
 
 
-def render(page: Page) -> str:
+def render(page: HtmlPage) -> str:
     """The page as one HTML document: no script, no other host, readable on a phone and in the dark.
 
     Every text is escaped; the document's own policy forbids it to load anything.
@@ -109,7 +118,8 @@ def render(page: Page) -> str:
 def document(title: str, body: Sequence[str], *, style: str = "", script: str = "", language: str = "en") -> str:
     """A complete HTML document, which may load nothing, and run nothing but its own script.
 
-    style  added to that of all pages
+    Args:
+        style: Added to that of all pages.
     """
     policy, ran = "default-src 'none'; img-src data:; style-src 'unsafe-inline'", ""
     if script:
@@ -129,7 +139,7 @@ def document(title: str, body: Sequence[str], *, style: str = "", script: str = 
     )
 
 
-def _figures(page: Page) -> str:
+def _figures(page: HtmlPage) -> str:
     if not page.figures and not page.verdict:
         return ""
     rows = "".join(_figure(figure) for figure in page.figures)
@@ -155,7 +165,7 @@ def _figure(figure: Figure) -> str:
     )
 
 
-def _section(section: Section) -> str:
+def _section(section: PageSection) -> str:
     searches = "".join(_search(search) for search in section.searches)
     if section.columns > 1:
         searches = f'<div class="columns" style="--columns:{section.columns}">{searches}</div>'
@@ -163,7 +173,7 @@ def _section(section: Section) -> str:
     return f"<section><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>{drawing}{searches}</section>"
 
 
-def _search(search: Search) -> str:
+def _search(search: PageSearch) -> str:
     cards = "".join(_card(rank, hit) for rank, hit in enumerate(search.found, start=1))
     remark = f'<p class="small">{escape(search.remark)}</p>' if search.remark else ""
     heading = ""
@@ -172,7 +182,7 @@ def _search(search: Search) -> str:
     return f'<article><h3>“{escape(search.query)}”</h3>{heading}{remark}<ol class="cards">{cards}</ol></article>'
 
 
-def _card(rank: int, hit: Found) -> str:
+def _card(rank: int, hit: PageHit) -> str:
     picture = f'<img src="{escape(hit.picture)}" alt="{escape(hit.title)}" loading="lazy">' if hit.picture else ""
     if hit.picture is None:
         picture = '<span class="gone">no image</span>'

@@ -26,9 +26,10 @@ _DASHES = ("-", "--", ":")
 class Curve:
     """A line through points.
 
-    name       in the legend
-    points     (x, y) from left to right; points that are not finite are left out
-    reference  grey and dashed: a line to compare with, such as chance
+    Attributes:
+        name: In the legend.
+        points: (x, y) from left to right; points that are not finite are left out.
+        reference: Grey and dashed: a line to compare with, such as chance.
     """
 
     name: str
@@ -40,7 +41,9 @@ class Curve:
 class Chart:
     """A panel of curves.
 
-    log_x, log_y  whether an axis is logarithmic; points that are not above 0 on it are left out
+    Attributes:
+        log_y: Points that are not above 0 on it are left out.
+        log_x: Whether an axis is logarithmic.
     """
 
     title: str
@@ -52,7 +55,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Reliability:
+class ReliabilityDiagram:
     """One reliability diagram: the mean probability of each bin, the share that came true, and the counts."""
 
     title: str
@@ -101,7 +104,7 @@ def charts(panels: Sequence[Chart]) -> str:
     return svg(figure, "; ".join(chart.title for chart in panels))
 
 
-def reliability_diagrams(panels: Sequence[Reliability]) -> str:
+def reliability_diagrams(panels: Sequence[ReliabilityDiagram]) -> str:
     """The panels from left to right as one SVG document; a dot's area is the number of predictions in its bin."""
     figure, axes = side_by_side(len(panels), 3.2, 3.4)
     for panel, ax in zip(panels, axes, strict=True):

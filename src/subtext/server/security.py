@@ -20,7 +20,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from subtext.errors import DataError, IndexError_, OutputError, RequirementError, SubtextError
+from subtext.errors import DataError, OutputError, RequirementError, SearchIndexError, SubtextError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -68,7 +68,9 @@ FORMER_PARAMETERS = {
 class Refusal(SubtextError):
     """A request that is refused.
 
-    status  of HTTP          retry   seconds after which it may be tried again; None where that would not help
+    Args:
+        status: Of HTTP.
+        retry: Seconds after which it may be tried again; None where that would not help.
     """
 
     def __init__(self, status: int, sentence: str, *, retry: int | None = None) -> None:
@@ -103,7 +105,7 @@ def library_error(request: Request, error: SubtextError) -> JSONResponse:
         refusal = error
     elif isinstance(error, RequirementError | DataError):
         refusal = Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
-    elif isinstance(error, IndexError_):
+    elif isinstance(error, SearchIndexError):
         sentence = "this library cannot be read just now; its log says why"
         refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=5)
     elif isinstance(error, OutputError):
@@ -162,8 +164,10 @@ def log_facts(request: Request, facts: Mapping[str, Any]) -> None:
 class RateLimit:
     """A token bucket per client.
 
-    rate   tokens per second; 0 for no limit     burst  tokens of a full bucket
-    clock  seconds
+    Args:
+        rate: Tokens per second; 0 for no limit.
+        burst: Tokens of a full bucket.
+        clock: Seconds.
     """
 
     def __init__(self, rate: float, burst: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -175,9 +179,10 @@ class RateLimit:
     def wait(self, client: str, *, cost: float = 1.0) -> int:
         """Take `cost` tokens; 0, or the seconds after which there will be as many.
 
-        >>> limit = RateLimit(2, 1, clock=lambda: 0.0)
-        >>> limit.wait("a"), limit.wait("a"), limit.wait("b")
-        (0, 1, 0)
+        Example:
+            >>> limit = RateLimit(2, 1, clock=lambda: 0.0)
+            >>> limit.wait("a"), limit.wait("a"), limit.wait("b")
+            (0, 1, 0)
         """
         if self.rate <= 0:
             return 0
@@ -340,7 +345,11 @@ class Guard:
 
     @no_type_check
     async def _read(self, body: bytearray, receive: Receive) -> None:
-        """Read the body of a request. Raises Refusal where it is too large or too slow, or others are held."""
+        """Read the body of a request.
+
+        Raises:
+            Refusal: If it is too large or too slow, or others are held.
+        """
         limits = self.state.settings.limits
         try:
             async with asyncio.timeout(limits.body_seconds):

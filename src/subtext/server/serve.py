@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from subtext.api.options import Device, Metavar, Quiet, Range, Section, Shown, verb
+from subtext.api.options import Device, Metavar, OptionGroup, Quiet, Range, Shown, verb
 from subtext.errors import ArgumentError, RequirementError
 
 SHUTDOWN_SECONDS = 20
@@ -23,19 +23,22 @@ TOKEN_LETTERS = 16
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Host names of a server that listens to this machine alone."""
 _FILE, _FOLDER = Metavar("FILE"), Metavar("DIR")
-_DATA, _ADDRESS, _LIMITS = Section("Data"), Section("Address"), Section("Limits")
+_DATA, _ADDRESS, _LIMITS = OptionGroup("Data"), OptionGroup("Address"), OptionGroup("Limits")
 
 
 @dataclass(frozen=True)
 class Limits:
     """The cost that a request may have.
 
-    body          bytes                              pixels   of an image that is uploaded, and of all that
-                  are decoded at one time
-    body_seconds  time to send it                    answer_seconds   time to answer it
-    rate          requests per second and client, on average; 0 for no limit     burst  requests at once
-    max_requests  requests in work or waiting; more are refused with 503
-    cached_hits   hits of earlier answers that are kept in memory
+    Attributes:
+        body: Bytes are decoded at one time.
+        pixels: Of an image that is uploaded, and of all that.
+        body_seconds: Time to send it.
+        answer_seconds: Time to answer it.
+        rate: Requests per second and client, on average; 0 for no limit.
+        burst: Requests at once.
+        max_requests: Requests in work or waiting; more are refused with 503.
+        cached_hits: Hits of earlier answers that are kept in memory.
     """
 
     body: int = 20 * 2**20
@@ -52,9 +55,11 @@ class Limits:
 class Settings:
     """The settings of a server, as plain data that its processes pass on; see `serve`.
 
-    token, read_token  of a change, which "" refuses; of every request, where "" asks for none
-    storage_dir        "" for none
-    log                "index" writes into the first index, "-" to standard output, "" nowhere
+    Attributes:
+        token: Of a change, which "" refuses.
+        read_token: Of every request, where "" asks for none.
+        storage_dir: "" for none.
+        log: "index" writes into the first index, "-" to standard output, "" nowhere.
     """
 
     indexes: tuple[str, ...]
@@ -112,10 +117,10 @@ def serve(
         str | Path | None,
         "File with the token for /add and /delete in its first line. Default: no changes allowed.",
         _FILE,
-        Section("Access"),
+        OptionGroup("Access"),
     ] = None,
     read_token_file: Annotated[
-        str | Path | None, "File with the token that every request needs.", _FILE, Section("Access")
+        str | Path | None, "File with the token that every request needs.", _FILE, OptionGroup("Access")
     ] = None,
     max_body: Annotated[int, "MB per request.", Range(1), _LIMITS] = 20,
     max_pixels: Annotated[int, "Million pixels per image.", Range(1), _LIMITS] = 50,
@@ -124,9 +129,9 @@ def serve(
         Literal["index", "-", "none"] | None,
         "Where to log requests: the first INDEX (for a database: --storage-dir), or - for standard output.",
         Shown("index"),
-        Section("Log"),
+        OptionGroup("Log"),
     ] = None,
-    log_private: Annotated[bool, "Also log query texts and client addresses.", Section("Log")] = False,
+    log_private: Annotated[bool, "Also log query texts and client addresses.", OptionGroup("Log")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -136,8 +141,10 @@ def serve(
     files. Changes need a token. The page can compare two indexes side by side. /openapi.json describes the routes;
     docs/serving.md describes how to serve an index to others.
 
-    Raises RequirementError if a package is missing or the address is in use, ArgumentError for contradictory arguments,
-    and the errors of opening an index. It returns when the process gets SIGINT or SIGTERM.
+    Raises:
+        RequirementError: If a package is missing or the address is in use.
+        ArgumentError: For contradictory arguments, and the errors of opening an index. It returns when the process gets
+            SIGINT or SIGTERM.
     """
     from subtext.api.load import choose_device
 
@@ -195,7 +202,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
             f"serving needs the package '{problem.name}', which is not installed; pip install 'subtext[serve]'"
         ) from problem
     from subtext.report.progress import say
-    from subtext.search.stores.store import store_class
+    from subtext.retrieval.stores.store import store_class
 
     # Before a model is loaded for nothing.
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET

@@ -80,9 +80,9 @@ from subtext.models.model_card import model_card
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting import Neighbourhood
 from subtext.report.progress import Estimate
-from subtext.training.memory import Memories
+from subtext.training.memory import BankSet
 from subtext.training.optimiser import (
-    Freezer,
+    FreezeSchedule,
     WeightAverage,
     build_optimiser,
     lr_factor,
@@ -94,8 +94,8 @@ from subtext.training.optimiser import (
 )
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
-from subtext.training.setup import Fitted, Report, RunOptions, Setup
-from subtext.training.step import ExtraReader, Reader, Stepper, batches_of
+from subtext.training.setup import Report, RunOptions, Setup, TrainResult
+from subtext.training.step import ExtraReader, Stepper, StepReader, batches_of
 from subtext.training.tables import NeighbourScores, PairBank
 from subtext.version import __version__
 
@@ -123,20 +123,25 @@ def fit(
     record: Record,
     run: RunOptions,
     report: Callable[[Report], None] | None = None,
-) -> Fitted:
+) -> TrainResult:
     """Train a setup and leave a run folder: record, kept weights, assets, log and model card.
-
-    train, val  pairs to learn from, and to select the epoch by; without val the last epoch is kept
-    record      model, arguments, methods and data of the run; the plan, the seed and the results are filled in here
-    report      called with the progress, on the first process
 
     The same call with `resume` after any end, a kill among them, goes on from the newest complete checkpoint and ends
     with the same weights, to the bit on a CPU with the same number of threads. SIGINT and SIGTERM end it after the step
     under way, with a checkpoint. A training that is finished has no checkpoints any more, and `resume` opens it.
 
-    Raises CheckpointError for a folder that holds something when not resuming, and when what is resumed was another
-    training; OutputError when the folder cannot be written; TrainingError when it cannot be trained by this plan, and
-    when a loss or gradient is not finite, the last checkpoint staying as it is.
+    Args:
+        train: Pairs to learn from, and to select the epoch by; without val the last epoch is kept.
+        val: See `train`.
+        record: Model, arguments, methods and data of the run; the plan, the seed and the results are filled in here.
+        report: Called with the progress, on the first process.
+
+    Raises:
+        CheckpointError: For a folder that holds something when not resuming, and when what is resumed was another
+            training.
+        OutputError: If the folder cannot be written.
+        TrainingError: If it cannot be trained by this plan, and if a loss or gradient is not finite, the last
+            checkpoint staying as it is.
     """
     notes: list[str] = []
     if val is None and setup.plan.select != "last":
@@ -144,7 +149,7 @@ def fit(
         notes.append("no validation pairs: the last epoch's weights are kept")
     processes = Processes(run.device)
     extras = [source.open(train) for source in setup.extras]
-    memories = Memories([source.open(train, device=processes.device) for source in setup.memories])
+    memories = BankSet([source.open(train, device=processes.device) for source in setup.memories])
     notes += [note for extra in extras for note in extra.notes(setup.model)]
     notes += [note for memory in memories.each for note in memory.notes]
     inputs = [
@@ -167,7 +172,7 @@ def fit(
     )
     # The caller's random numbers stay as they were.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        earlier = begun(out, record, resume=run.resume, defaults_before=setup.defaults_before)
+        earlier = start_run(out, record, resume=run.resume, defaults_before=setup.defaults_before)
         processes.wait()  # until all have looked: the first one writes from here on
         if earlier is not None and earlier.status == "finished":
             return _opened(setup, out, earlier, processes, report)
@@ -208,15 +213,17 @@ def fit(
         return training.go(snapshot, report=report, notes=notes)
 
 
-def begun(
+def start_run(
     out: Path, record: Record, *, resume: bool, defaults_before: Sequence[Mapping[str, object]] = ()
 ) -> Record | None:
     """The record of the training that is to go on in a folder; None where one begins.
 
-    defaults_before  what holds for options that an older record lacks: `Record.differences`
+    Args:
+        defaults_before: What holds for options that an older record lacks: `Record.differences`.
 
-    Raises CheckpointError when the folder holds something and `resume` is False, holds things but no training, or
-    holds the training of another record.
+    Raises:
+        CheckpointError: If the folder holds something and `resume` is False, holds things but no training, or holds the
+            training of another record.
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
@@ -240,7 +247,7 @@ def begun(
     return earlier
 
 
-def tidy(out: Path) -> None:
+def remove_checkpoints(out: Path) -> None:
     """Remove what a finished training has no more use for."""
     clean(out)
     (out / FROZEN).unlink(missing_ok=True)
@@ -250,7 +257,7 @@ def tidy(out: Path) -> None:
 
 def _opened(
     setup: Setup, out: Path, record: Record, processes: Processes, report: Callable[[Report], None] | None
-) -> Fitted:
+) -> TrainResult:
     """A training that is finished: its model; and what a kill in its last moment left behind is removed."""
     note = f"{out} is finished: nothing is left to train"
     try:
@@ -261,22 +268,25 @@ def _opened(
         ) from problem
     setup.model.to(processes.device).eval()
     if processes.first:
-        tidy(out)
+        remove_checkpoints(out)
         if report is not None:
             epochs, steps = setup.plan.epochs, record.steps
             report(Report(record.epochs, epochs, steps, steps, float("nan"), record.best, note=note))
     processes.wait()
-    return Fitted(run=out, model=setup.model, record=record, notes=(note,))
+    return TrainResult(run=out, model=setup.model, record=record, notes=(note,))
 
 
 def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[str]:
     """Refuse what cannot be trained by its plan, before anything is written.
 
-    Gives notes on what can be trained, but not as one may think.
+    Returns:
+        Notes on what can be trained, but not as one may think.
 
-    Raises DataError where texts lack the words that a relevance reads; TrainingError for fp16 without a GPU, a model
-    without a weight that learns, pairs that make no batch or that are all of one group, and a batch norm in training
-    with gradient caching: each chunk would be normed by itself, and the gradient be another one.
+    Raises:
+        DataError: If texts lack the words that a relevance reads.
+        TrainingError: For fp16 without a GPU, a model without a weight that learns, pairs that make no batch or that
+            are all of one group, and a batch norm in training with gradient caching: each chunk would be normed by
+            itself, and the gradient be another one.
     """
     plan = setup.plan
     if setup.relevance is not None:
@@ -355,7 +365,7 @@ def _weights(setup: Setup) -> list[str]:
 
 def batch_norms(setup: Setup) -> list[str]:
     """Names of the modules that norm over the batch in some epoch of the training."""
-    freezer = Freezer(setup.model)
+    freezer = FreezeSchedule(setup.model)
     was_training = setup.model.training
     names: dict[str, None] = {}
     for current in {stage(setup.plan, setup.phases, epoch) for epoch in range(setup.plan.epochs)}:
@@ -375,7 +385,7 @@ def working_model(
     An encoder without any weight that learns in any epoch is run once over the pairs and its outputs are read from the
     folder `cache`; where its Input augments, or a method makes items of its own, it is run every time.
     """
-    freezer, notes = Freezer(setup.model), []
+    freezer, notes = FreezeSchedule(setup.model), []
     present = [pairs for pairs in sets if pairs is not None]
     branches: dict[str, Branch] = {"image": setup.model.image, "text": setup.model.text}
     for modality, branch in list(branches.items()):
@@ -415,7 +425,8 @@ def write_snapshot(run: Path, snapshot: Snapshot, *, keep: int) -> None:
 
     Later ones are removed too: the training went on from before them because they were damaged.
 
-    Raises OutputError when the disk is full; the checkpoints that were there stay.
+    Raises:
+        OutputError: If the disk is full; the checkpoints that were there stay.
     """
 
     def fill(folder: Path) -> None:
@@ -479,14 +490,17 @@ def _description(file: Path) -> dict[str, Any]:
 
 
 @dataclass
-class Watch:
+class EarlyStopping:
     """Counters of validation; all of them are part of a checkpoint.
 
-    largest     whether larger is better: rsum, not a loss
-    best        best value so far, and its epoch counted from 1
-    still       epochs since the best           waiting, drops  of the plateau schedule: epochs since the last drop or
-    figures     of the best epoch               best, and drops so far
-    start       figures before the first step, where they take part in the selection
+    Attributes:
+        largest: Whether larger is better: rsum, not a loss.
+        best: Best value so far, and its epoch counted from 1.
+        still: Epochs since the best.
+        waiting: Of the plateau schedule: epochs since the last drop or.
+        drops: See `waiting`.
+        figures: Of the best epoch, best, and drops so far.
+        start: Figures before the first step, where they take part in the selection.
     """
 
     largest: bool
@@ -501,9 +515,11 @@ class Watch:
     def look(self, value: float, figures: Mapping[str, float], *, epoch: int, plan: Plan) -> tuple[bool, bool]:
         """Count an epoch, from 1: whether its weights are the ones to keep, and whether training should end.
 
-        value  what is watched: rsum, the validation loss, or the training loss where there is no validation
+        Args:
+            value: What is watched: rsum, the validation loss, or the training loss where there is no validation.
 
-        Raises TrainingError when the value is not a number: a loss that is infinite is one.
+        Raises:
+            TrainingError: If the value is not a number: a loss that is infinite is one.
         """
         if math.isnan(value):
             raise TrainingError(
@@ -527,15 +543,22 @@ class Watch:
 class State:
     """A training between two steps.
 
-    model, optimiser, average, scaler  hold tensors of their own
-    changing names of the model's weights that learn in some epoch, and of its running statistics
-    watch    counters of validation         totals   (parts + 2) float64: sums over the epoch's steps of the loss and of
-                                                     its parts, and their count
-    kept     learnt weights of the best epoch so far, on the CPU; empty before
-    epoch, offset  the next step: its epoch, and its batch in it, counted from 0
-    step     steps finished                 ended    whether no further epoch will be trained
-    seconds  spent so far                   figures  of the latest validation
-    memories what the methods remember
+    Attributes:
+        model: Hold tensors of their own.
+        changing: Names of the model's weights that learn in some epoch, and of its running statistics.
+        optimiser: See `model`.
+        average: See `model`.
+        scaler: See `model`.
+        watch: Counters of validation.
+        totals: (parts + 2) float64: sums over the epoch's steps of the loss and of its parts, and their count.
+        kept: Learnt weights of the best epoch so far, on the CPU; empty before.
+        epoch: The next step: its epoch.
+        offset: Its batch in it, counted from 0.
+        step: Steps finished.
+        ended: Whether no further epoch will be trained.
+        seconds: Spent so far.
+        figures: Of the latest validation.
+        memories: What the methods remember.
     """
 
     model: nn.Module
@@ -543,7 +566,7 @@ class State:
     optimiser: Optimizer
     average: WeightAverage
     scaler: torch.amp.GradScaler
-    watch: Watch
+    watch: EarlyStopping
     totals: Tensor
     kept: dict[str, Tensor] = field(default_factory=dict)
     epoch: int = 0
@@ -552,7 +575,7 @@ class State:
     ended: bool = False
     seconds: float = 0.0
     figures: dict[str, float] = field(default_factory=dict)
-    memories: Memories = field(default_factory=Memories)
+    memories: BankSet = field(default_factory=BankSet)
 
     def weights(self, *, changing: bool) -> dict[str, Tensor]:
         """The model's weights that change, or those that never do, by name."""
@@ -584,7 +607,8 @@ class State:
     def restore(self, snapshot: Snapshot) -> None:
         """Become what a checkpoint holds, but for the model, which has its weights already.
 
-        Raises CheckpointError when it is of another training.
+        Raises:
+            CheckpointError: If it is of another training.
         """
         state = snapshot.state
         try:
@@ -594,7 +618,7 @@ class State:
                 group["lr"] = rate
             self.average.restore(snapshot.tensors.get("average", {}), state["average"])
             self.scaler.load_state_dict(state["scaler"])
-            self.watch = Watch(**state["watch"])
+            self.watch = EarlyStopping(**state["watch"])
             self.totals.copy_(torch.tensor(state["totals"], dtype=torch.float64))
             self.epoch, self.offset, self.ended = state["epoch"], state["offset"], state["ended"]
             self.seconds, self.figures = state["seconds"], state["figures"]
@@ -610,7 +634,7 @@ def _of_another_model(step: int, problem: Exception) -> CheckpointError:
 
 
 @contextmanager
-def listening() -> Iterator[threading.Event]:
+def interruptible() -> Iterator[threading.Event]:
     """An event that SIGINT and SIGTERM set inside the block; only the main thread hears them."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -634,10 +658,12 @@ def listening() -> Iterator[threading.Event]:
 class Training:
     """A training under way: epochs of steps, and validation after each. Its state is a pure function of its past.
 
-    setup     as the recipe made it; its model's weights are what is saved
-    working   the model that is trained: the same modules, or cached outputs in place of frozen encoders
-    out       the run's folder, for tables and for the pairs of a batch that went wrong
-    extras    what methods read beside every batch       memories  what they remember
+    Args:
+        setup: As the recipe made it; its model's weights are what is saved.
+        working: The model that is trained: the same modules, or cached outputs in place of frozen encoders.
+        out: The run's folder, for tables and for the pairs of a batch that went wrong.
+        extras: What methods read beside every batch.
+        memories: What they remember.
     """
 
     def __init__(
@@ -650,7 +676,7 @@ class Training:
         options: RunOptions,
         processes: Processes,
         extras: Sequence[ExtraReader],
-        memories: Memories,
+        memories: BankSet,
         *,
         record: Record,
     ) -> None:
@@ -661,7 +687,7 @@ class Training:
         self.related_of_val = None
         if setup.relevance is not None and val is not None and setup.plan.select == "loss" and processes.first:
             self.related_of_val = setup.relevance.open(val)
-        self.freezer = Freezer(working)
+        self.freezer = FreezeSchedule(working)
         self.stepper = Stepper(working, setup.objective, setup.plan, processes, memories)
         learning, named = self.freezer.ever_learning(setup.plan, setup.phases), working.named_parameters
         changing = {name for name, weight in named(remove_duplicate=False) if id(weight) in learning}
@@ -673,7 +699,7 @@ class Training:
             optimiser=build_optimiser(working, setup.plan),
             average=WeightAverage(working, setup.plan),
             scaler=self.stepper.scaler,
-            watch=Watch(largest=val is not None and setup.plan.select != "loss"),
+            watch=EarlyStopping(largest=val is not None and setup.plan.select != "loss"),
             totals=torch.zeros(self.numbers, dtype=torch.float64, device=processes.device),
             memories=self.stepper.memories,
         )
@@ -689,7 +715,8 @@ class Training:
     def epoch_steps(self, stop: threading.Event) -> Iterator[bool]:
         """Train the rest of the current epoch; gives, after every update of the weights, whether to stop there.
 
-        stop  whether this process was told to stop; what is given is whether any of them was
+        Args:
+            stop: Whether this process was told to stop; what is given is whether any of them was.
         """
         state = self.state
         if state.memories and state.offset == 0:
@@ -698,7 +725,7 @@ class Training:
         self.freezer.apply(current)
         learning = [weight for weight in self.freezer.learning if weight.requires_grad]
         batches = self.batches(state.epoch)
-        reader = Reader(
+        reader = StepReader(
             self.working,
             self.train,
             Draw(self.options.seed, state.epoch),
@@ -745,7 +772,7 @@ class Training:
         self.state.watch.start = dict(self.state.figures)
 
     def _judge(self, epoch: int) -> tuple[bool, bool]:
-        """Measure the weights of an epoch, and keep them if they are the best; gives what `Watch.look` does."""
+        """Measure the weights of an epoch, and keep them if they are the best; gives what `EarlyStopping.look` does."""
         state = self.state
         keep, stop = state.watch.look(self._measure(), state.figures, epoch=epoch, plan=self.plan)
         if keep:
@@ -854,7 +881,7 @@ class Training:
     def _validation_loss(self, val: Dataset) -> float:
         """The objective, mean over batches; always the same batches, without augmentation."""
         together = self.plan.caption_sampling == "together"
-        reader = Reader(self.working, val, None, together=together, related=self.related_of_val)
+        reader = StepReader(self.working, val, None, together=together, related=self.related_of_val)
         # What is drawn stays that of the first epoch, or no two could be compared.
         epoch = Epoch(number=self.state.epoch, seed=self.options.seed, drawing=0)
         batches = batches_of(val, self.plan, epoch=0, seed=0, processes=1)
@@ -865,7 +892,9 @@ class Training:
         self.working.train(was_training)
         return float(torch.stack(losses).double().mean())
 
-    def go(self, snapshot: Snapshot | None, *, report: Callable[[Report], None] | None, notes: list[str]) -> Fitted:
+    def go(
+        self, snapshot: Snapshot | None, *, report: Callable[[Report], None] | None, notes: list[str]
+    ) -> TrainResult:
         """Train to the end, or to where it is stopped; from a checkpoint, or from the beginning."""
         state = self.state
         self.report_to, self.notes = report, notes
@@ -888,7 +917,7 @@ class Training:
             if self.setup.from_start and self.val is not None and not state.step:
                 self.measure_start()
                 self._report(ended=float("nan"))
-            with listening() as stop:
+            with interruptible() as stop:
                 stopped = False
                 while not state.ended and not stopped:
                     stopped = self._epoch(stop)
@@ -937,7 +966,7 @@ class Training:
         # The first process decides for all: one that left alone would leave the others waiting for it.
         return bool(self.processes.broadcast([float(stop.is_set())])[0])
 
-    def _finish(self, stopped: bool) -> Fitted:
+    def _finish(self, stopped: bool) -> TrainResult:
         """Leave the folder complete, and the model with its kept weights."""
         state = self.state
         self.freezer.release()
@@ -952,9 +981,9 @@ class Training:
         self.setup.model.load_state_dict(state.kept, strict=False)
         self._write_record("stopped" if stopped else "finished")
         if self.processes.first and not stopped:
-            tidy(self.out)
+            remove_checkpoints(self.out)
         self.processes.wait()
-        return Fitted(run=self.out, model=self.setup.model.eval(), record=self.record, notes=tuple(self.notes))
+        return TrainResult(run=self.out, model=self.setup.model.eval(), record=self.record, notes=tuple(self.notes))
 
     def _write_record(self, status: Literal["training", "finished", "stopped"]) -> None:
         """Write the card, then the record as of now, which says how far the rest can be trusted."""
@@ -976,7 +1005,8 @@ class Training:
     def _write_kept(self, *, complete: bool) -> None:
         """model.safetensors: the best weights so far; those of now before the first epoch's end.
 
-        complete  with those that never learn, which otherwise are in a file of their own
+        Args:
+            complete: With those that never learn, which otherwise are in a file of their own.
         """
         best, weights = self.state.kept, self.state.weights(changing=True)
         weights = {name: best.get(name, value) for name, value in weights.items()}

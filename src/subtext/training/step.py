@@ -34,7 +34,7 @@ from subtext.objectives.objective import Objective
 from subtext.objectives.scene import Grouped, Groups, Positives, Relevance, compose
 from subtext.ops import draw
 from subtext.training.batch_relevance import LoadedRelevance, Mixing, mixed_truth
-from subtext.training.memory import Memories
+from subtext.training.memory import BankSet
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes, part
 
@@ -52,13 +52,18 @@ class ExtraSource(Protocol):
         """Modalities with items that are not of the data: a frozen encoder of these runs at every step."""
 
     def open(self, pairs: Dataset) -> ExtraReader:
-        """What reads it, for these training pairs. Raises DataError where it cannot be had of them."""
+        """What reads it, for these training pairs.
+
+        Raises:
+            DataError: If it cannot be had of them.
+        """
 
 
 class ExtraReader:
     """Reads an extra beside every batch of a training; a function of (seed, epoch, item) alone.
 
-    fingerprint  of files that it is made from; empty for none
+    Args:
+        fingerprint: Of files that it is made from; empty for none.
     """
 
     fingerprint: str = ""
@@ -67,11 +72,14 @@ class ExtraReader:
         """What there is to say before a training of this model begins."""
         return ()
 
-    def __call__(self, reader: Reader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors) -> Extra:
+    def __call__(
+        self, reader: StepReader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
+    ) -> Extra:
         """What is read beside the share of a batch that this process has.
 
-        links  side -> (N 2) image row and text row of each of its items
-        texts  tensors of its texts
+        Args:
+            links: Side -> (N 2) image row and text row of each of its items.
+            texts: Tensors of its texts.
         """
         raise NotImplementedError
 
@@ -82,24 +90,26 @@ class Extra:
 
     items: Mapping[str, tuple[Side, Tensors]]
 
-    def compare(self, batch: Batch, scene: Scene | None) -> Scene:
+    def compare(self, batch: TrainBatch, scene: Scene | None) -> Scene:
         """The scene with the comparisons that this adds.
 
-        scene  of the batch with the extras behind this one; None where there is none behind it
+        Args:
+            scene: Of the batch with the extras behind this one; None where there is none behind it.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Reading:
+class StepInput:
     """What one process reads for one step.
 
-    images, texts  tensors of its share: of pairs, row i of one with row i of the other, or of images with all their
-                   texts
-    groups         of each image and text of its share
-    share          part of the step's queries that is here, by comparison
-    relevance      of its images and texts with those of the full batch, for losses that read it
-    extras         what methods read beside it
+    Attributes:
+        images: Tensors of its share: of pairs, row i of one with row i of the other, or of images with all their texts.
+        texts: See `images`.
+        groups: Of each image and text of its share.
+        share: Part of the step's queries that is here, by comparison.
+        relevance: Of its images and texts with those of the full batch, for losses that read it.
+        extras: What methods read beside it.
     """
 
     images: Tensors
@@ -109,7 +119,7 @@ class Reading:
     relevance: Relevance | None = None
     extras: tuple[Extra, ...] = ()
 
-    def to(self, device: torch.device) -> Reading:
+    def to(self, device: torch.device) -> StepInput:
         """The same on another device, without waiting for it."""
         if device.type == "cpu":
             return self
@@ -135,13 +145,14 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Reader:
+class StepReader:
     """Reads the share of one process: rows of a batch -> Reading; `draw` None reads without augmentation or extras.
 
-    together  an image of several pairs, and a text of several images, is read once
-    related   gives the relevance that is read beside
-    mixing    mixes the images of a share, and says in the place of a relevance how much of each is whose
-    extras    what methods read beside it; an image stands for its first pair
+    Args:
+        together: An image of several pairs, and a text of several images, is read once.
+        related: Gives the relevance that is read beside.
+        mixing: Mixes the images of a share, and says in the place of a relevance how much of each is whose.
+        extras: What methods read beside it; an image stands for its first pair.
     """
 
     model: Model
@@ -154,7 +165,7 @@ class Reader:
     mixing: Mixing | None = None
     extras: Sequence[ExtraReader] = ()
 
-    def __call__(self, rows: NDArray[np.int64]) -> Reading:
+    def __call__(self, rows: NDArray[np.int64]) -> StepInput:
         """The tensors of a batch given as (B, 2) image row and text row."""
         images, texts = rows, rows
         if self.together:
@@ -171,7 +182,7 @@ class Reader:
             links: dict[Side, NDArray[np.int64]] = {"image": own_images, "text": own_texts}
             extras = tuple(extra(self, self.draw, links, text_tensors) for extra in self.extras)
         groups = torch.from_numpy(self.pairs.images.groups)
-        return Reading(
+        return StepInput(
             images=image_tensors,
             texts=text_tensors,
             groups=Groups(*(groups[torch.from_numpy(rows_of[:, 0])] for rows_of in (own_images, own_texts))),
@@ -208,7 +219,8 @@ class Reader:
 def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: int) -> list[NDArray[np.int64]]:
     """The batches of an epoch that every process can have a share of.
 
-    Raises TrainingError when none has two pairs, and one for each process.
+    Raises:
+        TrainingError: If none has two pairs, and one for each process.
     """
     least, together = max(2, processes), plan.caption_sampling == "together"
 
@@ -229,16 +241,17 @@ def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: 
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainBatch:
     """The embeddings of a step, to be compared: this process's queries against everybody's candidates.
 
-    parts  label -> embeddings: "image", "text", and those of the extras
+    Attributes:
+        parts: Label -> embeddings: "image", "text", and those of the extras.
     """
 
     similarity: nn.Module
     processes: Processes
     positives: Positives
-    reading: Reading
+    reading: StepInput
     parts: Mapping[str, Embeddings]
 
     @cached_property
@@ -249,8 +262,9 @@ class Batch:
     def pairs(self, texts: Embeddings | None = None, *, scores: Tensor | None = None) -> Scene:
         """Images against texts, both ways.
 
-        texts   in the place of the batch's, row by row; these have no relevance
-        scores  (I T) of them, where they are computed already and there is one process
+        Args:
+            texts: In the place of the batch's, row by row; these have no relevance.
+            scores: (I T) of them, where they are computed already and there is one process.
         """
         images, groups = self.parts["image"], self.reading.groups
         return compose(
@@ -282,18 +296,20 @@ class Stepper:
     """Adds the gradient of one batch to the model's weights; `memories` observe the embeddings of every step."""
 
     def __init__(
-        self, model: Model, objective: Objective, plan: Plan, processes: Processes, memories: Memories | None = None
+        self, model: Model, objective: Objective, plan: Plan, processes: Processes, memories: BankSet | None = None
     ) -> None:
         self._model, self._objective, self._plan, self._processes = model, objective, plan, processes
-        self.memories = memories or Memories()
+        self.memories = memories or BankSet()
         self.scaler = torch.amp.GradScaler("cuda", enabled=plan.precision == "fp16")
 
-    def __call__(self, reading: Reading, epoch: Epoch, *, name: str, share: float = 1.0) -> tuple[Tensor, Tensor]:
+    def __call__(self, reading: StepInput, epoch: Epoch, *, name: str, share: float = 1.0) -> tuple[Tensor, Tensor]:
         """Add the gradient of a batch, times `share`.
 
-        name  of the step within its epoch: dropout is a function of (seed, epoch, name, process)
+        Args:
+            name: Of the step within its epoch: dropout is a function of (seed, epoch, name, process).
 
-        Gives this process's summand of the loss, () detached, and (parts) of each part of the objective.
+        Returns:
+            This process's summand of the loss, () detached, and (parts) of each part of the objective.
         """
         inputs: dict[str, tuple[Side, Tensors]] = {"image": ("image", reading.images), "text": ("text", reading.texts)}
         for extra in reading.extras:
@@ -318,16 +334,16 @@ class Stepper:
         return result
 
     @torch.no_grad()
-    def loss(self, reading: Reading, epoch: Epoch) -> Tensor:
+    def loss(self, reading: StepInput, epoch: Epoch) -> Tensor:
         """() the objective of a batch on this process alone, without gradient and extras."""
         parts = {"image": self._embed("image", reading.images), "text": self._embed("text", reading.texts)}
-        batch = Batch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
+        batch = TrainBatch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
         return self._objective.of_pairs()(batch.pairs(), epoch)[0]
 
     def _compare(
-        self, parts: Mapping[str, Embeddings], reading: Reading, epoch: Epoch, share: float
+        self, parts: Mapping[str, Embeddings], reading: StepInput, epoch: Epoch, share: float
     ) -> tuple[Tensor, Tensor]:
-        batch = Batch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
+        batch = TrainBatch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
         scene: Scene | None = None
         for extra in reversed(reading.extras):
             scene = extra.compare(batch, scene)

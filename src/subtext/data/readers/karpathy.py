@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.image_files import image_exists
 from subtext.data.rows import MARK, Record, Source, read_object, rows_of
 from subtext.errors import DataError
@@ -42,7 +42,8 @@ def read(path: Path, images: Path | None) -> Source:
     An image's id is its `cocoid` where it has one, else its file name; a text's id is its `sentid`. Its path is
     `filepath`/`filename`, or the file name alone where the images lie in one folder.
 
-    Raises DataError when the file is no such JSON.
+    Raises:
+        DataError: If the file is no such JSON.
     """
     file = _file(path)
     assert file is not None
@@ -68,7 +69,10 @@ def _records(entries: list[Any], flat: bool) -> Iterator[Record]:
         if not isinstance(sentences, list) or not all(
             isinstance(sentence, dict) and "raw" in sentence for sentence in sentences
         ):
-            yield where, Problem(where, "needs 'filename', and in 'sentences' a list of objects with a 'raw' text each")
+            yield (
+                where,
+                RowIssue(where, "needs 'filename', and in 'sentences' a list of objects with a 'raw' text each"),
+            )
             continue
         columns: dict[str, Any] = {
             "id": entry.get("cocoid", entry.get("id")),

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 
 from defusedxml.ElementTree import parse
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
 from subtext.data.rows import Columns, Source
 from subtext.errors import DataError
@@ -46,9 +46,11 @@ def recognises(path: Path) -> bool:
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
     """An item per image that is there; the images of an object are one group.
 
-    columns  role -> fields of the object; its texts are `headline` and `caption` where no others are named
+    Args:
+        columns: Role -> fields of the object; its texts are `headline` and `caption` where no others are named.
 
-    Raises DataError for a file that is no XML, or names entities.
+    Raises:
+        DataError: For a file that is no XML, or names entities.
     """
     return images_of(files_with(path, ".xml", _NAMESPACE), _records, path, images, columns)
 
@@ -75,7 +77,7 @@ def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
             yield (
                 where,
                 missing,
-                Problem(where, f"'{missing}' is not beside the XML, and nothing is downloaded", name=missing),
+                RowIssue(where, f"'{missing}' is not beside the XML, and nothing is downloaded", name=missing),
             )
         fields = _about(record)
         group = {"group": f"{file.name} {name}"} if len(found) > 1 else {}

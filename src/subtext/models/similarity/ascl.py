@@ -20,15 +20,17 @@ BLOCK_FLOATS = 2**24
 """Numbers that a block may take: each reads all terms of its images, which several texts share."""
 
 
-class _Side(NamedTuple):
+class _AsclSide(NamedTuple):
     """The terms of one side as context and as queries, computed once for all of the other side.
 
-    keys     (H N P d)
-    queries  (H N P d)
-    folded   (H N P d), the parts through Z^O of the direction in which they query
-    gram     (N HP HP), products of what each part adds to a context
-    means    (N HP D), the same through X
-    lengths  (N P) of the parts        vectors  (N D) of the items
+    Attributes:
+        keys: (H N P d).
+        queries: (H N P d).
+        folded: (H N P d), the parts through Z^O of the direction in which they query.
+        gram: (N HP HP), products of what each part adds to a context.
+        means: (N HP D), the same through X.
+        lengths: (N P) of the parts.
+        vectors: (N D) of the items.
     """
 
     keys: Tensor
@@ -40,7 +42,7 @@ class _Side(NamedTuple):
     vectors: Tensor
 
 
-class _Direction(nn.Module):
+class _AsclDirection(nn.Module):
     """Parameters of one direction: X queries Y. Y* = concat over heads of (A_h Y Z_h^Y) Z^O; then a map of its mean."""
 
     def __init__(self, width: int) -> None:
@@ -58,25 +60,31 @@ class Ascl(PairSimilarity):
     S_global = cos(Fusion(mean v* X_v, G X_g), mean w* X_w);   score = (u S_local + (1 - u) S_global) / temperature
     No public code is known. Keys and values share Z^Y, as printed; sums are divided by their number of terms.
 
-    width        D of parts and vectors, 1,024 in the paper
-    heads        H, which divides D; unspecified in the paper
-    local_share  u in [0, 1]: 0.8 on COCO, 0.6 on Flickr30K
-    fusion       of the words' context with the image's vector G: "gated" as in DSRAN, "mean", "sum", "concat"; "none":
-                 without G. Unspecified in the paper
-    directions   "separate": regions and words query with parameters of their own; "shared": with the same
-    temperature  0.05 on COCO, 0.01 on Flickr30K; InfoNCE reads scores after this division
-    bf16         see `CrossAttention`
+    The call takes `Embeddings` with parts of width D, and one vector per image unless fusion is "none". It returns (I
+    T) scores in [-1 / temperature, 1 / temperature]; the gradient reaches parts and images' vectors.
 
-    Takes     Embeddings with parts of width D, and one vector per image unless fusion is "none".
-    Gives     (I T) scores in [-1 / temperature, 1 / temperature]; the gradient reaches parts and images' vectors.
-    Raises    RequirementError for items without parts, heads that do not divide D, and shares outside [0, 1].
-    Cost      four products I T R L D, and I T (L (H R)^2 + R (H L)^2 + (R + L) H D): Z^O is folded into the queries,
-              and contexts are never formed. Memory I T H R L in training, in blocks beyond 512 MB.
+    Args:
+        width: D of parts and vectors, 1,024 in the paper.
+        heads: H, which divides D; unspecified in the paper.
+        local_share: u in [0, 1]: 0.8 on COCO, 0.6 on Flickr30K.
+        fusion: Of the words' context with the image's vector G: "gated" as in DSRAN, "mean", "sum", "concat"; "none":
+            without G. Unspecified in the paper.
+        directions: "separate": regions and words query with parameters of their own; "shared": with the same.
+        temperature: 0.05 on COCO, 0.01 on Flickr30K; InfoNCE reads scores after this division.
+        bf16: See `CrossAttention`.
 
-    >>> part = Ascl(width=2, heads=1, fusion="none", local_share=1.0, temperature=1.0)
-    >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
-    >>> -1 <= part(items, items).item() <= 1
-    True
+    Raises:
+        RequirementError: For items without parts, heads that do not divide D, and shares outside [0, 1].
+
+    Complexity:
+        Four products I T R L D, and I T (L (H R)^2 + R (H L)^2 + (R + L) H D): Z^O is folded into the queries, and
+        contexts are never formed. Memory I T H R L in training, in blocks beyond 512 MB.
+
+    Example:
+        >>> part = Ascl(width=2, heads=1, fusion="none", local_share=1.0, temperature=1.0)
+        >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
+        >>> -1 <= part(items, items).item() <= 1
+        True
     """
 
     width: int
@@ -100,8 +108,8 @@ class Ascl(PairSimilarity):
                 f"Ascl needs heads that divide {width}, a local share in [0, 1] and a temperature above 0; it got "
                 f"{heads}, {local_share} and {temperature}"
             )
-        self.by_words = _Direction(width)
-        self.by_regions = _Direction(width) if directions == "separate" else self.by_words
+        self.by_words = _AsclDirection(width)
+        self.by_regions = _AsclDirection(width) if directions == "separate" else self.by_words
         self.picture = nn.Linear(width, width, bias=False) if fusion != "none" else None
         self.fusion = Fusion(width, fusion) if fusion != "none" else None
         self.local_share = local_share
@@ -112,7 +120,8 @@ class Ascl(PairSimilarity):
     def compared(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t 2 d"]:
         """The two vectors of every pair that S_global compares: the image's given the text, and the text's.
 
-        Raises RequirementError for a local share of 1, which has no S_global.
+        Raises:
+            RequirementError: For a local share of 1, which has no S_global.
         """
         if self.local_share == 1:
             raise RequirementError(
@@ -121,7 +130,7 @@ class Ascl(PairSimilarity):
             )
         return self.all_pairs(images, texts, lambda *pairs: torch.stack(self._terms(*pairs)[1](), dim=2))
 
-    def prepare(self, images: Embeddings) -> _Side:
+    def prepare(self, images: Embeddings) -> _AsclSide:
         """The terms of images alone, for scoring them with texts in several calls."""
         return self._side(images, attended=self.by_words, attending=self.by_regions)
 
@@ -129,7 +138,7 @@ class Ascl(PairSimilarity):
         """About how many numbers a pair takes."""
         return 8 * self.heads * regions * words + 6 * self.width
 
-    def _side(self, items: Embeddings, *, attended: _Direction, attending: _Direction) -> _Side:
+    def _side(self, items: Embeddings, *, attended: _AsclDirection, attending: _AsclDirection) -> _AsclSide:
         """The terms of items: they are context in the direction `attended`, queries in `attending`."""
         parts, bf16 = parts_of(items), in_inference(self.bf16)
         maps = (
@@ -141,7 +150,7 @@ class Ascl(PairSimilarity):
         # A cut-off word has length zero, where a root has no slope.
         lengths = (parts * parts).sum(dim=2).clamp_min(EPSILON**2).sqrt()
         means = square_linear(added, attended.whole.weight, bf16=bf16)
-        return _Side(
+        return _AsclSide(
             keys, queries, folded, product(added, added, bf16=bf16), means, lengths, vectors_of(items, self.width)
         )
 
@@ -152,7 +161,7 @@ class Ascl(PairSimilarity):
     def _split(self, parts: Float[Tensor, "n p d"]) -> Float[Tensor, "h n p e"]:
         return parts.unflatten(2, (self.heads, -1)).permute(2, 0, 1, 3).contiguous()
 
-    def score(self, images: Embeddings, prepared: _Side, texts: Embeddings) -> Float[Tensor, "i t"]:
+    def score(self, images: Embeddings, prepared: _AsclSide, texts: Embeddings) -> Float[Tensor, "i t"]:
         """Scores of some images with texts of one length."""
         local, vectors = self._terms(images, prepared, texts)
         if self.local_share == 1:
@@ -161,7 +170,7 @@ class Ascl(PairSimilarity):
         return (self.local_share * local + (1 - self.local_share) * global_scores) / self.temperature
 
     def _terms(
-        self, images: Embeddings, image_side: _Side, texts: Embeddings
+        self, images: Embeddings, image_side: _AsclSide, texts: Embeddings
     ) -> tuple[Float[Tensor, "i t"], Callable[[], tuple[Tensor, Tensor]]]:
         """S_local, and a function that gives the two vectors (I T D) of every pair that S_global compares."""
         text_side = self._side(texts, attended=self.by_regions, attending=self.by_words)
@@ -179,8 +188,8 @@ class Ascl(PairSimilarity):
 
     def _attend(
         self,
-        queries: _Side,
-        context: _Side,
+        queries: _AsclSide,
+        context: _AsclSide,
         query_mask: Bool[Tensor, "n p"] | None,
         context_mask: Bool[Tensor, "m q"] | None,
     ) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m d"]]:

@@ -1,0 +1,281 @@
+"""What a search returns: hits with scores, probabilities and reasons, and whether anything matches well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+from subtext.errors import listed
+from subtext.report.text_table import Cell, printable, shortened, table
+
+if TYPE_CHECKING:
+    import pandas
+
+WIDTH = 72
+"""Characters of a caption in the table."""
+PROBABILITY = (
+    "probability: the share of hits like this that are pairs in the data; others may fit, so it is a lower bound"
+)
+WORDS_SHOWN = 8
+"""Unknown words that a warning lists before it counts the others."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A text or image that supports a hit.
+
+    Attributes:
+        id: Its id.
+        text: Its words (None for an image).
+        score: Its cosine with the query; of a nearest one, with the item.
+        of: "own": it is paired with the item; "nearest": the item has no pairs, and this is its nearest neighbour.
+    """
+
+    id: str
+    text: str | None
+    score: float
+    of: Literal["own", "nearest"] = "own"
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One result.
+
+    Attributes:
+        id: Its id in the data set.
+        score: Cosine of the best matching views, in [-1, 1]; the inner product for a model without normalisation. For a
+            query of several parts, their weighted sum in standard deviations above the mean item.
+        path: Absolute path of an image; None for a text, and for an image without a file.
+        captions: The texts of an image; for a text hit, the text itself.
+        metadata: "split" and other columns of the data set; for a text also "images", the ids of its images.
+        probability: Of a true match; None if the index is not calibrated for this kind of query, or nothing matches
+            well.
+        why: Reasons, strongest first, if `explain` was set.
+        uncertainty: Root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
+            its score is then the cosine of the means minus half of both sums of variances. None for other models.
+    """
+
+    id: str
+    score: float
+    path: str | None
+    captions: list[str]
+    metadata: dict[str, Any] = field(default_factory=dict)
+    probability: float | None = None
+    why: list[Reason] = field(default_factory=list)
+    uncertainty: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; `uncertainty` only if there is one."""
+        return {name: value for name, value in asdict(self).items() if name != "uncertainty" or value is not None}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether the index contains a good match for the query.
+
+    Attributes:
+        percentile: Share of answerable queries that are as weak as this query or weaker: 0.5 for a typical query, 0 for
+            a query that is weaker than all.
+        threshold: Percentile below which there is no good match: the share of answerable queries with a wrong message.
+    """
+
+    percentile: float
+    threshold: float
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nothing in the index matches well."""
+        return self.percentile < self.threshold
+
+    @property
+    def sentence(self) -> str:
+        """In plain words."""
+        share = f"{100 * self.percentile:.0f} %"
+        if not self.nothing:
+            return f"{share} of queries that have a match in this index look as weak as this one or weaker"
+        weak = "no queries" if self.percentile < 0.005 else f"only {share} of the queries"
+        return f"nothing here matches well: {weak} that have a match in this index look as weak as this one"
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, with the sentence."""
+        fields = {"standing": self.percentile, "refused": self.threshold}
+        return {**fields, "nothing": self.nothing, "sentence": self.sentence}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The results of one query. It iterates over its hits, best first.
+
+    Attributes:
+        unit: Of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking, "bm25" where
+            the model knows no word of the query and texts of the index have some.
+        target: "images" or "texts": what was searched.
+        fit: Whether there is a good match; None if the index is not calibrated for this kind of query, or the
+            conditions leave nothing.
+        left_out: Hits below `min_probability`.
+        stale: Share of items that changed since the calibration, if it is too large for reliable probabilities.
+        words: (word, whether the model knows it) for each word of the query; None for a subword model or without text.
+        notes: Notes on texts that are too long for the model, and on words and values that nothing in the index has.
+        exact: Phrases, numbers, names and unknown words of the query that texts of the index have; they were searched.
+        meant: Words that no text of the index has -> the nearest that some have.
+        rare: Words of the query that the model saw a few times -> how often; then there are no probabilities.
+        request: The query as plain data, for the JSON.
+    """
+
+    hits: list[Hit]
+    unit: Literal["cosine", "deviations", "score", "bm25"] = "cosine"
+    target: Literal["images", "texts"] = "images"
+    fit: Fit | None = None
+    left_out: int = 0
+    stale: float | None = None
+    words: tuple[tuple[str, bool], ...] | None = None
+    notes: tuple[str, ...] = ()
+    exact: tuple[str, ...] = ()
+    meant: Mapping[str, str] = field(default_factory=dict)
+    rare: Mapping[str, int] = field(default_factory=dict)
+    request: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Number of hits."""
+        return len(self.hits)
+
+    def __iter__(self) -> Iterator[Hit]:
+        """The hits, best first."""
+        return iter(self.hits)
+
+    def __getitem__(self, rank: int) -> Hit:
+        """The hit at a rank, from 0."""
+        return self.hits[rank]
+
+    def __repr__(self) -> str:
+        best = f"; best: {self.hits[0].id} ({self.hits[0].score:.3f})" if self.hits else ""
+        return f"Answer({len(self.hits)} {self.target}{best})"
+
+    @property
+    def unknown_words(self) -> list[str]:
+        """Words of the query that the model does not know."""
+        return [word for word, known in self.words or () if not known]
+
+    @property
+    def unused_words(self) -> list[str]:
+        """Those of them that no text of the index has, either."""
+        has = {word.casefold() for phrase in self.exact for word in phrase.split()}
+        return [word for word in self.unknown_words if word not in has]
+
+    @property
+    def meaningless(self) -> bool:
+        """Whether the model knows no word of the query's text, and no text of the index has one."""
+        return self.words is not None and not self.exact and not any(known for _, known in self.words)
+
+    @property
+    def found_by(self) -> str:
+        """Which exact words were searched, in plain words; "" for none."""
+        how = "texts that have them" if self.unit == "bm25" else "the model and by texts that have them"
+        return f"exact words ({listed(list(self.exact), WORDS_SHOWN)}): ranked by {how}" if self.exact else ""
+
+    @property
+    def hardly_known(self) -> str:
+        """Which words the model saw a few times only, in plain words; "" for none."""
+        seen = ", ".join(f"'{word}' ({count})" for word, count in list(self.rare.items())[:WORDS_SHOWN])
+        return f"the model saw these words a few times only: {seen}; the scores mean little" if seen else ""
+
+    @property
+    def did_you_mean(self) -> str:
+        """A question with the nearest words; "" where there are none."""
+        return f"did you mean {', '.join(self.meant.values())}?" if self.meant else ""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons why the hits may be unreliable."""
+        unknown = self.unused_words
+        names = listed([f"'{word[:WIDTH]}'" for word in unknown], WORDS_SHOWN)
+        warnings = []
+        if self.meaningless:
+            cause = f": {names}" if unknown else "; it has no words"
+            warnings.append(f"the model knows no word of the query{cause}; this answer means nothing")
+        elif unknown and self.unit == "bm25":
+            warnings.append(f"neither the model nor any text has {names}; the answer uses only the other words")
+        elif unknown:
+            warnings.append(f"the model does not know {names}; the answer uses only the other words")
+        warnings += [*filter(None, [self.hardly_known, self.did_you_mean]), *self.notes]
+        if self.stale is not None:
+            warnings.append(
+                f"{100 * self.stale:.0f} % of the items were added or deleted since the index was calibrated; its "
+                "probabilities may be wrong; calibrate it again (subtext index calibrate)"
+            )
+        return warnings
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            **self.request,
+            "unknown_words": self.unknown_words,
+            "exact_words": list(self.exact),
+            "did_you_mean": dict(self.meant),
+            "warning": "; ".join(self.warnings) or None,
+            "for": self.target,
+            "unit": self.unit,
+            "nothing_matches_well": None if self.fit is None else self.fit.nothing,
+            "fit": None if self.fit is None else self.fit.to_json(),
+            "left_out": self.left_out,
+            "hits": [hit.to_json() for hit in self.hits],
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A row per hit: id, score, probability, path, captions, and a column per metadata field. Needs pandas."""
+        import pandas
+
+        rows = [
+            {"id": h.id, "score": h.score, "probability": h.probability, "path": h.path, "captions": h.captions}
+            | {name: value for name, value in h.metadata.items() if name not in ("id", "score")}
+            for h in self.hits
+        ]
+        return pandas.DataFrame(rows)
+
+    def text(self) -> str:
+        """The answer for a terminal: whether anything matches, the hits as a table, and the reasons."""
+        lines = [self.fit.sentence] if self.fit is not None and self.fit.nothing else []
+        lines += [self.found_by] if self.exact else []
+        if self.left_out:
+            lines.append(f"{self.left_out} left out, below the minimum probability")
+        if self.hits or not self.left_out:
+            lines.append(self._table() if self.hits else f"no {self.target} of this index meet these conditions")
+        for rank, hit in enumerate(self.hits, start=1):
+            if hit.why:
+                lines.append(f"why {rank}:")
+            for reason in hit.why:
+                lines.append(f"  {reason.score:.3f} {reason.of} {shortened(reason.text or reason.id, WIDTH)}")
+        return printable("\n".join(lines))
+
+    __str__ = text
+
+    def _table(self) -> str:
+        calibrated = any(hit.probability is not None for hit in self.hits)
+        rows: list[list[Cell]] = []
+        for rank, hit in enumerate(self.hits, start=1):
+            image = hit.path if self.target == "images" else ", ".join(hit.metadata.get("images", [])[:3])
+            chance = "-" if hit.probability is None else f"{hit.probability:.2f}"
+            caption = shortened(" | ".join(hit.captions) or "-", WIDTH)
+            rows.append([str(rank), f"{hit.score:.3f}", *([chance] if calibrated else []), caption, image or hit.id])
+        texts = "texts" if self.target == "images" else "text"
+        shown = table(["", self.unit, *(["probability"] if calibrated else []), texts, "image"], rows)
+        return f"{shown}\n{PROBABILITY}" if calibrated else shown
+
+    def _repr_html_(self) -> str:
+        """The hits as thumbnails with captions, for a notebook."""
+        from subtext.data.image_files import thumbnail
+
+        cards = []
+        for hit in self.hits:
+            source = None if hit.path is None else thumbnail(hit.path)
+            image = "" if source is None else f'<img src="{escape(source)}" alt="{escape(hit.id)}">'
+            score = f"{hit.score:.3f}" if hit.probability is None else f"{100 * hit.probability:.0f} %"
+            caption = escape(shortened(" | ".join(hit.captions[:2]) or hit.id, WIDTH))
+            cards.append(
+                '<figure style="display:inline-block;width:170px;margin:4px;vertical-align:top">'
+                f'{image}<figcaption style="font-size:85%"><b>{score}</b> {caption}</figcaption></figure>'
+            )
+        notes = [*self.warnings, *([self.fit.sentence] if self.fit is not None and self.fit.nothing else [])]
+        return "".join(f"<p>{escape(note)}</p>" for note in notes) + "".join(cards)
