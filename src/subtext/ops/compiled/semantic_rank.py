@@ -35,15 +35,22 @@ _LOW, _UP = np.uint64(0xFFFFFFFF), np.uint64(32)
 def ranks(
     values: Float[np.ndarray, "q c"], ties: RankTies = "ordinal", *, kernel: bool | None = None
 ) -> UInt[np.ndarray, "q c"]:
-    """Place of each candidate in its row from 1, the largest value first; "average" gives twice the mean place.
+    """Rank of each candidate in its row from 1, the largest value first; "average" gives twice the mean rank.
 
-    kernel  whether compiled code sorts; None for where it pays. The ranks are the same
+    Args:
+        values: (Q C). A value that is not a number stands behind every number.
+        ties: Ranks of equal values: by column, all the best of them, or all the mean of them.
+        kernel: Whether compiled code sorts; None for where it pays (`KERNEL_CELLS`). The ranks are the same.
 
-    A value that is not a number stands behind every number. Kept as 16 bits where that is enough.
-    Cost   one sort of each row; memory 2 bytes (above 32,767 candidates 4) a cell.
+    Returns:
+        (Q C) uint16; above 32,767 candidates uint32.
 
-    >>> ranks(np.array([[0.9, 0.5, 0.5, 0.2]]), "min").tolist()
-    [[1, 2, 2, 4]]
+    Complexity:
+        One sort of each row; memory 2 bytes (or 4) a cell.
+
+    Example:
+        >>> ranks(np.array([[0.9, 0.5, 0.5, 0.2]]), "min").tolist()
+        [[1, 2, 2, 4]]
     """
     single = _single(values)
     result = np.empty(values.shape, dtype=np.uint16 if 2 * values.shape[1] < 2**16 else np.uint32)
@@ -67,17 +74,29 @@ def agreement(
 ) -> Float[np.ndarray, "q l"]:
     """Mean over candidates of min(R_C, R_S) / max(R_C, R_S), with R_S the ranks of the scores, R_C of the relevance.
 
-    semantic  what `ranks` gave for the relevance with the same ties
-    top       for each number N a column, over the candidates of semantic rank up to N alone; none for one column over
-              all. Equal relevance stays together: with "min" and "average" more or fewer than N may be meant
-    within    rank the scores among those N alone; else their places among all candidates count
+    Args:
+        scores: (Q C).
+        semantic: (Q C) what `ranks` gave for the relevance with the same ties.
+        ties: Ranks of equal scores.
+        top: For each number N a column, over the candidates of semantic rank up to N alone; empty for one column over
+            all. Equal relevance stays together: with "min" and "average" more or fewer than N may be meant.
+        within: Rank the scores among those N alone; else their ranks among all candidates count.
+        kernel: Whether compiled code sorts; None for where it pays (`KERNEL_CELLS`). The means are the same.
 
-    Raises ShapeError for ranks of another shape, RequirementError for N below 1.
-    Cost   one sort of each row, and one pass over it for each N.
+    Returns:
+        (Q L) in (0, 1], with L the length of `top` or 1; NaN where no candidate is meant.
 
-    >>> given = np.array([[4.0, 3.0, 2.0]])
-    >>> float(agreement(np.array([[0.1, 0.3, 0.2]]), ranks(given))[0, 0])  # (1/3 + 1/2 + 2/3) / 3
-    0.5
+    Raises:
+        ShapeError: If the ranks have another shape.
+        RequirementError: If an N is below 1.
+
+    Complexity:
+        One sort of each row, and one pass over it for each N.
+
+    Example:
+        >>> given = np.array([[4.0, 3.0, 2.0]])
+        >>> float(agreement(np.array([[0.1, 0.3, 0.2]]), ranks(given))[0, 0])  # (1/3 + 1/2 + 2/3) / 3
+        0.5
     """
     if scores.shape != semantic.shape:
         raise ShapeError(f"semantic ranks must be as the scores are, {scores.shape}; it got {semantic.shape}")
