@@ -112,7 +112,8 @@ class ReliabilityBins:
     @property
     def error(self) -> float:
         """Expected calibration error (Naeini and others 2015), in [0, 1]: |predicted - came true|, weighted by
-        counts."""
+        counts.
+        """
         return float(np.average(np.abs(self.predicted - self.came_true), weights=self.counts))
 
 
