@@ -31,6 +31,7 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     *(f"docs/{name}.md" for name in ("tutorial", "concepts", "choosing", "answers", "two_stages")),
     *(f"docs/{name}.md" for name in ("serving", "scaling", "care", "datasets")),
+    "reproduce/README.md",
 )
 RUN_AS_CODE = ("python",)
 RUN_AS_COMMANDS = ("bash", "console")

@@ -248,10 +248,11 @@ def test_even_forms_are_as_even_as_the_default(tmp_path: Path, icons: Path) -> N
 
 
 @pytest.mark.parametrize("claim", claims.RECORDED, ids=lambda claim: claim.says)
-def test_a_figure_of_the_log_stands_in_its_entry(claim: claims.Recorded) -> None:
-    entries = (ROOT / "docs" / "log.md").read_text(encoding="utf-8").split("\n## ")
-    entry = next(text for text in entries if text.partition("\n")[0].endswith(claim.entry))
-    assert set(numbers(claim.found)) <= set(numbers(entry)), claim.found
+def test_a_figure_of_a_recorded_claim_stands_in_its_note(claim: claims.Recorded) -> None:
+    page, heading = claim.section
+    sections = (ROOT / "reproduce" / "notes" / f"{page}.md").read_text(encoding="utf-8").split("\n## ")
+    section = next(text for text in sections if text.partition("\n")[0] == heading)
+    assert set(numbers(claim.found)) <= set(numbers(section)), claim.found
 
 
 @pytest.mark.slow

@@ -33,7 +33,7 @@ TOLERANCE = 1e-5
 _ALONE = 2**18
 """Multiplications up to which OpenBLAS computes a product in one thread. For more it wakes all threads, which wait
 actively for each other: on a machine with other work, a query of four words took 143 to 265 ms of processor time, and
-14 to 18 in blocks of this size (docs/log.md)."""
+14 to 18 in blocks of this size (reproduce/notes/demonstration.md)."""
 _LEAST_COLUMNS = 8
 """Of a block: below, the product is worth all threads."""
 

@@ -266,7 +266,7 @@ def lr_factor(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int =
     """The factor of the plan's learning rate at a step: above 0, at most 1.
 
     A pure function of the step, so that a checkpoint needs no state of it. torch's schedulers compute the same factors
-    recursively from the rate before, with a state of their own (docs/decisions.md).
+    recursively from the rate before, with a state of their own (docs/decisions/0095).
 
     step, steps  the step, counted from 0, and their number
     epoch        counted from 0, for the step schedule
