@@ -512,8 +512,8 @@ are right among 20 for {spans["abstract"]} % of them and for {spans["literal"]} 
 {_icons_results(icons, others)}## Models of regions and words, and listwise losses
 
 These rest on the notes on [models of regions and words](../reproduce/notes/regions.md) and
-[listwise losses](../reproduce/notes/ranking.md), on literal Flickr8k. They have no test of significance: a verdict other
-than *cannot tell here* needs every seed on one side.
+[listwise losses](../reproduce/notes/ranking.md), on literal Flickr8k. They have no test of significance: a
+verdict other than *cannot tell here* needs every seed on one side.
 
 {chr(10).join(recorded_table())}
 
