@@ -179,7 +179,7 @@ def heading(text: str, line: str) -> list[str]:
     return [text, line * len(text), ""]
 
 
-LINK = re.compile(r"\[(`?)([^\]`]+)`?\]\(([^)#\s:]+(?:\.\w+|/))(#[^)\s]*)?\)")
+LINK = re.compile(r"(?<!!)\[(`?)([^\]`]+)`?\]\(([^)#\s:]+(?:\.\w+|/))(#[^)\s]*)?\)")
 SITE = {
     **{Path(f"{name}.md"): Path(f"docs/generated/{name.lower()}.md") for name in ("CHANGELOG", "CONTRIBUTING")},
     Path("reproduce/README.md"): Path("docs/generated/reproduce.md"),
@@ -205,7 +205,7 @@ def rewrite_links(app: Any, name: str, source: list[str]) -> None:
             return f"`{path}`"
         return f"[{match[1]}{text}{match[1]}](/{path.relative_to('docs')}{anchor})"
 
-    source[0] = re.sub(r"(?<!!)" + LINK.pattern, page, source[0])
+    source[0] = LINK.sub(page, source[0])
 
 
 def process_docstring(app: Any, what: str, name: str, target: Any, options: Any, lines: list[str]) -> None:
