@@ -33,9 +33,9 @@ from PIL import Image
 from ray.cluster_utils import Cluster
 
 import subtext as st
-from subtext.search import build
-from subtext.search.stores.item import SIDES
-from subtext.search.stores.store import Writer, open_store
+from subtext.retrieval import build
+from subtext.retrieval.stores.item import SIDES
+from subtext.retrieval.stores.store import Writer, open_store
 
 SIZE = (160, 120)
 MEMORY = 2 * 10**8

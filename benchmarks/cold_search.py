@@ -31,13 +31,14 @@ WITH_TORCH = """
 import torch; part("import torch, by the model")
 """
 IMPORTS = """
-import subtext.cli.command, subtext.search, subtext.api.search, subtext.search.stores.folder; part("import subtext")
-from subtext.search import Index, Query
-from subtext.search.stores.store import open_store
+import subtext.cli.command, subtext.retrieval.index, subtext.api.search
+import subtext.retrieval.stores.folder; part("import subtext")
+from subtext.retrieval.index import Index, Query
+from subtext.retrieval.stores.store import open_store
 store = open_store(sys.argv[1]); part("open the index")
 """
 BY_ARRAYS = """
-from subtext.search.text_side import TextSide
+from subtext.retrieval.text_side import TextSide
 index = Index(store, None, TextSide.open(store.text_side, store.manifest.fingerprint)); part("open the text side")
 """
 BY_MODEL = """
@@ -77,7 +78,7 @@ def parts_of(index: str, query: str, *, by_model: bool) -> dict[str, list[float]
 
 def main() -> None:
     """Measure in turn, and print a line a part."""
-    from subtext.search.stores.store import open_store
+    from subtext.retrieval.stores.store import open_store
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("index")

@@ -16,7 +16,7 @@ from benchmarks.common import interleaved, options, report
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.evaluation import Protocol, Result, evaluate_embeddings, evaluate_matrix, scoring, two_stages
-from subtext.evaluation.two_stages import Stage, evaluate_two_stage
+from subtext.evaluation.two_stages import RankingStage, evaluate_two_stage
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention
 
@@ -26,7 +26,7 @@ PROTOCOL = Protocol(c_way=(), bootstrap=0)
 COUNTS = (10, 20, 50, 100, 200, 300, 500, 700)
 
 
-def made(pictures: int, width: int) -> tuple[Stage, Stage, Dataset]:
+def made(pictures: int, width: int) -> tuple[RankingStage, RankingStage, Dataset]:
     """Pictures of regions that share topics, five texts each whose words are some of them, seen by both stages."""
     g = torch.Generator().manual_seed(0)
     topics = torch.randn(4 * pictures, width, generator=g)
@@ -51,8 +51,8 @@ def made(pictures: int, width: int) -> tuple[Stage, Stage, Dataset]:
         np.stack([groups, texts.numpy()], 1),
         Path(),
     )
-    first = Stage(Cosine(), Embeddings(blurred(regions), images), Embeddings(blurred(words), texts))
-    second = Stage(
+    first = RankingStage(Cosine(), Embeddings(blurred(regions), images), Embeddings(blurred(words), texts))
+    second = RankingStage(
         CrossAttention().eval(),
         Embeddings(normalize(regions.mean(dim=1, keepdim=True), dim=-1), images, parts=regions),
         Embeddings(normalize(words.mean(dim=1, keepdim=True), dim=-1), texts, parts=words, mask=mask),
@@ -60,7 +60,7 @@ def made(pictures: int, width: int) -> tuple[Stage, Stage, Dataset]:
     return first, second, pairs
 
 
-def apart(first: Stage, second: Stage, every: torch.Tensor) -> float:
+def apart(first: RankingStage, second: RankingStage, every: torch.Tensor) -> float:
     """The largest difference between a pair's score in two stages and among all pairs, of those that are listed."""
     lists = two_stages.shortlists(*first, CANDIDATES)
     scores = two_stages.reranked(*second, lists)

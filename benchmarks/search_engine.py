@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
-from subtext.search.condition import Condition, matching
-from subtext.search.manifest import Manifest
-from subtext.search.stores.folder import Folder
-from subtext.search.stores.item import Change, Entry
+from subtext.retrieval.condition import Condition, matching
+from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.item import Change, IndexEntry
 
 WIDTH, TOP, SHELVES, QUERIES = 512, 10, 20, 60
 BY_LISTS = 300
@@ -44,7 +44,7 @@ CLUSTERS, SPREAD = 1000, 0.5
 OPENING = """
 import sys, time
 from pathlib import Path
-from subtext.search.stores.folder import Folder
+from subtext.retrieval.stores.folder import Folder
 import numpy as np
 started = time.perf_counter()
 folder = Folder(Path(sys.argv[1]))
@@ -78,10 +78,10 @@ class Drawn:
         return found
 
 
-def entries(start: int, count: int) -> list[Entry]:
+def entries(start: int, count: int) -> list[IndexEntry]:
     """Items with two fields of metadata."""
     return [
-        Entry(
+        IndexEntry(
             f"item{number}",
             number.to_bytes(8, "little"),
             path=f"pictures/{number}.jpg",

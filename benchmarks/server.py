@@ -68,10 +68,10 @@ def made(place: Path) -> Path:
     """An index of random vectors, by a run that was never trained."""
     from subtext.models.checkpoint import Record, save_run
     from subtext.recipes.build import build
-    from subtext.search.build import model_fingerprint
-    from subtext.search.manifest import Manifest
-    from subtext.search.stores.folder import Folder
-    from subtext.search.stores.item import Change, Entry
+    from subtext.retrieval.build import model_fingerprint
+    from subtext.retrieval.manifest import Manifest
+    from subtext.retrieval.stores.folder import Folder
+    from subtext.retrieval.stores.item import Change, IndexEntry
     from subtext.training.setup import BuildContext
 
     names = [f"word{number}" for number in range(WORDS)]
@@ -86,7 +86,7 @@ def made(place: Path) -> Path:
             rows = generator.standard_normal((PIECE, 1, WIDTH), dtype=np.float32)
             rows /= np.linalg.norm(rows, axis=2, keepdims=True)
             entries = [
-                Entry(f"item{n}", n.to_bytes(8, "little"), metadata={"shelf": n % 20, "title": f"picture {n}"})
+                IndexEntry(f"item{n}", n.to_bytes(8, "little"), metadata={"shelf": n % 20, "title": f"picture {n}"})
                 for n in range(start, start + PIECE)
             ]
             writer.put(Change("images", entries, rows))

@@ -39,10 +39,10 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
 from benchmarks.search_engine import PIECE, TOP, WIDTH, Drawn, entries, in_turn, milliseconds, recall
-from subtext.search.condition import Condition, matching
-from subtext.search.manifest import Manifest
-from subtext.search.stores.item import Change
-from subtext.search.stores.store import Store, create_store, open_store
+from subtext.retrieval.condition import Condition, matching
+from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.item import Change
+from subtext.retrieval.stores.store import Store, create_store, open_store
 
 SMALL, LARGE, QUERIES = 10_000, 100_000, 60
 SINGLE, AGAIN = 100, 20

@@ -39,7 +39,7 @@ from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import compose
 from subtext.training.fit import Training
-from subtext.training.memory import Memories
+from subtext.training.memory import BankSet
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions, Setup
@@ -156,7 +156,7 @@ def main() -> None:
         made = setup(pairs, file)
         run = RunOptions(device="cpu", workers=2)
         training = Training(
-            made, made.model, pairs, None, Path(folder), run, Processes("cpu"), (), Memories(), record=Record("dual")
+            made, made.model, pairs, None, Path(folder), run, Processes("cpu"), (), BankSet(), record=Record("dual")
         )
         plain = PlainLoop(made.model, pairs, file)
         modules = ModuleLoop(made, pairs)

@@ -19,7 +19,7 @@ data = write_shapes(folder / "shapes")
 # Look at the data first. `check` reports every problem row by row, duplicates, and leaks between splits.
 
 # %%
-print(st.check(data))
+print(st.check_dataset(data))
 
 # %% [markdown]
 # Train the default model, a dual encoder, from scratch. The keyword arguments are the options that

@@ -67,9 +67,9 @@ from subtext.curation import topics
 from subtext.data import atomic, noise
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError
-from subtext.neighbours.build import GraphOptions, build_graph
-from subtext.neighbours.graph import pictures_of_texts
-from subtext.neighbours.spaces import Lsa
+from subtext.graphs.build import GraphOptions, build_graph
+from subtext.graphs.graph import image_of_text
+from subtext.graphs.spaces import LsaSpace
 from subtext.ops.neighbour_scores import neighbour_scores
 
 RESULTS = Path(__file__).with_name("results")
@@ -670,9 +670,9 @@ class Untrained:
 
         vectors  (I D) of the images of `whole`
         """
-        pairs, space = whole.split(split), Lsa(topics.TEXT_WIDTH, 0)
+        pairs, space = whole.split(split), LsaSpace(topics.TEXT_WIDTH, 0)
         row_of = {name: row for row, name in enumerate(whole.images.ids)}
-        images = vectors[[row_of[name] for name in pairs.images.ids]][pictures_of_texts(pairs)]
+        images = vectors[[row_of[name] for name in pairs.images.ids]][image_of_text(pairs)]
         texts = space(pairs, np.ones(len(pairs.texts), dtype=bool)).vectors
         lists = torch.from_numpy(build_graph(pairs, space, GraphOptions(NEIGHBOURS, "all")).neighbours)
         both = [neighbour_scores(torch.from_numpy(bank), lists) for bank in (images, texts)]

@@ -41,11 +41,11 @@ from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import thumbnail
 from subtext.errors import DataError, RequirementError
-from subtext.neighbours.build import GraphOptions, build_graph
-from subtext.neighbours.spaces import Lsa
+from subtext.graphs.build import GraphOptions, build_graph
+from subtext.graphs.spaces import LsaSpace
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import neighbour_scores
-from subtext.report.page import Figure, Found, Page, Search, Section, render
+from subtext.report.page import Figure, HtmlPage, PageHit, PageSearch, PageSection, render
 from subtext.report.progress import meter
 
 LEAST_TAGS = 3
@@ -400,7 +400,7 @@ def describe(
     pairs = whole.split("train")
     row_of = {name: row for row, name in enumerate(whole.images.ids)}
     images = vectors[[row_of[name] for name in pairs.images.ids]][pairs.links[np.argsort(pairs.links[:, 1]), 0]]
-    space = Lsa(topics.TEXT_WIDTH, seed)
+    space = LsaSpace(topics.TEXT_WIDTH, seed)
     lists = torch.from_numpy(build_graph(pairs, space, GraphOptions(neighbours, "all")).neighbours)
     texts = space(pairs, np.ones(len(pairs.texts), dtype=bool)).vectors
     scores = {
@@ -449,7 +449,7 @@ def tag_spread(pairs: st.Dataset, images: np.ndarray) -> dict[str, float]:
 
 def _gallery(
     pairs: st.Dataset, spread: Mapping[str, float], ends: Mapping[str, Sequence[str]], lines: Sequence[str]
-) -> Page:
+) -> HtmlPage:
     image_of = dict(pairs.links[:, ::-1].tolist())
     sections = []
     for title, tags in ends.items():
@@ -457,17 +457,17 @@ def _gallery(
         for tag in tags:
             own = [row for row, text in enumerate(pairs.texts.values) if tag in tags_of(text)][:IN_A_ROW]
             cards = [
-                Found(
+                PageHit(
                     str(pairs.texts.values[row]),
                     spread[tag],
                     thumbnail(str(pairs.images.values[image_of[row]]), pairs.root),
                 )
                 for row in own
             ]
-            searches.append(Search(tag, cards, f"Mean cosine between two of its icons: {spread[tag]:.2f}."))
-        sections.append(Section(title, "Icons whose tags have the word.", searches))
+            searches.append(PageSearch(tag, cards, f"Mean cosine between two of its icons: {spread[tag]:.2f}."))
+        sections.append(PageSection(title, "Icons whose tags have the word.", searches))
     figures = [Figure(tag, 100 * spread[tag], 0.0) for tags in ends.values() for tag in tags[:3]]
-    return Page(
+    return HtmlPage(
         title="Tags of the icons benchmark",
         lead=lines[0],
         verdict="; ".join(lines[1:3]),

@@ -58,7 +58,7 @@ def address_of(
         yield lambda name: str(folder / name)
     else:
         if store_kind == "lance":
-            lance = importlib.import_module("subtext.search.stores.lance")
+            lance = importlib.import_module("subtext.retrieval.stores.lance")
             request.addfinalizer(partial(setattr, lance, "GRACE", lance.GRACE))
             lance.GRACE = 0.0
         yield lambda name: f"{store_kind}://{folder / name}"

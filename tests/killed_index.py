@@ -20,9 +20,9 @@ from pathlib import Path
 import stored
 
 from subtext.api.index.maintain import delete_from_index, restore_index
-from subtext.search.stores.folder import Folder, backup
-from subtext.search.stores.item import Change, Entry
-from subtext.search.traces import trace_name
+from subtext.retrieval.stores.folder import Folder, backup
+from subtext.retrieval.stores.item import Change, IndexEntry
+from subtext.retrieval.traces import trace_name
 
 STEP = 4
 Tell = Callable[[int], None]
@@ -120,9 +120,14 @@ def deleting_secret(path: Path, tell: Tell = lambda piece: None) -> None:
     tell(0)
 
 
-SECRET = Change("images", [Entry("secret", b"s", path="secret.png")], stored.vectors(range(500, 501), stored.VIEWS))
+SECRET = Change(
+    "images", [IndexEntry("secret", b"s", path="secret.png")], stored.vectors(range(500, 501), stored.VIEWS)
+)
 SECRET_TEXT = Change(
-    "texts", [Entry("secret/0", b"s", text=CAPTION)], stored.vectors(range(500, 501), 1), links=[("secret", "secret/0")]
+    "texts",
+    [IndexEntry("secret/0", b"s", text=CAPTION)],
+    stored.vectors(range(500, 501), 1),
+    links=[("secret", "secret/0")],
 )
 VERBS = {
     "add": adding,

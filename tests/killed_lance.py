@@ -19,10 +19,10 @@ from typing import Any
 import lance as library
 import stored
 
-from subtext.search.stores import lance
-from subtext.search.stores.item import Change
-from subtext.search.stores.lance import LanceStore
-from subtext.search.stores.store import open_store
+from subtext.retrieval.stores import lance
+from subtext.retrieval.stores.item import Change
+from subtext.retrieval.stores.lance import LanceStore
+from subtext.retrieval.stores.store import open_store
 
 PIECES, STEP, WIDTH = 4, 4, 3
 

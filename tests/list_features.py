@@ -43,11 +43,11 @@ BASES = ("Metric", "GainMetric", "_Choice", "GalleryMetric", "PMRP", "PairSimila
 FUNCTIONS_COUNT = ("generation", "metric")
 """Kinds whose public functions are features, too."""
 FUNCTIONS_OUTSIDE = {
-    "metric": ["src/subtext/evaluation/metric.py", "src/subtext/evaluation/space.py", "src/subtext/ops/roc.py"]
+    "metric": ["src/subtext/evaluation/metric.py", "src/subtext/evaluation/checks/space.py", "src/subtext/ops/roc.py"]
 }
 """Kind -> files outside of its folder that have some of its functions."""
 READERS = ["src/subtext/data/readers"]
-STORES = ["src/subtext/search/stores/store.py", "src/subtext/stores/store.py"]
+STORES = ["src/subtext/retrieval/stores/store.py", "src/subtext/stores/store.py"]
 PROTOCOLS = {"store": ["Store"], "view": ["View"], "writer": ["Writer"]}
 """Part of a store -> names that its protocol may have."""
 PAGE = ["src/subtext/server/page", "src/subtext/app/page"]

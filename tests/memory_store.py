@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import IndexError_
-from subtext.search.ann import settle
-from subtext.search.condition import Condition, facets, moment, seconds
-from subtext.search.manifest import Manifest
-from subtext.search.stores.item import (
+from subtext.errors import SearchIndexError
+from subtext.retrieval.ann import rescore_top_k
+from subtext.retrieval.condition import Condition, facets, moment, seconds
+from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
     Change,
-    Entry,
     FieldValues,
     Hits,
-    Row,
+    IndexEntry,
     Side,
+    StoredRow,
     deletion_hash,
 )
-from subtext.search.stores.store import Problem, Stats, Store, View, Writer
+from subtext.retrieval.stores.store import IndexIssue, Stats, Store, View, Writer
 
 INDEXES: dict[str, Data] = {}
 
@@ -38,7 +38,9 @@ class Data:
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest, self.generation, self.last = manifest, 0, 0
-        self.rows: dict[Side, dict[int, tuple[Row, Entry, NDArray[np.float32]]]] = {side: {} for side in SIDES}
+        self.rows: dict[Side, dict[int, tuple[StoredRow, IndexEntry, NDArray[np.float32]]]] = {
+            side: {} for side in SIDES
+        }
         self.links: set[tuple[str, str]] = set()
         self.deleted: set[bytes] = set()
         self.jobs: list[list[Any]] = []
@@ -61,14 +63,14 @@ class MemoryView(View):
         ]
         return np.array(keys, dtype=np.int64)
 
-    def _fulfils(self, row: Row, entry: Entry, condition: Condition) -> bool:
+    def _fulfils(self, row: StoredRow, entry: IndexEntry, condition: Condition) -> bool:
         name = condition.field
         values = [row.id] if name == "id" else [value for field, value in facets(entry.metadata) if field == name]
         return fulfils(condition, [row.text or ""] if name == "text" else values)
 
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
-    ) -> list[Row]:
+    ) -> list[StoredRow]:
         rows = [row for row, _, _ in self.data.rows[side].values() if row.key in (keys or ()) or row.id in (ids or ())]
         other = {row.id: row.key for row, _, _ in self.data.rows[SIDES[1 - SIDES.index(side)]].values()}
         own, facing = (0, 1) if side == "images" else (1, 0)
@@ -89,7 +91,7 @@ class MemoryView(View):
         keys = self.select(side) if among is None else among
         vectors = self.vectors(side, keys)
         flat = vectors.reshape(-1, self.manifest.width)
-        return [Hits(*settle(query, flat, np.repeat(keys, vectors.shape[1]), top)) for query in queries]
+        return [Hits(*rescore_top_k(query, flat, np.repeat(keys, vectors.shape[1]), top)) for query in queries]
 
     def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
         found = [self.data.rows[side][key][2] for key in keys.tolist()]
@@ -175,9 +177,9 @@ class MemoryWriter(Writer):
     def compact(self, *, seed: int = 0) -> list[str]:
         return ["nothing to do"]
 
-    def _put(self, side: Side, key: int, entry: Entry, vectors: NDArray[np.float32]) -> None:
+    def _put(self, side: Side, key: int, entry: IndexEntry, vectors: NDArray[np.float32]) -> None:
         digest = entry.digest(SIDES.index(side), key)
-        row = Row(key, entry.id, entry.path, entry.text, entry.metadata_json, entry.content, entry.stamp, digest)
+        row = StoredRow(key, entry.id, entry.path, entry.text, entry.metadata_json, entry.content, entry.stamp, digest)
         self.store.data.rows[side][key] = (row, row.entry(), vectors)
 
     def _job(self, change: Change) -> int:
@@ -194,7 +196,7 @@ class MemoryWriter(Writer):
 class Memory(Store):
     def __init__(self, address: str) -> None:
         if address not in INDEXES:
-            raise IndexError_(f"there is no index {address}")
+            raise SearchIndexError(f"there is no index {address}")
         self.path, self.data = address, INDEXES[address]
         self.manifest = self.data.manifest
 
@@ -212,5 +214,5 @@ class Memory(Store):
     def writing(self, verb: str) -> Iterator[MemoryWriter]:
         yield MemoryWriter(self, self.manifest)
 
-    def check(self) -> list[Problem]:
+    def check(self) -> list[IndexIssue]:
         return []

@@ -60,9 +60,9 @@ GROUPS = {
         "golden/precision_metrics golden/re* identity/asp_curve identity/c* flow/further flow/neighbours "
         "flow/own_metric flow/preservation",
     ),
-    "calibration": ("search/confidence.py", "flow/answers flow/calibration identity/calibrated"),
+    "calibration": ("retrieval/confidence.py", "flow/answers flow/calibration identity/calibrated"),
     "filters": (
-        "search/condition.py search/query.py",
+        "retrieval/condition.py retrieval/query.py",
         "flow/answers flow/index_filters flow/query flow/search flow/search_features identity/calibrated",
     ),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 import small
 
 from subtext.data.dataset import Dataset
-from subtext.neighbours.graph import Graph, marks_of
+from subtext.graphs.graph import Graph, group_labels
 from subtext.recipes.methods.neighbourhoods import neighbourhoods
 from subtext.training.plan import Plan
 from subtext.training.setup import Setup
@@ -22,7 +22,9 @@ def graph(pairs: Dataset, count: int = 6) -> Graph:
     shared[pairs.texts.groups[:, None] == pairs.texts.groups] = -1
     order = np.argsort(-shared, axis=1, kind="stable")[:, :count].astype(np.int32)
     distances = 9 - np.take_along_axis(shared, order, axis=1)
-    return Graph(list(pairs.texts.ids), marks_of(pairs.texts), order, distances, {"name": "words"}, {"among": "train"})
+    return Graph(
+        list(pairs.texts.ids), group_labels(pairs.texts), order, distances, {"name": "words"}, {"among": "train"}
+    )
 
 
 def save(pairs: Dataset, folder: Path, count: int = 6) -> Path:

@@ -15,7 +15,7 @@ from torch import nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.data.dataset import Dataset, Items
-from subtext.data.inputs import Batch, Draw, Tensors
+from subtext.data.inputs import Draw, InputBatch, Tensors
 from subtext.data.pixels import PixelInput
 from subtext.data.text import Vocabulary, WordInput
 from subtext.models.checkpoint import Record
@@ -29,7 +29,7 @@ from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import MMD
 from subtext.training.plan import Phase, Plan
-from subtext.training.setup import Fitted, Report, RunOptions, Setup
+from subtext.training.setup import Report, RunOptions, Setup, TrainResult
 
 WORDS = ("red", "blue", "green", "round", "flat", "tall", "small", "wet", "old", "bright")
 WIDTH = 12
@@ -50,7 +50,7 @@ class Traits:
     def fingerprint(self) -> str:
         return f"traits {WIDTH}"
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         self.read += len(batch.ids)
         rows = torch.stack([_traits(name) for name in batch.ids])
         if draw is not None and self.noise:
@@ -209,7 +209,7 @@ class Interrupt:
             self.step = 10**9
 
 
-def run(out: Path, *, plan: Plan | None = None, options: RunOptions | None = None, **changes: object) -> Fitted:
+def run(out: Path, *, plan: Plan | None = None, options: RunOptions | None = None, **changes: object) -> TrainResult:
     """One fit of the small setup, or of `made`, which is given the plan."""
     from subtext.training.fit import fit
 

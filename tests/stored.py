@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from subtext.search import calibration as calibrations
-from subtext.search.calibration import Calibration
-from subtext.search.condition import Condition, matching, parse
-from subtext.search.confidence import sample
-from subtext.search.journal import deleted_before
-from subtext.search.manifest import Manifest
-from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.store import Store, View, create_store
+from subtext.retrieval import calibration as calibrations
+from subtext.retrieval.calibration import Calibration
+from subtext.retrieval.condition import Condition, matching, parse
+from subtext.retrieval.confidence import sample
+from subtext.retrieval.journal import deleted_before
+from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.item import Change, IndexEntry
+from subtext.retrieval.stores.store import Store, View, create_store
 
 WIDTH, VIEWS = 8, 2
 PLACES = ("Paris", "Wien", "Łódź")
@@ -47,7 +47,7 @@ def vectors(numbers: range, views: int) -> np.ndarray:
     return found / np.linalg.norm(found, axis=2, keepdims=True)
 
 
-def picture(number: int) -> Entry:
+def picture(number: int) -> IndexEntry:
     metadata: dict[str, object] = {
         "year": 1900 + number % 50,
         "place": PLACES[number % 3],
@@ -57,11 +57,11 @@ def picture(number: int) -> Entry:
     }
     if number % 5 == 0:
         metadata["rare"] = True
-    return Entry(f"p{number}", b"c%d" % number, path=f"{number}.png", metadata=metadata)
+    return IndexEntry(f"p{number}", b"c%d" % number, path=f"{number}.png", metadata=metadata)
 
 
-def text(number: int) -> Entry:
-    return Entry(
+def text(number: int) -> IndexEntry:
+    return IndexEntry(
         f"t{number}", b"d%d" % number, text=f"Rowing boat {number}, word{number} 🚣🏽", metadata={"language": "en"}
     )
 

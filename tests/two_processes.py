@@ -16,11 +16,11 @@ from subtext.core import Epoch
 from subtext.data.inputs import Draw
 from subtext.models.checkpoint import put_tensors
 from subtext.recipes.methods.asymmetry import asymmetry
-from subtext.training.neighbours import NeighbourReader, Sampler, Strangers
+from subtext.training.neighbours import NeighbourReader, RandomTextSampler, Sampler
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions
-from subtext.training.step import Reader, Stepper
+from subtext.training.step import Stepper, StepReader
 
 ROWS = 15
 KINDS = (
@@ -42,7 +42,7 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
         made = near.setup(Path("unread"), dropout=0.0, negatives="both", form=form, image_weight=image)
         (sampled,) = made.extras
         by_side = {side: Sampler(data, near.graph(data).neighbours) for side in sampled.sides}
-        strangers = Strangers(data) if sampled.strangers else None
+        strangers = RandomTextSampler(data) if sampled.strangers else None
         extras = [NeighbourReader(by_side, "both", "", strangers=strangers)]
     else:
         if kind == "made texts":
@@ -50,7 +50,7 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
         extras = [extra.open(data) for extra in made.extras]
     model = made.model.double().train()
     plan = Plan(batch_size=ROWS, grad_cache_chunk=chunk)
-    reader = Reader(
+    reader = StepReader(
         model,
         data,
         Draw(0, 0),

@@ -18,17 +18,17 @@ from subtext.recipes.options import NeighbourOptions, WeightOptions
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions
-from subtext.training.tables import NeighbourMemory, NeighbourScores
+from subtext.training.tables import NeighbourBank, NeighbourScores
 
 
 def main() -> None:
     """Train with every caption, so that a picture comes twice in some batches."""
     torch.set_num_threads(1)
     out = Path(sys.argv[1])
-    opened: list[NeighbourMemory] = []
+    opened: list[NeighbourBank] = []
     plain = NeighbourScores.open
 
-    def watched(asked: NeighbourScores, pairs: object, *, device: torch.device) -> NeighbourMemory:
+    def watched(asked: NeighbourScores, pairs: object, *, device: torch.device) -> NeighbourBank:
         opened.append(plain(asked, pairs, device=device))
         return opened[-1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
-from subtext.api.options import Commas, DataOptions, Flag, Json, Metavar, Range, Section, Seed, Shown, Split, verb
+from subtext.api.options import Commas, DataOptions, Flag, Json, Metavar, OptionGroup, Range, Seed, Shown, Split, verb
 
 if TYPE_CHECKING:
     from reproduce.command import Text
@@ -14,38 +14,38 @@ if TYPE_CHECKING:
 
 @verb
 def figure(
-    name: Annotated[str | None, "A figure's name.", Section("Figure"), Metavar("NAME")] = None,
+    name: Annotated[str | None, "A figure's name.", OptionGroup("Figure"), Metavar("NAME")] = None,
     systems: Annotated[
-        tuple[str, ...], "Runs, or files of scores or vectors.", Section("Figure"), Metavar("[[NAME=]PATH ...]")
+        tuple[str, ...], "Runs, or files of scores or vectors.", OptionGroup("Figure"), Metavar("[[NAME=]PATH ...]")
     ] = (),
     *,
-    list_figures: Annotated[bool, "List figures and what each needs.", Flag("--list"), Section("Figure")] = False,
+    list_figures: Annotated[bool, "List figures and what each needs.", Flag("--list"), OptionGroup("Figure")] = False,
     split: Split = None,
-    relevance: Annotated[str, "A relevance, as for subtext evaluate.", Section("Relevance")] = "tfidf1",
+    relevance: Annotated[str, "A relevance, as for subtext evaluate.", OptionGroup("Relevance")] = "tfidf1",
     references: Annotated[
-        int | None, "Texts that represent an image, the first N. Default: all.", Range(1), Section("Relevance")
+        int | None, "Texts that represent an image, the first N. Default: all.", Range(1), OptionGroup("Relevance")
     ] = None,
     cache: Annotated[
-        str | Path | None, "Folder that stores matrices of relevance.", Section("Relevance"), Metavar("FOLDER")
+        str | Path | None, "Folder that stores matrices of relevance.", OptionGroup("Relevance"), Metavar("FOLDER")
     ] = None,
     asp_ties: Annotated[
-        Literal["ordinal", "min", "average"], "Ranks of equal values in ASP.", Section("Relevance")
+        Literal["ordinal", "min", "average"], "Ranks of equal values in ASP.", OptionGroup("Relevance")
     ] = "ordinal",
     item: Annotated[
-        str | None, "Id of the query image or text (1a, 1c). Default: sampled.", Section("Figure contents")
+        str | None, "Id of the query image or text (1a, 1c). Default: sampled.", OptionGroup("Figure contents")
     ] = None,
     direction: Annotated[
-        Literal["text_to_image", "image_to_text"], "Direction of the query (1c).", Section("Figure contents")
+        Literal["text_to_image", "image_to_text"], "Direction of the query (1c).", OptionGroup("Figure contents")
     ] = "text_to_image",
     count: Annotated[
-        int | None, "Length of the lists.", Range(1), Section("Figure contents"), Shown("1a: 10, 1c: 100")
+        int | None, "Length of the lists.", Range(1), OptionGroup("Figure contents"), Shown("1a: 10, 1c: 100")
     ] = None,
     thresholds: Annotated[
         tuple[float, ...],
         "Thresholds (1b). Default: 20 even steps.",
         Commas(),
         Metavar("X,X,..."),
-        Section("Figure contents"),
+        OptionGroup("Figure contents"),
     ] = (),
     tops: Annotated[
         tuple[int, ...],
@@ -53,10 +53,12 @@ def figure(
         Range(1),
         Commas(),
         Metavar("N,N,..."),
-        Section("Figure contents"),
+        OptionGroup("Figure contents"),
     ] = (),
     seed: Seed = 0,
-    out: Annotated[str | Path | None, "A page, .html; of curves also .svg.", Section("Output"), Metavar("FILE")] = None,
+    out: Annotated[
+        str | Path | None, "A page, .html; of curves also .svg.", OptionGroup("Output"), Metavar("FILE")
+    ] = None,
     json: Json = None,
     **options: Unpack[DataOptions],
 ) -> Figure | Text:

@@ -13,7 +13,7 @@ from subtext.api.options import DataOptions
 from subtext.core import Direction
 from subtext.errors import RequirementError
 from subtext.ops.semantic_rank import RankTies
-from subtext.report.page import Section
+from subtext.report.page import PageSection
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Figure:
     summary: str
     numbers: dict[str, Any]
     facts: Sequence[tuple[str, str]]
-    sections: Sequence[Section] = ()
+    sections: Sequence[PageSection] = ()
     drawing: str = ""
     files: tuple[Path, ...] = ()
 

@@ -9,7 +9,7 @@ from reproduce.figures import of_dataset, of_epochs, of_systems
 from reproduce.figures.config import Figure, FigureConfig
 from subtext.data import atomic
 from subtext.errors import RequirementError
-from subtext.report.page import Page, Section, render
+from subtext.report.page import HtmlPage, PageSection, render
 
 MAKERS: dict[str, Callable[[FigureConfig], Figure]] = {
     "daa2022_fig1a": of_dataset.texts_of_one_image,
@@ -42,12 +42,12 @@ def make(config: FigureConfig) -> Figure:
     return figure
 
 
-def _page(config: FigureConfig, figure: Figure) -> Page:
+def _page(config: FigureConfig, figure: Figure) -> HtmlPage:
     """The figure as a self-contained page."""
     sections = list(figure.sections)
     if figure.drawing:
-        sections.append(Section(config.kind.title, "", (), drawing=figure.drawing))
-    return Page(
+        sections.append(PageSection(config.kind.title, "", (), drawing=figure.drawing))
+    return HtmlPage(
         title=config.kind.title,
         lead=f"{figure.lead} {figure.summary}",
         verdict="",

@@ -20,7 +20,7 @@ from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
 from subtext.ops import draw
-from subtext.report.page import Found, Search, Section
+from subtext.report.page import PageHit, PageSearch, PageSection
 from subtext.report.plots import Chart, Curve, charts
 
 
@@ -90,21 +90,21 @@ def texts_of_one_image(config: FigureConfig) -> Figure:
         {"id": ids[i], "text": texts[i], "relevance": float(values[i]), "own": bool((positives == i).any())}
         for i in order.tolist()
     ]
-    cards = [Found(entry["text"], entry["relevance"], "", right=entry["own"]) for entry in listed]
+    cards = [PageHit(entry["text"], entry["relevance"], "", right=entry["own"]) for entry in listed]
     name = pairs.images.ids[row]
     negatives = sum(not entry["own"] for entry in listed)
     summary = (
         f"{negatives} of the {len(listed)} texts that are most relevant to {name} are those of other images; it has "
         f"{counted(len(positives), 'text')} of its own."
     )
-    search = Search(name, cards, "", thumbnail_of(pairs, row))
+    search = PageSearch(name, cards, "", thumbnail_of(pairs, row))
     text = "Marked are its own texts. The number is the relevance."
     return Figure(
         lead=lead(pairs, split),
         summary=summary,
         numbers={**about(config, pairs, split), "picture": name, "own": len(positives), "listed": listed},
         facts=facts_of(config, pairs, split),
-        sections=[Section(f"In order of {config.relevance}", text, [search])],
+        sections=[PageSection(f"In order of {config.relevance}", text, [search])],
     )
 
 

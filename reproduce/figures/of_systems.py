@@ -33,7 +33,7 @@ from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
-from subtext.report.page import Found, Search, Section
+from subtext.report.page import PageHit, PageSearch, PageSection
 from subtext.report.plots import Chart, Curve, charts
 
 ROWS = 256
@@ -236,26 +236,26 @@ def _list_json(listed: TopList, positives: np.ndarray, ids: list[str]) -> list[d
 
 def _section(
     config: FigureConfig, lists: dict[str, TopList], positives: np.ndarray, pairs: st.Dataset, query: int
-) -> Section:
+) -> PageSection:
     texts = texts_of(pairs)
     first = np.full(len(pairs.images), -1, dtype=np.int64)
     first[pairs.links[::-1, 0]] = pairs.links[::-1, 1]
 
-    def card(row: int, relevance: float) -> Found:
+    def card(row: int, relevance: float) -> PageHit:
         right = bool((positives == row).any())
         if config.direction == "image_to_text":
-            return Found(texts[row], relevance, "", right=right)
+            return PageHit(texts[row], relevance, "", right=right)
         title = texts[first[row]] if first[row] >= 0 else pairs.images.ids[row]
-        return Found(title, relevance, thumbnail_of(pairs, row), right=right)
+        return PageHit(title, relevance, thumbnail_of(pairs, row), right=right)
 
     asking = _query_json(pairs, config.direction, query)
     image = thumbnail_of(pairs, query) if config.direction == "image_to_text" else None
     searches = []
     for name, listed in lists.items():
         cards = [card(*entry) for entry in zip(listed.candidates.tolist(), listed.relevance.tolist(), strict=True)]
-        searches.append(Search(asking["text"] or asking["id"], cards, name, image))
+        searches.append(PageSearch(asking["text"] or asking["id"], cards, name, image))
     text = "Best first by score; the number is the relevance to the query. Marked is what belongs to it."
-    return Section("Side by side", text, searches, len(searches))
+    return PageSection("Side by side", text, searches, len(searches))
 
 
 def _query_json(pairs: st.Dataset, direction: Direction, query: int) -> dict[str, str]:

@@ -18,29 +18,29 @@ from torch import nn
 
 import subtext as st
 from reproduce.command import Text
-from subtext.api.options import DataOptions, Metavar, Range, Section, Seed, Split, verb
+from subtext.api.options import DataOptions, Metavar, OptionGroup, Range, Seed, Split, verb
 from subtext.core import Embeddings
 from subtext.data import atomic
 from subtext.data.dataset import fingerprint
 from subtext.data.image_files import thumbnail
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError
-from subtext.neighbours.graph import Graph, pictures_of_texts
+from subtext.graphs.graph import Graph, image_of_text
 from subtext.ops import draw
 from subtext.report import page
 
 RARE, COMMON = 2, 0.05
 """A word is sampled from those in at least so many texts, and in at most this share of them."""
 _AT_A_TIME = 512
-_GALLERY = Section("Gallery")
+_GALLERY = OptionGroup("Gallery")
 
 
 @verb
 def compare(
-    first: Annotated[str | Path, "Folder of a run.", Section("Runs"), Metavar("FIRST")],
-    second: Annotated[str | Path, "Folder of another run.", Section("Runs"), Metavar("SECOND")],
+    first: Annotated[str | Path, "Folder of a run.", OptionGroup("Runs"), Metavar("FIRST")],
+    second: Annotated[str | Path, "Folder of another run.", OptionGroup("Runs"), Metavar("SECOND")],
     *,
-    out: Annotated[str | Path, "The page, HTML.", Section("Output"), Metavar("FILE")],
+    out: Annotated[str | Path, "The page, HTML.", OptionGroup("Output"), Metavar("FILE")],
     word: Annotated[
         tuple[str, ...], "Query for images; repeatable. Default: sampled words.", _GALLERY, Metavar("TEXT")
     ] = (),
@@ -195,19 +195,19 @@ def _cosines(
     return torch.cat(values).numpy()
 
 
-def _searches(sides: Sequence[Side], words: Sequence[str], images: Sequence[int], top: int) -> list[page.Section]:
+def _searches(sides: Sequence[Side], words: Sequence[str], images: Sequence[int], top: int) -> list[page.PageSection]:
     sections = []
     note = "The number is the run's own score: it orders."
     if words:
         text = f"Marked where the word is in a text of the image. {note}"
         searches = [_by_word(side, word, top) for word in words for side in sides]
-        sections.append(page.Section("Words to images", text, searches, len(sides)))
+        sections.append(page.PageSection("Words to images", text, searches, len(sides)))
     text = f"Marked where the text is one of the image's own. {note}"
     searches = [_by_image(side, row, top) for row in images for side in sides]
-    return [*sections, page.Section("Images to texts", text, searches, len(sides))]
+    return [*sections, page.PageSection("Images to texts", text, searches, len(sides))]
 
 
-def _by_word(side: Side, word: str, top: int) -> page.Search:
+def _by_word(side: Side, word: str, top: int) -> page.PageSearch:
     pairs, texts, cards = side.dataset, side.texts, []
     scores = side.model.compare(side.embedded.image_vectors, side.model.embed_texts([word]))[:, 0].numpy()
     for row in _best(scores, top):
@@ -215,18 +215,18 @@ def _by_word(side: Side, word: str, top: int) -> page.Search:
         matches = [text for text in captions if word.lower() in tokenise(text)]
         # A text that has the word stands below the image, if there is one, and else its first.
         title = (matches or captions or [pairs.images.ids[row]])[0]
-        cards.append(page.Found(title, float(scores[row]), side.image(row), right=bool(matches)))
-    return page.Search(word, cards, side.name)
+        cards.append(page.PageHit(title, float(scores[row]), side.image(row), right=bool(matches)))
+    return page.PageSearch(word, cards, side.name)
 
 
-def _by_image(side: Side, row: int, top: int) -> page.Search:
+def _by_image(side: Side, row: int, top: int) -> page.PageSearch:
     pairs, texts = side.dataset, side.texts
     scores = side.model.compare(side.embedded.image_vectors[row : row + 1], side.embedded.text_vectors)[0].numpy()
     captions = pairs.texts.groups == pairs.images.groups[row]
     cards = [
-        page.Found(texts[text], float(scores[text]), "", right=bool(captions[text])) for text in _best(scores, top)
+        page.PageHit(texts[text], float(scores[text]), "", right=bool(captions[text])) for text in _best(scores, top)
     ]
-    return page.Search(pairs.images.ids[row], cards, side.name, side.image(row))
+    return page.PageSearch(pairs.images.ids[row], cards, side.name, side.image(row))
 
 
 def _sampled_words(sides: Sequence[Side], count: int, seed: int) -> tuple[str, ...]:
@@ -249,19 +249,19 @@ def _best(scores: NDArray[np.float32], top: int) -> list[int]:
     return [int(row) for row in np.argsort(-scores, kind="stable")[:top]]
 
 
-def _moved(graph: Graph, sides: Sequence[Side], *, count: int, seed: int, top: int) -> list[page.Section]:
+def _moved(graph: Graph, sides: Sequence[Side], *, count: int, seed: int, top: int) -> list[page.PageSection]:
     """Which texts that are neighbours each run has moved closest, and which images of such texts."""
     side = sides[0]
-    image_of, texts, image_ids = pictures_of_texts(side.dataset), side.texts, side.dataset.images.ids
+    image_of, texts, image_ids = image_of_text(side.dataset), side.texts, side.dataset.images.ids
     first_text = np.full(len(image_ids), -1, dtype=np.int64)
     first_text[side.dataset.links[::-1, 0]] = side.dataset.links[::-1, 1]
 
-    def text(row: int, score: float) -> page.Found:
-        return page.Found(texts[row], score, None if image_of[row] < 0 else side.image(int(image_of[row])))
+    def text(row: int, score: float) -> page.PageHit:
+        return page.PageHit(texts[row], score, None if image_of[row] < 0 else side.image(int(image_of[row])))
 
-    def image(row: int, score: float) -> page.Found:
+    def image(row: int, score: float) -> page.PageHit:
         title = image_ids[row] if first_text[row] < 0 else texts[first_text[row]]
-        return page.Found(title, score, side.image(row))
+        return page.PageHit(title, score, side.image(row))
 
     runs = [(side.model.similarity, side.embedded.text_vectors) for side in sides]
     moved = neighbour_pairs(graph, runs, count=count, seed=seed)
@@ -278,9 +278,9 @@ def _closest(
     pairs: NeighbourPairs,
     sides: Sequence[Side],
     ids: Sequence[str],
-    card: Callable[[int, float], page.Found],
+    card: Callable[[int, float], page.PageHit],
     top: int,
-) -> list[page.Section]:
+) -> list[page.PageSection]:
     """For each run the pairs that are more similar in it than in the other."""
     change = pairs.similarity[1] - pairs.similarity[0]
     kind = "neighbours" if modality == "texts" else "images whose texts are neighbours"
@@ -292,9 +292,9 @@ def _closest(
             values = zip(sides, pairs.similarity, strict=True)
             note = ", ".join(f"{run.name} {similarity[pair]:+.1f}" for run, similarity in values)
             cards = [card(row, float(pairs.similarity[number][pair])) for row in rows]
-            searches.append(page.Search(ids[rows[0]], cards, note))
+            searches.append(page.PageSearch(ids[rows[0]], cards, note))
         sections.append(
-            page.Section(
+            page.PageSection(
                 f"Neighbours that {side.name} has moved closest: {modality}",
                 f"Of {len(change):,} pairs of {kind} in the graph, those whose {modality} are more similar in "
                 f"{side.name} than in the other run: the cosine, in standard deviations above random pairs of the same "
@@ -306,13 +306,13 @@ def _closest(
     return sections
 
 
-def _page(sides: Sequence[Side], data: str, sections: Sequence[page.Section], seed: int) -> page.Page:
+def _page(sides: Sequence[Side], data: str, sections: Sequence[page.PageSection], seed: int) -> page.HtmlPage:
     facts, pairs = [], sides[0].dataset
     for side in sides:
         record = side.run.record
         recipe = " + ".join([record.model, *(name for name, _ in record.methods)])
         facts.append((side.name, f"{recipe}, seed {record.seed}, epoch {record.best_epoch} of {record.epochs}"))
-    return page.Page(
+    return page.HtmlPage(
         title=f"{sides[0].name} beside {sides[1].name}",
         lead=f"{len(pairs.images):,} images and {len(pairs.texts):,} texts, the split {sides[0].split} of {data}.",
         verdict="",

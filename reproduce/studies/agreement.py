@@ -23,7 +23,7 @@ import subtext as st
 from reproduce.studies.common import data_folder
 from subtext.evaluation.metrics.agreement import spearman
 from subtext.evaluation.relevance import cider, tfidf
-from subtext.neighbours.spaces import Lsa
+from subtext.graphs.spaces import LsaSpace
 from subtext.ops.semantic_rank import agreement, ranks
 
 Matrix = NDArray[np.float32]
@@ -62,7 +62,7 @@ def relevances(dataset: st.Dataset, split: str, features: Path) -> dict[str, Mat
     matrices["cider"] = cider.products(texts, groups, texts, variant="cider", count=len(group_ids)).all()[rows]
     train = set(dataset.split("train").texts.ids)
     row_of = {name: row for row, name in enumerate(dataset.texts.ids)}
-    space = Lsa()(dataset, np.array([name in train for name in dataset.texts.ids]))
+    space = LsaSpace()(dataset, np.array([name in train for name in dataset.texts.ids]))
     vectors = space.vectors[[row_of[name] for name in pairs.texts.ids]]
     of_images = np.stack([vectors[groups == row].mean(axis=0) for row in rows])
     matrices["lsa"] = (of_images @ vectors.T).astype(np.float32)

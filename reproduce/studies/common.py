@@ -161,7 +161,7 @@ def evaluate(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def best(run: Path) -> dict[str, float]:
     """The results of the selected epoch on the selection set."""
-    return dict(st.runs((run,)).entries[0]["best"])
+    return dict(st.list_runs((run,)).entries[0]["best"])
 
 
 def measure(
@@ -196,7 +196,7 @@ def averaged(run: Path, members: Sequence[Path]) -> dict[str, Any]:
     file = run.with_name(f"{run.name}.json")
     if not file.is_file():
         if not (run / "run.json").is_file():
-            st.ensemble(tuple(members), out=run)
+            st.ensemble_runs(tuple(members), out=run)
         figures, cost = in_new_process(
             evaluate, {"run": run, "split": "val", "json": run.with_name(f"{run.name}-val.json")}
         )

@@ -36,12 +36,12 @@ import subtext as st
 from reproduce.studies.common import data_folder, selection
 from subtext.core import Embeddings
 from subtext.curation.judged import kinds_of_pairs
-from subtext.data.noise import NeighbourLists, Planted, plant
+from subtext.data.noise import Planted, TextNeighbours, plant
 from subtext.data.write import write_dataset
 from subtext.evaluation import embed_pairs
-from subtext.neighbours.build import GraphOptions, build_graph
-from subtext.neighbours.graph import Graph
-from subtext.neighbours.spaces import Lsa
+from subtext.graphs.build import GraphOptions, build_graph
+from subtext.graphs.graph import Graph
+from subtext.graphs.spaces import LsaSpace
 from subtext.ops.roc import auc, reliability
 
 PLANTED: tuple[dict[str, float], ...] = (
@@ -142,7 +142,7 @@ def print_row(shares: Mapping[str, float], judged: str, rows: Sequence[Mapping[s
 
 def neighbours(pairs: st.Dataset) -> Graph:
     """A graph of the words of all texts."""
-    return build_graph(pairs, Lsa(), GraphOptions(neighbours=40, candidate_split="all"))
+    return build_graph(pairs, LsaSpace(), GraphOptions(neighbours=40, candidate_split="all"))
 
 
 def corrupted(pairs: st.Dataset, shares: Mapping[str, float], splits: tuple[str, ...]) -> Planted:
@@ -160,7 +160,7 @@ def corrupted(pairs: st.Dataset, shares: Mapping[str, float], splits: tuple[str,
             graph = neighbours(pairs.split(split))
             in_split = graph.neighbours[:, :last]
             nearest[rows], distances[rows] = np.where(in_split >= 0, rows[in_split], -1), graph.distances[:, :last]
-        lists = NeighbourLists(nearest, distances, *RANKS)
+        lists = TextNeighbours(nearest, distances, *RANKS)
     return plant(pairs, shares, neighbours=lists, splits=splits)
 
 

@@ -31,7 +31,7 @@ from reproduce.studies.common import data_folder
 from subtext.data.words import tokenise
 from subtext.evaluation import embed_pairs
 from subtext.ops.roc import auc
-from subtext.search.confidence import BEST, Background, Confidence, Evidence, HeldOutPairs, Observations, observe
+from subtext.retrieval.confidence import BEST, Background, Confidence, Evidence, HeldOutPairs, Observations, observe
 
 ROOMS = """kitchen bathroom bedroom toilet sink refrigerator stove oven couch furniture counter fireplace desk bed
 bathtub shower microwave"""
@@ -83,7 +83,7 @@ def measure(run: Path, out: Path) -> dict[str, Any]:
     index = out / f"{run.name}-index"
     if not index.is_dir():
         st.build_index(index, run=run, split="val", data=captions, images=images)
-        st.calibrate(index, split="val", data=captions, images=images)
+        st.calibrate_index(index, split="val", data=captions, images=images)
     engine = st.open_index(index, run=run)
     with engine.store.reading() as view:
         calibration = Confidence(view).calibration

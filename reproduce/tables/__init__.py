@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.api.options import Device, Flag, Metavar, OnError, Quiet, Range, Section, Shown, SplitSeed, Workers, verb
+from subtext.api.options import (
+    Device,
+    Flag,
+    Metavar,
+    OnError,
+    OptionGroup,
+    Quiet,
+    Range,
+    Shown,
+    SplitSeed,
+    Workers,
+    verb,
+)
 
 if TYPE_CHECKING:
     from reproduce.command import Text
@@ -17,72 +29,76 @@ if TYPE_CHECKING:
 
 @verb
 def table(
-    name: Annotated[str | None, "A table's name.", Section("Table"), Metavar("NAME")] = None,
+    name: Annotated[str | None, "A table's name.", OptionGroup("Table"), Metavar("NAME")] = None,
     *,
-    list_tables: Annotated[bool, "List tables, their rows and data sets.", Flag("--list"), Section("Table")] = False,
+    list_tables: Annotated[
+        bool, "List tables, their rows and data sets.", Flag("--list"), OptionGroup("Table")
+    ] = False,
     out: Annotated[
-        str | Path, "Folder for runs, shared graphs and the table.", Section("Table"), Metavar("DIR")
+        str | Path, "Folder for runs, shared graphs and the table.", OptionGroup("Table"), Metavar("DIR")
     ] = "tables",
     rows: Annotated[
-        str, "Keys of rows, with commas between them.", Shown("all"), Section("Table"), Metavar("KEY,...")
+        str, "Keys of rows, with commas between them.", Shown("all"), OptionGroup("Table"), Metavar("KEY,...")
     ] = "",
-    plan: Annotated[bool, "List the trainings and their state; train nothing.", Section("Table")] = False,
+    plan: Annotated[bool, "List the trainings and their state; train nothing.", OptionGroup("Table")] = False,
     data: Annotated[
         tuple[str, ...],
         "A data set; repeatable. NAME is one of --list or your own; yours gets its own columns. Of a folder "
         "without NAME, subfolders with names of --list are used.",
-        Section("Data"),
+        OptionGroup("Data"),
         Metavar("NAME=DATA"),
     ] = (),
     images: Annotated[
-        tuple[str, ...], "Folder that image paths start from; repeatable.", Section("Data"), Metavar("NAME=DIR")
+        tuple[str, ...], "Folder that image paths start from; repeatable.", OptionGroup("Data"), Metavar("NAME=DIR")
     ] = (),
     features: Annotated[
         tuple[str, ...],
         "Precomputed image features, used instead of ResNet-50; repeatable.",
-        Section("Data"),
+        OptionGroup("Data"),
         Metavar("NAME=FILE"),
     ] = (),
     text_features: Annotated[
-        tuple[str, ...], "Precomputed text features; repeatable.", Section("Data"), Metavar("NAME=FILE")
+        tuple[str, ...], "Precomputed text features; repeatable.", OptionGroup("Data"), Metavar("NAME=FILE")
     ] = (),
-    split: Annotated[str, "Split to evaluate.", Section("Data")] = "test",
+    split: Annotated[str, "Split to evaluate.", OptionGroup("Data")] = "test",
     val_split: Annotated[
         str,
         "Split that selects the epoch. If it is the evaluated split, a tenth of the training images selects instead.",
-        Section("Data"),
+        OptionGroup("Data"),
     ] = "val",
     split_seed: SplitSeed = None,
     on_error: OnError = None,
-    seeds: Annotated[int, "Trainings per row.", Range(1), Section("Protocol")] = 3,
-    trials: Annotated[int, "Learning rates per row, chosen by validation.", Range(1, 5), Section("Protocol")] = 1,
+    seeds: Annotated[int, "Trainings per row.", Range(1), OptionGroup("Protocol")] = 3,
+    trials: Annotated[int, "Learning rates per row, chosen by validation.", Range(1, 5), OptionGroup("Protocol")] = 1,
     subset: Annotated[
-        int | None, "Number of training images, the same for all rows. Default: all.", Range(2), Section("Protocol")
+        int | None, "Number of training images, the same for all rows. Default: all.", Range(2), OptionGroup("Protocol")
     ] = None,
     sweep: Annotated[
         int,
         "COMBINED-VAL on your own data: training images for choosing β : γ among nine ratios; 0: use 3 : 1.",
         Range(0),
-        Section("Protocol"),
+        OptionGroup("Protocol"),
     ] = 1000,
-    epochs: Annotated[int | None, "Training epochs. Default: as in the table.", Range(1), Section("Protocol")] = None,
+    epochs: Annotated[
+        int | None, "Training epochs. Default: as in the table.", Range(1), OptionGroup("Protocol")
+    ] = None,
     changes: Annotated[
         tuple[str, ...],
         "Change an option of every row's model or training; repeatable.",
         Flag("--set"),
-        Section("Protocol"),
+        OptionGroup("Protocol"),
         Metavar("OPTION=VALUE"),
     ] = (),
-    c: Annotated[int, "Candidates of a c-way choice on your own data set.", Range(2), Section("Protocol")] = 20,
+    c: Annotated[int, "Candidates of a c-way choice on your own data set.", Range(2), OptionGroup("Protocol")] = 20,
     space: Annotated[
-        str, "Text space: doc2vec, lsa, sentence:NAME or text-features:FILE.", Section("Neighbours")
+        str, "Text space: doc2vec, lsa, sentence:NAME or text-features:FILE.", OptionGroup("Neighbours")
     ] = "doc2vec",
-    neighbours: Annotated[int, "Neighbours of each text.", Range(1), Section("Neighbours")] = 200,
-    min_count: Annotated[int, "doc2vec: leave rarer words out.", Range(1), Section("Neighbours")] = 20,
+    neighbours: Annotated[int, "Neighbours of each text.", Range(1), OptionGroup("Neighbours")] = 200,
+    min_count: Annotated[int, "doc2vec: leave rarer words out.", Range(1), OptionGroup("Neighbours")] = 20,
     graph: Annotated[
         tuple[str, ...],
         "An existing graph of the training texts, used with its own text space; repeatable.",
-        Section("Neighbours"),
+        OptionGroup("Neighbours"),
         Metavar("NAME=DIR"),
     ] = (),
     device: Device = "auto",

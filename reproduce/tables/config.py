@@ -14,12 +14,12 @@ import torch
 from reproduce.tables.figure_names import FIGURES
 from reproduce.tables.specification import DATA_SETS, Column, DataSet, PublishedTable, Row, Shared, System
 from subtext.errors import DataError, RecipeError, RequirementError
-from subtext.neighbours.build import GraphOptions
-from subtext.neighbours.spaces import Doc2Vec, Lsa, Sentence, Space
+from subtext.graphs.build import GraphOptions
+from subtext.graphs.spaces import Doc2VecSpace, LsaSpace, SentenceSpace, Space
 from subtext.recipes.catalogue import Option, models, plan_options, unknown
 from subtext.training.plan import Plan
 
-SPACES: Mapping[str, Any] = {"doc2vec": Doc2Vec, "lsa": Lsa, "sentence": Sentence}
+SPACES: Mapping[str, Any] = {"doc2vec": Doc2VecSpace, "lsa": LsaSpace, "sentence": SentenceSpace}
 """Text spaces that their settings alone define."""
 FACTORS = (1.0, 3.0, 1 / 3, 10.0, 0.1)
 """Factors of the learning rate in a row's trials, in their order."""

@@ -20,9 +20,9 @@ from reproduce.tables.specification import Shared
 from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError, counted
-from subtext.neighbours.build import GraphOptions, build_graph, open_space
-from subtext.neighbours.graph import Graph
-from subtext.neighbours.spaces import Places, Space
+from subtext.graphs.build import GraphOptions, build_graph, open_space
+from subtext.graphs.graph import Graph
+from subtext.graphs.spaces import EmbedsTexts, Space
 from subtext.ops import draw
 from subtext.report.progress import meter, say
 
@@ -115,7 +115,7 @@ def graph_of_scored(config: TableConfig, key: str, pairs: st.Dataset, data: Tabl
     return path
 
 
-def _save_text_vectors(ids: list[str], vectors: Places, path: Path) -> None:
+def _save_text_vectors(ids: list[str], vectors: EmbedsTexts, path: Path) -> None:
     """Write a file of features with a row per text; zeros for a text without a vector."""
     rows = np.where(vectors.known[:, None], vectors.vectors, 0).astype(np.float32)
     save_arrays(path, np.savez, names=np.array(ids), pooled=rows)
@@ -188,7 +188,7 @@ class FittedSpace:
         """The settings of the space."""
         return self.space.settings()
 
-    def __call__(self, pairs: st.Dataset, learn: Bool[np.ndarray, "n"], progress: Any = None) -> Places:
+    def __call__(self, pairs: st.Dataset, learn: Bool[np.ndarray, "n"], progress: Any = None) -> EmbedsTexts:
         """Vectors of the texts of `pairs`; `learn` is not read."""
         complete, train = self.data.complete, self.data.train
         rows = []
@@ -197,7 +197,7 @@ class FittedSpace:
             rows.append(np.array([row_of[item] for part in (train, pairs) for item in getattr(part, name).ids]))
         count = len(train.texts)
         vectors = self.space(complete.subset(*rows), np.arange(len(rows[1])) < count, progress)
-        return Places(vectors.vectors[count:], vectors.known[count:])
+        return EmbedsTexts(vectors.vectors[count:], vectors.known[count:])
 
 
 POLITICS = "politics"

@@ -19,8 +19,8 @@ from reproduce.tables.specification import Shared
 from subtext.data.dataset import fingerprint
 from subtext.errors import RequirementError, counted
 from subtext.evaluation import embed_pairs
-from subtext.evaluation.space import space
-from subtext.neighbours.graph import Graph, pictures_of_texts
+from subtext.evaluation.checks.space import space
+from subtext.graphs.graph import Graph, image_of_text
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores, pooled_scores
 
@@ -198,7 +198,7 @@ def _scores(subject: Subject) -> Measured:
     require(config, subject.key, Shared.TEXT_GRAPH, subject.data)
     graph = Graph.load(config.graph(subject.key, Shared.TEXT_GRAPH)).within(train.texts)
     embedded = st.embed(subject.run, data=train, **subject.options)
-    images = pictures_of_texts(train)
+    images = image_of_text(train)
     without = images < 0
     banks = [
         embedded.image_vectors.vectors[torch.from_numpy(np.where(without, 0, images))],

@@ -220,7 +220,9 @@ def _run_of(evaluation: Evaluation) -> Iterator[Path]:
         yield evaluation.trainings[0].folder
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield st.ensemble(tuple(training.folder for training in evaluation.trainings), out=Path(folder, "mean")).path
+        yield st.ensemble_runs(
+            tuple(training.folder for training in evaluation.trainings), out=Path(folder, "mean")
+        ).path
 
 
 def _write(path: Path, measured: Measured, records: list[Record], data: TableData) -> None:

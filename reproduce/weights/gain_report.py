@@ -17,7 +17,7 @@ from scipy.stats import rankdata
 import subtext as st
 from reproduce.weights.scores_report import score_tables
 from reproduce.weights.statistics import SCORES, unevenness
-from subtext.api.options import BatchSize, Device, Json, Metavar, Quiet, Section, Workers, verb
+from subtext.api.options import BatchSize, Device, Json, Metavar, OptionGroup, Quiet, Workers, verb
 from subtext.data import atomic
 from subtext.errors import ArgumentError, RequirementError, counted
 from subtext.evaluation.metrics.agreement import spearman
@@ -35,7 +35,7 @@ CONTROLS = ("uniform", "random")
 """Methods whose weights depend on no data; a baseline may have them."""
 ALL_ORDERS, SAMPLED_ORDERS = 7, 9_999
 """Up to 7 values every order is tried; for more values 9,999 orders are sampled."""
-_RUNS = Section("Runs")
+_RUNS = OptionGroup("Runs")
 
 Correlations = dict[str, dict[str, float] | None] | None
 """Measure of unevenness -> Spearman's rho and p; None where it has no meaning."""

@@ -13,20 +13,20 @@ from torch import Tensor
 
 import subtext as st
 from reproduce.weights.statistics import MODALITIES, SCORES, Weights, explain, mean_weights, single_score
-from subtext.api.options import DataOptions, Json, Metavar, Range, Run, Section, Shown, verb
+from subtext.api.options import DataOptions, Json, Metavar, OptionGroup, Range, Run, Shown, verb
 from subtext.data import atomic
 from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
-from subtext.neighbours.graph import pictures_of_texts
+from subtext.graphs.graph import image_of_text
 from subtext.objectives.weighting import Neighbourhood
-from subtext.report.page import Found, Page, Search, Section as PageSection, render
+from subtext.report.page import HtmlPage, PageHit, PageSearch, PageSection, render
 from subtext.report.plots import OURS, set_titles, side_by_side, svg
 from subtext.report.text_table import Cell, table
 from subtext.training.tables import NeighbourScores
 
 COMBINE = {"diversity": "absdiff", "discrepancy": "absdiff", "combined": "mean"}
 """Each method's default combination of the weights of images and texts."""
-_SCORES, _WEIGHTS, _OUTPUT = Section("Scores"), Section("Weights"), Section("Output")
+_SCORES, _WEIGHTS, _OUTPUT = OptionGroup("Scores"), OptionGroup("Weights"), OptionGroup("Output")
 
 
 @dataclass(frozen=True)
@@ -179,14 +179,14 @@ def weight_gallery(
     title: str,
     batch: int,
     top: int,
-) -> Page:
+) -> HtmlPage:
     """For each score and each combination of both, the `top` pairs with the largest and smallest weights.
 
     table     of `NeighbourMemory`, by row of the text
     combined  name -> a weighting of both scores
     batch     pairs of the batches that weights are means over
     """
-    images = pictures_of_texts(pairs)
+    images = image_of_text(pairs)
     weightings = {score: (single_score(weighting, score), f"by {score} alone") for score in SCORES}
     weightings |= {name: (both, "by both scores") for name, both in combined.items()}
     sections = []
@@ -197,7 +197,7 @@ def weight_gallery(
         ends = {"largest weights": order.flip(0)[:top], "smallest weights": order[:top]}
         scores = [score for score in SCORES if getattr(current, score)]
         searches = [
-            Search(end, [_card(table, weights, scores, row, pairs, int(images[row])) for row in rows.tolist()])
+            PageSearch(end, [_card(table, weights, scores, row, pairs, int(images[row])) for row in rows.tolist()])
             for end, rows in ends.items()
         ]
         mean = current.total_for(batch) / batch
@@ -212,14 +212,14 @@ def weight_gallery(
         ("Gamma", f"{weighting.sign:g}"),
     ]
     lead = f"{weighted:,} of {len(pairs.texts):,} pairs have weights; the page shows the largest and smallest."
-    return Page(title, lead, verdict="", figures=(), figures_text="", sections=sections, facts=facts)
+    return HtmlPage(title, lead, verdict="", figures=(), figures_text="", sections=sections, facts=facts)
 
 
 def _card(
     table: Mapping[str, Tensor], weights: Tensor, scores: Sequence[str], row: int, pairs: st.Dataset, image: int
-) -> Found:
+) -> PageHit:
     text = pairs.texts.values[row]
-    return Found(
+    return PageHit(
         pairs.texts.ids[row] if text is None else str(text),
         float(weights[row]),
         None if image < 0 else thumbnail(pairs.images.values[image], pairs.root),

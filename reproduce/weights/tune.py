@@ -21,8 +21,8 @@ from reproduce.tables.trainings import best_ratio
 from subtext.cli.train import Models, is_first, training_command
 from subtext.data import atomic
 from subtext.errors import DataError, RecipeError, counted
+from subtext.graphs.graph import Graph
 from subtext.models.checkpoint import Record
-from subtext.neighbours.graph import Graph
 from subtext.recipes.catalogue import models
 from subtext.report.progress import say
 from subtext.report.text_table import Cell, table

@@ -13,31 +13,97 @@ Every name is imported when it is first used, so `import subtext` is fast.
 from __future__ import annotations
 
 import importlib
-import re
-import sys
-from pathlib import Path
-from types import ModuleType
 
 from subtext.version import __version__ as __version__
 
-_STUB = (Path(__file__).parent / "__init__.pyi").read_text(encoding="utf-8")
 _MODULES = {
-    name: module
-    for module, names in re.findall(r"^from (\S+) import (\([^)]*\)|.*)", _STUB, re.MULTILINE)
-    for name in re.findall(r" as (\w+)", names)
+    "add_to_index": "subtext.api.index.build",
+    "Answer": "subtext.retrieval.index",
+    "audit": "subtext.api.audit",
+    "backup_index": "subtext.api.index.maintain",
+    "build_index": "subtext.api.index.build",
+    "build_neighbours": "subtext.api.neighbours",
+    "calibrate_index": "subtext.api.index.maintain",
+    "CalibrationReport": "subtext.api.index.maintain",
+    "check_dataset": "subtext.api.prepare",
+    "CheckReport": "subtext.curation.check",
+    "compact_index": "subtext.api.index.maintain",
+    "compare": "subtext.api.evaluate",
+    "Comparison": "subtext.core",
+    "corrupt": "subtext.api.prepare",
+    "curate": "subtext.api.curate",
+    "Curation": "subtext.api.curate",
+    "Dataset": "subtext.data.dataset",
+    "dedup": "subtext.api.prepare",
+    "delete_from_index": "subtext.api.index.maintain",
+    "Demonstration": "subtext.demo.flow",
+    "detect_noise": "subtext.api.curate",
+    "embed": "subtext.api.embed",
+    "EmbeddedDataset": "subtext.api.embed",
+    "ensemble_runs": "subtext.api.runs",
+    "evaluate": "subtext.api.evaluate",
+    "Export": "subtext.api.export",
+    "export_run": "subtext.api.export",
+    "from_pretrained": "subtext.api.load",
+    "Hit": "subtext.retrieval.index",
+    "import_index": "subtext.api.index.build",
+    "Index": "subtext.retrieval.index",
+    "index_info": "subtext.api.index.maintain",
+    "IndexChange": "subtext.api.index.build",
+    "IndexInfo": "subtext.api.index.maintain",
+    "IndexReport": "subtext.api.index.maintain",
+    "join_features": "subtext.api.prepare",
+    "JoinedFeatures": "subtext.api.prepare",
+    "list_models": "subtext.api.models",
+    "list_runs": "subtext.api.runs",
+    "load": "subtext.api.load",
+    "Metric": "subtext.evaluation.metric",
+    "migrate_index": "subtext.api.index.maintain",
+    "Model": "subtext.models.model",
+    "ModelList": "subtext.api.models",
+    "move_index": "subtext.api.index.build",
+    "MtebEncoder": "subtext.interop.mteb_encoder",
+    "NeighbourGraph": "subtext.api.neighbours",
+    "NeighbourReport": "subtext.api.neighbours",
+    "NoiseDetection": "subtext.api.curate",
+    "open_index": "subtext.api.search",
+    "open_run": "subtext.api.load",
+    "PairScores": "subtext.api.curate",
+    "prepare": "subtext.api.prepare",
+    "PreparedDataset": "subtext.api.prepare",
+    "Query": "subtext.retrieval.index",
+    "read": "subtext.data.read",
+    "register_method": "subtext.recipes.catalogue",
+    "register_metric": "subtext.evaluation.metric",
+    "register_reader": "subtext.data.readers",
+    "replace_terms": "subtext.recipes.parts",
+    "restore_index": "subtext.api.index.maintain",
+    "Result": "subtext.evaluation.results",
+    "Row": "subtext.data.rows",
+    "Run": "subtext.api.load",
+    "run_demo": "subtext.demo.flow",
+    "RunList": "subtext.api.runs",
+    "save_pretrained": "subtext.api.load",
+    "score": "subtext.api.curate",
+    "search": "subtext.api.search",
+    "serve": "subtext.server.serve",
+    "show_neighbours": "subtext.api.neighbours",
+    "Source": "subtext.data.rows",
+    "Term": "subtext.objectives.objective",
+    "train": "subtext.api.train",
+    "update_index": "subtext.api.index.build",
+    "upgrade_index": "subtext.api.index.maintain",
+    "verify_index": "subtext.api.index.maintain",
+    "VerifyResult": "subtext.api.index.maintain",
+    "watch_index": "subtext.api.index.build",
 }
-"""Public name -> the module that defines it, as the stub lists them for type checkers."""
+"""Public name -> the module that defines it. `__init__.pyi` repeats them for type checkers; a test compares the two."""
 
-__all__ = [*_MODULES]
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first used."""
-    if name == "open_engine":
-        import warnings
-
-        warnings.warn("subtext.open_engine is now subtext.open_index", DeprecationWarning, stacklevel=2)
-        name = "open_index"
     if name not in _MODULES:
         from difflib import get_close_matches
 
@@ -51,14 +117,3 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """The public names, for tab completion."""
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """The package, whose public functions are not hidden by subpackages of the same name, such as `search`."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _MODULES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

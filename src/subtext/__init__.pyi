@@ -11,7 +11,7 @@ from subtext.api.curate import (
 )
 from subtext.api.embed import EmbeddedDataset as EmbeddedDataset, embed as embed
 from subtext.api.evaluate import compare as compare, evaluate as evaluate
-from subtext.api.export import Export as Export, export as export
+from subtext.api.export import Export as Export, export_run as export_run
 from subtext.api.index.build import (
     IndexChange as IndexChange,
     add_to_index as add_to_index,
@@ -27,7 +27,7 @@ from subtext.api.index.maintain import (
     IndexReport as IndexReport,
     VerifyResult as VerifyResult,
     backup_index as backup_index,
-    calibrate as calibrate,
+    calibrate_index as calibrate_index,
     compact_index as compact_index,
     delete_from_index as delete_from_index,
     index_info as index_info,
@@ -43,24 +43,23 @@ from subtext.api.load import (
     open_run as open_run,
     save_pretrained as save_pretrained,
 )
-from subtext.api.models import ModelList as ModelList, models as models
+from subtext.api.models import ModelList as ModelList, list_models as list_models
 from subtext.api.neighbours import (
     NeighbourGraph as NeighbourGraph,
     NeighbourReport as NeighbourReport,
     build_neighbours as build_neighbours,
-    neighbours as neighbours,
     show_neighbours as show_neighbours,
 )
 from subtext.api.prepare import (
     JoinedFeatures as JoinedFeatures,
     PreparedDataset as PreparedDataset,
-    check as check,
+    check_dataset as check_dataset,
     corrupt as corrupt,
     dedup as dedup,
-    join as join,
+    join_features as join_features,
     prepare as prepare,
 )
-from subtext.api.runs import RunList as RunList, ensemble as ensemble, runs as runs
+from subtext.api.runs import RunList as RunList, ensemble_runs as ensemble_runs, list_runs as list_runs
 from subtext.api.search import open_index as open_index, search as search
 from subtext.api.train import train as train
 from subtext.core import Comparison as Comparison
@@ -69,15 +68,15 @@ from subtext.data.dataset import Dataset as Dataset
 from subtext.data.read import read as read
 from subtext.data.readers import register_reader as register_reader
 from subtext.data.rows import Row as Row, Source as Source
-from subtext.demo.flow import Demonstration as Demonstration, demo as demo
+from subtext.demo.flow import Demonstration as Demonstration, run_demo as run_demo
 from subtext.evaluation.metric import Metric as Metric, register_metric as register_metric
 from subtext.evaluation.results import Result as Result
-from subtext.export.mteb_encoder import MtebEncoder as MtebEncoder
+from subtext.interop.mteb_encoder import MtebEncoder as MtebEncoder
 from subtext.models.model import Model as Model
 from subtext.objectives.objective import Term as Term
 from subtext.recipes.catalogue import register_method as register_method
 from subtext.recipes.parts import replace_terms as replace_terms
-from subtext.search import Answer as Answer, Hit as Hit, Index as Index, Query as Query
+from subtext.retrieval.index import Answer as Answer, Hit as Hit, Index as Index, Query as Query
 from subtext.server.serve import serve as serve
 from subtext.version import __version__ as __version__
 

@@ -8,7 +8,7 @@
     |- RecipeError        a host, method or option that does not exist or does not fit
     |- CheckpointError    a run folder that cannot be read, or is another recipe's
     |- OutputError        a file or folder that cannot be written
-    |- IndexError_        a search index that cannot be read or does not fit the model
+    |- SearchIndexError        a search index that cannot be read or does not fit the model
     |- TrainingError      training that cannot go on (a loss that is not a number)
 
 The command line prints a SubtextError as one sentence and exits with 1, or with 2 for an ArgumentError. Anything else
@@ -57,7 +57,7 @@ class OutputError(SubtextError):
     """A file or folder that cannot be written: the disk is full, something is in the way, or there is no right to."""
 
 
-class IndexError_(SubtextError):
+class SearchIndexError(SubtextError):
     """A search index that is missing or damaged, or that another model made."""
 
 

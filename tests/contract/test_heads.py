@@ -12,7 +12,7 @@ from subtext.core import Encoded
 from subtext.errors import RequirementError
 from subtext.models.heads.gaussian import Gaussian, PooledSpread, Spread
 from subtext.models.heads.gpo import Gpo
-from subtext.models.heads.graph import Graph
+from subtext.models.heads.graph import GraphAttention
 from subtext.models.heads.mean import Adapter, Mean, Passthrough
 from subtext.models.heads.parts import Attended, Fused, Parts, Pie
 
@@ -35,9 +35,9 @@ HEADS: dict[str, Callable[[], nn.Module]] = {
     "gaussian": lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, pooled_width=6), 8, draws=3),
     "gaussian of words": lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, recurrent=True), 8),
     "gaussian by pooling": lambda: Gaussian(Gpo(6, 8), PooledSpread(6, 8, layers=1, perceptron=True), 8),
-    "graph": lambda: Graph(6, 8, dropout=0.0),
-    "graph of words": lambda: Graph(6, 8, joint=0),
-    "one graph": lambda: Graph(6, 8, joint=1),
+    "graph": lambda: GraphAttention(6, 8, dropout=0.0),
+    "graph of words": lambda: GraphAttention(6, 8, joint=0),
+    "one graph": lambda: GraphAttention(6, 8, joint=1),
     "parts beside a pooled vector": lambda: Parts(6, 8, vector="pooled", pooled_width=6),
 }
 
@@ -153,9 +153,9 @@ def test_length_stays_where_it_is_asked_to() -> None:
         (lambda: Parts(6, 8, project=False), None, "needs width 6, that of the encoder; it got 8"),
         (lambda: Parts(6, 4, project=False, halves=True), None, "needs width 3, that of the encoder; it got 4"),
         (lambda: Parts(6, 8, vector="pooled"), None, "vector='pooled' needs an encoder with a pooled vector"),
-        (lambda: Graph(6, 8, joint=3), None, "0, 1 or 2 joint graphs .* it got 3 and 0"),
-        (lambda: Graph(6, 8), "pooled", "gives parts"),
-        (lambda: Graph(6, 8, cells=3), "parts", "3 cells and then regions per image; it got 3 parts"),
+        (lambda: GraphAttention(6, 8, joint=3), None, "0, 1 or 2 joint graphs .* it got 3 and 0"),
+        (lambda: GraphAttention(6, 8), "pooled", "gives parts"),
+        (lambda: GraphAttention(6, 8, cells=3), "parts", "3 cells and then regions per image; it got 3 parts"),
         (lambda: Spread(6, 8), None, "width of the pooled vector, or recurrent=True; it got neither"),
         (lambda: Spread(6, 7, recurrent=True), None, "an even width; it got 7"),
         (lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, pooled_width=6), 8, draws=-1), None, "draws of 0 or more; it got"),

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from subtext.data.features import FeatureFile, FeatureInput
-from subtext.data.inputs import Batch, Draw, Input
+from subtext.data.inputs import Draw, Input, InputBatch
 from subtext.data.pixels import PixelInput, random_box
 from subtext.data.text import END, PAD, START, UNKNOWN, SubwordInput, Vocabulary, WordInput, tokenise
 from subtext.data.words import guess_language
@@ -25,9 +25,9 @@ from subtext.ops import draw
 TEXTS = ["a dog runs", "a cat", "", "word " * 10_000, "犬 🐶", "a dog and a cat and a bird"]
 
 
-def batch(values: list, ids: list[str] | None = None) -> Batch:
+def batch(values: list, ids: list[str] | None = None) -> InputBatch:
     ids = ids or [f"item {n}" for n in range(len(values))]
-    return Batch(values, ids, np.arange(len(values)) + 7, draw.keys(ids), Path())
+    return InputBatch(values, ids, np.arange(len(values)) + 7, draw.keys(ids), Path())
 
 
 def words(**options: float) -> WordInput:
@@ -75,7 +75,7 @@ def pictures() -> list:
     return [rng.integers(0, 256, (30 + n, 40, 3), dtype=np.uint8) for n in range(6)]
 
 
-def every(folder: Path) -> list[tuple[Input, Batch]]:
+def every(folder: Path) -> list[tuple[Input, InputBatch]]:
     """Each Input that changes nothing, and each that augments."""
     file = features(folder)
     return [
@@ -122,7 +122,7 @@ def test_an_item_is_read_alike_in_any_batch(tmp_path: Path, place: int) -> None:
         whole = input_spec(items, drawn)
         for row in range(len(items.values)):
             alone = input_spec(
-                Batch(
+                InputBatch(
                     items.values[row : row + 1],
                     items.ids[row : row + 1],
                     items.rows[row : row + 1],

@@ -15,8 +15,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, get_swa_m
 from subtext.errors import CheckpointError, RecipeError, TrainingError
 from subtext.training.optimiser import (
     AdamP,
-    Freezer,
-    Stage,
+    EpochSettings,
+    FreezeSchedule,
     WeightAverage,
     build_optimiser,
     pack,
@@ -187,20 +187,20 @@ PHASES = (Phase(2, "heads"), Phase(3, "all", factor=0.1))
     ],
 )
 def test_stages(plan: Plan, phases: tuple[Phase, ...], wanted: list[tuple[bool, float]]) -> None:
-    assert [stage(plan, phases, epoch) for epoch in range(plan.epochs)] == [Stage(*pair) for pair in wanted]
+    assert [stage(plan, phases, epoch) for epoch in range(plan.epochs)] == [EpochSettings(*pair) for pair in wanted]
 
 
 def test_freezing_spares_what_the_recipe_froze_and_rests_the_body() -> None:
     model = small.setup().model
     model.image.head.project.bias.requires_grad_(False)
-    freezer = Freezer(model)
-    freezer.apply(Stage(bodies=False, factor=1.0))
+    freezer = FreezeSchedule(model)
+    freezer.apply(EpochSettings(bodies=False, factor=1.0))
     body = model.image.encoder.body
     assert not any(weight.requires_grad for weight in body.parameters())
     assert not body[1].training
     assert model.image.head.training
     assert model.image.head.project.weight.requires_grad
-    freezer.apply(Stage(bodies=True, factor=1.0))
+    freezer.apply(EpochSettings(bodies=True, factor=1.0))
     assert all(weight.requires_grad for weight in body.parameters())
     assert body[1].training
     assert not model.image.head.project.bias.requires_grad
@@ -210,7 +210,7 @@ def test_pretrained_batch_norms_can_keep_their_statistics() -> None:
     model = small.setup().model
     body = model.image.encoder.body
     body.append(torch.nn.BatchNorm1d(16))
-    freezer = Freezer(model)
+    freezer = FreezeSchedule(model)
     freezer.apply(stage(Plan(), (), 0))
     assert body[-1].training
     freezer.apply(stage(Plan(backbone_norms="frozen"), (), 0))
@@ -221,13 +221,13 @@ def test_pretrained_batch_norms_can_keep_their_statistics() -> None:
 
 def test_which_encoders_never_learn() -> None:
     model = small.setup().model
-    freezer = Freezer(model)
+    freezer = FreezeSchedule(model)
     assert freezer.never_learns(model.image, Plan(freeze_epochs=-1), ())
     assert not freezer.never_learns(model.text, Plan(freeze_epochs=-1), ())
     assert not freezer.never_learns(model.image, Plan(epochs=3, freeze_epochs=2), ())
     assert freezer.never_learns(model.image, Plan(epochs=2), PHASES)
     model.image.encoder.requires_grad_(False)
-    assert Freezer(model).never_learns(model.image, Plan(), ())
+    assert FreezeSchedule(model).never_learns(model.image, Plan(), ())
 
 
 def test_the_moving_average_by_a_plain_loop() -> None:

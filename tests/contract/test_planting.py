@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from subtext.data.dataset import Dataset, Items, fingerprint
-from subtext.data.noise import NeighbourLists, plant, read_labels, write_labels
+from subtext.data.noise import TextNeighbours, plant, read_labels, write_labels
 from subtext.data.read import read as read_dataset
 from subtext.data.write import write_dataset
 from subtext.errors import DataError
@@ -44,7 +44,7 @@ def made(count: int = 60, *, each: int = 2, val: int = 6) -> Dataset:
     return Dataset(images, texts, links, Path())
 
 
-def near(pairs: Dataset, width: int = 20, *, first: int = 1, last: int = 20) -> NeighbourLists:
+def near(pairs: Dataset, width: int = 20, *, first: int = 1, last: int = 20) -> TextNeighbours:
     """Neighbours on a line of made places; texts of one picture are none, nor those of another split."""
     places = np.random.default_rng(3).normal(size=len(pairs.texts))
     apart = np.abs(places[:, None] - places[None, :])
@@ -52,7 +52,7 @@ def near(pairs: Dataset, width: int = 20, *, first: int = 1, last: int = 20) -> 
     apart[pairs.texts.splits[:, None] != pairs.texts.splits[None, :]] = np.inf
     rows = np.argsort(apart, axis=1, kind="stable")[:, :width]
     distances = np.take_along_axis(apart, rows, axis=1)
-    return NeighbourLists(np.where(np.isfinite(distances), rows, -1), distances, first, last)
+    return TextNeighbours(np.where(np.isfinite(distances), rows, -1), distances, first, last)
 
 
 def shuffled(pairs: Dataset, seed: int) -> tuple[Dataset, np.ndarray]:
@@ -120,7 +120,7 @@ def test_the_order_of_rows_changes_nothing(seed: int) -> None:
     other_pairs, old = shuffled(pairs, seed)
     new = np.full(len(old) + 1, -1)
     new[old] = np.arange(len(old))
-    moved = NeighbourLists(new[graph.rows[old]], graph.distances[old], 1, 20)
+    moved = TextNeighbours(new[graph.rows[old]], graph.distances[old], 1, 20)
     other = plant(other_pairs, {"neighbour": 0.2, "mismatch": 0.2}, neighbours=moved, seed=seed)
     told = [
         dict(zip(each.dataset.texts.ids, zip(each.dataset.texts.values, each.kinds, strict=True), strict=True))
@@ -141,7 +141,7 @@ def test_texts_that_are_near_to_many_are_hardly_loosened_more_often() -> None:
     pairs = made(200, each=1, val=0)
     rows = np.stack([(np.arange(200) + 1) % 200, (np.arange(200) - 1) % 200, np.zeros(200, dtype=np.int64)], axis=1)
     rows[0, 2] = 100
-    graph = NeighbourLists(rows, np.ones(rows.shape), 1, 3)
+    graph = TextNeighbours(rows, np.ones(rows.shape), 1, 3)
     hits = [plant(pairs, {"neighbour": 0.2}, neighbours=graph, seed=seed).kinds[0] != "" for seed in range(60)]
     assert np.mean(hits) < 0.5
 

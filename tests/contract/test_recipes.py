@@ -16,7 +16,7 @@ from torch import Tensor
 from subtext.core import Epoch
 from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureFile
-from subtext.data.inputs import Batch, Draw
+from subtext.data.inputs import Draw, InputBatch
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.model import Model
 from subtext.objectives.losses.triplet import Triplet
@@ -174,12 +174,12 @@ def context_of(case: Case, features: dict[str, FeatureFile]) -> BuildContext:
     )
 
 
-def batches() -> tuple[Batch, Batch]:
+def batches() -> tuple[InputBatch, InputBatch]:
     rng = np.random.default_rng(1)
     pictures = [Image.fromarray(rng.integers(0, 255, size=(40, 44, 3), dtype=np.uint8)) for _ in IDS]
     rows = np.arange(6, dtype=np.int64)
     common = {"ids": IDS, "rows": rows, "keys": draws.keys(IDS), "root": Path()}
-    return Batch(values=pictures, **common), Batch(values=list(TEXTS), **common)
+    return InputBatch(values=pictures, **common), InputBatch(values=list(TEXTS), **common)
 
 
 def embedded(model: Model) -> tuple[Tensor, Tensor, Tensor]:

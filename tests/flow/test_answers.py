@@ -16,9 +16,9 @@ from subtext.api.search import open_index
 from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
-from subtext.search import Index, Query
-from subtext.search.query import absent_words, exact_words, suggested
-from subtext.search.stores.folder import Folder
+from subtext.retrieval.index import Index, Query
+from subtext.retrieval.query import absent_words, exact_words, suggested
+from subtext.retrieval.stores.folder import Folder
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from subtext.training.fit import validate_plan
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions, Setup
-from subtext.training.step import Reader, Stepper
+from subtext.training.step import Stepper, StepReader
 
 SMALL = [
     "--embed-dim",
@@ -254,7 +254,7 @@ def test_chunks_give_the_gradient_of_the_whole_batch(method: dict[str, str]) -> 
     def gradients(chunk: int) -> dict[str, torch.Tensor]:
         made = asymmetry(small.setup_with_parts(), **method)
         model, data = made.model.double().train(), small.pairs()
-        reading = Reader(model, data, Draw(0, 0), extras=[made.extras[0].open(data)])(data.links[:14])
+        reading = StepReader(model, data, Draw(0, 0), extras=[made.extras[0].open(data)])(data.links[:14])
         reading.images["pooled"] = reading.images["pooled"].double()
         plan = Plan(batch_size=14, grad_cache_chunk=chunk)
         stepper = Stepper(model, made.objective, plan, Processes("cpu"))

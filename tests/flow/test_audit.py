@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.data.feature_file import FeatureFile
-from subtext.data.inputs import Batch, Draw
+from subtext.data.inputs import Draw, InputBatch
 from subtext.data.text import Vocabulary, WordInput
 from subtext.errors import RequirementError
 from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, overlap
-from subtext.evaluation.audit import (
+from subtext.evaluation.checks.audit import (
     CHECKS,
     Audit,
     Check,
@@ -29,7 +29,7 @@ from subtext.evaluation.audit import (
     shuffled_truth,
     ties,
 )
-from subtext.evaluation.overlap import vocabulary
+from subtext.evaluation.checks.overlap import vocabulary
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
 
@@ -43,7 +43,7 @@ class Numbers:
     augments = False
     fingerprint = "numbers"
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> dict[str, Tensor]:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> dict[str, Tensor]:
         rows = [[float(number) for number in value.split()] for value in batch.values]
         return {"pooled": torch.tensor(rows), "ids": torch.from_numpy(batch.rows)}
 

@@ -17,12 +17,12 @@ from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.inputs import Draw
 from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, scoring
-from subtext.evaluation.audit import CHECKS, Sample, caption_positions, finite, shuffled_truth, ties
-from subtext.models.ensemble import ensemble
+from subtext.evaluation.checks.audit import CHECKS, Sample, caption_positions, finite, shuffled_truth, ties
+from subtext.models.ensemble import build_ensemble
 from subtext.models.model import Model
 from subtext.recipes.build import build
 from subtext.training.setup import BuildContext
-from subtext.training.step import Reader
+from subtext.training.step import StepReader
 
 WIDTH, PICTURES, EACH = 10, 67, 2
 """More pictures than a tile has, so that a second one is padded."""
@@ -96,7 +96,7 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> FeatureFile:
 def built(name: str, pairs: Dataset, features: FeatureFile) -> Model:
     """A model of random weights whose norms have seen one batch, in eval mode."""
     if name == ENSEMBLE:
-        return ensemble([built(part, pairs, features) for part in ("saf", "sgr")])
+        return build_ensemble([built(part, pairs, features) for part in ("saf", "sgr")])
     host, options = HOSTS[name]
     shape = FeatureShape(pooled=WIDTH, grid=WIDTH)
     model = build(
@@ -108,7 +108,7 @@ def built(name: str, pairs: Dataset, features: FeatureFile) -> Model:
     assert isinstance(input_spec, FeatureInput)
     model.image.input_spec = input_spec.with_file(features)
     with torch.no_grad():
-        batch = Reader(model, pairs, Draw(0, 0))(pairs.links[:16])
+        batch = StepReader(model, pairs, Draw(0, 0))(pairs.links[:16])
         model.similarity(*model.train()(batch.images, batch.texts))
     return model.eval()
 

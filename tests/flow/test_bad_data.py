@@ -20,7 +20,7 @@ from subtext.data.arrays import open_npz
 from subtext.data.dataset import summarise
 from subtext.data.external_outputs import read_table
 from subtext.data.features import FeatureFile, FeatureInput
-from subtext.data.inputs import Batch
+from subtext.data.inputs import InputBatch
 from subtext.data.read import read
 from subtext.errors import DataError
 from subtext.ops import draw
@@ -402,8 +402,8 @@ def features(folder: Path, **arrays: np.ndarray) -> Path:
     return folder / "f.npz"
 
 
-def batch(*ids: str) -> Batch:
-    return Batch([None] * len(ids), list(ids), np.arange(len(ids)), draw.keys(list(ids)), Path())
+def batch(*ids: str) -> InputBatch:
+    return InputBatch([None] * len(ids), list(ids), np.arange(len(ids)), draw.keys(list(ids)), Path())
 
 
 NAMES = np.array(["a.png", "b.png"])
@@ -455,7 +455,7 @@ def test_features_without_a_file_or_of_odd_arrays() -> None:
     input_spec = FeatureInput("image", pooled=3)
     with pytest.raises(DataError, match=r"it got the name 'a.png' and has no file to look it up in; .* \(--features"):
         input_spec(batch("a.png"))
-    arrays = Batch([np.ones(4)], ["x"], np.arange(1), np.arange(1), Path())
+    arrays = InputBatch([np.ones(4)], ["x"], np.arange(1), np.arange(1), Path())
     with pytest.raises(DataError, match=r"needs an array \(3\) for each item, .*; it got an array \(4,\) of float64"):
         input_spec(arrays)
 

@@ -14,7 +14,7 @@ from command import call
 
 from subtext.api.load import open_run
 from subtext.data.features import FeatureFile, FeatureInput
-from subtext.data.inputs import Batch
+from subtext.data.inputs import InputBatch
 from subtext.data.regions import open_boxes
 from subtext.errors import DataError
 from subtext.models.encoders.precomputed import Precomputed
@@ -129,9 +129,9 @@ FORMS: list[Callable[[Path], Path]] = [
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 
 
-def batch(names: list[str]) -> Batch:
+def batch(names: list[str]) -> InputBatch:
     rows = np.arange(len(names))
-    return Batch(names, names, rows, rows, Path())
+    return InputBatch(names, names, rows, rows, Path())
 
 
 @every_form

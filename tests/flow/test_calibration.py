@@ -19,11 +19,10 @@ from stored import calibration as calibration_of
 from subtext.api.search import open_index
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
-from subtext.errors import DataError, IndexError_, RequirementError
-from subtext.search import Index, Query
-from subtext.search.calibration import Calibration, Way, changed_since, keep_calibration
-from subtext.search.condition import parse
-from subtext.search.confidence import (
+from subtext.errors import DataError, RequirementError, SearchIndexError
+from subtext.retrieval.calibration import Calibration, DirectionCalibration, changed_since, keep_calibration
+from subtext.retrieval.condition import parse
+from subtext.retrieval.confidence import (
     Background,
     Confidence,
     Evidence,
@@ -33,11 +32,12 @@ from subtext.search.confidence import (
     observe,
     probabilities,
 )
-from subtext.search.manifest import Manifest
-from subtext.search.stores.folder import Folder, backup
-from subtext.search.stores.item import Change, Entry, Hits
-from subtext.search.stores.postgres import Database
-from subtext.search.verification import verify
+from subtext.retrieval.index import Index, Query
+from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.folder import Folder, backup
+from subtext.retrieval.stores.item import Change, Hits, IndexEntry
+from subtext.retrieval.stores.postgres import Database
+from subtext.retrieval.verification import verify
 
 WIDTH = 16
 
@@ -79,7 +79,7 @@ def filled(store, held: HeldOutPairs):
 def put(writer, held: HeldOutPairs) -> None:
     for side in ("images", "texts"):
         items, vectors = held.side(side)
-        entries = [Entry(name, name.encode(), text=v) for name, v in zip(items.ids, items.values, strict=True)]
+        entries = [IndexEntry(name, name.encode(), text=v) for name, v in zip(items.ids, items.values, strict=True)]
         links = [(held.pairs.images.ids[i], held.pairs.texts.ids[t]) for i, t in held.pairs.links] * (side == "texts")
         writer.put(Change(side, entries, vectors, links=links))
 
@@ -191,7 +191,7 @@ def test_a_question_of_the_other_side_alone_is_judged(tmp_path: Path) -> None:
     folder = stored(tmp_path / "index", index)
     line = {"xs": [-9.0, 9.0], "ys": [0.0, 1.0]}
     ways = {
-        side: Way(0.1, (slope, -0.5), 0.2, line, {"level": [0.0, 1.0]}, [0.0, 0.5, 1.0], 0.05, {})
+        side: DirectionCalibration(0.1, (slope, -0.5), 0.2, line, {"level": [0.0, 1.0]}, [0.0, 0.5, 1.0], 0.05, {})
         for side, slope in (("images", 1.0), ("texts", 2.0))
     }
     with folder.reading() as view:
@@ -231,7 +231,7 @@ def test_an_empty_side_is_not_calibrated_and_the_first_item_put_there_is_new(tmp
     folder = Folder.create(tmp_path / "index", MANIFEST)
     with folder.writing("build") as writer:
         items, vectors = held.side("images")
-        writer.put(Change("images", [Entry(name, name.encode()) for name in items.ids], vectors))
+        writer.put(Change("images", [IndexEntry(name, name.encode()) for name in items.ids], vectors))
     calibration = fit_calibration(folder, made(5000, 120), data={})
     assert set(calibration.ways) == {"images"} and calibration.last["texts"] == 0 < calibration.last["images"]
 
@@ -268,12 +268,12 @@ def test_a_calibration_is_kept_checked_and_copied(folder: Folder, found: Calibra
     assert calibration_of(copy) == found and (copy.store / "calibration.svg").is_file() and verify(copy.path) == []
     file = copy.store / "calibration.json"
     file.write_text(file.read_text().replace('"refused": 0.05', '"refused": 0.06', 1))
-    with pytest.raises(IndexError_, match="needs its own checksum"):
+    with pytest.raises(SearchIndexError, match="needs its own checksum"):
         calibration_of(copy)
     assert [each.where for each in verify(copy.path)] == ["calibration"]
     for text in ("{", "[]", '{"format": 9}', "{}"):
         file.write_text(text)
-        with pytest.raises(IndexError_, match="calibrate the index again"):
+        with pytest.raises(SearchIndexError, match="calibrate the index again"):
             calibration_of(copy)
     file.unlink()
     assert calibration_of(copy) is None
@@ -448,7 +448,10 @@ def test_a_way_that_was_never_calibrated_says_nothing(place: Path) -> None:
     engine: Index = open_index(place / "index")
     assert engine.search("a")[0].probability is None
     assert isinstance(
-        Way(0.1, (1.0, -1.0), 0.0, {"xs": [0.0], "ys": [1.0]}, {}, [0.0], 0.05, {}).curve(np.zeros(1))[0], float
+        DirectionCalibration(0.1, (1.0, -1.0), 0.0, {"xs": [0.0], "ys": [1.0]}, {}, [0.0], 0.05, {}).curve(np.zeros(1))[
+            0
+        ],
+        float,
     )
 
 

@@ -29,14 +29,14 @@ from subtext.curation.judged import (
 )
 from subtext.curation.kinds import KINDS, align, aligned, chance_links, kinds_of, near_links, surroundings
 from subtext.data.dataset import Dataset, Items
-from subtext.data.noise import NeighbourLists, plant
+from subtext.data.noise import TextNeighbours, plant
 from subtext.data.read import read
 from subtext.errors import DataError
-from subtext.evaluation.overlap import alike, looks_of
-from subtext.neighbours.build import GraphOptions, build_graph
-from subtext.neighbours.spaces import Lsa
+from subtext.evaluation.checks.overlap import alike, fingerprint_images
+from subtext.graphs.build import GraphOptions, build_graph
+from subtext.graphs.spaces import LsaSpace
 from subtext.ops.roc import auc, reliability
-from subtext.search.calibration import keep_calibration
+from subtext.retrieval.calibration import keep_calibration
 
 THINGS = [
     f"{a} {b}" for a in ("red", "wet", "old", "tall", "shy", "mad") for b in ("dog", "tram", "tree", "cook", "lamp")
@@ -77,8 +77,8 @@ def embedded(places: np.ndarray, came_from: np.ndarray) -> tuple[Embeddings, Emb
 def planted():
     """A fifth of the pairs loosened: half with a neighbour's text, half with any."""
     pairs, places = world()
-    graph = build_graph(pairs, Lsa(width=20), GraphOptions(neighbours=40, candidate_split="all"))
-    near = NeighbourLists(
+    graph = build_graph(pairs, LsaSpace(width=20), GraphOptions(neighbours=40, candidate_split="all"))
+    near = TextNeighbours(
         np.asarray(graph.neighbours).astype(np.int64), np.asarray(graph.distances).astype(np.float64), 1, 20
     )
     found = plant(pairs, {"neighbour": 0.1, "mismatch": 0.1}, neighbours=near)
@@ -87,7 +87,7 @@ def planted():
 
 def test_planted_pairs_are_told_with_probabilities_that_come_true(planted):
     found, (images, texts) = planted
-    graph = build_graph(found.dataset, Lsa(width=20), GraphOptions(neighbours=40, candidate_split="all"))
+    graph = build_graph(found.dataset, LsaSpace(width=20), GraphOptions(neighbours=40, candidate_split="all"))
     judged = judge(found.dataset, images, texts, graph=graph)
     kinds = found.kinds
     wrong, loose, right = (np.array(judged.columns[name]) for name in ("mismatched", "loose", "literal"))
@@ -146,7 +146,7 @@ def test_shares_of_clean_pairs_are_small_and_of_chance_pairs_all():
 
 def test_made_pairs_are_of_other_groups(planted):
     found, _ = planted
-    graph = build_graph(found.dataset, Lsa(width=20), GraphOptions(neighbours=40, candidate_split="all"))
+    graph = build_graph(found.dataset, LsaSpace(width=20), GraphOptions(neighbours=40, candidate_split="all"))
     for links in (chance_links(found.dataset), near_links(graph, found.dataset)):
         assert len(links) > 700 and (links[:, 0] != links[:, 1]).all()
     near = np.asarray(graph.neighbours)[:, :20]
@@ -155,7 +155,7 @@ def test_made_pairs_are_of_other_groups(planted):
 
 def test_surroundings_are_means_over_neighbours(planted):
     found, (images, texts) = planted
-    graph = build_graph(found.dataset, Lsa(width=20), GraphOptions(neighbours=5, candidate_split="all"))
+    graph = build_graph(found.dataset, LsaSpace(width=20), GraphOptions(neighbours=5, candidate_split="all"))
     told = surroundings(graph, found.dataset, images, texts)
     x = images.vectors.numpy()[:, 0]
     for row in (3, 500):
@@ -200,11 +200,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_copies_and_leaks(place: Path):
     pairs = read(place / "data")
-    numbers = image_copies(looks_of(pairs.images, pairs.root, 0, None, 0))
+    numbers = image_copies(fingerprint_images(pairs.images, pairs.root, 0, None, 0))
     of = dict(zip(pairs.images.ids, numbers.tolist(), strict=True))
     assert of["one"] == of["two"] >= 0 and of["red"] == of["again"] == of["dots"] >= 0
     assert sum(number >= 0 for number in numbers) == 5, "other pictures of one colour are no copies"
-    looks = looks_of(pairs.images, pairs.root, 0, None, 0)
+    looks = fingerprint_images(pairs.images, pairs.root, 0, None, 0)
     both_ways = [pair for pair in alike(looks, list(looks)) if pair[0] < pair[1]]
     assert list(alike(looks, looks)) == both_ways != []
     texts, how = text_copies(pairs)
@@ -362,8 +362,8 @@ def test_pairs_are_scored_by_the_command(place: Path, tmp_path: Path):
     call("index", "build", tmp_path / "index", "--run", run, "--quiet")
     answer = call("score", data, "--run", run, "--index", tmp_path / "index", code=1).stderr
     assert "a probability needs an index that is calibrated" in answer
-    from subtext.search.calibration import Calibration
-    from subtext.search.stores.folder import Folder
+    from subtext.retrieval.calibration import Calibration
+    from subtext.retrieval.stores.folder import Folder
 
     curve = {"xs": [-1.0, 1.0], "ys": [0.0, 1.0], "calibration_error": 0.01}
     made = Calibration({}, curve, {}, {"images": 16, "texts": 29}, {"images": 16, "texts": 45})

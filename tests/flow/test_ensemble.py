@@ -19,7 +19,7 @@ from subtext.data.read import read
 from subtext.data.text import cut_note, too_long
 from subtext.errors import RecipeError, ShapeError
 from subtext.evaluation import embed_pairs, scoring
-from subtext.models.ensemble import Mean, ensemble
+from subtext.models.ensemble import MeanSimilarity, build_ensemble
 from subtext.models.model import Model
 from subtext.models.similarity.cosine import Cosine
 
@@ -65,7 +65,7 @@ def scores(model: Model, made: Path, *, split: str = "val") -> torch.Tensor:
 
 def test_sgraf_is_the_mean_of_saf_and_sgr_to_the_bit(made: Path) -> None:
     both = load(made / "sgraf")
-    assert isinstance(both.similarity, Mean) and not both.indexable
+    assert isinstance(both.similarity, MeanSimilarity) and not both.indexable
     one, other = (scores(load(made / name), made) for name in ("saf", "sgr"))
     assert one.std() > 0 and not torch.equal(one, other)
     assert torch.equal(scores(both, made), (one + other) / 2)
@@ -142,7 +142,7 @@ def test_learnt_scales_weigh_dual_encoders(made: Path) -> None:
     models = [load(made / name) for name in ("vse0", "vse1")]
     plain = [scores(model, made) for model in models]
     models[1].similarity = Cosine(scale=3.0)
-    both = scores(ensemble(models), made)
+    both = scores(build_ensemble(models), made)
     torch.testing.assert_close(both, (plain[0] + 3 * plain[1]) / 4, atol=1e-6, rtol=0)
 
 
@@ -183,15 +183,15 @@ def test_what_cannot_be_joined_is_said(made: Path, tmp_path: Path) -> None:
 def test_regions_that_are_not_the_same_are_refused(made: Path, tmp_path: Path) -> None:
     out = tmp_path / "appended"
     call("train", "scan", *given(made), "--out", out, *SMALL, "--append-pooled", "-q")
-    both = ensemble([load(made / "saf"), load(out)])
+    both = build_ensemble([load(made / "saf"), load(out)])
     with pytest.raises(ShapeError, match="see the same regions and words"):
         both.embed_images(["photo003.jpg"])
     with pytest.raises(RecipeError, match="two models or more; it got 1"):
-        ensemble([load(out)])
+        build_ensemble([load(out)])
     two = tmp_path / "two"
     call("train", "pvse", *given(made), "--out", two, *SMALL, "--views", "2", "-q")
     with pytest.raises(ShapeError, match="one vector an item; one gives 2"):
-        ensemble([load(two), load(two)]).embed_texts(["a dog"])
+        build_ensemble([load(two), load(two)]).embed_texts(["a dog"])
 
 
 def test_an_ensemble_was_not_trained_as_one(made: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items, Judgements
-from subtext.data.inputs import Batch, Draw
+from subtext.data.inputs import Draw, InputBatch
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import (
     Protocol,
@@ -38,7 +38,7 @@ class Numbers:
     augments = False
     fingerprint = "numbers"
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> dict[str, Tensor]:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> dict[str, Tensor]:
         rows = [[float(number) for number in value.split()] for value in batch.values]
         return {"pooled": torch.tensor(rows), "ids": torch.from_numpy(batch.rows)}
 

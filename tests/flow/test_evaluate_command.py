@@ -17,7 +17,7 @@ from PIL import Image
 from subtext.api.evaluate import evaluate
 from subtext.api.load import load
 from subtext.errors import ArgumentError
-from subtext.search.build import model_fingerprint
+from subtext.retrieval.build import model_fingerprint
 
 
 def measured(*words: object) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from transformers import AutoModel, AutoTokenizer
 import subtext
 from subtext.api.load import load, open_run, save_pretrained
 from subtext.errors import CheckpointError
-from subtext.export.onnx import Exportable
+from subtext.interop.onnx import Exportable
 from subtext.models.checkpoint import Record, load_record, save_run
 from subtext.recipes.build import build
 from subtext.training.setup import BuildContext
@@ -107,7 +107,7 @@ def test_what_does_not_agree_is_not_kept(place: Path, tmp_path: Path, monkeypatc
     write = save_pretrained
     monkeypatch.setattr("subtext.api.export.save_pretrained", spoilt)
     with pytest.raises(CheckpointError, match="opened again, differs by"):
-        subtext.export(place / "gru", hf=tmp_path / "hf")
+        subtext.export_run(place / "gru", hf=tmp_path / "hf")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -162,7 +162,7 @@ def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
 
 
 def _text_batches(model: object, texts: list[str]) -> list[dict[str, torch.Tensor]]:
-    from subtext.data.inputs import Batch
+    from subtext.data.inputs import InputBatch
 
     rows = np.arange(len(texts), dtype=np.int64)
-    return [model.text.input_spec(Batch(texts, texts, rows, rows, Path()))]  # type: ignore[attr-defined]
+    return [model.text.input_spec(InputBatch(texts, texts, rows, rows, Path()))]  # type: ignore[attr-defined]

@@ -24,7 +24,7 @@ from subtext.data.image_files import open_image
 from subtext.data.prepare import resplit_groups
 from subtext.data.read import read
 from subtext.errors import ArgumentError, DataError
-from subtext.search import build
+from subtext.retrieval import build
 from subtext.server.images import Decoding, Thumbnails
 
 XMP = (
@@ -90,7 +90,7 @@ def test_the_check_says_what_a_folder_is_good_for(tmp_path: Path) -> None:
     assert "7 images, 0 texts, 0 pairs" in shown
     assert "duplicates: 0 texts, 1 image" in shown and "2021/copy of b.png = b.png" in shown
     assert "usable: for an index (subtext index build); not for training or evaluation: no image has a text" in shown
-    report = st.check(tmp_path)
+    report = st.check_dataset(tmp_path)
     assert report.usable and report.indexable and not report.trainable and not report.evaluable
 
 
@@ -117,7 +117,7 @@ def test_a_folder_without_an_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "inner" / "a.txt").write_text("x")
     with pytest.raises(DataError, match=r"needs images, one table or a known data set; .*images \(JPEG, PNG"):
         read(tmp_path)
-    assert not st.check(tmp_path).usable
+    assert not st.check_dataset(tmp_path).usable
 
 
 def test_a_broken_image_is_named_and_skipped(place: Path, tmp_path: Path) -> None:

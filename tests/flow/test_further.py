@@ -22,6 +22,7 @@ from subtext.evaluation import (
     scoring as sources,
     space as spaces,
 )
+from subtext.evaluation.checks.space import space_of_pairs, with_space
 from subtext.evaluation.metrics.asp import ASP
 from subtext.evaluation.metrics.average_precision import AveragePrecision
 from subtext.evaluation.metrics.graded_gain import NDCG, SemanticGain
@@ -31,7 +32,6 @@ from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match, of_groups
-from subtext.evaluation.space import space_of_pairs, with_space
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.cosine import Cosine
 

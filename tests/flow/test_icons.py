@@ -110,7 +110,7 @@ def test_icons_have_the_tags_that_their_names_do_not_say(built: Path) -> None:
         "repair",
         "build",
     ]
-    report = st.check(built / "captions.jsonl", images=built / "images", verify=True, quiet=True)
+    report = st.check_dataset(built / "captions.jsonl", images=built / "images", verify=True, quiet=True)
     assert not report.leaks and "usable: for training" in str(report)
     card = (built / "README.md").read_text()
     assert "| phosphor | @phosphor-icons/core 1.2.3 | MIT | 1 |" in card and "Limits:" in card

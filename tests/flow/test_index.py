@@ -14,14 +14,14 @@ import pytest
 import stored
 
 from subtext.api.index.maintain import restore_index
-from subtext.errors import IndexError_
-from subtext.search.condition import matching
-from subtext.search.journal import journal
-from subtext.search.manifest import FORMAT
-from subtext.search.stores.folder import Folder, backup, read_manifest
-from subtext.search.stores.item import Change, Entry
-from subtext.search.traces import trace_name
-from subtext.search.verification import verify
+from subtext.errors import SearchIndexError
+from subtext.retrieval.condition import matching
+from subtext.retrieval.journal import journal
+from subtext.retrieval.manifest import FORMAT
+from subtext.retrieval.stores.folder import Folder, backup, read_manifest
+from subtext.retrieval.stores.item import Change, IndexEntry
+from subtext.retrieval.traces import trace_name
+from subtext.retrieval.verification import verify
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 
@@ -157,17 +157,19 @@ def test_what_cannot_be_put_in_is_refused_and_changes_nothing(folder: Folder) ->
     bad[1, 0, 0] = np.nan
     twice = Change("images", [stored.picture(50), stored.picture(50)], stored.vectors(range(50, 52), 2))
     with folder.writing("add") as writer:
-        with pytest.raises(IndexError_, match="finite vectors; 1 are not, the first of item 'p51'"):
+        with pytest.raises(SearchIndexError, match="finite vectors; 1 are not, the first of item 'p51'"):
             writer.put(Change("images", [stored.picture(50), stored.picture(51)], bad))
-        with pytest.raises(IndexError_, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"):
+        with pytest.raises(
+            SearchIndexError, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"
+        ):
             writer.put(Change("images", [stored.picture(50)], stored.vectors(range(50, 51), 1)))
-        with pytest.raises(IndexError_, match="an id once on each side; it got 'p50' twice"):
+        with pytest.raises(SearchIndexError, match="an id once on each side; it got 'p50' twice"):
             writer.put(twice)
     assert folder.counts["images"] == 40 and verify(folder.path) == []
 
 
 def test_a_large_change_keeps_within_the_parameters_that_sqlite_takes(folder: Folder) -> None:
-    entries = [Entry(f"t{number}", b"d") for number in range(9000)]
+    entries = [IndexEntry(f"t{number}", b"d") for number in range(9000)]
     vectors = np.ones((len(entries), 1, stored.WIDTH), dtype=np.float32)
     with folder.writing("delete") as writer:
         writer.put(Change("texts", deleted=["t7", "t50"], remember=True))
@@ -201,13 +203,15 @@ def test_a_copy_is_an_index(folder: Folder, tmp_path: Path) -> None:
     restore_index(tmp_path / "copy", tmp_path / "back")
     back = Folder(tmp_path / "back")
     assert stored.nearest(back, QUERIES) == wanted and verify(tmp_path / "back") == []
-    with pytest.raises(IndexError_, match=r"new or empty folder; .*back holds an index"):
+    with pytest.raises(SearchIndexError, match=r"new or empty folder; .*back holds an index"):
         restore_index(tmp_path / "copy", tmp_path / "back")
     file = next((tmp_path / "copy").rglob("vectors.npy"))
     raw = bytearray(file.read_bytes())
     raw[-5] ^= 1
     file.write_bytes(raw)
-    with pytest.raises(IndexError_, match=r"is damaged and cannot be restored; .*vectors\.npy: changed or damaged"):
+    with pytest.raises(
+        SearchIndexError, match=r"is damaged and cannot be restored; .*vectors\.npy: changed or damaged"
+    ):
         restore_index(tmp_path / "copy", tmp_path / "third")
     assert not (tmp_path / "third").exists()
 
@@ -237,14 +241,14 @@ def test_another_store_is_built_beside_and_swapped(folder: Folder) -> None:
     vectors = stored.vectors(range(5), 1)[:, :, :4].copy()
     with new.writing("move") as writer:
         writer.put(Change("images", [stored.picture(number) for number in range(5)], vectors))
-        with pytest.raises(IndexError_, match="one writer at a time; `subtext index move`"), folder.writing("add"):
+        with pytest.raises(SearchIndexError, match="one writer at a time; `subtext index move`"), folder.writing("add"):
             pass
     assert folder.counts["images"] == 40 and not folder.moved
     assert folder.beside(other).counts["images"] == 5, "one that was cut off goes on"
     swapped = folder.swap(new, generation=folder.manifest.generation)
     assert swapped.manifest.fingerprint == "e" * 32 and swapped.counts == {"images": 5, "texts": 0}
     assert folder.moved and len(stored.nearest(folder, QUERIES)[0]) == 5, "whoever has it open goes on"
-    with pytest.raises(IndexError_, match="was moved to another model meanwhile"), folder.writing("add"):
+    with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"), folder.writing("add"):
         pass
     assert verify(folder.path) == []
 
@@ -252,7 +256,9 @@ def test_another_store_is_built_beside_and_swapped(folder: Folder) -> None:
 def test_a_full_folder_is_refused_and_left_alone(folder: Folder) -> None:
     folder.close()
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-    with pytest.raises(IndexError_, match=r"new or empty folder; .*index holds an index, which `subtext index update`"):
+    with pytest.raises(
+        SearchIndexError, match=r"new or empty folder; .*index holds an index, which `subtext index update`"
+    ):
         Folder.create(folder.path, stored.manifest())
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
 
@@ -265,9 +271,9 @@ def test_an_empty_index_answers_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_no_index_is_told(tmp_path: Path) -> None:
-    with pytest.raises(IndexError_, match="it is not there"):
+    with pytest.raises(SearchIndexError, match="it is not there"):
         read_manifest(tmp_path / "nowhere")
-    with pytest.raises(IndexError_, match=r"it has no manifest\.json"):
+    with pytest.raises(SearchIndexError, match=r"it has no manifest\.json"):
         read_manifest(tmp_path)
     old = '{"kind": "subtext index", "format": 1, "run": "/runs/a b", "data": {"data": "/x/pairs.jsonl"}}'
     for text, told in (
@@ -282,10 +288,10 @@ def test_what_is_no_index_is_told(tmp_path: Path) -> None:
         (stored.manifest().to_json().replace("store-1", "../x"), "needs 'store' to be a folder inside it"),
     ):
         (tmp_path / "manifest.json").write_text(text)
-        with pytest.raises(IndexError_, match=told):
+        with pytest.raises(SearchIndexError, match=told):
             read_manifest(tmp_path)
     (tmp_path / "manifest.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(IndexError_, match="it is not text"):
+    with pytest.raises(SearchIndexError, match="it is not text"):
         read_manifest(tmp_path)
 
 
@@ -294,7 +300,7 @@ def test_an_entry_keeps_what_json_does_not_know(folder: Folder) -> None:
 
     odd = {"n": np.int64(3), "f": np.float32(0.5), "day": datetime.date(2020, 1, 2), "big": 2**70, "nan": float("nan")}
     with folder.writing("add") as writer:
-        writer.put(Change("texts", [Entry("odd", b"x", metadata=odd)], stored.vectors(range(1), 1)))
+        writer.put(Change("texts", [IndexEntry("odd", b"x", metadata=odd)], stored.vectors(range(1), 1)))
     with folder.reading() as view:
         (item,) = view.items("texts", [view.keys_of("texts", ["odd"])["odd"]])
     assert item.metadata | {"nan": 0} == {"images": [], "n": 3, "f": 0.5, "day": "2020-01-02", "big": 2**70, "nan": 0}

@@ -20,10 +20,10 @@ from subtext.api.load import Sources, load
 from subtext.api.search import open_index
 from subtext.data.image_files import inside
 from subtext.errors import DataError, RequirementError
-from subtext.search import build as index_build
-from subtext.search.condition import matching, parse
-from subtext.search.stores.folder import Folder
-from subtext.search.verification import verify
+from subtext.retrieval import build as index_build
+from subtext.retrieval.condition import matching, parse
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.verification import verify
 
 
 @pytest.fixture(scope="module")

@@ -22,12 +22,12 @@ import pytest
 import stored
 
 from subtext.api.index.maintain import delete_from_index, index_info
-from subtext.errors import IndexError_, OutputError, RequirementError
-from subtext.search.condition import matching
-from subtext.search.stores.folder import LOCK, MANIFEST, Folder, backup, writer_lock
-from subtext.search.stores.item import Change, Entry
-from subtext.search.traces import trace_name
-from subtext.search.verification import verify
+from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.retrieval.condition import matching
+from subtext.retrieval.stores.folder import LOCK, MANIFEST, Folder, backup, writer_lock
+from subtext.retrieval.stores.item import Change, IndexEntry
+from subtext.retrieval.traces import trace_name
+from subtext.retrieval.verification import verify
 
 QUERIES = stored.vectors(range(1000, 1003), 1)
 SEEDS = [pytest.param(seed, marks=[] if seed < 5 else pytest.mark.slow) for seed in range(50)]
@@ -190,7 +190,7 @@ def test_a_full_disk_is_told_and_changes_nothing(tmp_path: Path) -> None:
             writer.put(stored.images(many))
 
     def words() -> None:
-        entry = Entry("long", b"x", text=long)
+        entry = IndexEntry("long", b"x", text=long)
         # Closing the writer writes the log back, for which there is no space either.
         with pytest.raises(OutputError, match="needs to be written"), Folder(path).writing("add") as writer:
             writer.put(Change("texts", [entry], stored.vectors(range(1), 1)))
@@ -210,7 +210,7 @@ def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
     folder = stored.made(tmp_path / "index")
     with folder.writing("add"):
         told = rf"one writer at a time; `subtext index add` \(process {os.getpid()} on .*\) since 2.*; wait until"
-        with pytest.raises(IndexError_, match=told), Folder(folder.path).writing("delete"):
+        with pytest.raises(SearchIndexError, match=told), Folder(folder.path).writing("delete"):
             pass
         assert folder.counts["images"] == 40
     with folder.writing("delete"):
@@ -307,7 +307,7 @@ def test_metadata_of_a_stranger_is_refused(tmp_path: Path, metadata: str) -> Non
     connection.execute("UPDATE items SET metadata = ? WHERE key = 5", (metadata,))
     connection.commit()
     connection.close()
-    with folder.reading() as view, pytest.raises(IndexError_, match="'p4' needs an object of JSON in the index"):
+    with folder.reading() as view, pytest.raises(SearchIndexError, match="'p4' needs an object of JSON in the index"):
         view.items("images", [5])
     assert "1 item changed or damaged: images/'p4'" in "".join(each.what for each in verify(path))
 
@@ -322,7 +322,7 @@ def test_a_damaged_manifest_is_told(whole: Path, tmp_path: Path) -> None:
     assert verify(path) == []
     (path / "store-1" / "items.sqlite").unlink()
     assert "is not there" in verify(path)[0].what
-    with pytest.raises(IndexError_, match="needs to hold the items of the index"):
+    with pytest.raises(SearchIndexError, match="needs to hold the items of the index"):
         Folder(path)
 
 
@@ -333,7 +333,7 @@ def test_acknowledged_changes_that_the_tables_lack_stop_a_writer(whole: Path, tm
     with Folder(path).writing("delete") as writer:
         writer.delete("texts", ["t1"])
     (path / "store-1" / "items.sqlite").write_bytes(old)
-    with pytest.raises(IndexError_, match="some were lost; restore a backup"), Folder(path).writing("add"):
+    with pytest.raises(SearchIndexError, match="some were lost; restore a backup"), Folder(path).writing("add"):
         pass
 
 

@@ -11,9 +11,9 @@ import pytest
 import stored
 
 from subtext.errors import RequirementError
-from subtext.search.condition import Condition, Month, Year, dated, matching, missed, moment, parse
-from subtext.search.stores.folder import Folder
-from subtext.search.stores.item import Change, Entry
+from subtext.retrieval.condition import Condition, Month, Year, dated, matching, missed, moment, parse
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.item import Change, IndexEntry
 
 QUERIES = stored.vectors(range(1000, 1003), 1)
 
@@ -100,7 +100,7 @@ def test_a_day_is_one_value_of_several(tmp_path: Path) -> None:
     """Two dates, one before a day and one after it, are not that day."""
     folder = Folder.create(tmp_path / "index", stored.manifest())
     with folder.writing("add") as writer:
-        entry = Entry("a", b"c", metadata={"shot": ["2021-03-01", "2021-03-09T10:00:00"]})
+        entry = IndexEntry("a", b"c", metadata={"shot": ["2021-03-01", "2021-03-09T10:00:00"]})
         writer.put(Change("images", [entry], stored.vectors(range(1), stored.VIEWS)))
     with folder.reading() as view:
         for day, found in {"01": 1, "05": 0, "09": 1}.items():
@@ -132,8 +132,8 @@ def test_years_and_months_are_all_their_days() -> None:
 def dates(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     folder = Folder.create(tmp_path_factory.mktemp("dates") / "index", stored.manifest())
     known = {"a": "1958", "b": "1958-07", "c": "1958-07-03", "d": "1959-12-31T23:59:59", "e": "1960-01-01", "f": 1958}
-    entries = [Entry(name, name.encode(), metadata={"date": value}) for name, value in known.items()]
-    entries.append(Entry("g", b"g", metadata={"date": ["1957-01-01", "1961-01-01"], "year": 1958}))
+    entries = [IndexEntry(name, name.encode(), metadata={"date": value}) for name, value in known.items()]
+    entries.append(IndexEntry("g", b"g", metadata={"date": ["1957-01-01", "1961-01-01"], "year": 1958}))
     with folder.writing("add") as writer:
         writer.put(Change("images", entries, stored.vectors(range(7), stored.VIEWS)))
     return folder

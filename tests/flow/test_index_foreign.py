@@ -14,10 +14,10 @@ import stored
 from command import call
 
 from subtext.api.index.shards import copy_shards, read_shards
-from subtext.errors import IndexError_
-from subtext.search.manifest import checksum
-from subtext.search.stores.folder import PENDING, Folder, backup
-from subtext.search.verification import verify
+from subtext.errors import SearchIndexError
+from subtext.retrieval.manifest import checksum
+from subtext.retrieval.stores.folder import PENDING, Folder, backup
+from subtext.retrieval.verification import verify
 from subtext.server.images import storage_of
 
 SHARDS = Path(__file__).parents[1] / "data" / "index_in_shards.zip"
@@ -39,7 +39,9 @@ def content(path: Path) -> dict[str, bytes]:
 
 
 def told(act: Callable[[], object]) -> None:
-    with pytest.raises(IndexError_, match=r"needs files and folders of its own; .* leads elsewhere, or is a symbolic"):
+    with pytest.raises(
+        SearchIndexError, match=r"needs files and folders of its own; .* leads elsewhere, or is a symbolic"
+    ):
         act()
 
 
@@ -106,13 +108,13 @@ def test_a_writer_refuses_links_beside_the_items(index: Path, tmp_path: Path, na
 def test_manifests_name_their_own_store(index: Path) -> None:
     for name in ("", ".", "..", "../victim/store-1", "cache", "store-1/../store-1", "store-"):
         (index / "manifest.json").write_text(replace(stored.manifest(), store=name).to_json())
-        with pytest.raises(IndexError_, match="needs 'store' to be a folder inside it, store-NUMBER"):
+        with pytest.raises(SearchIndexError, match="needs 'store' to be a folder inside it, store-NUMBER"):
             Folder(index)
     (index / "manifest.json").write_text(stored.manifest().to_json())
     other = replace(stored.manifest(), fingerprint="e" * 32)
     Folder(index).beside(other)
     (index / "store-2" / PENDING).write_text(other.to_json())
-    with pytest.raises(IndexError_, match=r"pending\.json needs to name its own folder; it names store-1"):
+    with pytest.raises(SearchIndexError, match=r"pending\.json needs to name its own folder; it names store-1"):
         Folder(index).beside(other)
 
 

@@ -9,11 +9,11 @@ import killed_index
 import pytest
 import stored
 
-from subtext.errors import IndexError_
-from subtext.search.stores import folder as folder_module
-from subtext.search.stores.folder import PENDING, Folder
-from subtext.search.stores.store import StoreGone
-from subtext.search.verification import verify
+from subtext.errors import SearchIndexError
+from subtext.retrieval.stores import folder as folder_module
+from subtext.retrieval.stores.folder import PENDING, Folder
+from subtext.retrieval.stores.store import IndexMovedError
+from subtext.retrieval.verification import verify
 
 STEPS = {
     "delete": 1,
@@ -126,7 +126,7 @@ def test_an_engine_that_was_open_before_a_move_sees_deletions(tmp_path: Path) ->
         assert view.search_text("quincunx", top=3) == []
         assert len(view.nearest("images", stored.vectors(range(1), 1), top=99)[0].keys) == 40
     compact(path)
-    with pytest.raises(StoreGone, match="was removed, or moved to another model and compacted; open it again"):
+    with pytest.raises(IndexMovedError, match="was removed, or moved to another model and compacted; open it again"):
         stored.ids(old)
 
 
@@ -171,7 +171,7 @@ def test_a_store_that_another_program_holds_is_cleaned_by_the_next_writer(
     monkeypatch.setattr(folder_module, "PATIENCE", 0)
     holder = sqlite3.connect(path / "store-1" / "items.sqlite", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(IndexError_, match="database is locked"):
+    with pytest.raises(SearchIndexError, match="database is locked"):
         killed_index.deleting_secret(path)
     holder.execute("ROLLBACK")
     holder.close()

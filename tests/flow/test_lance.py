@@ -24,15 +24,15 @@ import s3
 import stored
 from pyarrow import fs
 
-from subtext.errors import IndexError_, OutputError, RequirementError
-from subtext.search import index_files
-from subtext.search.condition import matching, parse
-from subtext.search.manifest import checksum
-from subtext.search.stores import lance
-from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.lance import LanceStore
-from subtext.search.stores.store import StoreGone, WriterBusy, open_store
-from subtext.search.verification import damage, verify
+from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.retrieval import index_files
+from subtext.retrieval.condition import matching, parse
+from subtext.retrieval.manifest import checksum
+from subtext.retrieval.stores import lance
+from subtext.retrieval.stores.item import Change, IndexEntry
+from subtext.retrieval.stores.lance import LanceStore
+from subtext.retrieval.stores.store import IndexLockedError, IndexMovedError, open_store
+from subtext.retrieval.verification import damage, verify
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 FAST = (
@@ -149,7 +149,7 @@ def test_a_filter_reads_the_names_of_fields_once_a_version(store: LanceStore, mo
             assert len(matching(view, "images", [parse("rare = true")])) == 8
     assert len([own for own in statements if "DISTINCT name" in own]) == 1
     with store.writing("add") as writer:
-        writer.put(Change("images", [Entry("new", b"x", metadata={"colour": "red"})], stored.vectors(range(1), 2)))
+        writer.put(Change("images", [IndexEntry("new", b"x", metadata={"colour": "red"})], stored.vectors(range(1), 2)))
     with store.reading() as view:
         assert "colour" in view.fields("images")
 
@@ -168,7 +168,7 @@ def test_large_sides_are_searched_by_lists_and_what_came_later_is_found(tmp_path
         assert_searched(store, remaining)
         with store.reading() as view:
             assert view.stats().unindexed["images"] == 2 * (19 + 2)
-        moved = Change("images", [Entry("p9", b"new")], stored.vectors(range(2000, 2001), 2))
+        moved = Change("images", [IndexEntry("p9", b"new")], stored.vectors(range(2000, 2001), 2))
         writer.put(moved)
         with store.reading() as view:
             (hits,) = view.nearest("images", stored.vectors(range(2000, 2001), 2), top=2)
@@ -193,8 +193,8 @@ def test_deleted_bytes_are_in_no_file_after_a_compaction(store: LanceStore) -> N
     vectors = stored.vectors(range(500, 501), stored.VIEWS)
     secrets = [b"Quincunx of Zanzibar", b"secret.png", *(row.tobytes() for row in vectors[0])]
     with store.writing("add") as writer:
-        writer.put(Change("images", [Entry("secret", b"s", path="secret.png")], vectors))
-        entry = Entry("secret/0", b"s", text="Quincunx of Zanzibar")
+        writer.put(Change("images", [IndexEntry("secret", b"s", path="secret.png")], vectors))
+        entry = IndexEntry("secret/0", b"s", text="Quincunx of Zanzibar")
         links = [("secret", "secret/0")]
         writer.put(Change("texts", [entry], stored.vectors(range(500, 501), 1), links=links))
         assert raw(store, secrets) == secrets, "this finds what is there"
@@ -299,7 +299,7 @@ def test_the_journal_is_not_written_with_every_change(store: LanceStore) -> None
         jobs = [list(job) for job in store.latest().dataset and _jobs(store)]
         former = {**before, "jobs": jobs, "generation": before["generation"] + 1}
         former.pop("job")
-        writer.commit(lambda now: lance.Draft(former, where=[f"kind = {lance.JOB}"]))
+        writer.commit(lambda now: lance.PendingCommit(former, where=[f"kind = {lance.JOB}"]))
         assert _jobs(store) == jobs
         writer.finish(unfinished)
         assert writer.begin("add", source={"data": "5"}) == 7, "numbers go on"
@@ -323,7 +323,7 @@ def test_what_was_measured_of_one_index_is_not_said_of_another(tmp_path: Path, m
         return plain(self, *words)
 
     monkeypatch.setattr(lance.LanceWriter, "_measured", measured)
-    with store.writing("compact") as writer, pytest.raises(WriterBusy, match="was compacted by somebody else"):
+    with store.writing("compact") as writer, pytest.raises(IndexLockedError, match="was compacted by somebody else"):
         writer.compact()
     assert_searched(store, list(range(100)))
     # Another program builds an index of its own: nothing is known of its lists.
@@ -349,7 +349,7 @@ def test_a_reader_goes_on_when_its_version_is_removed(tmp_path: Path, monkeypatc
             hits = view.nearest("images", QUERIES, top=5, exact=exact)
         assert [[item.id for item in view.items("images", own.keys)] for own in hits] == stored.plain(QUERIES, numbers)
         assert view.renewed and view.counts["images"] == 100 and view.generation == other.manifest.generation
-        with pytest.raises(StoreGone, match="was changed while it was read for long; do it again"):
+        with pytest.raises(IndexMovedError, match="was changed while it was read for long; do it again"):
             view.items("images", [keys["p1"]])
     check, times = lance.LanceView.damage, [0]
 
@@ -379,7 +379,9 @@ def test_a_commit_whose_answer_is_lost_is_made_once(store: LanceStore, monkeypat
         writer.put(stored.images(range(50, 60)))
         assert calls == [3], "it was not, and is made again"
         calls[0] = -10
-        with pytest.raises(StoreGone, match=r"cannot be reached, .*the connection was closed; no change is half made"):
+        with pytest.raises(
+            IndexMovedError, match=r"cannot be reached, .*the connection was closed; no change is half made"
+        ):
             writer.put(stored.images(range(60, 70)))
     assert store.counts["images"] == 60 and damage(store) == []
 
@@ -392,7 +394,7 @@ def test_a_change_whose_version_was_removed_is_made_again(store: LanceStore, mon
         with other.writing("other") as writer:
             writer.delete("images", ["p1"])
             writer.compact()
-        with pytest.raises(IndexError_):
+        with pytest.raises(SearchIndexError):
             plain(self, *words)
         plain(self, *words)
 
@@ -409,7 +411,7 @@ def test_who_is_always_overtaken_gives_up(store: LanceStore, monkeypatch: pytest
     monkeypatch.setattr(lance, "ATTEMPTS", 3)
     with store.writing("add") as writer, monkeypatch.context() as patch:
         patch.setattr(library.LanceDataset, "commit", staticmethod(conflict))
-        with pytest.raises(WriterBusy, match="changed by others all the time: 3 attempts failed"):
+        with pytest.raises(IndexLockedError, match="changed by others all the time: 3 attempts failed"):
             writer.put(stored.images(range(40, 50)))
     assert store.counts["images"] == 40
 
@@ -451,7 +453,7 @@ def test_a_compaction_goes_on_beside_changes_and_yields_to_another(
             writer.compact()
             assert damage(store) == [] and len(stored.ids(store)) == (50, 48, 58)[number]
         meanwhile(lambda it: it.compact())
-        with pytest.raises(WriterBusy, match="was compacted by somebody else"):
+        with pytest.raises(IndexLockedError, match="was compacted by somebody else"):
             writer.compact()
     assert damage(store) == [] and len(stored.ids(store)) == 58
 
@@ -507,18 +509,24 @@ def test_an_index_that_others_change_as_well_is_told(tmp_path: Path, monkeypatch
         patch.setattr(library.LanceDataset, name, fail)
 
     with store.writing("compact") as writer:
-        with monkeypatch.context() as patch, pytest.raises(WriterBusy, match="was changed by others while its index"):
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(IndexLockedError, match="was changed by others while its index"),
+        ):
             failing("create_index", library.commit.CommitConflictError("overtaken"))
             writer.compact()
         writer.compact()
         writer.delete("images", [f"p{number}" for number in range(20, 100)])
-        with monkeypatch.context() as patch, pytest.raises(StoreGone, match=r"cannot be reached.*the line is cut"):
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(IndexMovedError, match=r"cannot be reached.*the line is cut"),
+        ):
             failing("drop_index", OSError("the line is cut"))
             writer.compact()
         assert "the index of the vectors was dropped: every vector is compared" in writer.compact()
         writer.delete("images", ["p1"])
         monkeypatch.setattr(lance, "ATTEMPTS", 3)
-        with monkeypatch.context() as patch, pytest.raises(WriterBusy, match="3 attempts failed"):
+        with monkeypatch.context() as patch, pytest.raises(IndexLockedError, match="3 attempts failed"):
             failing("commit", library.commit.CommitConflictError("overtaken"))
             writer.compact()
     assert damage(store) == []
@@ -544,7 +552,7 @@ def test_damage_is_named(store: LanceStore) -> None:
     ):
         assert what in told, told
     dataset.delete("kind = 4")
-    with pytest.raises(IndexError_, match="needs one row of its state, and has 0; restore a backup"):
+    with pytest.raises(SearchIndexError, match="needs one row of its state, and has 0; restore a backup"):
         open_store(store.path)
 
 
@@ -552,20 +560,24 @@ def test_what_cannot_be_opened_or_made_is_told(
     store: LanceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for address in (f"lance://{tmp_path / 'nothing'}", f"lance://{tmp_path}"):
-        with pytest.raises(IndexError_, match="needs to be an index that `subtext index build` made; there is none"):
+        with pytest.raises(
+            SearchIndexError, match="needs to be an index that `subtext index build` made; there is none"
+        ):
             open_store(address)
         assert not LanceStore.exists(address)
-    with pytest.raises(IndexError_, match="is an index already; name another"):
+    with pytest.raises(SearchIndexError, match="is an index already; name another"):
         LanceStore.create(store.path, stored.manifest())
-    with pytest.raises(IndexError_, match="needs an address such as lance://FOLDER"):
+    with pytest.raises(SearchIndexError, match="needs an address such as lance://FOLDER"):
         LanceStore("lance://")
     for address in ("s3://KEY:SECRET@archive/library", "s3://KEY:SE/CRET@archive/x", "gs://archive/x?key=SECRET"):
         for use in (open_store, LanceStore.exists, lambda own: LanceStore.create(own, stored.manifest())):
-            with pytest.raises(IndexError_, match=r"without keys or parameters; .* AWS_SECRET_ACCESS_KEY") as refused:
+            with pytest.raises(
+                SearchIndexError, match=r"without keys or parameters; .* AWS_SECRET_ACCESS_KEY"
+            ) as refused:
                 use(address)
             assert not any(part in str(refused.value) for part in ("SECRET@", "CRET@", "=SECRET", "KEY:"))
     (tmp_path / "file").write_text("")
-    with pytest.raises((OutputError, StoreGone, IndexError_), match="file"):
+    with pytest.raises((OutputError, IndexMovedError, SearchIndexError), match="file"):
         LanceStore.create(f"lance://{tmp_path / 'file'}", stored.manifest())
     with pytest.raises(RequirementError, match="no store opens addresses of az://"):
         open_store("az://archive/library")
@@ -579,7 +591,7 @@ def test_what_cannot_be_opened_or_made_is_told(
 
 def test_numbers_beyond_float64_are_compared_exactly(store: LanceStore) -> None:
     numbers = [2**60, 2**60 + 1, 2**62 + 3, -(2**60) - 1]
-    entries = [Entry(f"n{own}", b"x", metadata={"number": own}) for own in numbers]
+    entries = [IndexEntry(f"n{own}", b"x", metadata={"number": own}) for own in numbers]
     with store.writing("add") as writer:
         writer.put(Change("images", entries, stored.vectors(range(60, 64), 2)))
     for condition, keep in {
@@ -643,8 +655,8 @@ def test_a_move_that_is_cut_off_at_any_commit_goes_on(
 
 def test_deletions_reach_the_table_of_an_unfinished_move(store: LanceStore) -> None:
     vectors = stored.vectors(range(500, 501), stored.VIEWS)
-    secret = Change("images", [Entry("secret", b"s", path="secret.png")], vectors)
-    caption = Change("texts", [Entry("c", b"s", text="Quincunx")], vectors[:, :1], links=[("secret", "c")])
+    secret = Change("images", [IndexEntry("secret", b"s", path="secret.png")], vectors)
+    caption = Change("texts", [IndexEntry("c", b"s", text="Quincunx")], vectors[:, :1], links=[("secret", "c")])
     generation = store.latest().state("generation")
     new = store.beside(replace(stored.manifest(), fingerprint="e" * 32))
     place = Path(store.path.removeprefix("lance://"))
@@ -663,11 +675,11 @@ def test_deletions_reach_the_table_of_an_unfinished_move(store: LanceStore) -> N
         assert new.counts == {"images": 0, "texts": 0}
         writer.compact()
     assert not left(), "also of the table that nobody uses yet"
-    with pytest.raises(IndexError_, match="was changed while its items were embedded; run the command again"):
+    with pytest.raises(SearchIndexError, match="was changed while its items were embedded; run the command again"):
         store.swap(new, generation=generation)
     now = store.swap(new, generation=store.latest().state("generation"))
     assert now.manifest.fingerprint == "e" * 32 and store.moved
-    with pytest.raises(IndexError_, match="was moved to another model meanwhile"), store.writing("add"):
+    with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"), store.writing("add"):
         pass
     former = stored.vectors(range(7, 8), stored.VIEWS)[0, 0].tobytes()
     assert any(former in file.read_bytes() for file in place.rglob("*.lance") if file.is_file())
@@ -683,7 +695,7 @@ def test_a_move_cannot_end_that_another_has_taken_the_place_of(store: LanceStore
     first = store.beside(replace(stored.manifest(), fingerprint="d" * 32))
     second = LanceStore(store.path).beside(replace(stored.manifest(), fingerprint="e" * 32))
     assert tables(store) == {lance.TABLE, second.table}, "the first one is removed"
-    with pytest.raises(IndexError_):
+    with pytest.raises(SearchIndexError):
         store.swap(first, generation=generation)
     assert LanceStore(store.path).swap(second, generation=generation).manifest.fingerprint == "e" * 32
 
@@ -695,8 +707,8 @@ def test_a_table_elsewhere_is_neither_read_nor_removed(
 ) -> None:
     victim = stored.made(f"lance://{tmp_path / 'victim'}")
     with store.writing("move") as writer:
-        writer.commit(lambda now: lance.Draft({**now.now, entry: table}))
-    with pytest.raises(IndexError_, match="needs tables of its own"):
+        writer.commit(lambda now: lance.PendingCommit({**now.now, entry: table}))
+    with pytest.raises(SearchIndexError, match="needs tables of its own"):
         LanceStore(store.path).remove()
     assert len(stored.ids(LanceStore(victim.path))) == 40 and tables(store) == {lance.TABLE}
 
@@ -728,7 +740,7 @@ JOB = [1, "add", None, "2026", None, 0, 0]
 )  # fmt: skip
 def test_a_state_of_a_stranger_is_refused_in_a_sentence(store: LanceStore, entry: str, value: object) -> None:
     rewrite(store, json.dumps({**store.latest().now, entry: value}))
-    with pytest.raises(IndexError_, match=f"{entry}|images and texts|JSON|width|views|exact_up_to|vectors of"):
+    with pytest.raises(SearchIndexError, match=f"{entry}|images and texts|JSON|width|views|exact_up_to|vectors of"):
         open_store(store.path)
     assert verify(store.path)
 
@@ -739,7 +751,7 @@ def test_a_state_that_is_no_object_is_refused(
 ) -> None:
     rewrite(store, json.dumps(store.latest().now) if text == "long" else text)
     monkeypatch.setattr(index_files, "LONGEST", 300 if text == "long" else index_files.LONGEST)
-    with pytest.raises(IndexError_, match="needs a state with JSON of at most"):
+    with pytest.raises(SearchIndexError, match="needs a state with JSON of at most"):
         open_store(store.path)
 
 
@@ -747,16 +759,16 @@ def test_numbers_that_are_too_small_fill_no_memory(store: LanceStore) -> None:
     good = store.latest().now
     rewrite(store, json.dumps({**good, "images": 1, "worded": 1}))
     with open_store(store.path).reading() as view:
-        with pytest.raises(IndexError_, match="needs 2 vectors of 1 images; it has 80; "):
+        with pytest.raises(SearchIndexError, match="needs 2 vectors of 1 images; it has 80; "):
             view.nearest("images", QUERIES, top=3)
-        with pytest.raises(IndexError_, match="it counts 1, and more have words"):
+        with pytest.raises(SearchIndexError, match="it counts 1, and more have words"):
             view.search_text("boat", top=3)
     for kind, column, problem in ((lance.JOB, "text", "jobs as Subtext"), (lance.DELETED, "content", "an empty row")):
         row = {"kind": kind, "key": 1, **({"text": "[1, 2]"} if column == "text" else {})}
         with store.writing("add") as writer:
-            draft = lance.Draft(good, rows=[row])
+            draft = lance.PendingCommit(good, rows=[row])
             writer.commit(lambda now, draft=draft: draft)
-        with open_store(store.path).reading() as view, pytest.raises(IndexError_, match=problem):
+        with open_store(store.path).reading() as view, pytest.raises(SearchIndexError, match=problem):
             view.records("jobs" if kind == lance.JOB else "deleted")
 
 
@@ -769,8 +781,8 @@ def rewrite(store: LanceStore, text: str | None) -> None:
 def test_tables_that_lead_to_one_another_are_refused(store: LanceStore) -> None:
     new = killed_lance.moved(store.path, 8)
     with new.writing("move") as writer:
-        writer.commit(lambda now: lance.Draft({**now.now, "moved": new.table}))
-    with pytest.raises(IndexError_, match="its tables lead to one another"):
+        writer.commit(lambda now: lance.PendingCommit({**now.now, "moved": new.table}))
+    with pytest.raises(SearchIndexError, match="its tables lead to one another"):
         LanceStore(store.path)
 
 
@@ -782,7 +794,7 @@ def test_a_table_that_is_a_link_is_refused(store: LanceStore, tmp_path: Path, na
     own.rename(tmp_path / "elsewhere")
     own.symlink_to(tmp_path / "elsewhere")
     before = {file: file.read_bytes() for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()}
-    with pytest.raises(IndexError_, match="leads elsewhere"):
+    with pytest.raises(SearchIndexError, match="leads elsewhere"):
         LanceStore(store.path).remove()
     assert {file: file.read_bytes() for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()} == before
 
@@ -890,7 +902,7 @@ def test_it_works_on_an_object_store_as_in_a_folder(bucket: str, tmp_path: Path)
                 items = view.items("images", matching(view, "images", where))
             assert {item.id for item in items} == {f"p{number}" for number in numbers}, condition
     assert damage(store) == [] and store.bytes > 0
-    with pytest.raises(IndexError_, match="nowhere"):
+    with pytest.raises(SearchIndexError, match="nowhere"):
         open_store("s3://nowhere/library")
 
 
@@ -934,7 +946,7 @@ def test_four_read_while_two_write(bucket: str, duration: float) -> None:
                     live[first] -= {number}
                 if number % 40 == 0:
                     # Of two compactions at once, one is told that the other was first.
-                    with contextlib.suppress(WriterBusy):
+                    with contextlib.suppress(IndexLockedError):
                         writer.compact()
                 number += 2
 

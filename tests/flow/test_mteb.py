@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from subtext import MtebEncoder
 from subtext.core import Embeddings
-from subtext.data.inputs import Batch, Draw
+from subtext.data.inputs import Draw, InputBatch
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import Protocol, evaluate_scores
 from subtext.models.model import Branch, Model
@@ -30,7 +30,7 @@ class Levels:
     augments = False
     fingerprint = "levels"
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> dict[str, Tensor]:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> dict[str, Tensor]:
         def numbers(value: Any) -> list[float]:
             if isinstance(value, str):
                 return [float(word) for word in value.split()]

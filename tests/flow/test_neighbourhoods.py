@@ -20,8 +20,8 @@ from subtext.models.checkpoint import fingerprint, load_record
 from subtext.recipes.methods.struc import struc
 from subtext.training.neighbours import SampledNeighbours
 from subtext.training.plan import Plan
-from subtext.training.setup import Fitted, RunOptions, Setup
-from subtext.training.step import Reader
+from subtext.training.setup import RunOptions, Setup, TrainResult
+from subtext.training.step import StepReader
 
 PLAN = Plan(epochs=3, batch_size=12, lr=1e-2)
 LONG = Plan(epochs=10, batch_size=16, lr=2e-2, schedule="cosine")
@@ -91,7 +91,7 @@ def test_stopped_and_gone_on_it_ends_the_same(
     monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
     data = {"train": small.pairs(24), "val": small.pairs(8, "val")}
 
-    def fitted(out: str, workers: int, report: object = None) -> Fitted:
+    def fitted(out: str, workers: int, report: object = None) -> TrainResult:
         options = RunOptions(device="cpu", workers=workers, resume=True, log_every=1)
         made = near.made(graph, form="reference" if "random" in name else "angular")
         return small.run(tmp_path / out, plan=CASES[name], made=made, options=options, report=report, **data)
@@ -126,7 +126,7 @@ def test_what_is_read_beside_a_batch(graph: Path, together: bool) -> None:
     """Row by row the neighbour of each pair; a picture with several texts has that of its first in the batch."""
     pairs = small.pairs()
     samplers = SampledNeighbours(graph=graph, pool_size=4).open(pairs)
-    reader = Reader(small.setup().model, pairs, Draw(1, 2), together=together, extras=[samplers])
+    reader = StepReader(small.setup().model, pairs, Draw(1, 2), together=together, extras=[samplers])
     rows = pairs.links[[3, 2, 9, 8, 20]]
     reading = reader(rows)
     (neighbours,) = reading.extras
@@ -135,7 +135,7 @@ def test_what_is_read_beside_a_batch(graph: Path, together: bool) -> None:
     assert neighbours.items["text neighbour"][1]["ids"].tolist() == drawn.tolist()
     assert neighbours.items["image neighbour"][1]["ids"].tolist() == (images // 2).tolist()
     assert neighbours.groups["text"].tolist() == pairs.texts.groups[drawn].tolist()
-    assert Reader(small.setup().model, pairs, None, extras=[samplers])(rows).extras == ()
+    assert StepReader(small.setup().model, pairs, None, extras=[samplers])(rows).extras == ()
 
 
 def test_pictures_without_a_text_take_no_part(tmp_path: Path) -> None:

@@ -23,25 +23,25 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.feature_file import FeatureFile
 from subtext.data.read import read
 from subtext.errors import DataError, OutputError, RequirementError
-from subtext.evaluation.graph_quality import CIDERD, TFIDF, graph_quality
+from subtext.evaluation.checks.graph_quality import CIDERD, TFIDF, graph_quality
 from subtext.evaluation.metrics.preservation import Preservation
 from subtext.evaluation.relevance.cider import products
-from subtext.models.encoders.language import SentenceEncoder
-from subtext.neighbours import graph as graphs
-from subtext.neighbours.build import GraphOptions, build_graph
-from subtext.neighbours.graph import Graph, pictures_of_texts
-from subtext.neighbours.spaces import (
+from subtext.graphs import graph as graphs
+from subtext.graphs.build import GraphOptions, build_graph
+from subtext.graphs.graph import Graph, image_of_text
+from subtext.graphs.spaces import (
     Distance,
-    Doc2Vec,
-    Features,
-    Lsa,
-    Places,
+    Doc2VecSpace,
+    EmbedsTexts,
+    FeatureSpace,
+    LsaSpace,
     Progress,
-    Sentence,
+    SentenceSpace,
     cosines,
     doc2vec_words,
     tfidf,
 )
+from subtext.models.encoders.language import SentenceEncoder
 from subtext.ops import draw
 
 
@@ -74,8 +74,8 @@ class Array:
     def settings(self) -> dict[str, str]:
         return {"name": "array"}
 
-    def __call__(self, pairs: Dataset, learn: np.ndarray, progress: Progress | None = None) -> Places:
-        return Places(self.vectors.astype(np.float32), np.ones(len(self.vectors), dtype=bool))
+    def __call__(self, pairs: Dataset, learn: np.ndarray, progress: Progress | None = None) -> EmbedsTexts:
+        return EmbedsTexts(self.vectors.astype(np.float32), np.ones(len(self.vectors), dtype=bool))
 
 
 def line(places: list[float], **more) -> tuple[Dataset, Array]:
@@ -177,12 +177,12 @@ def test_lists_that_fall_short_end_in_minus_one():
 )
 def test_what_makes_no_graph_is_told(texts, choice, words):
     with pytest.raises(DataError, match=words):
-        build_graph(pairs_of(texts), Lsa(width=2), choice)
+        build_graph(pairs_of(texts), LsaSpace(width=2), choice)
 
 
 def test_texts_without_a_known_word_are_left_out():
     pairs = pairs_of(["red dog", "?!", "red cat", "blue dog", "blue cat"])
-    graph = build_graph(pairs, Lsa(width=2), GraphOptions(neighbours=2))
+    graph = build_graph(pairs, LsaSpace(width=2), GraphOptions(neighbours=2))
     assert graph.counts.tolist() == [2, 0, 2, 2, 2] and 1 not in graph.neighbours
 
 
@@ -194,7 +194,7 @@ def test_lsa_is_the_singular_value_decomposition(made):
     directions = np.linalg.svd(dense[learn], full_matrices=False)[2][:5]
     wanted = dense @ directions.T
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
-    places = Lsa(width=5)(made[2], learn)
+    places = LsaSpace(width=5)(made[2], learn)
     np.testing.assert_allclose(places.vectors @ places.vectors.T, wanted @ wanted.T, atol=2e-3)
     assert places.known.all() and places.vectors.shape[1] == 5
 
@@ -219,7 +219,7 @@ def test_doc2vec_places_texts_the_same_in_every_process(made, tmp_path):
     code = f"""
 import numpy as np
 from subtext.data.read import read
-from subtext.neighbours.spaces import Doc2Vec
+from subtext.graphs.spaces import Doc2Vec
 data = read({str(made[0])!r}, need_images=False)
 places = Doc2Vec(width=8, min_count=2, epochs=3)(data, np.ones(len(data.texts), dtype=bool))
 np.save({str(tmp_path / "places.npy")!r}, places.vectors)
@@ -227,12 +227,12 @@ np.save({str(tmp_path / "places.npy")!r}, places.vectors)
     # Python's hash of a text is another with another seed, unless this process happens to have the same.
     environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
-    places = Doc2Vec(width=8, min_count=2, epochs=3)(made[2], np.ones(len(made[2].texts), dtype=bool))
+    places = Doc2VecSpace(width=8, min_count=2, epochs=3)(made[2], np.ones(len(made[2].texts), dtype=bool))
     assert np.array_equal(np.load(tmp_path / "places.npy", allow_pickle=False), places.vectors)
 
 
 def test_doc2vec_infers_as_gensim_does_from_the_same_start(made, monkeypatch):
-    space = Doc2Vec(width=8, min_count=2, epochs=3, output="ns")
+    space = Doc2VecSpace(width=8, min_count=2, epochs=3, output="ns")
     model = space._trained([doc2vec_words(text) for text in made[2].texts.values])
     words = tuple(model.wv.index_to_key[:3])
 
@@ -247,7 +247,7 @@ def test_doc2vec_infers_as_gensim_does_from_the_same_start(made, monkeypatch):
 
 
 def test_doc2vec_is_reproducible_and_places_a_text_by_its_words_alone(made):
-    space = Doc2Vec(width=8, min_count=2, epochs=3)
+    space = Doc2VecSpace(width=8, min_count=2, epochs=3)
     learn = made[2].texts.splits == "train"
     places = space(made[2], learn)
     again = space(made[2], learn)
@@ -259,17 +259,19 @@ def test_doc2vec_is_reproducible_and_places_a_text_by_its_words_alone(made):
     assert turned.known.all() and places.known.all() and (~learn).sum() > 1
     np.testing.assert_array_equal(turned.vectors, places.vectors[order])
     with pytest.raises(DataError, match="come 999 times"):
-        Doc2Vec(min_count=999)(made[2], learn)
+        Doc2VecSpace(min_count=999)(made[2], learn)
     with pytest.raises(RequirementError, match="width of 1 or more"):
-        Doc2Vec(width=0)
+        Doc2VecSpace(width=0)
 
 
 def test_a_sentence_encoder_from_a_folder(tmp_path):
     folder = tiny_models.bert(tmp_path / "bert")
     texts = ["a dog runs", "two red boats in water", "a man rides", "dog on the beach"]
     told: list[int] = []
-    places = Sentence(SentenceEncoder(str(folder), batch_size=3))(pairs_of(texts), np.ones(4, dtype=bool), told.append)
-    one = Sentence(SentenceEncoder(str(folder), batch_size=1))(pairs_of(texts[1:2]), np.ones(1, dtype=bool))
+    places = SentenceSpace(SentenceEncoder(str(folder), batch_size=3))(
+        pairs_of(texts), np.ones(4, dtype=bool), told.append
+    )
+    one = SentenceSpace(SentenceEncoder(str(folder), batch_size=1))(pairs_of(texts[1:2]), np.ones(1, dtype=bool))
     np.testing.assert_allclose(places.vectors[1], one.vectors[0], atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(places.vectors, axis=1), 1, atol=1e-5)
     assert told == [3, 4]
@@ -278,8 +280,8 @@ def test_a_sentence_encoder_from_a_folder(tmp_path):
 def test_pictures_that_look_alike_bring_their_texts(made):
     _, features, pairs = made
     train = pairs.split("train")
-    graph = build_graph(train, Features(FeatureFile.open(features)), GraphOptions(neighbours=4))
-    pictures = pictures_of_texts(train)
+    graph = build_graph(train, FeatureSpace(FeatureFile.open(features)), GraphOptions(neighbours=4))
+    pictures = image_of_text(train)
     rows = FeatureFile.open(features).rows(train.images.ids, train.images.values)
     vectors = FeatureFile.open(features).take("pooled", rows)
     gaps = np.linalg.norm(vectors - vectors[pictures[0]], axis=1)
@@ -289,7 +291,7 @@ def test_pictures_that_look_alike_bring_their_texts(made):
 
 @pytest.fixture
 def graph(made):
-    return build_graph(made[2].split("train"), Lsa(width=6), GraphOptions(neighbours=5), source={"data": "d"})
+    return build_graph(made[2].split("train"), LsaSpace(width=6), GraphOptions(neighbours=5), source={"data": "d"})
 
 
 def test_a_graph_is_saved_and_loaded(graph, made, tmp_path):
@@ -312,7 +314,7 @@ def test_a_graph_for_other_data_is_refused(graph, made):
         graph.require(made[2].split("val").texts)
     with pytest.raises(DataError, match="not 'photo"):
         graph.within(made[2].split("val").texts)
-    other = build_graph(replace(train, texts=changed), Lsa(width=6), GraphOptions(neighbours=5))
+    other = build_graph(replace(train, texts=changed), LsaSpace(width=6), GraphOptions(neighbours=5))
     assert other.fingerprint != graph.fingerprint
 
 

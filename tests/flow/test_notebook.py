@@ -35,11 +35,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     return {
         "dataset": dataset,
         "run": run,
-        "runs": st.runs([folder]),
+        "runs": st.list_runs([folder]),
         "result": result,
         "compared": st.compare(result, st.evaluate(run, split="all", seed=0, **on)),
         "audit": st.audit(run, split="test", **on),
-        "check": st.check(dataset, features=features),
+        "check": st.check_dataset(dataset, features=features),
         "prepared": st.prepare(dataset, resplit=True),
         "embedded": st.embed(run, **on),
         "built": built,
@@ -51,7 +51,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
         "neighbours": st.show_neighbours(graph, data=dataset, item=dataset.split("train").texts.ids[0]),
         "scores": st.score(dataset, run=run, split="test", quiet=True),
         "curation": st.curate(dataset, run=run, split="test", out=folder / "curated", quiet=True),
-        "export": st.export(run, hf=folder / "hub", quiet=True),
+        "export": st.export_run(run, hf=folder / "hub", quiet=True),
     }
 
 
@@ -116,7 +116,7 @@ def test_help_describes_every_argument() -> None:
 def test_natural_mistakes_are_answered(tmp_path: Path) -> None:
     for call, said in (
         (lambda: st.evaluate("run", splt="test"), "there is no argument called 'splt'; did you mean split"),
-        (lambda: st.check(), "check: missing a required argument: 'data'"),
+        (lambda: st.check_dataset(), "check: missing a required argument: 'data'"),
     ):
         with pytest.raises(TypeError, match=said):
             call()

@@ -19,7 +19,7 @@ from subtext.cli import main
 from subtext.data.dataset import fingerprint
 from subtext.data.features import FeatureInput
 from subtext.data.read import read
-from subtext.errors import CheckpointError, DataError, IndexError_, RecipeError
+from subtext.errors import CheckpointError, DataError, RecipeError, SearchIndexError
 from subtext.evaluation import embed_pairs
 from subtext.models.checkpoint import load_record
 
@@ -143,7 +143,7 @@ def test_an_engine_finds_its_run_or_is_told(folder: Path, tmp_path: Path) -> Non
     subtext.build_index(tmp_path / "index", run=moved, split="all", workers=0, quiet=True)
     first = [hit.id for hit in subtext.open_index(tmp_path / "index").search(text=TEXTS[0], top=3)]
     shutil.rmtree(moved)
-    with pytest.raises(IndexError_, match="--run RUN"):
+    with pytest.raises(SearchIndexError, match="--run RUN"):
         subtext.open_index(tmp_path / "index")
     engine = subtext.open_index(tmp_path / "index", run=folder / "run")
     assert [hit.id for hit in engine.search(text=TEXTS[0], top=3)] == first

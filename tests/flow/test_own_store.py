@@ -11,10 +11,10 @@ import stored
 from command import call
 
 from subtext.errors import RequirementError
-from subtext.search.stores import store
-from subtext.search.stores.folder import Folder
-from subtext.search.stores.store import Store, View, Writer
-from subtext.search.verification import damage
+from subtext.retrieval.stores import store
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.store import Store, View, Writer
+from subtext.retrieval.verification import damage
 
 
 @pytest.fixture(autouse=True)

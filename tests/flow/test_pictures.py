@@ -19,12 +19,12 @@ from PIL import EpsImagePlugin, Image
 from subtext.data import image_files
 from subtext.data.dataset import Items
 from subtext.data.image_files import difference_hash, inside, open_image, read_bytes, stored_size, thumbnail
-from subtext.data.inputs import Batch, Draw
+from subtext.data.inputs import Draw, InputBatch
 from subtext.data.pixels import PixelInput
 from subtext.errors import DataError
-from subtext.evaluation.overlap import looks_of
-from subtext.search.stores.folder import Folder
-from subtext.search.stores.item import Change, Entry
+from subtext.evaluation.checks.overlap import fingerprint_images
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.server.images import Decoding, Thumbnails
 
 
@@ -106,12 +106,12 @@ def test_exif_says_which_way_is_up(turn: int) -> None:
 def read_as_pixels(path: Path) -> np.ndarray:
     """As training, embedding and extraction read it."""
     rows = np.arange(1)
-    return PixelInput(size=64)(Batch([path.name], [path.name], rows, rows, path.parent))["pixels"].numpy()
+    return PixelInput(size=64)(InputBatch([path.name], [path.name], rows, rows, path.parent))["pixels"].numpy()
 
 
 def read_as_a_crop(path: Path) -> np.ndarray:
     rows = np.arange(1)
-    batch = Batch([path.name], [path.name], rows, rows, path.parent)
+    batch = InputBatch([path.name], [path.name], rows, rows, path.parent)
     return PixelInput(size=32, least_area=0.3)(batch, Draw(seed=1, epoch=0))["pixels"].numpy()
 
 
@@ -119,7 +119,9 @@ def read_as_a_query(path: Path) -> np.ndarray:
     """As the server reads what is sent, and Python an image in memory."""
     rows = np.arange(2)
     opened = Image.open(path)
-    return PixelInput(size=64)(Batch([path.read_bytes(), opened], ["a", "b"], rows, rows, Path()))["pixels"].numpy()
+    return PixelInput(size=64)(InputBatch([path.read_bytes(), opened], ["a", "b"], rows, rows, Path()))[
+        "pixels"
+    ].numpy()
 
 
 def read_as_a_thumbnail(path: Path) -> np.ndarray:
@@ -131,7 +133,7 @@ def read_as_a_thumbnail(path: Path) -> np.ndarray:
 def read_as_a_served_thumbnail(path: Path) -> np.ndarray:
     store = Folder.create(path.parent / path.stem, replace(stored.manifest(), root=str(path.parent)))
     with store.writing("build") as writer:
-        writer.put(Change("images", [Entry("a", b"c", path=path.name)], stored.vectors(range(1), stored.VIEWS)))
+        writer.put(Change("images", [IndexEntry("a", b"c", path=path.name)], stored.vectors(range(1), stored.VIEWS)))
     data, _ = Thumbnails([path.parent], None, Decoding(10**6)).of(store, "a", 48)
     return np.asarray(open_image(data), dtype=np.float32) / 255
 
@@ -139,7 +141,7 @@ def read_as_a_served_thumbnail(path: Path) -> np.ndarray:
 def read_as_a_copy(path: Path) -> np.ndarray:
     """As curation and audits compare pictures."""
     items = Items(["a"], [path.name], np.arange(1), np.array(["all"]))
-    (look,) = looks_of(items, path.parent, 0, None, 0)
+    (look,) = fingerprint_images(items, path.parent, 0, None, 0)
     assert look is not None and look.greys is not None
     return look.greys * 16
 

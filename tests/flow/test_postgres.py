@@ -14,13 +14,13 @@ import pytest
 import stored
 from database import Server, started
 
-from subtext.errors import IndexError_, OutputError, RequirementError
-from subtext.search.calibration import Calibration, keep_calibration
-from subtext.search.condition import matching, parse
-from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.postgres import COMPLETE, LAYOUT, Address, Database, connect_index
-from subtext.search.stores.store import StoreGone, is_address, open_store
-from subtext.search.verification import damage
+from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.retrieval.calibration import Calibration, keep_calibration
+from subtext.retrieval.condition import matching, parse
+from subtext.retrieval.stores.item import Change, IndexEntry
+from subtext.retrieval.stores.postgres import COMPLETE, LAYOUT, Address, Database, connect_index
+from subtext.retrieval.stores.store import IndexMovedError, is_address, open_store
+from subtext.retrieval.verification import damage
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 
@@ -47,12 +47,12 @@ def place(server: Server) -> Iterator[Database]:
 
 def test_what_postgres_cannot_hold_is_refused_before_anything_is_written(place: Database) -> None:
     for entry in (
-        Entry("a\0", b"x"),
-        Entry("b", b"x", path="\ud800.png"),
-        Entry("c", b"x", metadata={"title": "half\0"}),
-        Entry("d", b"x", metadata={"bad\0name": 3}),
+        IndexEntry("a\0", b"x"),
+        IndexEntry("b", b"x", path="\ud800.png"),
+        IndexEntry("c", b"x", metadata={"title": "half\0"}),
+        IndexEntry("d", b"x", metadata={"bad\0name": 3}),
     ):
-        with place.writing("add") as writer, pytest.raises(IndexError_, match="without NUL"):
+        with place.writing("add") as writer, pytest.raises(SearchIndexError, match="without NUL"):
             writer.put(Change("images", [entry], stored.vectors(range(1), stored.VIEWS)))
     assert place.counts["images"] == 40 and place.manifest.generation == 2
 
@@ -160,7 +160,7 @@ def test_a_graph_goes_when_few_are_left(server: Server) -> None:
 
 
 def test_a_change_that_is_cut_off_is_not_there(place: Database) -> None:
-    with pytest.raises(StoreGone, match="no change is half kept"), place.writing("add") as writer:
+    with pytest.raises(IndexMovedError, match="no change is half kept"), place.writing("add") as writer:
         writer.put(stored.images(range(40, 50)))
         with writer.changing():
             writer.connection.execute("DELETE FROM items WHERE side = 0")
@@ -174,7 +174,7 @@ def test_a_change_that_is_cut_off_is_not_there(place: Database) -> None:
 def test_a_server_that_is_restarted_in_mid_search_is_told_and_found_again(server: Server, place: Database) -> None:
     wanted = stored.nearest(place, QUERIES)
     gone = "needs its server, which cannot be reached or went away"
-    with pytest.raises(StoreGone, match=gone) as told, place.reading() as view:
+    with pytest.raises(IndexMovedError, match=gone) as told, place.reading() as view:
         view.nearest("images", QUERIES, top=5)
         server.restart()
         view.nearest("images", QUERIES, top=5)
@@ -198,7 +198,7 @@ def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> Non
     with stored.made(address).writing("add") as writer:
         writer.connection.execute("DROP TABLE kept")
         writer.connection.execute("UPDATE layout SET version = 1")
-    with pytest.raises(IndexError_, match=r"has layout 1, of an earlier Subtext; .*subtext index upgrade"):
+    with pytest.raises(SearchIndexError, match=r"has layout 1, of an earlier Subtext; .*subtext index upgrade"):
         Database(address)
     assert Database.upgrade(address) == (1, LAYOUT) and Database.upgrade(address) == (LAYOUT, LAYOUT)
     store = Database(address)
@@ -207,7 +207,7 @@ def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> Non
     with store.writing("add") as writer:
         writer.connection.execute("UPDATE layout SET version = 99")
     for attempt in (lambda: Database(address), lambda: Database.upgrade(address)):
-        with pytest.raises(IndexError_, match="has layout 99; this Subtext reads 2; use a newer Subtext"):
+        with pytest.raises(SearchIndexError, match="has layout 99; this Subtext reads 2; use a newer Subtext"):
             attempt()
     store.remove()
 
@@ -217,9 +217,9 @@ def test_an_index_of_another_model_is_refused(place: Database) -> None:
         other = replace(stored.manifest(), fingerprint="e" * 32).to_json()
         with writer.changing():
             writer.connection.execute("UPDATE manifest SET json = %s", (other,))
-        with pytest.raises(IndexError_, match="was moved to another model meanwhile"):
+        with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"):
             writer.put(stored.images(range(90, 91)))
-    with pytest.raises(IndexError_, match="was moved to another model meanwhile"), place.writing("add"):
+    with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"), place.writing("add"):
         pass
 
 
@@ -283,7 +283,7 @@ def test_the_password_is_shown_nowhere(server: Server, place: Database) -> None:
         "postgresql://me:12/s3cret@nowhere/db",
         f"postgresql://me:{database.PASSWORD}@127.0.0.1:1/x?index=own",
     ):
-        with pytest.raises(IndexError_) as problem:
+        with pytest.raises(SearchIndexError) as problem:
             Database(wrong)
         told.append(str(problem.value))
         assert problem.value.__cause__ is None and (problem.value.__suppress_context__ or not problem.value.__context__)
@@ -312,19 +312,19 @@ def test_an_address_is_told_without_what_is_secret(text: str, told: str) -> None
 
 @pytest.mark.parametrize("name", ["pg_catalog", "public", "information_schema", "a b", 'x"; DROP', "1st", "x" * 64, ""])
 def test_a_name_of_the_database_itself_is_refused(name: str) -> None:
-    with pytest.raises(IndexError_, match="needs a name of letters"):
+    with pytest.raises(SearchIndexError, match="needs a name of letters"):
         Address("x", {}).parse(f"postgresql:///db?index={database.quote(name)}")
 
 
 def test_what_is_there_is_not_made_twice_and_what_is_not_is_told(server: Server, shared: Database) -> None:
-    with pytest.raises(IndexError_, match="needs a new name; there is a schema 'shared'"):
+    with pytest.raises(SearchIndexError, match="needs a new name; there is a schema 'shared'"):
         Database.create(server.address("shared"), stored.manifest())
     assert Database.exists(server.address("shared")) and not Database.exists(server.address("nobody"))
-    with pytest.raises(IndexError_, match="needs to be an index that `subtext index build` made"):
+    with pytest.raises(SearchIndexError, match="needs to be an index that `subtext index build` made"):
         open_store(server.address("nobody"))
-    with pytest.raises(IndexError_, match="needs a new name; there is a schema 'shared'"):
+    with pytest.raises(SearchIndexError, match="needs a new name; there is a schema 'shared'"):
         Database.require_free(server.address("shared"))
-    with pytest.raises(IndexError_, match="vectors of at most 2,000 numbers; these have 2,001"):
+    with pytest.raises(SearchIndexError, match="vectors of at most 2,000 numbers; these have 2,001"):
         Database.create(server.address("wide"), replace(stored.manifest(), width=2001))
     Database.require_free(server.address("wide"))
     assert not Database.exists(server.address("wide"))
@@ -347,7 +347,7 @@ def test_without_pgvector_it_says_so(server: Server) -> None:
     server.run("createdb", "bare")
     address = server.address("own", database="bare")
     assert not Database.exists(address)
-    with pytest.raises(IndexError_, match=r"needs pgvector 0\.8 or later; .* CREATE EXTENSION vector"):
+    with pytest.raises(SearchIndexError, match=r"needs pgvector 0\.8 or later; .* CREATE EXTENSION vector"):
         Database(address)
 
 

@@ -13,7 +13,7 @@ import pytest
 from command import call
 from database import Server, started
 
-from subtext.search.stores.postgres import Database
+from subtext.retrieval.stores.postgres import Database
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from database import Server, started
 from fastapi.testclient import TestClient
 from gloo import free_port
 
-from subtext.search.stores import postgres as pool
-from subtext.search.stores.postgres import Database
+from subtext.retrieval.stores import postgres as pool
+from subtext.retrieval.stores.postgres import Database
 from subtext.server.application import build
 from subtext.server.serve import Settings
 

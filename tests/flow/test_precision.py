@@ -14,7 +14,7 @@ from subtext.data.inputs import Draw
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions
-from subtext.training.step import Reader, Stepper
+from subtext.training.step import Stepper, StepReader
 
 ON_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")]
 
@@ -23,7 +23,7 @@ def _step(device: str, precision: str, chunk: int) -> tuple[float, torch.Tensor]
     """The loss of one batch, and all gradients in a row."""
     made = small.setup(Plan(batch_size=16, precision=precision, grad_cache_chunk=chunk), dropout=0.0)
     model, data, processes = made.model.to(device).train(), small.pairs(), Processes(device)
-    reading = Reader(model, data, Draw(0, 0))(data.links[:16]).to(processes.device)
+    reading = StepReader(model, data, Draw(0, 0))(data.links[:16]).to(processes.device)
     stepper = Stepper(model, made.objective, made.plan, processes)
     loss, _ = stepper(reading, Epoch(number=0, seed=0), name="step 0")
     grads = torch.cat([weight.grad.reshape(-1).float() for weight in model.parameters() if weight.grad is not None])

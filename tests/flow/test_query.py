@@ -13,10 +13,10 @@ import stored
 from subtext.api.search import search
 from subtext.data.pixels import ReadImage
 from subtext.errors import RequirementError
-from subtext.search.confidence import Background
-from subtext.search.query import CombinedQuery, Part, Query, part_scores, require_target, reranked
-from subtext.search.stores.item import Hits, Side
-from subtext.search.stores.store import View
+from subtext.retrieval.confidence import Background
+from subtext.retrieval.query import CombinedQuery, Part, Query, part_scores, require_target, reranked
+from subtext.retrieval.stores.item import Hits, Side
+from subtext.retrieval.stores.store import View
 
 PICTURE = b"bytes of an image"
 

@@ -18,8 +18,8 @@ from PIL import Image
 
 import subtext as st
 from subtext.errors import DataError, RequirementError
-from subtext.search import build
-from subtext.search.stores.store import Writer, open_store
+from subtext.retrieval import build
+from subtext.retrieval.stores.store import Writer, open_store
 
 IMAGES = 40
 

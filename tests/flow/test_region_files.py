@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from subtext.data.features import FeatureFile, FeatureInput
-from subtext.data.inputs import Batch
+from subtext.data.inputs import InputBatch
 from subtext.errors import DataError
 
 NAMES = ["a.jpg", "b.jpg", "c.jpg"]
@@ -68,7 +68,7 @@ every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name
 def test_pictures_have_their_own_regions_and_a_mask(form: Callable[[Path], Path], tmp_path: Path) -> None:
     file = FeatureFile.open(form(tmp_path))
     rows = np.arange(3)
-    tensors = FeatureInput("image", file)(Batch(["b.jpg", "c.jpg", "a.jpg"], list("xyz"), rows, rows, tmp_path))
+    tensors = FeatureInput("image", file)(InputBatch(["b.jpg", "c.jpg", "a.jpg"], list("xyz"), rows, rows, tmp_path))
     assert tensors["mask"].sum(dim=1).tolist() == [4, 1, 2]
     for place, picture in enumerate((1, 2, 0)):
         found = tensors["grid"][place][tensors["mask"][place]]
@@ -108,7 +108,7 @@ def test_a_file_of_equal_numbers_of_regions_keeps_the_fingerprint_that_runs_have
 
 def test_arrays_of_unequal_numbers_of_regions_are_read_together() -> None:
     rows = np.arange(3)
-    tensors = FeatureInput("image", grid=5)(Batch(pictures(), NAMES, rows, rows, Path()))
+    tensors = FeatureInput("image", grid=5)(InputBatch(pictures(), NAMES, rows, rows, Path()))
     assert tensors["mask"].sum(dim=1).tolist() == [2, 4, 1]
     np.testing.assert_array_equal(tensors["grid"][2, 0].numpy(), pictures()[2][0])
 
@@ -132,19 +132,19 @@ def test_a_picture_without_regions_is_named_wherever_it_is_met(form: str, tmp_pa
     told = r"needs one region or more.*'b\.jpg'.*leave it out, or extract it again"
     input_spec, rows = FeatureInput("image", file), np.arange(2)
     with pytest.raises(DataError, match=told):
-        input_spec(Batch(["a.jpg", "b.jpg"], list("xy"), rows, rows, tmp_path))
+        input_spec(InputBatch(["a.jpg", "b.jpg"], list("xy"), rows, rows, tmp_path))
     with pytest.raises(DataError, match=told):
         file.require(NAMES, NAMES)
     with pytest.raises(DataError, match=told):
         file.shape()
     file.require(["a.jpg", "c.jpg"], ["a.jpg", "c.jpg"])
-    assert input_spec(Batch(["a.jpg", "c.jpg"], list("xy"), rows, rows, tmp_path))["mask"][:, 0].all()
+    assert input_spec(InputBatch(["a.jpg", "c.jpg"], list("xy"), rows, rows, tmp_path))["mask"][:, 0].all()
 
 
 def test_an_array_of_zeros_is_no_regions() -> None:
     rows = np.arange(2)
     with pytest.raises(DataError, match="one region or more of every item; 'y' has zeros alone"):
-        FeatureInput("image", grid=5)(Batch([np.ones((4, 5)), np.zeros((3, 5))], ["x", "y"], rows, rows, Path()))
+        FeatureInput("image", grid=5)(InputBatch([np.ones((4, 5)), np.zeros((3, 5))], ["x", "y"], rows, rows, Path()))
 
 
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ def test_killed_while_it_tidies_up_it_is_finished(tmp_path: Path, monkeypatch: p
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("subtext.training.fit.tidy", half)
+        patch.setattr("subtext.training.fit.remove_checkpoints", half)
         small.run(tmp_path / "run")
     assert (tmp_path / "run" / "checkpoints").is_dir()
     before = _bytes(tmp_path / "run")

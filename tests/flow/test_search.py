@@ -16,12 +16,12 @@ from PIL import Image
 import subtext
 from subtext.api.load import load
 from subtext.api.search import open_index
-from subtext.data.inputs import Batch
+from subtext.data.inputs import InputBatch
 from subtext.data.read import read
-from subtext.errors import ArgumentError, DataError, IndexError_, RequirementError
+from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError
 from subtext.evaluation import embed_pairs
-from subtext.search import Index
-from subtext.search.build import model_fingerprint
+from subtext.retrieval.build import model_fingerprint
+from subtext.retrieval.index import Index
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_large_jpeg_finds_itself(place: Path, engine: Index, tmp_path: Path) -
     pixels = np.random.default_rng(0).integers(0, 255, size=(300, 300, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "noise.jpg")
     input_spec = engine.model.image.input_spec
-    batch = Batch(["noise.jpg"], ["noise"], np.zeros(1, np.int64), np.zeros(1, np.int64), tmp_path)
+    batch = InputBatch(["noise.jpg"], ["noise"], np.zeros(1, np.int64), np.zeros(1, np.int64), tmp_path)
     with torch.inference_mode():
         indexed = engine.model.image(input_spec(batch)).vectors
     asked = engine.embed_image(tmp_path / "noise.jpg").vectors
@@ -100,7 +100,7 @@ def test_several_views_find_an_item_once(place: Path, tmp_path: Path) -> None:
 
 def test_another_model_is_refused(place: Path) -> None:
     assert model_fingerprint(load(place / "run")) == model_fingerprint(load(place / "run"))
-    with pytest.raises(IndexError_, match=r"needs the model that made it, .*run .*; it got another"):
+    with pytest.raises(SearchIndexError, match=r"needs the model that made it, .*run .*; it got another"):
         Index.open(place / "index", load(place / "other"))
     answer = call("search", place / "index", "words", "--run", place / "other", code=1)
     assert "build the index again with this model" in answer.stderr

@@ -20,9 +20,9 @@ import uvicorn
 from command import call
 from gloo import free_port
 
-from subtext.search.condition import matching
-from subtext.search.stores.folder import Folder
-from subtext.search.verification import verify
+from subtext.retrieval.condition import matching
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.verification import verify
 from subtext.server.application import build
 
 SEEDS = [pytest.param(seed, marks=[] if seed < 3 else pytest.mark.slow) for seed in range(50)]

@@ -19,10 +19,10 @@ from pydantic import TypeAdapter
 
 from subtext.api.search import open_index
 from subtext.errors import RequirementError
-from subtext.search import Query
-from subtext.search.condition import parse
-from subtext.search.stores.folder import Folder
-from subtext.search.verification import verify
+from subtext.retrieval.condition import parse
+from subtext.retrieval.index import Query
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.verification import verify
 from subtext.server import security
 from subtext.server.application import build
 from subtext.server.images import Upload, add_uploads

@@ -15,13 +15,13 @@ from command import call
 
 from subtext.api.index import shards as shards_module
 from subtext.api.index.shards import copy_shards, read_shards
-from subtext.errors import IndexError_
-from subtext.search.calibration import changed_since
-from subtext.search.condition import matching, parse
-from subtext.search.journal import journal
-from subtext.search.stores.folder import Folder
-from subtext.search.stores.store import Store, open_store
-from subtext.search.verification import damage
+from subtext.errors import SearchIndexError
+from subtext.retrieval.calibration import changed_since
+from subtext.retrieval.condition import matching, parse
+from subtext.retrieval.journal import journal
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.store import Store, open_store
+from subtext.retrieval.verification import damage
 
 DATA = Path(__file__).parents[1] / "data" / "index_in_shards.zip"
 """Three shards of 40 images and 40 texts; one image was deleted later, four images and a text were added to shards."""
@@ -91,7 +91,7 @@ def test_an_interrupted_copy_is_resumed(index: Path, tmp_path: Path, monkeypatch
         copy_shards(read_shards(index), tmp_path / "new")
     assert Folder(tmp_path / "new").counts == {"images": 30, "texts": 0}
     assert_as_before(copy_shards(read_shards(index), tmp_path / "new"))
-    with pytest.raises(IndexError_, match="is an index already"):
+    with pytest.raises(SearchIndexError, match="is an index already"):
         copy_shards(read_shards(index), tmp_path / "new")
 
 
@@ -108,11 +108,11 @@ def test_a_copy_that_is_cut_off_at_its_end_gets_the_calibration_when_resumed(
 
 
 def test_opening_it_names_the_command(index: Path, tmp_path: Path) -> None:
-    with pytest.raises(IndexError_, match=r"subtext index migrate .*index_in_shards NEW"):
+    with pytest.raises(SearchIndexError, match=r"subtext index migrate .*index_in_shards NEW"):
         open_store(index)
     for command in (("info", index), ("verify", index), ("delete", index, "p1"), ("compact", index)):
         assert "subtext index migrate" in call("index", *command, code=1).stderr
-    with pytest.raises(IndexError_, match="not an index in shards"):
+    with pytest.raises(SearchIndexError, match="not an index in shards"):
         read_shards(tmp_path)
 
 
@@ -120,10 +120,10 @@ def test_damage_is_noticed(index: Path) -> None:
     file = index / "shards.json"
     text = file.read_text()
     file.write_text(text.replace('"width": 8', '"width": 9'))
-    with pytest.raises(IndexError_, match="damaged"):
+    with pytest.raises(SearchIndexError, match="damaged"):
         read_shards(index)
     found = json.loads(text)
     del found["shards"][0]["folder"], found["checksum"]
     file.write_text(json.dumps(found))
-    with pytest.raises(IndexError_, match="cannot be read"):
+    with pytest.raises(SearchIndexError, match="cannot be read"):
         read_shards(index)

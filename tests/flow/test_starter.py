@@ -140,7 +140,7 @@ def test_another_file_under_the_name_is_refused(tmp_path: Path, monkeypatch: pyt
         starter_file("text")
     with pytest.raises(RequirementError, match=r"image=starter needs .*; reading it failed: No such file"):
         starter_file("image")
-    states = {entry["side"]: entry["state"] for entry in st.models() if entry["name"] == "starter"}
+    states = {entry["side"]: entry["state"] for entry in st.list_models() if entry["name"] == "starter"}
     assert states == {"image": "damaged", "text": "damaged"}
 
 

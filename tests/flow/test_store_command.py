@@ -16,11 +16,12 @@ from fastapi.testclient import TestClient
 
 from subtext.api.load import load
 from subtext.api.search import open_index
-from subtext.errors import IndexError_
-from subtext.search import Index, Query, build
-from subtext.search.stores.store import Store, open_store
-from subtext.search.traces import trace_name
-from subtext.search.verification import damage
+from subtext.errors import SearchIndexError
+from subtext.retrieval import build
+from subtext.retrieval.index import Index, Query
+from subtext.retrieval.stores.store import Store, open_store
+from subtext.retrieval.traces import trace_name
+from subtext.retrieval.verification import damage
 from subtext.server import state
 from subtext.server.application import build as application
 from subtext.server.serve import Settings
@@ -107,7 +108,7 @@ def test_it_grows_follows_its_data_and_shrinks(place: tuple[str, Path]) -> None:
 
 
 def test_another_model_is_refused(place: tuple[str, Path], runs: Path) -> None:
-    with pytest.raises(IndexError_, match=r"library needs the model that made it"):
+    with pytest.raises(SearchIndexError, match=r"library needs the model that made it"):
         Index.open(place[0], load(runs / "other"))
     more = ["--data", place[1], "--run", runs / "other"]
     assert "needs the model that made it" in call("index", "add", place[0], *more, code=1).stderr
@@ -127,7 +128,7 @@ def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], r
     told = call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse").stdout
     assert "11 images and 22 texts now have vectors of" in told and "s3cret" not in told
     assert before.store.moved
-    with pytest.raises(IndexError_, match="was moved to another model meanwhile; open it again"):
+    with pytest.raises(SearchIndexError, match="was moved to another model meanwhile; open it again"):
         before.search("a pink square")
     after, wanted = open_index(address), {hit.id for hit in open_index(runs / "library").search("a square", top=50)}
     assert after.store.manifest.run == str((runs / "other").resolve()) and not after.store.moved

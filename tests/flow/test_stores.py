@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import stored
 
-from subtext.errors import IndexError_, RequirementError
-from subtext.search.condition import Condition, matching, parse
-from subtext.search.journal import journal
-from subtext.search.stores.folder import Folder
-from subtext.search.stores.item import Change, Entry
-from subtext.search.stores.store import Store, open_store
-from subtext.search.verification import damage, verify
-from subtext.search.words import words
+from subtext.errors import RequirementError, SearchIndexError
+from subtext.retrieval.condition import Condition, matching, parse
+from subtext.retrieval.journal import journal
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.item import Change, IndexEntry
+from subtext.retrieval.stores.store import Store, open_store
+from subtext.retrieval.verification import damage, verify
+from subtext.retrieval.words import words
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
 
@@ -95,8 +95,10 @@ NASTY = ["'; DROP TABLE items; --", '"x" OR 1=1', "%s %(a)s {} \\", "a' | 'b' & 
 
 
 def test_sql_in_names_filters_and_questions_is_data(store_kind: str, place: Store) -> None:
-    entries = [Entry(name, b"x", path=name, metadata={"title": name, name: 7, "long": name * 900}) for name in NASTY]
-    said = [Entry(name, b"y", text=name, metadata={"language": name}) for name in NASTY]
+    entries = [
+        IndexEntry(name, b"x", path=name, metadata={"title": name, name: 7, "long": name * 900}) for name in NASTY
+    ]
+    said = [IndexEntry(name, b"y", text=name, metadata={"language": name}) for name in NASTY]
     with place.writing(NASTY[0][:40]) as writer:
         writer.put(Change("images", entries, stored.vectors(range(50, 50 + len(NASTY)), stored.VIEWS)))
         links = [(name, name) for name in NASTY]
@@ -169,9 +171,11 @@ def test_nothing_to_do_is_no_change_and_what_is_wrong_is_refused(place: Store) -
         writer.put(stored.texts(range(0)))
         writer.put(Change("texts", links=[("p1", "t1")]))
         assert writer.manifest.generation == before
-        with pytest.raises(IndexError_, match="finite vectors; 1 are not, the first of item 'p51'"):
+        with pytest.raises(SearchIndexError, match="finite vectors; 1 are not, the first of item 'p51'"):
             writer.put(Change("images", [stored.picture(50), stored.picture(51)], bad))
-        with pytest.raises(IndexError_, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"):
+        with pytest.raises(
+            SearchIndexError, match=r"images of 2 x 8, and one an item; it got vectors of shape \(1, 1, 8\)"
+        ):
             writer.put(Change("images", [stored.picture(50)], stored.vectors(range(50, 51), 1)))
         writer.put(Change("images", amended=[replace(stored.picture(99), metadata={})]))
     assert place.counts["images"] == 40 and damage(place) == [], "what somebody has deleted meanwhile stays deleted"
@@ -215,7 +219,7 @@ def test_many_write_at_once(store_kind: str, address_of: Callable[[str], str], p
                 for number in range(10):
                     writer.put(stored.images(range(100 + number, 101 + number)))
                     writer.put(stored.images(range(own + number, own + number + 1)))
-        except IndexError_ as problem:
+        except SearchIndexError as problem:
             problems.append(problem)
 
     def delete() -> None:
@@ -223,7 +227,7 @@ def test_many_write_at_once(store_kind: str, address_of: Callable[[str], str], p
             with open_store(address_of("own")).writing("delete") as writer:
                 for number in range(10):
                     writer.delete("images", [f"p{number}"])
-        except IndexError_ as problem:
+        except SearchIndexError as problem:
             problems.append(problem)
 
     threads = [threading.Thread(target=add, args=(own,)) for own in (200, 300)] + [threading.Thread(target=delete)]

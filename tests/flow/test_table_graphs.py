@@ -16,8 +16,8 @@ from reproduce.tables.config import DataPaths, TableConfig, read_graph
 from reproduce.tables.specification import Column, PublishedTable, Row, Shared, System, tables
 from reproduce.tables.trainings import training
 from subtext.errors import DataError, RequirementError
-from subtext.neighbours.graph import Graph
-from subtext.neighbours.spaces import Lsa
+from subtext.graphs.graph import Graph
+from subtext.graphs.spaces import LsaSpace
 
 SMALL = ("width=16", "word_width=8", "batch_size=16", "lr=0.005")
 FIGURES = ("image_preservation", "text_preservation", "diversity_mean", "discrepancy_deviation")
@@ -172,7 +172,7 @@ def test_a_space_that_settings_do_not_make_again_has_to_be_named(graphs: tuple[P
     from dataclasses import replace
 
     given = read_graph(graphs[0])
-    assert given.text_space(lambda: Lsa(), "cpu") == Lsa(width=5)
+    assert given.text_space(lambda: LsaSpace(), "cpu") == LsaSpace(width=5)
     of_file = replace(given, space={"name": "features", "of": "texts", "features": "f"})
     with pytest.raises(RequirementError, match=", features; --space is lsa"):
-        of_file.text_space(lambda: Lsa(), "cpu")
+        of_file.text_space(lambda: LsaSpace(), "cpu")

@@ -19,12 +19,13 @@ from command import call
 import subtext
 from subtext.api.load import load
 from subtext.api.search import open_index
-from subtext.errors import IndexError_, RequirementError
-from subtext.search import Query, build
-from subtext.search.stores import lance
-from subtext.search.stores.folder import Folder
-from subtext.search.stores.store import is_address, open_store
-from subtext.search.text_side import TextSide
+from subtext.errors import RequirementError, SearchIndexError
+from subtext.retrieval import build
+from subtext.retrieval.index import Query
+from subtext.retrieval.stores import lance
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.store import is_address, open_store
+from subtext.retrieval.text_side import TextSide
 
 HEAVY = ("torch", "transformers", "PIL", "pyarrow", "pandas", "numba", "tokenizers")
 PROBE = f"""
@@ -141,12 +142,12 @@ def test_words_are_found_without_the_run(place: Path, tmp_path: Path) -> None:
     subtext.build_index(tmp_path / "index", run=tmp_path / "run", data=place / "data", quiet=True)
     shutil.rmtree(tmp_path / "run")
     assert len(subtext.search(tmp_path / "index", "blue", top=3)) == 3
-    with pytest.raises(IndexError_, match="needs the run that made it"):
+    with pytest.raises(SearchIndexError, match="needs the run that made it"):
         subtext.search(tmp_path / "index", image=place / "data" / "red.png")
 
 
 def test_a_named_model_or_device_is_used(place: Path) -> None:
-    with pytest.raises(IndexError_, match="it got another"):
+    with pytest.raises(SearchIndexError, match="it got another"):
         open_index(place / "run-index", run=place / "other")
     with pytest.raises(RequirementError, match="--device nowhere cannot be used"):
         subtext.search(place / "run-index", "blue", device="nowhere")
@@ -156,7 +157,7 @@ def test_another_text_side_is_used_for_no_query(place: Path, index: Path | str) 
     side = side_of(index)
     shutil.rmtree(side)
     shutil.copytree(Folder(place / "wide-index").text_side, side)
-    with pytest.raises(IndexError_, match="needs to be of the model that made the index") as refused:
+    with pytest.raises(SearchIndexError, match="needs to be of the model that made the index") as refused:
         subtext.search(index, "blue")
     assert "index update" in str(refused.value)
     assert [where for where, _ in subtext.verify_index(index).problems] == [f"{side.parent.name}/query"]
@@ -173,20 +174,20 @@ def test_damage_is_found(place: Path, index: Path | str, name: str) -> None:
     file.write_bytes(intact[:-9] + bytes([intact[-9] ^ 1]) + intact[-8:])
     assert [name for name, _ in subtext.verify_index(index).problems if "/query" in name]
     if not is_address(index):
-        with pytest.raises(IndexError_, match="damaged"):
+        with pytest.raises(SearchIndexError, match="damaged"):
             subtext.backup_index(index, Path(index).parent / "copy")
     if name != "arrays.npy":  # As with the vectors of items, a search does not read every byte.
-        with pytest.raises(IndexError_, match=name):
+        with pytest.raises(SearchIndexError, match=name):
             open_index(index)
     file.unlink()
-    with pytest.raises(IndexError_, match=name):
+    with pytest.raises(SearchIndexError, match=name):
         open_index(index)
     file.symlink_to(Folder(place / "run-index").text_side / name)
-    with pytest.raises(IndexError_, match="symbolic link"):
+    with pytest.raises(SearchIndexError, match="symbolic link"):
         open_index(index)
     shutil.rmtree(side)
     side.symlink_to(Folder(place / "run-index").text_side)
-    with pytest.raises(IndexError_, match="symbolic link"):
+    with pytest.raises(SearchIndexError, match="symbolic link"):
         open_index(index)
 
 

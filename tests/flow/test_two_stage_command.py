@@ -20,7 +20,7 @@ from subtext.api.load import load
 from subtext.evaluation import Result
 from subtext.evaluation.two_stages import plot_of, sweep_text
 from subtext.report import progress
-from subtext.search import Index
+from subtext.retrieval.index import Index
 
 SMALL = ["--embed-dim", "24", "--batch-size", "16", "--lr", "5e-3", "--epochs", "5", "--workers", "0", "-q"]
 

@@ -17,9 +17,9 @@ from scenes import random_items
 from subtext.core import DIRECTIONS, Embeddings, Epoch
 from subtext.errors import DataError, RecipeError
 from subtext.evaluation.embedding import embed_pairs
+from subtext.graphs.spaces import LsaSpace
 from subtext.models.model import Model
 from subtext.models.similarity.cosine import Cosine
-from subtext.neighbours.spaces import Lsa
 from subtext.objectives.losses.hal import HAL
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.margin import Margin
@@ -40,11 +40,11 @@ from subtext.recipes.methods.random import random
 from subtext.recipes.methods.uniform import uniform
 from subtext.recipes.options import NeighbourOptions, WeightOptions
 from subtext.training.fit import validate_plan
-from subtext.training.memory import Embed, Memories
+from subtext.training.memory import BankSet, Embed
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions, Setup
-from subtext.training.tables import DensityTable, PairBank, PairBankMemory
+from subtext.training.tables import DensityTable, PairBank, PairBankRows
 
 Method = Callable[[Setup], Setup]
 PLAN = Plan(epochs=6, batch_size=8, lr=2e-2, schedule="constant")
@@ -272,15 +272,15 @@ def test_what_one_memory_has_embedded_the_next_need_not() -> None:
         asked.append(None if rows is None else len(rows[1]))
         return whole if rows is None else embed_pairs(model, data, rows=rows, workers=0)
 
-    class Everything(PairBankMemory):
+    class Everything(PairBankRows):
         def begin(self, *, epoch: int, seed: int, embed: Embed, reads: torch.Tensor | None = None) -> None:
             assert embed() is whole
 
-    bank, every = (made(PairBank(0.2), data, torch.device("cpu")) for made in (PairBankMemory, Everything))
-    Memories((bank, every, every)).begin(epoch=1, seed=0, embed=embed)
+    bank, every = (made(PairBank(0.2), data, torch.device("cpu")) for made in (PairBankRows, Everything))
+    BankSet((bank, every, every)).begin(epoch=1, seed=0, embed=embed)
     alone = bank.bank["hubs/text"]
     assert asked == [len(alone), None]
-    Memories((every, bank)).begin(epoch=1, seed=0, embed=embed)
+    BankSet((every, bank)).begin(epoch=1, seed=0, embed=embed)
     assert asked == [len(alone), None, None]
     assert torch.equal(bank.bank["hubs/text"].ids, alone.ids)
     torch.testing.assert_close(bank.bank["hubs/text"].vectors, alone.vectors)
@@ -313,7 +313,7 @@ def test_amrani_leaves_other_texts_of_the_picture_out_unless_told_to_keep_them(t
     """Two texts of a picture have its features both: were they near each other, the nearest pair would be that one."""
     data, file = small.pairs(), features(tmp_path)
     pictures = torch.from_numpy(np.load(file)["pooled"])[torch.arange(80) // 2]
-    texts = torch.from_numpy(Lsa()(data, np.ones(80, dtype=bool)).vectors)
+    texts = torch.from_numpy(LsaSpace()(data, np.ones(80, dtype=bool)).vectors)
     how, own = DensityOptions(1), torch.arange(80) // 2
     with_own, without = density(pictures, texts, how), density(pictures, texts, how, groups=own)
     for same_picture, wanted in (("drop", without), ("keep", with_own)):
@@ -335,7 +335,7 @@ def test_amrani_takes_no_density_of_a_text_without_a_place(tmp_path: Path) -> No
     assert table[0] == pytest.approx(table[1:].mean().item())
     own = torch.arange(1, 80) // 2
     pictures = torch.from_numpy(np.load(file)["pooled"])[own]
-    texts = torch.from_numpy(Lsa()(data, np.ones(80, dtype=bool)).vectors[1:])
+    texts = torch.from_numpy(LsaSpace()(data, np.ones(80, dtype=bool)).vectors[1:])
     torch.testing.assert_close(table[1:], density(pictures, texts, DensityOptions(3), groups=own))
     assert asked.open(whole, device=torch.device("cpu")).notes == ()
 

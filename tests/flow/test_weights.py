@@ -27,7 +27,7 @@ from subtext.recipes.methods.diversity import diversity
 from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, WeightOptions
 from subtext.training.plan import Plan
 from subtext.training.setup import RunOptions, Setup
-from subtext.training.tables import NeighbourMemory, NeighbourScores
+from subtext.training.tables import NeighbourBank, NeighbourScores
 
 PLAN = Plan(epochs=3, batch_size=16, lr=1e-2, caption_sampling="one")
 FIRST = RunOptions(device="cpu", workers=0)
@@ -200,7 +200,7 @@ def test_a_text_never_drawn_is_stood_in_for() -> None:
     assert bool(part.table["discrepancy/image"][10:].isnan().all())
 
 
-def opened(data: Dataset, **options: object) -> NeighbourMemory:
+def opened(data: Dataset, **options: object) -> NeighbourBank:
     """A memory whose graph is made from the words of the data."""
 
     class Fixed:

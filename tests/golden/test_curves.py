@@ -9,8 +9,8 @@ import pytest
 from curve_points import NAMES, curve_points
 
 from reproduce.weights.scores_report import Histogram, histograms
-from subtext.report.page import Page, Section, render
-from subtext.report.plots import Chart, Curve, Reliability, charts, reliability_diagrams
+from subtext.report.page import HtmlPage, PageSection, render
+from subtext.report.plots import Chart, Curve, ReliabilityDiagram, charts, reliability_diagrams
 
 
 def labels(text: str) -> set[str | None]:
@@ -43,12 +43,12 @@ def test_points_that_are_not_finite_are_left_out_and_names_are_escaped() -> None
 
 def test_a_page_holds_a_drawing_as_it_is() -> None:
     drawing = charts([Chart("t", "x", "y", [Curve("a", [(0, 1), (1, 2)])])])
-    page = render(Page("p", "l", "", (), "", [Section("s", "", (), drawing=drawing)]))
+    page = render(HtmlPage("p", "l", "", (), "", [PageSection("s", "", (), drawing=drawing)]))
     assert drawing in page and "<script" not in page
 
 
 def test_the_same_input_gives_the_same_text() -> None:
-    panel = Reliability("photos", "error 0.03", [0.1, 0.5], [0.2, 0.6], [3, 8])
+    panel = ReliabilityDiagram("photos", "error 0.03", [0.1, 0.5], [0.2, 0.6], [3, 8])
     bars = Histogram("weights", "mean 0.2", -1, 1, [1, 0, 3])
     chart = Chart("t", "x", "y", [Curve("a", [(0, 1), (1, 2)])])
     for draw in (lambda: reliability_diagrams([panel]), lambda: histograms([bars, bars]), lambda: charts([chart])):

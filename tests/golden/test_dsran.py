@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from subtext.core import Encoded
-from subtext.models.heads.graph import Graph, GraphLayer
+from subtext.models.heads.graph import GraphAttention, GraphAttentionLayer
 from subtext.ops.attention import Fusion
 
 F64 = torch.float64
@@ -91,7 +91,7 @@ def set_norm(norm: nn.Module, phase: float) -> None:
         norm.running_var.copy_(1 + 0.2 * sine(norm.running_var.shape, phase + 0.9))
 
 
-def set_graph(layer: GraphLayer, number: int) -> None:
+def set_graph(layer: GraphAttentionLayer, number: int) -> None:
     layer.heads = HEADS
     linear = (layer.query, layer.key, layer.value, layer.out, layer.first, layer.second)
     for step, each in enumerate(linear):
@@ -105,8 +105,8 @@ def set_fusion(fusion: Fusion) -> None:
         set_linear(layer, float(phase))
 
 
-def image_head(joint: int) -> Graph:
-    head = Graph(FEATURES, WIDTH, cells=2, joint=joint, dropout=0.0).double()
+def image_head(joint: int) -> GraphAttention:
+    head = GraphAttention(FEATURES, WIDTH, cells=2, joint=joint, dropout=0.0).double()
     set_graph(head.own, 0)
     set_graph(head.own_cells, 1)
     for number, layer in enumerate(head.joint, start=2):
@@ -141,7 +141,7 @@ def test_the_image_head_gives_the_authors_numbers(mode: str, joint: int) -> None
 @pytest.mark.parametrize("mode", ["eval", "train"])
 def test_words_of_unit_length_give_the_authors_numbers(mode: str) -> None:
     """Their text side has no map before its graph, and scales words to unit length: here the map is the identity."""
-    head = Graph(WIDTH, WIDTH, joint=0, dropout=0.0).double().train(mode == "train")
+    head = GraphAttention(WIDTH, WIDTH, joint=0, dropout=0.0).double().train(mode == "train")
     set_graph(head.own, 4)
     with torch.no_grad():
         head.project.weight.copy_(torch.eye(WIDTH))
@@ -159,7 +159,7 @@ def test_the_gate_gives_the_authors_numbers() -> None:
 
 
 def test_a_graph_layer_is_its_equations_number_by_number() -> None:
-    layer = GraphLayer(WIDTH, heads=HEADS).double().eval()
+    layer = GraphAttentionLayer(WIDTH, heads=HEADS).double().eval()
     set_graph(layer, 3)
     nodes = sine((4, WIDTH), 0.8, 1.3)
 

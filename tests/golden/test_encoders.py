@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, BertModel, ViTModel
 
 from subtext.data.feature_file import FeatureShape
-from subtext.data.inputs import Batch
+from subtext.data.inputs import InputBatch
 from subtext.data.pixels import PixelInput
 from subtext.data.text import SubwordInput
 from subtext.errors import CheckpointError, RequirementError
+from subtext.graphs import spaces
 from subtext.models.encoders.backbone import adapt, layers, open_body
 from subtext.models.encoders.dual import Dual, OpenClip
 from subtext.models.encoders.hub import BACKBONES, preprocessing_of
@@ -29,7 +30,6 @@ from subtext.models.encoders.language import Language, tokeniser
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.vision import TimmVision, Vision
 from subtext.models.encoders.words import Bag, Recurrent
-from subtext.neighbours import spaces
 from subtext.recipes.build import build
 from subtext.training.setup import BuildContext
 
@@ -337,7 +337,7 @@ class TestPictureNumbers:
             expected = processor(images=image, return_tensors="np")["pixel_values"]
             spec = PixelInput(**vars(numbers))
             rows = np.zeros(1, dtype=np.int64)
-            got = spec(Batch([image], ["a"], rows, rows, Path()))["pixels"].numpy()
+            got = spec(InputBatch([image], ["a"], rows, rows, Path()))["pixels"].numpy()
             assert got.shape == expected.shape
             np.testing.assert_allclose(got, expected, atol=bound / min(numbers.std))
 

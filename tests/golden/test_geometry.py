@@ -11,10 +11,10 @@ import scipy.stats
 import torch
 
 from subtext.errors import DataError, ShapeError
-from subtext.evaluation import space as spaces
+from subtext.evaluation.checks import space as spaces
+from subtext.evaluation.checks.space import alignment, uniformity
 from subtext.evaluation.metrics.agreement import HumanAgreement, kendall, spearman
 from subtext.evaluation.metrics.hubness import skewness, unfound
-from subtext.evaluation.space import alignment, uniformity
 
 
 @pytest.mark.parametrize("count", [6, 40, 301])

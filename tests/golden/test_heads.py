@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from subtext.core import Encoded
 from subtext.models.heads.gpo import Gpo
-from subtext.models.heads.graph import Graph, GraphLayer
+from subtext.models.heads.graph import GraphAttention, GraphAttentionLayer
 from subtext.models.heads.mean import Mean, Passthrough
 from subtext.models.heads.parts import Pie
 
@@ -144,7 +144,7 @@ def test_pie_net_of_parts_alone_equals_a_plain_loop() -> None:
                 torch.testing.assert_close(found.vectors[item, view], normed / normed.norm(), atol=1e-12, rtol=0)
 
 
-def attended(layer: GraphLayer, nodes: list[Tensor]) -> list[Tensor]:
+def attended(layer: GraphAttentionLayer, nodes: list[Tensor]) -> list[Tensor]:
     """One graph layer over the nodes of one item in eval mode, every sum a loop; its batch norms by what they keep."""
 
     def normed(norm: nn.Module, value: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ def attended(layer: GraphLayer, nodes: list[Tensor]) -> list[Tensor]:
 def test_the_graph_head_equals_a_plain_loop(cells: int, joint: int) -> None:
     """Cells and regions by themselves, then all together twice, and a gate between the two means (DSRAN)."""
     torch.manual_seed(3)
-    head = Graph(3, 4, cells=cells, joint=joint).double().eval()
+    head = GraphAttention(3, 4, cells=cells, joint=joint).double().eval()
     for module in head.modules():
         if isinstance(module, nn.BatchNorm1d):
             nn.init.uniform_(module.running_mean), nn.init.uniform_(module.running_var, 0.5, 2)

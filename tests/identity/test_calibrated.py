@@ -13,8 +13,8 @@ from stored import made
 from subtext.data.dataset import Items
 from subtext.errors import RequirementError, ShapeError
 from subtext.ops.roc import reliability
-from subtext.search.calibration import Way
-from subtext.search.confidence import (
+from subtext.retrieval.calibration import DirectionCalibration
+from subtext.retrieval.confidence import (
     PENALTY,
     Background,
     Evidence,
@@ -27,7 +27,7 @@ from subtext.search.confidence import (
     fit_logistic,
     probabilities,
 )
-from subtext.search.query import fuse_ranks, inverted_softmax, local_scaling, spread_out
+from subtext.retrieval.query import fuse_ranks, inverted_softmax, local_scaling, spread_out
 
 
 def plain_rising(values: np.ndarray, seen: np.ndarray, weights: np.ndarray) -> dict[float, float]:
@@ -171,11 +171,11 @@ def test_signs_and_percentiles_are_plain_formulas():
     steps = {"xs": [-1.0, 1.0], "ys": [0.2, 0.6]}
     low, high = np.linspace(-9, 9, 101).tolist(), np.linspace(5, 6, 101).tolist()
     quantiles = np.linspace(0, 1, 101).tolist()
-    way = Way(0.25, (2.0, -0.5), 0.1, steps, {"level": low, "familiar": high}, quantiles, 0.05, {})
+    way = DirectionCalibration(0.25, (2.0, -0.5), 0.1, steps, {"level": low, "familiar": high}, quantiles, 0.05, {})
     assert evidence().percentile(way) == 0, "the weaker of both"
     alone = evidence(same_side=()).percentile(way)
     assert alone == pytest.approx((evidence().signs(0.25)["level"] + 9) / 18, abs=1e-9)
-    unknown = Way(0.25, (2.0, -0.5), 0.1, steps, {}, [0.0, 0.5, 1.0], 0.05, {})
+    unknown = DirectionCalibration(0.25, (2.0, -0.5), 0.1, steps, {}, [0.0, 0.5, 1.0], 0.05, {})
     assert evidence().percentile(unknown) == 1
     scores = np.array([0.0, 0.1], np.float32)
     log_odds = [2.0 * float(score) / 0.25 - 0.5 * 0.4 + 0.1 for score in scores]

@@ -20,7 +20,7 @@ from subtext.training.fit import batch_norms, validate_plan
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup
-from subtext.training.step import Reader, Stepper
+from subtext.training.step import Stepper, StepReader
 
 
 def _gradients(
@@ -30,7 +30,7 @@ def _gradients(
     model.zero_grad()
     plan = Plan(batch_size=rows, grad_cache_chunk=chunk)
     data = data or small.pairs()
-    reading = Reader(model, data, Draw(seed, 0), together=together)(data.links[:rows])
+    reading = StepReader(model, data, Draw(seed, 0), together=together)(data.links[:rows])
     reading.images["pooled"] = reading.images["pooled"].double()
     stepper = Stepper(model, made.objective, plan, Processes("cpu"))
     loss, _ = stepper(reading, Epoch(number=0, seed=seed), name="step 0")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from subtext.search import ann
-from subtext.search.ann import best_rows, scores_of_rows, settle
+from subtext.retrieval import ann
+from subtext.retrieval.ann import best_rows, rescore_top_k, scores_of_rows
 
 
 def unit(count: int, width: int = 16, *, seed: int = 0) -> np.ndarray:
@@ -49,7 +49,7 @@ def test_the_likeliest_lists_are_those_of_a_sort() -> None:
 def test_an_item_is_settled_once_by_its_best_row() -> None:
     vectors, queries = unit(12), unit(2, seed=1)
     keys = np.array([5, 5, 5, 2, 2, 2, 9, 9, 9, 1, 1, 1])
-    found, scores = settle(queries, vectors, keys, 3)
+    found, scores = rescore_top_k(queries, vectors, keys, 3)
     best = {key: max(float(q @ v) for q in queries.astype(float) for v in vectors[keys == key]) for key in (1, 2, 5, 9)}
     wanted = sorted(best, key=lambda key: -best[key])[:3]
     assert found.tolist() == wanted
@@ -59,7 +59,7 @@ def test_an_item_is_settled_once_by_its_best_row() -> None:
 def test_equal_scores_stand_in_the_order_of_the_keys_wherever_the_rows_lie() -> None:
     vectors = np.repeat(unit(1, 512), 7, axis=0)
     for keys in (np.array([6, 5, 4, 3, 2, 1, 0]), np.array([3, 1, 6, 0, 2, 5, 4])):
-        found, scores = settle(unit(1, 512, seed=1), vectors, keys, 4)
+        found, scores = rescore_top_k(unit(1, 512, seed=1), vectors, keys, 4)
         assert found.tolist() == [0, 1, 2, 3] and len(set(scores.tolist())) == 1
 
 

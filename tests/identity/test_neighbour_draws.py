@@ -26,11 +26,11 @@ from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.neighbourhoods import neighbourhoods
 from subtext.recipes.methods.struc import struc
 from subtext.recipes.methods.uniform import uniform
-from subtext.training.neighbours import RANDOM, SIDES, Neighbours, SampledNeighbours, Sampler, Strangers
+from subtext.training.neighbours import RANDOM, SIDES, Neighbours, RandomTextSampler, SampledNeighbours, Sampler
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import BuildContext
-from subtext.training.step import Reader, Reading, Stepper
+from subtext.training.step import StepInput, Stepper, StepReader
 
 PAIRS = small.pairs()
 U3 = {
@@ -223,7 +223,7 @@ def test_the_papers_code_on_the_worked_example_as_a_step_computes_it(chunk: int)
         dict.fromkeys(SIDES, torch.arange(3) + 3),
     )
     share = dict.fromkeys(DIRECTIONS, 1.0)
-    reading = Reading(rows(0), rows(0), Groups.of(torch.arange(3)), share, extras=(near_by,))
+    reading = StepInput(rows(0), rows(0), Groups.of(torch.arange(3)), share, extras=(near_by,))
     stepper = Stepper(made.model, made.objective, Plan(grad_cache_chunk=chunk), Processes("cpu"))
     whole, parts = stepper(reading, Epoch(number=0, seed=0), name="step 0")
     found = dict(zip(made.objective.parts, parts.tolist(), strict=True))
@@ -246,7 +246,7 @@ def test_the_papers_code_on_the_worked_example_as_a_step_computes_it(chunk: int)
 
 def test_random_texts_are_of_all_and_of_the_pair_alone() -> None:
     """Every text that has a picture is drawn about as often, a pair's own too, whatever batch it stands in."""
-    drawn = Strangers(PAIRS)
+    drawn = RandomTextSampler(PAIRS)
     seen = np.stack([drawn(PAIRS.links, seed=3, epoch=epoch) for epoch in range(300)], axis=1)
     counts = np.bincount(seen.ravel(), minlength=len(PAIRS.texts))
     assert counts.min() > 0.75 * counts.mean() and counts.max() < 1.25 * counts.mean()
@@ -255,7 +255,7 @@ def test_random_texts_are_of_all_and_of_the_pair_alone() -> None:
     assert (drawn(PAIRS.links[order], seed=3, epoch=7) == seen[order, 7]).all()
     assert (drawn(PAIRS.links, seed=4, epoch=7) != seen[:, 7]).any()
     cut = replace(PAIRS, links=PAIRS.links[PAIRS.links[:, 1] != 5])
-    assert 5 not in np.stack([Strangers(cut)(cut.links, seed=3, epoch=epoch) for epoch in range(60)])
+    assert 5 not in np.stack([RandomTextSampler(cut)(cut.links, seed=3, epoch=epoch) for epoch in range(60)])
 
 
 def test_random_texts_are_read_where_the_papers_code_is_asked_for(graph: Path) -> None:
@@ -263,8 +263,8 @@ def test_random_texts_are_read_where_the_papers_code_is_asked_for(graph: Path) -
     for options in with_them:
         read = {} if options.get("text_weight") == 0 else {"graph": str(graph), "pool_size": 4}
         made = neighbourhoods(small.setup(), **read, form="reference", **options)
-        reading = Reader(made.model, PAIRS, Draw(1, 2), extras=[made.extras[0].open(PAIRS)])(PAIRS.links[:9])
-        wanted = Strangers(PAIRS)(PAIRS.links[:9], seed=1, epoch=2)
+        reading = StepReader(made.model, PAIRS, Draw(1, 2), extras=[made.extras[0].open(PAIRS)])(PAIRS.links[:9])
+        wanted = RandomTextSampler(PAIRS)(PAIRS.links[:9], seed=1, epoch=2)
         assert reading.extras[0].items[RANDOM][1]["ids"].tolist() == wanted.tolist()
     host = neighbourhoods(small.setup(), graph=str(graph), form="reference", cross_modal="model", text_weight=0.0)
     for made in (host, neighbourhoods(small.setup(), graph=str(graph))):

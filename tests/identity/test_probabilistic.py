@@ -17,7 +17,7 @@ from subtext.core import Embeddings, Encoded
 from subtext.data.inputs import Draw
 from subtext.evaluation.scoring import matrix
 from subtext.models.heads.gaussian import Gaussian, Spread
-from subtext.models.heads.graph import Graph, GraphLayer
+from subtext.models.heads.graph import GraphAttention, GraphAttentionLayer
 from subtext.models.heads.mean import Mean
 from subtext.models.model import Branch, Model
 from subtext.models.similarity import probabilistic as match_probability
@@ -25,7 +25,7 @@ from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.probabilistic import ClosedFormDistance, MatchProbability
 from subtext.ops import draw
 from subtext.training.batch_relevance import Mixing, mixed_truth
-from subtext.training.step import Reader
+from subtext.training.step import StepReader
 
 F64 = torch.float64
 
@@ -217,13 +217,13 @@ def test_training_draws_anew_every_epoch_and_the_same_when_resumed() -> None:
     rows = data.links[:4]
 
     def noise(epoch: int, seed: int = 0) -> Tensor:
-        return Reader(model, data, Draw(seed, epoch))(rows).images["noise"]
+        return StepReader(model, data, Draw(seed, epoch))(rows).images["noise"]
 
     assert torch.equal(noise(0), noise(0))
     assert not torch.isclose(noise(0), noise(1)).any() and not torch.isclose(noise(0), noise(0, 1)).any()
-    both = Reader(model, data, Draw(0, 0))(rows)
+    both = StepReader(model, data, Draw(0, 0))(rows)
     assert not torch.isclose(both.images["noise"][0], both.texts["noise"][0]).any()
-    evaluated = Reader(model, data, None)(rows).images["noise"]
+    evaluated = StepReader(model, data, None)(rows).images["noise"]
     assert not torch.isclose(evaluated, noise(0)).any()
 
 
@@ -232,7 +232,7 @@ def test_ranked_by_means_there_is_nothing_to_draw() -> None:
     found = model.embed_texts(["red wet"])
     assert found.views == 1
     torch.testing.assert_close(found.vectors.norm(dim=2), torch.ones(1, 1))
-    assert "noise" in Reader(model, small.pairs(4), Draw(0, 0))(small.pairs(4).links[:4]).texts
+    assert "noise" in StepReader(model, small.pairs(4), Draw(0, 0))(small.pairs(4).links[:4]).texts
 
 
 def test_means_can_be_indexed_whatever_ranks() -> None:
@@ -252,7 +252,7 @@ def test_means_can_be_indexed_whatever_ranks() -> None:
 
 def test_a_graph_layer_by_loops() -> None:
     torch.manual_seed(0)
-    layer = GraphLayer(6, heads=2, norm="layer").double().eval()
+    layer = GraphAttentionLayer(6, heads=2, norm="layer").double().eval()
     parts = det((2, 4, 6), 0.3)
     mask = torch.tensor([[True] * 4, [True, True, False, False]])
     with torch.no_grad():
@@ -273,7 +273,7 @@ def test_a_graph_layer_by_loops() -> None:
 
 def test_batch_statistics_are_those_of_parts_that_are_there() -> None:
     torch.manual_seed(0)
-    layer = GraphLayer(6).double().train()
+    layer = GraphAttentionLayer(6).double().train()
     mask = torch.arange(5) < torch.tensor([[5], [2], [3]])
     parts = torch.randn(3, 5, 6, dtype=F64)
     layer(parts.masked_fill(~mask[..., None], 1e3), mask)
@@ -286,7 +286,7 @@ def test_batch_statistics_are_those_of_parts_that_are_there() -> None:
 
 def test_the_order_of_regions_and_of_cells_changes_nothing() -> None:
     torch.manual_seed(0)
-    head = Graph(6, 8, cells=2).double().eval()
+    head = GraphAttention(6, 8, cells=2).double().eval()
     parts, ids = torch.randn(3, 5, 6, dtype=F64), torch.arange(3)
     plain = head(Encoded(parts), ids).vectors
     moved = parts[:, [1, 0, 4, 2, 3]]
@@ -344,12 +344,12 @@ def test_pictures_are_mixed_while_learning_alone(tmp_path: Path) -> None:
     data = small.with_pictures(small.pairs(6), tmp_path)
     rows = data.links[::2]
     mixing = Mixing(1.0)
-    plain = Reader(made.model, data, Draw(0, 0))(rows)
-    read = Reader(made.model, data, Draw(0, 0), mixing=mixing)(rows)
+    plain = StepReader(made.model, data, Draw(0, 0))(rows)
+    read = StepReader(made.model, data, Draw(0, 0), mixing=mixing)(rows)
     assert plain.relevance is None and read.relevance is not None
     assert not torch.equal(read.images["pixels"], plain.images["pixels"])
-    assert Reader(made.model, data, None, mixing=mixing)(rows).relevance is None
-    halves = [Reader(made.model, data, Draw(0, 0), mixing=mixing, processes=2, rank=rank)(rows) for rank in (0, 1)]
+    assert StepReader(made.model, data, None, mixing=mixing)(rows).relevance is None
+    halves = [StepReader(made.model, data, Draw(0, 0), mixing=mixing, processes=2, rank=rank)(rows) for rank in (0, 1)]
     for half in halves:
         assert half.relevance is not None and half.relevance.images.shape == (3, 6)
         torch.testing.assert_close(half.relevance.images.sum(dim=1), torch.ones(3))
@@ -357,4 +357,4 @@ def test_pictures_are_mixed_while_learning_alone(tmp_path: Path) -> None:
 
 def test_a_module_without_draws_is_read_as_before() -> None:
     model: nn.Module = small.setup().model
-    assert "noise" not in Reader(model, small.pairs(4), Draw(0, 0))(small.pairs(4).links[:4]).images
+    assert "noise" not in StepReader(model, small.pairs(4), Draw(0, 0))(small.pairs(4).links[:4]).images

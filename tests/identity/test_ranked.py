@@ -18,7 +18,7 @@ from subtext.objectives.mining import Cosines
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import Relevance, compose
 from subtext.training.batch_relevance import SharedWords
-from subtext.training.step import Reader
+from subtext.training.step import StepReader
 
 SHARES = ([0, 1], [2, 3, 4], [5])
 GROUPS = torch.tensor([0, 0, 1, 2, 1, 3])
@@ -38,7 +38,7 @@ def test_a_reading_brings_the_relevance_of_its_queries(together, processes):
     found = []
     for rank in range(processes):
         given = {"together": together, "processes": processes, "rank": rank, "related": related}
-        reading = Reader(small.setup().model, data, Draw(0, 0), **given)(rows)
+        reading = StepReader(small.setup().model, data, Draw(0, 0), **given)(rows)
         assert reading.relevance.scale == "tfidf1"
         found.append((reading.images["ids"].numpy(), reading.texts["ids"].numpy(), reading.relevance))
     for rank, (images, texts, relevance) in enumerate(found):
@@ -51,7 +51,7 @@ def test_a_reading_brings_the_relevance_of_its_queries(together, processes):
 
 
 def test_nobody_asks_and_nothing_is_read():
-    assert Reader(small.setup().model, small.pairs(), None)(small.pairs().links[:4]).relevance is None
+    assert StepReader(small.setup().model, small.pairs(), None)(small.pairs().links[:4]).relevance is None
 
 
 @pytest.mark.parametrize("loss", [DAA(0.1), DAA(0.1, draws=True), SmoothAP(0.1)])

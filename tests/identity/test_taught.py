@@ -24,7 +24,7 @@ from subtext.training.teacher import (
     LoadedTeacher,
     Mined,
     MinedNegatives,
-    MinedNegativesMemory,
+    MinedNegativesBank,
     Teacher,
     fitted_temperature,
     strangers,
@@ -69,7 +69,7 @@ def test_strangers_by_a_plain_loop() -> None:
 
 def test_a_step_reads_the_lists_that_were_mined() -> None:
     data = small.pairs(12, captions=2)
-    made = MinedNegativesMemory(MinedNegatives(teacher(), 3), data, torch.device("cpu"))
+    made = MinedNegativesBank(MinedNegatives(teacher(), 3), data, torch.device("cpu"))
     images, texts = student(data)
     made.begin(epoch=0, seed=0, embed=lambda: (images, texts))
     assert made.table is None and made.tensors() == {}
@@ -91,7 +91,7 @@ def test_a_step_reads_the_lists_that_were_mined() -> None:
     assert found.truth.match.tolist() == [[True, False, False, False]] * 2
     Term(Listwise(), "image_to_text", mining=Mined("image_to_text"))(scene, epoch).backward()
     assert now.vectors.grad is not None and now.vectors.grad.abs().sum() > 0
-    again = MinedNegativesMemory(MinedNegatives(teacher(), 3), data, torch.device("cpu"))
+    again = MinedNegativesBank(MinedNegatives(teacher(), 3), data, torch.device("cpu"))
     again.restore(made.tensors())
     for side in DIRECTIONS:
         restored = Mined(side)(scene, Epoch(1, 0, table=again.table, bank=again.bank))

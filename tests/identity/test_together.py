@@ -14,7 +14,7 @@ from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.objective import Objective, Term
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
-from subtext.training.step import Reader, Stepper
+from subtext.training.step import Stepper, StepReader
 
 OBJECTIVE = Objective({direction: Term(InfoNCE(), direction, weight=0.5) for direction in DIRECTIONS})
 
@@ -22,7 +22,7 @@ OBJECTIVE = Objective({direction: Term(InfoNCE(), direction, weight=0.5) for dir
 def test_a_picture_is_read_once_and_all_its_texts_are_right() -> None:
     made, data = small.setup(dropout=0.0), small.pairs(5, captions=3)
     model = made.model.train()
-    reading = Reader(model, data, Draw(0, 0), together=True)(data.links)
+    reading = StepReader(model, data, Draw(0, 0), together=True)(data.links)
     assert len(reading.images["ids"]) == 5
     assert len(reading.texts["ids"]) == 15
     assert reading.share == {"image_to_text": 1.0, "text_to_image": 1.0}
@@ -56,13 +56,15 @@ def _by_loops(scores: torch.Tensor) -> tuple[float, float]:
 def test_a_text_of_two_pictures_is_read_once() -> None:
     made, data = small.setup(dropout=0.0), small.pairs(5, captions=3)
     links = np.concatenate([data.links, [[4, 0]]])
-    reading = Reader(made.model, data, None, together=True)(links)
+    reading = StepReader(made.model, data, None, together=True)(links)
     assert len(reading.texts["ids"]) == 15
 
 
 def test_shares_of_processes_cover_pictures_and_texts() -> None:
     made, data = small.setup(dropout=0.0), small.pairs(5, captions=3)
-    readings = [Reader(made.model, data, None, together=True, processes=2, rank=rank)(data.links) for rank in range(2)]
+    readings = [
+        StepReader(made.model, data, None, together=True, processes=2, rank=rank)(data.links) for rank in range(2)
+    ]
     assert [len(reading.groups.images) for reading in readings] == [2, 3]
     assert [len(reading.groups.texts) for reading in readings] == [7, 8]
     assert [reading.share["image_to_text"] for reading in readings] == [0.4, 0.6]

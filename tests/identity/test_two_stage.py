@@ -19,7 +19,7 @@ from subtext.evaluation import Protocol, evaluate_embeddings, evaluate_matrix, s
 from subtext.evaluation.protocol import ExtraMetrics
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.scoring import Embedded, Matrix
-from subtext.evaluation.two_stages import LOSS, Listed, Stage, TwoStage, evaluate_two_stage
+from subtext.evaluation.two_stages import LOSS, CandidateScores, RankingStage, TwoStage, evaluate_two_stage
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention, Imram
@@ -28,7 +28,7 @@ from subtext.models.similarity.sgraf import Sgr
 PROTOCOL = Protocol(c_way=(), bootstrap=0)
 
 
-def made(pictures: int = 30, each: int = 2, *, seed: int = 0) -> tuple[Stage, Stage, Dataset]:
+def made(pictures: int = 30, each: int = 2, *, seed: int = 0) -> tuple[RankingStage, RankingStage, Dataset]:
     """Pictures of three regions and texts of one to four words that name some of them, seen by two models."""
     g = torch.Generator().manual_seed(seed)
     regions = normalize(torch.randn(pictures, 3, 6, generator=g), dim=-1)
@@ -54,10 +54,10 @@ def made(pictures: int = 30, each: int = 2, *, seed: int = 0) -> tuple[Stage, St
         np.stack([owners.numpy(), np.arange(len(owners))], axis=1),
         Path(),
     )
-    return Stage(Cosine(), plain, blurred), Stage(CrossAttention().eval(), images, texts), pairs
+    return RankingStage(Cosine(), plain, blurred), RankingStage(CrossAttention().eval(), images, texts), pairs
 
 
-def exhaustive(stage: Stage) -> np.ndarray:
+def exhaustive(stage: RankingStage) -> np.ndarray:
     return scoring.matrix(*stage).numpy().astype(np.float64)
 
 
@@ -224,7 +224,7 @@ def test_a_part_of_lists_keeps_their_order() -> None:
     first = Matrix(torch.from_numpy(g.normal(size=(7, 9)).astype(np.float32)))
     lists = two_stages.Shortlists(*(two_stages.best(side, 3) for side in (first.scores, first.scores.T)))
     scores = {direction: g.normal(size=lists.of(direction).shape) for direction in DIRECTIONS}
-    whole = Listed(first, lists, scores)
+    whole = CandidateScores(first, lists, scores)
     assert whole.part(np.arange(7), np.arange(9)) is whole
     images, texts = np.array([5, 0, 3]), np.array([8, 1, 2, 6])
     # A part of a part, in two steps that leave the same items.

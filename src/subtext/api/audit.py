@@ -17,19 +17,19 @@ from subtext.api.evaluate import (
     split_role,
     work_and_files,
 )  # fmt: skip
-from subtext.api.load import Work, choose_precision, open_work, read_data_of_run
-from subtext.api.options import Metavar, OptionalRun, Range, Section, verb
+from subtext.api.load import EvaluationSubject, choose_precision, open_subject, read_data_of_run
+from subtext.api.options import Metavar, OptionalRun, OptionGroup, Range, verb
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from subtext.api.load import Opened, Sources
+    from subtext.api.load import LoadedRun, Sources
     from subtext.core import Embeddings
     from subtext.data.dataset import Dataset
     from subtext.evaluation import Result
-    from subtext.evaluation.audit import Audit
+    from subtext.evaluation.checks.audit import Audit
     from subtext.evaluation.results import Check
     from subtext.models.checkpoint import Record
 
@@ -38,7 +38,7 @@ CheckName = Literal[
     "image-overlap", "text-overlap", "vocabulary",
 ]  # fmt: skip
 SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank")
-_CHECKS, _OUTPUT = Section("Checks"), Section("Output")
+_CHECKS, _OUTPUT = OptionGroup("Checks"), OptionGroup("Output")
 
 
 @verb
@@ -46,7 +46,7 @@ def audit(
     run: OptionalRun = None,
     *,
     train_split: Annotated[
-        str | None, "Without RUN: split that the model was trained on, if known.", Section("Data")
+        str | None, "Without RUN: split that the model was trained on, if known.", OptionGroup("Data")
     ] = None,
     skip: Annotated[tuple[CheckName, ...], "Check to leave out; repeatable.", _CHECKS] = (),
     sample_size: Annotated[
@@ -76,7 +76,7 @@ def audit(
     from subtext.core import DIRECTIONS
     from subtext.data.atomic import write_text
     from subtext.data.dataset import fingerprint
-    from subtext.evaluation.audit import Audit, audit_page
+    from subtext.evaluation.checks.audit import Audit, audit_page
     from subtext.evaluation.results import Check, versions
     from subtext.report.page import render
 
@@ -127,11 +127,11 @@ class _Subject:
     images, texts  vectors; None for scores    scores (I T); None for a model, or for vectors
     """
 
-    work: Work
+    work: EvaluationSubject
     name: str
     kind: Literal["run", "pretrained model", "score matrix", "set of vectors"]
     about: dict[str, Any]
-    opened: Opened | None
+    opened: LoadedRun | None
     pairs: Dataset
     split: str
     train_split: str | None
@@ -142,11 +142,11 @@ class _Subject:
     scores: Tensor | None = None
 
 
-def _of_model(work: Work, train_split: str | None) -> _Subject:
+def _of_model(work: EvaluationSubject, train_split: str | None) -> _Subject:
     from subtext.evaluation import Protocol, evaluate_embeddings
-    from subtext.search.build import model_fingerprint
+    from subtext.retrieval.build import model_fingerprint
 
-    opened = open_work(work)
+    opened = open_subject(work)
     choose_precision(opened.model, work.bf16, quiet=work.quiet)
     pairs, record = opened.pairs, opened.record
     items = opened.embed(work)
@@ -169,7 +169,7 @@ def _of_model(work: Work, train_split: str | None) -> _Subject:
     )
 
 
-def _of_files(work: Work, train_split: str | None, files: Files) -> _Subject:
+def _of_files(work: EvaluationSubject, train_split: str | None, files: Files) -> _Subject:
     from subtext.evaluation import Protocol
 
     pairs, split = read_split(work)
@@ -199,7 +199,7 @@ def _recorded_split(record: Record, audited: Dataset, sources: Sources) -> tuple
     return pairs, "the audited split is the one that the run was trained on" if is_audited else ""
 
 
-def _named_split(work: Work, train_split: str | None, audited: Dataset) -> tuple[Dataset | None, str]:
+def _named_split(work: EvaluationSubject, train_split: str | None, audited: Dataset) -> tuple[Dataset | None, str]:
     """The split of the audited data that a model without a record was trained on, as the user says.
 
     Raises DataError when the data has no such split.
@@ -217,7 +217,7 @@ def _checks(
     subject: _Subject, sample_size: int, tolerance: float, seed: int
 ) -> Iterator[tuple[str, Callable[[], Check]]]:
     """Name -> how the check is made, in the order of a report."""
-    from subtext.evaluation.audit import CHECKS, Sample, caption_positions, finite, shuffled_truth, ties
+    from subtext.evaluation.checks.audit import CHECKS, Sample, caption_positions, finite, shuffled_truth, ties
 
     yield "held-out", partial(_held_out, subject)
     scores, opened = subject.scores, subject.opened
@@ -272,7 +272,7 @@ def _held_out(subject: _Subject) -> Check:
 def _overlap(subject: _Subject, name: str) -> Check:
     """Whether images, or texts, of the audited split are in the training split."""
     from subtext.data.features import FeatureInput
-    from subtext.evaluation import overlap
+    from subtext.evaluation.checks import overlap
 
     (train, reason), work, pairs = subject.train, subject.work, subject.pairs
     if train is None or reason:
@@ -289,7 +289,7 @@ def _overlap(subject: _Subject, name: str) -> Check:
 
 
 def _vocabulary(subject: _Subject) -> Check:
-    from subtext.evaluation.overlap import vocabulary
+    from subtext.evaluation.checks.overlap import vocabulary
 
     if subject.opened is None:
         return _impossible(subject, "vocabulary", "the model's vocabulary has to be read")

@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from subtext.api.evaluate import split_role
-from subtext.api.load import ModelSource, Opened, Work, open_work
+from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject
 from subtext.api.options import (
     DataOptions,
     Metavar,
     ModelOptions,
     OptionalRun,
+    OptionGroup,
     Pretrained,
     Range,
     Run,
-    Section,
     TextPrompt,
     verb,
 )
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, counted
 from subtext.report.progress import meter, say
-from subtext.report.text_table import Cell, Printed, shortened, table
+from subtext.report.text_table import Cell, Report, shortened, table
 
 if TYPE_CHECKING:
     import pandas
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from subtext.curation.judged import Judged
     from subtext.data.dataset import Dataset
     from subtext.data.noise import Labels
-    from subtext.neighbours.graph import Graph
-    from subtext.search.calibration import Calibration
+    from subtext.graphs.graph import Graph
+    from subtext.retrieval.calibration import Calibration
 
 
 Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]
 DROP: tuple[Reason, ...] = ("mismatched", "copies", "leaks", "unusable")
 TRUTHS = {"mismatch": "mismatched", "neighbour": "loose", "": "literal"}
 """Kinds of planted pairs, as they are called here."""
-_OUTPUT = Section("Output")
+_OUTPUT = OptionGroup("Output")
 
 
 @dataclass(frozen=True, repr=False)
-class Curation(Printed):
+class Curation(Report):
     """The result of `curate`.
 
     report    counts, shares and copies, as plain data         columns  name -> a value per pair
@@ -96,19 +96,19 @@ def curate(
     ] = (),
     page_pairs: Annotated[int, "Pairs on the page.", Range(1), _OUTPUT] = 500,
     graph: Annotated[
-        str | Path | None, "Graph of neighbours. Default: built from the words of texts.", Section("Model")
+        str | Path | None, "Graph of neighbours. Default: built from the words of texts.", OptionGroup("Model")
     ] = None,
     drop: Annotated[
-        tuple[Reason, ...], "Reason to leave out pairs; repeatable. Default: all except flagged.", Section("Leave out")
+        tuple[Reason, ...], "Reason to leave out pairs; repeatable. Default: all but flagged.", OptionGroup("Leave out")
     ] = (),
     mismatch_threshold: Annotated[
-        float, "Leave out pairs with at least this probability of a mismatch.", Range(0, 1), Section("Leave out")
+        float, "Leave out pairs with at least this probability of a mismatch.", Range(0, 1), OptionGroup("Leave out")
     ] = 0.5,
     labels: Annotated[
         str | Path | None, "Noise labels of `subtext data corrupt`, for measurements.", Metavar("FILE"),
-        Section("Measure")
+        OptionGroup("Measure")
     ] = None,
-    split: Annotated[str, "Split to curate; all: the complete data set.", Section("Data")] = "all",
+    split: Annotated[str, "Split to curate; all: the complete data set.", OptionGroup("Data")] = "all",
     **options: Unpack[ModelOptions],
 ) -> Curation:  # fmt: skip
     """Find mismatched pairs, duplicates, leaks between splits, and unusual images and texts.
@@ -133,9 +133,9 @@ def curate(
     folder, exports = Path(out).expanduser(), tuple(Path(file).expanduser() for file in export)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"--out needs a new or an empty folder; {folder} is not empty; name another")
-    work = Work.of(source, split, data=data, **options)
+    work = EvaluationSubject.of(source, split, data=data, **options)
     truth = None if labels is None else read_labels(Path(labels))
-    opened = open_work(replace(work, split="all") if truth is not None else work)
+    opened = open_subject(replace(work, split="all") if truth is not None else work)
     if truth is not None:
         truth.require(opened.pairs)
         opened = replace(opened, pairs=opened.pairs.split(split), split=split)
@@ -177,23 +177,23 @@ def curate(
 def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     """The graph that was given, or one of the texts' words; None where there are too few texts, or no words."""
     from subtext.curation.kinds import NEIGHBOURS
-    from subtext.neighbours.build import GraphOptions, build_graph
-    from subtext.neighbours.graph import Graph
-    from subtext.neighbours.spaces import Lsa
+    from subtext.graphs.build import GraphOptions, build_graph
+    from subtext.graphs.graph import Graph
+    from subtext.graphs.spaces import LsaSpace
 
     if path is not None:
         return Graph.load(path)
     try:
         with meter("neighbours", len(pairs.texts), quiet=quiet) as progress:
             options = GraphOptions(neighbours=2 * NEIGHBOURS, candidate_split="all")
-            return build_graph(pairs, Lsa(), options, compared=progress)
+            return build_graph(pairs, LsaSpace(), options, compared=progress)
     except DataError as problem:
         say(f"note: nothing is said of neighbours: {problem}", quiet=quiet)
         return None
 
 
 def _report(
-    judgement: Judged, why: Sequence[Sequence[str]], opened: Opened, work: Work, labels: Labels | None
+    judgement: Judged, why: Sequence[Sequence[str]], opened: LoadedRun, work: EvaluationSubject, labels: Labels | None
 ) -> dict[str, Any]:
     """What was found, as plain data."""
     from subtext.curation.kinds import KINDS
@@ -292,11 +292,11 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-_NOISE = Section("Noise")
+_NOISE = OptionGroup("Noise")
 
 
 @dataclass(frozen=True, repr=False)
-class NoiseDetection(Printed):
+class NoiseDetection(Report):
     """How well scores of pairs detect planted noise.
 
     run, labels  the paths
@@ -347,7 +347,7 @@ def detect_noise(
     graph: Annotated[str | Path | None, "Graph of the corrupted data: adds diversity and discrepancy.", _NOISE] = None,
     beta: Annotated[float | None, "Weight of diversity in the combined score. Default: 3.", _NOISE] = None,
     gamma: Annotated[float | None, "Weight of discrepancy in the combined score. Default: 1.", _NOISE] = None,
-    split: Annotated[str, "Split whose pairs are scored.", Section("Data")] = "train",
+    split: Annotated[str, "Split whose pairs are scored.", OptionGroup("Data")] = "train",
     **options: Unpack[DataOptions],
 ) -> NoiseDetection:
     """Measure how well the scores of a run detect planted noise, as the area under the ROC curve.
@@ -366,8 +366,8 @@ def detect_noise(
     from subtext.data.noise import read_labels
 
     noise = read_labels(Path(labels).expanduser())
-    work = Work.of(ModelSource.of(run), "all", **options)
-    opened = open_work(work).by_mean("detect noise")
+    work = EvaluationSubject.of(ModelSource.of(run), "all", **options)
+    opened = open_subject(work).by_mean("detect noise")
     noise.require(opened.pairs)
     opened = replace(opened, pairs=opened.pairs.split(split))
     pairs = opened.pairs
@@ -397,7 +397,7 @@ WIDTH = 60
 
 
 @dataclass(frozen=True)
-class PairScores(Printed):
+class PairScores(Report):
     """The scores of pairs, a row each; see `score` for the columns.
 
     note  the meaning of probabilities and looseness       path  their file; None if none was written
@@ -452,15 +452,15 @@ def score(
     model: Pretrained = None,
     text_prompt: TextPrompt = None,
     index: Annotated[
-        str | Path | None, "Calibrated index of that model, for probabilities.", Metavar("INDEX"), Section("Model")
+        str | Path | None, "Calibrated index of that model, for probabilities.", Metavar("INDEX"), OptionGroup("Model")
     ] = None,
     graph: Annotated[
         str | Path | None,
         "Graph of neighbours. Default: built from the words of texts.",
-        Section("Model"),
+        OptionGroup("Model"),
     ] = None,
-    split: Annotated[str, "Split to score; all: the complete data set.", Section("Data")] = "all",
-    out: Annotated[str | Path | None, "Write all pairs as JSON lines.", Metavar("FILE"), Section("Output")] = None,
+    split: Annotated[str, "Split to score; all: the complete data set.", OptionGroup("Data")] = "all",
+    out: Annotated[str | Path | None, "Write all pairs as JSON lines.", Metavar("FILE"), OptionGroup("Output")] = None,
     **options: Unpack[ModelOptions],
 ) -> PairScores:
     """Score given pairs of an image and a text: does the image support the text?
@@ -469,21 +469,21 @@ def score(
     the assumption that half of all pairs are random. Looseness is 1 - P(literal) in comparison with the other pairs; it
     needs at least fifty pairs.
 
-    Raises RequirementError for an index without calibration, IndexError_ for an index of another model, and the errors
-    of loading the run and reading the data.
+    Raises RequirementError for an index without calibration, SearchIndexError for an index of another model, and the
+    errors of loading the run and reading the data.
     """
     from subtext.data.atomic import require_file, write_text
 
     path = None if out is None else Path(out).expanduser()
     if path is not None:
         require_file(path)
-    work = Work.of(ModelSource.of(run, model, text_prompt), split, data=pairs, **options)
+    work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, data=pairs, **options)
     from subtext.curation.judged import FEWEST
-    from subtext.search.build import require_model
-    from subtext.search.calibration import stored_calibration
-    from subtext.search.stores.store import open_store
+    from subtext.retrieval.build import require_model
+    from subtext.retrieval.calibration import stored_calibration
+    from subtext.retrieval.stores.store import open_store
 
-    opened = open_work(work).indexed("score pairs")
+    opened = open_subject(work).indexed("score pairs")
     calibration = None
     if index is not None:
         store = open_store(index)
@@ -516,7 +516,9 @@ def score(
     return result
 
 
-def scored(opened: Opened, work: Work, *, calibration: Calibration | None, graph: Path | None) -> list[dict[str, Any]]:
+def scored(
+    opened: LoadedRun, work: EvaluationSubject, *, calibration: Calibration | None, graph: Path | None
+) -> list[dict[str, Any]]:
     """A row a pair: names, words, similarity, probability, looseness; None for what cannot be said.
 
     similarity   cosine of the views that fit best; what an index of the model gives (`Model.indexed`)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from subtext.api.load import ModelSource, Work, open_work
-from subtext.api.options import DataOptions, Metavar, OptionalRun, Pretrained, Section, TextPrompt, verb
+from subtext.api.load import EvaluationSubject, ModelSource, open_subject
+from subtext.api.options import DataOptions, Metavar, OptionalRun, OptionGroup, Pretrained, TextPrompt, verb
 from subtext.errors import ArgumentError, counted
-from subtext.report.text_table import Printed, size
+from subtext.report.text_table import Report, size
 
 if TYPE_CHECKING:
     import pandas
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class EmbeddedDataset(Printed):
+class EmbeddedDataset(Report):
     """The vectors of a data set.
 
     dataset                      its images, texts and pairs
@@ -89,8 +89,10 @@ def embed(
     *,
     model: Pretrained = None,
     text_prompt: TextPrompt = None,
-    split: Annotated[str, "Split to embed; all: the complete data set.", Section("Data")] = "all",
-    out: Annotated[str | Path | None, "A .npz or .parquet file to write.", Section("Output"), Metavar("FILE")] = None,
+    split: Annotated[str, "Split to embed; all: the complete data set.", OptionGroup("Data")] = "all",
+    out: Annotated[
+        str | Path | None, "A .npz or .parquet file to write.", OptionGroup("Output"), Metavar("FILE")
+    ] = None,
     **options: Unpack[DataOptions],
 ) -> EmbeddedDataset:
     """Compute the vectors of a data set's images and texts, and write them to a file.
@@ -106,10 +108,10 @@ def embed(
     """
     from subtext.data.atomic import require_file
 
-    work = Work.of(ModelSource.of(run, model, text_prompt), split, **options)
+    work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, **options)
     if out is not None:
         require_file(_checked(out))
-    opened = open_work(work, need_pairs=False).by_mean("embed")
+    opened = open_subject(work, need_pairs=False).by_mean("embed")
     embedded = EmbeddedDataset(opened.pairs, *opened.embed(work))
     return embedded if out is None else embedded.save(out)
 

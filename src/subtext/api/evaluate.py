@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from subtext.api import options as opt
 from subtext.api.load import (
+    EvaluationSubject,
+    LoadedRun,
     ModelSource,
-    Opened,
     Sources,
-    Work,
     choose_device,
     choose_precision,
     is_data_of_run,
     open_run,
-    open_work,
+    open_subject,
     remembered,
     require_features,
 )
-from subtext.api.options import AnyPath, Commas, Metavar, Range, Section, Shown, verb
+from subtext.api.options import AnyPath, Commas, Metavar, OptionGroup, Range, Shown, verb
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter, say
 
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from subtext.data.external_outputs import Output
     from subtext.evaluation import ExtraMetrics, Protocol, Result
     from subtext.evaluation.relevance.match import Match
+    from subtext.graphs.graph import Graph
     from subtext.models.checkpoint import Record
     from subtext.models.model import Model
-    from subtext.neighbours.graph import Graph
 
     SettingsFor = Callable[[Dataset], tuple[Protocol, ExtraMetrics]]
     from subtext.evaluation.compare import Compared
 
 
 TRUTHS = ("eccv", "cxc")
-_STAGES, _PROTOCOL, _RELEVANCE = Section("Two stages"), Section("Protocol"), Section("Relevance")
-_TRUTH, _SPACE, _OUTPUT = Section("Truth"), Section("Space and subsets"), Section("Output")
-_EXTERNAL, _FILE = Section("Any model's output"), Metavar("FILE")
+_STAGES, _PROTOCOL, _RELEVANCE = OptionGroup("Two stages"), OptionGroup("Protocol"), OptionGroup("Relevance")
+_TRUTH, _SPACE, _OUTPUT = OptionGroup("Truth"), OptionGroup("Space and subsets"), OptionGroup("Output")
+_EXTERNAL, _FILE = OptionGroup("Any model's output"), Metavar("FILE")
 
 
 class SubjectOptions(opt.DataOptions, total=False):
@@ -179,7 +179,7 @@ def evaluate(
     from subtext.data.atomic import write_text
     from subtext.evaluation.relevance.graded import check
     from subtext.evaluation.two_stages import plot_of
-    from subtext.neighbours.graph import Graph
+    from subtext.graphs.graph import Graph
 
     of_one = graph is not None or alignment_uniformity or pair_alignment_uniformity
     graded = {"references": references, "cache": cache, "asp_ties": asp_ties, "asp_top": asp_top, "gain": gain}
@@ -288,7 +288,9 @@ class Files:
     similarity: Literal["cosine", "dot"] = "cosine"
 
 
-def work_and_files(command: str, run: AnyPath | None, **options: Unpack[SubjectOptions]) -> tuple[Work, Files | None]:
+def work_and_files(
+    command: str, run: AnyPath | None, **options: Unpack[SubjectOptions]
+) -> tuple[EvaluationSubject, Files | None]:
     """The work that a public function was called for, and the files to measure; None for a run or a pretrained model.
 
     Raises ArgumentError unless exactly one of a run, a pretrained model and files is given, with what it needs.
@@ -323,7 +325,7 @@ def work_and_files(command: str, run: AnyPath | None, **options: Unpack[SubjectO
             raise ArgumentError("model needs data=DATA: a pretrained model has no data set of its own")
     source = None if has_files else ModelSource.of(run, model, prompt)
     shared: Any = {name: value for name, value in options.items() if name in opt.DataOptions.__annotations__}
-    return Work.of(source, options.get("split"), bf16=bf16, **shared), files if has_files else None
+    return EvaluationSubject.of(source, options.get("split"), bf16=bf16, **shared), files if has_files else None
 
 
 def require_outputs(files: Mapping[str, str | Path | None]) -> None:
@@ -338,7 +340,7 @@ def require_outputs(files: Mapping[str, str | Path | None]) -> None:
                 raise ArgumentError(f"{first}={path} and {name}={path} write to one file; give each a file of its own")
 
 
-def read_split(work: Work) -> tuple[Dataset, str]:
+def read_split(work: EvaluationSubject) -> tuple[Dataset, str]:
     """The pairs of the split, without opening images; all of them where the data has no splits to choose from.
 
     Raises ArgumentError when no data set is named, or it has several splits and none of them is named.
@@ -426,11 +428,13 @@ def _embeddings(output: Output, items: Items, similarity: str) -> Embeddings:
     return Embeddings(vectors, torch.arange(len(vectors)))
 
 
-def _of_model(work: Work, graph: Graph | None, settings_for: SettingsFor, *, space: bool, pair_space: bool) -> Result:
+def _of_model(
+    work: EvaluationSubject, graph: Graph | None, settings_for: SettingsFor, *, space: bool, pair_space: bool
+) -> Result:
     from subtext.evaluation import evaluate_embeddings
-    from subtext.evaluation.space import compares_vectors, space_of_pairs, with_preservation, with_space
+    from subtext.evaluation.checks.space import compares_vectors, space_of_pairs, with_preservation, with_space
 
-    opened = open_work(work)
+    opened = open_subject(work)
     choose_precision(opened.model, work.bf16, quiet=work.quiet)
     similarity, pairs = opened.model.similarity, opened.pairs
     if pair_space and not compares_vectors(similarity):
@@ -460,12 +464,12 @@ def _of_model(work: Work, graph: Graph | None, settings_for: SettingsFor, *, spa
 
 
 def _of_stages(
-    work: Work, rerank: Path, candidates: tuple[int, ...], features: Path | None, settings_for: SettingsFor
+    work: EvaluationSubject, rerank: Path, candidates: tuple[int, ...], features: Path | None, settings_for: SettingsFor
 ) -> Result:
     from subtext.data.text import cut_note, too_long
-    from subtext.evaluation.two_stages import Stage, evaluate_two_stage, require_plan
+    from subtext.evaluation.two_stages import RankingStage, evaluate_two_stage, require_plan
 
-    opened = open_work(work).indexed("a first stage")
+    opened = open_subject(work).indexed("a first stage")
     pairs = opened.pairs
     protocol, extra = settings_for(pairs)
     # Every error of the second model is raised before the first one works.
@@ -477,7 +481,7 @@ def _of_stages(
     if (note := cut_note(input_spec, texts)) is not None:
         say(f"note: the re-ranking run: {note}", quiet=work.quiet)
     second = replace(opened, model=run.model, record=run.record)
-    first, expensive = (Stage(stage.model.similarity, *stage.embed(work)) for stage in (opened, second))
+    first, expensive = (RankingStage(stage.model.similarity, *stage.embed(work)) for stage in (opened, second))
     result = evaluate_two_stage(first, expensive, pairs, candidates=candidates, protocol=protocol, extra=extra)
     about = _about(opened, work)
     role, warning = split_role(opened, work.sources)
@@ -491,8 +495,8 @@ def _of_stages(
     return replace(result, about=about, notes=(*filter(None, warnings), *result.notes))
 
 
-def _of_files(work: Work, files: Files, settings_for: SettingsFor, *, space: bool) -> Result:
-    from subtext.evaluation.space import with_space
+def _of_files(work: EvaluationSubject, files: Files, settings_for: SettingsFor, *, space: bool) -> Result:
+    from subtext.evaluation.checks.space import with_space
 
     if files.scores is not None and space:
         raise ArgumentError(
@@ -509,10 +513,10 @@ def _of_files(work: Work, files: Files, settings_for: SettingsFor, *, space: boo
     return replace(result, about=about)
 
 
-def _about(opened: Opened, work: Work) -> dict[str, Any]:
+def _about(opened: LoadedRun, work: EvaluationSubject) -> dict[str, Any]:
     """Which model, and on which data."""
     from subtext.data.text import too_long
-    from subtext.search.build import model_fingerprint
+    from subtext.retrieval.build import model_fingerprint
 
     record, sources = opened.record, work.sources
     if record is None:
@@ -526,7 +530,7 @@ def _about(opened: Opened, work: Work) -> dict[str, Any]:
 
 
 def _about_run(path: Path, record: Record, model: Model) -> dict[str, Any]:
-    from subtext.search.build import model_fingerprint
+    from subtext.retrieval.build import model_fingerprint
 
     return {
         "run": str(path.expanduser().resolve()),
@@ -560,7 +564,7 @@ def _match(name: str, path: Path, pairs: Dataset) -> Match:
     return positives.match(pairs.images.ids, names)
 
 
-def split_role(opened: Opened, sources: Sources) -> tuple[str, str]:
+def split_role(opened: LoadedRun, sources: Sources) -> tuple[str, str]:
     """What the split was to the run: "training", "selection", "held out" or "unknown"; and a warning where one is due.
 
     Only the run's own file, or a data set in memory with its pairs, is compared: whether another holds the same images
@@ -600,12 +604,15 @@ def compare(
         tuple[str, ...],
         "Metric to test, such as recall@10; repeatable. Few metrics make stronger tests. Default: all except ranks.",
         Metavar("NAME"),
-        Section("Figures"),
+        OptionGroup("Figures"),
     ] = (),
-    resamples: Annotated[int, "Resamples of intervals and p-values.", Range(100), Section("Resampling")] = 2000,
-    seed: Annotated[int, "Seed of the resampling.", Section("Resampling")] = 0,
+    resamples: Annotated[int, "Resamples of intervals and p-values.", Range(100), OptionGroup("Resampling")] = 2000,
+    seed: Annotated[int, "Seed of the resampling.", OptionGroup("Resampling")] = 0,
     json: Annotated[
-        str | Path | None, "Write the comparison as JSON; - for standard output.", Metavar("FILE"), Section("Output")
+        str | Path | None,
+        "Write the comparison as JSON; - for standard output.",
+        Metavar("FILE"),
+        OptionGroup("Output"),
     ] = None,
 ) -> Compared:
     """Test whether one system is better than another, from results of `subtext evaluate` on the same queries.

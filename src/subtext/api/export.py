@@ -1,4 +1,4 @@
-"""`subtext.export`: a run in the formats of other libraries, compared with the model before it is finished."""
+"""`subtext.export_run`: a run in the formats of other libraries, compared with the model before it is finished."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 from subtext.api.load import load, open_run, read, remembered, save_pretrained
-from subtext.api.options import Metavar, Quiet, Run, Section, verb
+from subtext.api.options import Metavar, OptionGroup, Quiet, Run, verb
 from subtext.errors import ArgumentError, CheckpointError, RequirementError, SubtextError
 from subtext.report.progress import say
-from subtext.report.text_table import Printed, size
+from subtext.report.text_table import Report, size
 
 
 @dataclass(frozen=True, repr=False)
-class Export(Printed):
+class Export(Report):
     """An exported model.
 
     path         its folder              bytes  total size of its files
@@ -37,12 +37,12 @@ class Export(Printed):
 
 
 @verb
-def export(
+def export_run(
     run: Run,
     *,
-    hf: Annotated[str | Path | None, "Folder to write for the Hub.", Section("Output"), Metavar("DIR")] = None,
+    hf: Annotated[str | Path | None, "Folder to write for the Hub.", OptionGroup("Output"), Metavar("DIR")] = None,
     onnx: Annotated[
-        str | Path | None, "Folder to write with image.onnx and text.onnx.", Section("Output"), Metavar("DIR")
+        str | Path | None, "Folder to write with image.onnx and text.onnx.", OptionGroup("Output"), Metavar("DIR")
     ] = None,
     quiet: Quiet = False,
 ) -> Export:
@@ -58,7 +58,7 @@ def export(
     """
     from subtext.data.atomic import write_folder
     from subtext.data.inputs import SeveralInputs
-    from subtext.export import hub
+    from subtext.interop import hub
     from subtext.models.checkpoint import require_new_folder
 
     if (hf is None) == (onnx is None):
@@ -66,7 +66,7 @@ def export(
     folder = Path(str(onnx if hf is None else hf)).expanduser()
     tolerance = hub.TOLERANCE
     if hf is None:
-        from subtext.export import onnx as graphs
+        from subtext.interop import onnx as graphs
 
         graphs.require_packages()
         tolerance = graphs.TOLERANCE

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
-from subtext.errors import ArgumentError, DataError, IndexError_, RequirementError, counted, listed
+from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, counted, listed
 from subtext.report.progress import counter, meter, say
-from subtext.report.text_table import Cell, Printed, duration, table
+from subtext.report.text_table import Cell, Report, duration, table
 
 if TYPE_CHECKING:
     from subtext.core import Embeddings
     from subtext.data.dataset import Dataset
     from subtext.models.checkpoint import DataSource, Record
     from subtext.models.model import Model
-    from subtext.search.manifest import Manifest
+    from subtext.retrieval.manifest import Manifest
     from subtext.training.setup import Setup
 
 Verify = bool | Callable[[str | bytes, Path], bool]
@@ -33,7 +33,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, repr=False)
-class Run(Printed):
+class Run(Report):
     """A loaded run. Use it like a path: every function that accepts the folder of a run accepts this object.
 
     model    the model with the saved weights, in eval mode
@@ -338,7 +338,7 @@ class ModelSource:
 
         index  for messages
 
-        Raises IndexError_ when its run is not there, or it names none; the errors of `of`.
+        Raises SearchIndexError when its run is not there, or it names none; the errors of `of`.
         """
         recorded = manifest.model
         if run is None and model is None and recorded:
@@ -348,7 +348,7 @@ class ModelSource:
         folder = manifest.run if run is None else run
         if not folder or not Path(folder).expanduser().is_dir():
             reason = f"; {folder} is not there" if folder else ", and names none"
-            raise IndexError_(f"{index} needs the run that made it{reason}; name its folder (run, or --run RUN)")
+            raise SearchIndexError(f"{index} needs the run that made it{reason}; name its folder (run, or --run RUN)")
         return ModelSource(Path(folder))
 
     def open(
@@ -392,7 +392,7 @@ class ModelSource:
 
 
 @dataclass(frozen=True)
-class Work:
+class EvaluationSubject:
     """Something done with a model on a split of a data set.
 
     source  the model; None where files hold its output
@@ -412,12 +412,12 @@ class Work:
     @staticmethod
     def of(
         source: ModelSource | None, split: str | None, *, bf16: bool | None = None, **options: Unpack[DataOptions]
-    ) -> Work:
+    ) -> EvaluationSubject:
         """The work that a public function was called for."""
         values: dict[str, Any] = DEFAULTS | options
         sources = Sources.of(**{name: values.get(name) for name in Sources.__dataclass_fields__})
         running = {name: values[name] for name in ("device", "batch_size", "workers", "quiet")}
-        return Work(source, sources, split, bf16=bf16, **running)
+        return EvaluationSubject(source, sources, split, bf16=bf16, **running)
 
     @property
     def model(self) -> ModelSource:
@@ -427,7 +427,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedRun:
     """A model in eval mode, the chosen split and its name, and the run's record (None for a pretrained model)."""
 
     model: Model
@@ -435,15 +435,15 @@ class Opened:
     split: str
     record: Record | None
 
-    def indexed(self, purpose: str) -> Opened:
+    def indexed(self, purpose: str) -> LoadedRun:
         """The same with a model whose vectors decide; see `Model.indexed`."""
         return replace(self, model=self.model.indexed(purpose))
 
-    def by_mean(self, purpose: str) -> Opened:
+    def by_mean(self, purpose: str) -> LoadedRun:
         """The same with a model whose vectors are means; see `Model.by_mean`."""
         return replace(self, model=self.model.by_mean(purpose))
 
-    def embed(self, work: Work, label: str = "embedding") -> tuple[Embeddings, Embeddings]:
+    def embed(self, work: EvaluationSubject, label: str = "embedding") -> tuple[Embeddings, Embeddings]:
         """The vectors of the split's images and texts, with a meter."""
         from subtext.evaluation import embed_pairs
 
@@ -452,7 +452,7 @@ class Opened:
             return embed_pairs(self.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
 
 
-def open_work(work: Work, *, need_pairs: bool = True, verify: Verify = True) -> Opened:
+def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Verify = True) -> LoadedRun:
     """Open the run, or the pretrained model, and read the split; `need_pairs` and `verify` as in `Sources.read`.
 
     Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
@@ -476,7 +476,7 @@ def open_work(work: Work, *, need_pairs: bool = True, verify: Verify = True) -> 
     require_features(model, pairs)
     if (note := cut_note(model.text.input_spec, pairs.texts.values)) is not None:
         say(f"note: {note}", quiet=work.quiet)
-    return Opened(model, pairs, split, record)
+    return LoadedRun(model, pairs, split, record)
 
 
 def _with_features(model: Model, pairs: Dataset, *, quiet: bool) -> Dataset:

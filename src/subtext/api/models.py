@@ -1,4 +1,4 @@
-"""`subtext.models` lists the encoders that a training can name, and whether their weights are on this machine."""
+"""`subtext.list_models` lists the encoders that a training can name, and whether their weights are on this machine."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from subtext.api.options import verb
 from subtext.errors import RequirementError
-from subtext.report.text_table import Listing, table
+from subtext.report.text_table import TableReport, table
 
 if TYPE_CHECKING:
     import pandas
 
 
 @dataclass(frozen=True, repr=False)
-class ModelList(Listing):
+class ModelList(TableReport):
     """Encoders as plain data.
 
     entries  one mapping per encoder and side: name (what `image` or `text` takes), side, model, weights (where they
@@ -41,7 +41,7 @@ class ModelList(Listing):
 
 
 @verb
-def models() -> ModelList:
+def list_models() -> ModelList:
     """List the encoders that --image and --text of `train` name, and whether their weights are on this machine.
 
     The files of the starter towers are read and compared with their published hashes. Nothing is fetched.

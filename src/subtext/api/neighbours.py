@@ -9,30 +9,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import Sources, choose_device
-from subtext.api.options import AnyPath, Device, Images, Metavar, OnError, Quiet, Range, Section, SplitSeed, verb
+from subtext.api.options import AnyPath, Device, Images, Metavar, OnError, OptionGroup, Quiet, Range, SplitSeed, verb
 from subtext.errors import ArgumentError, DataError
 from subtext.report.progress import meter
-from subtext.report.text_table import Cell, Printed, shortened, table
+from subtext.report.text_table import Cell, Report, shortened, table
 
 if TYPE_CHECKING:
     import pandas
 
     from subtext.data.dataset import Dataset
-    from subtext.evaluation.graph_quality import Quality
-    from subtext.neighbours.graph import Graph
-    from subtext.report.page import Page
+    from subtext.evaluation.checks.graph_quality import Quality
+    from subtext.graphs.graph import Graph
+    from subtext.report.page import HtmlPage
 
 _WIDTH = 72
 """Longest text in a cell of the table."""
 
-_GRAPH = Section("Graph")
-_SPACE = Section("Space")
-_DATA = Section("Data")
-_OUTPUT = Section("Output")
+_GRAPH = OptionGroup("Graph")
+_SPACE = OptionGroup("Space")
+_DATA = OptionGroup("Data")
+_OUTPUT = OptionGroup("Output")
 
 
 @dataclass(frozen=True, repr=False)
-class NeighbourGraph(Printed):
+class NeighbourGraph(Report):
     """A graph, and its folder."""
 
     graph: Graph
@@ -93,7 +93,7 @@ def build_neighbours(
     Raises ArgumentError for options of another space, DataError if OUT is not empty, and the errors of reading the
     data, the space and the graph.
     """
-    from subtext.neighbours.build import GraphOptions, build_graph, open_space
+    from subtext.graphs.build import GraphOptions, build_graph, open_space
     from subtext.version import __version__
 
     path = Path(out).expanduser()
@@ -124,12 +124,8 @@ def build_neighbours(
     return NeighbourGraph(graph, path)
 
 
-neighbours = build_neighbours
-"""`build_neighbours` by its short name."""
-
-
 @dataclass(frozen=True, repr=False)
-class NeighbourReport(Printed):
+class NeighbourReport(Report):
     """A graph, its quality, and the neighbours of one text.
 
     quality     measure -> percentages and means of neighbours and of random pairs
@@ -191,8 +187,8 @@ def show_neighbours(
     Raises DataError when the graph or its data cannot be read or do not belong together, or no item has that id.
     """
     from subtext.data.atomic import write_text
-    from subtext.evaluation.graph_quality import CIDERD, TFIDF, graph_quality
-    from subtext.neighbours.graph import Graph
+    from subtext.evaluation.checks.graph_quality import CIDERD, TFIDF, graph_quality
+    from subtext.graphs.graph import Graph
     from subtext.report.page import render
 
     path = Path(graph).expanduser()
@@ -243,9 +239,9 @@ def _summary(graph: Graph) -> str:
 
 def _entry(pairs: Dataset, row: int) -> dict[str, Any]:
     """A text: its id, its words and its image."""
-    from subtext.neighbours.graph import pictures_of_texts
+    from subtext.graphs.graph import image_of_text
 
-    image = int(pictures_of_texts(pairs)[row])
+    image = int(image_of_text(pairs)[row])
     words = pairs.texts.values[row]
     return {
         "id": pairs.texts.ids[row],
@@ -261,25 +257,25 @@ def _described_quality(quality: Quality) -> str:
     )
 
 
-def _page(report: NeighbourReport, pairs: Dataset) -> Page:
+def _page(report: NeighbourReport, pairs: Dataset) -> HtmlPage:
     from subtext.data.image_files import thumbnail
-    from subtext.report.page import Figure, Found, Page, Search, Section
+    from subtext.report.page import Figure, HtmlPage, PageHit, PageSearch, PageSection
 
     value_of = dict(zip(pairs.images.ids, pairs.images.values, strict=True))
 
-    def card(entry: Mapping[str, Any], distance: float, *, is_query: bool = False) -> Found:
+    def card(entry: Mapping[str, Any], distance: float, *, is_query: bool = False) -> PageHit:
         source = value_of.get(entry["picture"])
         image = None if source is None else thumbnail(source, pairs.root)
-        return Found(entry["text"] or entry["id"], distance, image, notes=[entry["id"]], right=is_query)
+        return PageHit(entry["text"] or entry["id"], distance, image, notes=[entry["id"]], right=is_query)
 
     sections = []
     if report.item is not None:
         cards = [card(report.item, 0.0, is_query=True)]
         cards += [card(entry, entry["distance"]) for entry in report.neighbours]
         query = report.item["text"] or report.item["id"]
-        search = Search(query, cards, "The first is the text itself; the number is the distance.")
-        sections.append(Section("Neighbours of a text", "Each with its picture.", [search]))
-    return Page(
+        search = PageSearch(query, cards, "The first is the text itself; the number is the distance.")
+        sections.append(PageSection("Neighbours of a text", "Each with its picture.", [search]))
+    return HtmlPage(
         title=f"Neighbours in {report.path.name}",
         lead=_summary(report.graph),
         verdict="; ".join(map(_described_quality, report.quality)),

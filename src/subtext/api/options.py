@@ -1,8 +1,8 @@
 """How a verb describes its options: one signature that Python, the command line and the server read.
 
 A verb is a function, decorated by `verb`, whose parameters are typed by `Annotated`. The annotation carries the help
-text and, where they apply, a `Range`, a `Metavar`, a `Flag`, a `Section`, `Commas` or `Shown`. `parameters` reads the
-signature without importing anything heavy, so a verb's module imports numpy and torch inside its functions.
+text and, where they apply, a `Range`, a `Metavar`, a `Flag`, a `OptionGroup`, `Commas` or `Shown`. `parameters` reads
+the signature without importing anything heavy, so a verb's module imports numpy and torch inside its functions.
 
 The aliases below are the options that several verbs share. A verb that has all of `DataOptions` takes
 `**options: Unpack[DataOptions]`: its signature and its command name each of them.
@@ -80,7 +80,7 @@ class Flag:
     short: str = ""
 
 
-class Section(str):
+class OptionGroup(str):
     """The heading that the option stands under in a command's help."""
 
 
@@ -266,7 +266,7 @@ def _parameter(name: str, hint: Any, parameter: inspect.Parameter) -> Parameter:
         metavar=mark(Metavar),
         flag=flag.name,
         short=flag.short,
-        section=mark(Section) or "",
+        section=mark(OptionGroup) or "",
         shown=mark(Shown),
         both=positional and mark(Flag) is not None,
         accepted=None if None in expected else tuple(dict.fromkeys(filter(None, expected))),
@@ -278,13 +278,13 @@ def _members(kind: Any) -> tuple[Any, ...]:
     return tuple(Path if member == os.PathLike[str] else member for member in members)
 
 
-_RUN = Section("Run")
-_DATA = Section("Data")
+_RUN = OptionGroup("Run")
+_DATA = OptionGroup("Data")
 
 AnyPath = str | os.PathLike[str]
 """A path, or a result that has a folder, such as a Run."""
 
-_MODEL = Section("Model")
+_MODEL = OptionGroup("Model")
 OptionalRun = Annotated[AnyPath | None, "Folder of a trained run.", _MODEL, Metavar("RUN")]
 Pretrained = Annotated[
     AnyPath | None,
@@ -296,7 +296,7 @@ TextPrompt = Annotated[
     str | None, "Words around every text for --model, with {} in its place: 'a photo of {}'.", _MODEL, Metavar("PROMPT")
 ]
 Run = Annotated[AnyPath, "Folder of a trained run.", _MODEL, Metavar("RUN")]
-IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", Section("Index"), Metavar("INDEX")]
+IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", OptionGroup("Index"), Metavar("INDEX")]
 IndexRun = Annotated[AnyPath | None, "New folder of the run of the index, if it was moved.", _RUN, Metavar("RUN")]
 IndexPretrained = Annotated[
     AnyPath | None,

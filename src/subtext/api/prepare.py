@@ -1,4 +1,4 @@
-"""`subtext.check`, `prepare`, `dedup`, `corrupt` and `join`: data sets are checked, or become others in a new file."""
+"""`subtext.check_dataset`, `prepare`, `dedup`, `corrupt` and `join_features`: data sets, checked or made."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import Sources
-from subtext.api.options import Columns, Metavar, Quiet, Range, Section, TextFields, verb
+from subtext.api.options import Columns, Metavar, OptionGroup, Quiet, Range, TextFields, verb
 from subtext.errors import ArgumentError, DataError, RequirementError, counted
 from subtext.report.progress import counter, meter
-from subtext.report.text_table import Printed
+from subtext.report.text_table import Report
 
 if TYPE_CHECKING:
     import pandas
@@ -21,29 +21,31 @@ if TYPE_CHECKING:
     from subtext.curation.check import CheckReport
     from subtext.curation.topics import Acceptance
     from subtext.data.dataset import Dataset
-    from subtext.data.noise import NeighbourLists, Planted
-    from subtext.neighbours.graph import Graph
+    from subtext.data.noise import Planted, TextNeighbours
+    from subtext.graphs.graph import Graph
 
-Source = Annotated["str | Path | Dataset", "Data set: a file or folder.", Section("Data"), Metavar("DATA")]
-Images = Annotated[str | Path | None, "Folder of relative image paths. Default: that of DATA.", Section("Data")]
-SplitSeed = Annotated[int, "Seed of the 80-10-10 split of data without splits.", Section("Data")]
-OnError = Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", Section("Data")]
-Out = Annotated[str | Path | None, "New .jsonl or .parquet file.", Section("Output"), Metavar("FILE")]
+Source = Annotated["str | Path | Dataset", "Data set: a file or folder.", OptionGroup("Data"), Metavar("DATA")]
+Images = Annotated[str | Path | None, "Folder of relative image paths. Default: that of DATA.", OptionGroup("Data")]
+SplitSeed = Annotated[int, "Seed of the 80-10-10 split of data without splits.", OptionGroup("Data")]
+OnError = Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", OptionGroup("Data")]
+Out = Annotated[str | Path | None, "New .jsonl or .parquet file.", OptionGroup("Output"), Metavar("FILE")]
 
 
 @verb
-def check(
+def check_dataset(
     data: Source,
     *,
     images: Images = None,
-    features: Annotated[str | Path | None, "Image features: check that they cover DATA.", Section("Data")] = None,
-    text_features: Annotated[str | Path | None, "Text features: check that they cover DATA.", Section("Data")] = None,
+    features: Annotated[str | Path | None, "Image features: check that they cover DATA.", OptionGroup("Data")] = None,
+    text_features: Annotated[
+        str | Path | None, "Text features: check that they cover DATA.", OptionGroup("Data")
+    ] = None,
     columns: Columns = None,
     text_fields: TextFields = None,
     split_seed: SplitSeed = 0,
-    verify: Annotated[bool, "Decode every image.", Section("Check")] = False,
+    verify: Annotated[bool, "Decode every image.", OptionGroup("Check")] = False,
     on_error: Annotated[
-        Literal["raise", "skip"], "raise: bad rows are errors; skip: leave them out.", Section("Check")
+        Literal["raise", "skip"], "raise: bad rows are errors; skip: leave them out.", OptionGroup("Check")
     ] = "raise",
     quiet: Quiet = False,
 ) -> CheckReport:
@@ -196,7 +198,7 @@ class TopicDataset(PreparedDataset):
         return {**super().to_json(), "acceptance": self.acceptance.to_json()}
 
 
-_TOPICS = Section("Topics")
+_TOPICS = OptionGroup("Topics")
 
 
 @verb
@@ -208,7 +210,7 @@ def corrupt(
     on_error: OnError = "raise",
     out: Out = None,
     labels: Annotated[
-        str | Path | None, "New JSON file for the noise labels.", Section("Output"), Metavar("FILE")
+        str | Path | None, "New JSON file for the noise labels.", OptionGroup("Output"), Metavar("FILE")
     ] = None,
     by: Annotated[
         Literal["pair", "topic"], "Exchange the texts of single pairs, or pair all texts of some topics anew."
@@ -295,7 +297,7 @@ def _corrupt_pairs(
     import numpy as np
 
     from subtext.data.noise import plant
-    from subtext.neighbours.graph import Graph
+    from subtext.graphs.graph import Graph
 
     loaded = lists = None
     if noise_type != "mismatch":
@@ -389,7 +391,7 @@ def _noise_settings(dataset: Dataset, kind: str, noise_rate: float, seed: int) -
 
 
 @dataclass(frozen=True, repr=False)
-class JoinedFeatures(Printed):
+class JoinedFeatures(Report):
     """A feature file of cells and regions; `path` is the file. See `join_features` for the other fields."""
 
     path: Path
@@ -409,11 +411,11 @@ class JoinedFeatures(Printed):
 
 
 @verb
-def join(
-    cells: Annotated[str | Path, "Features with a fixed number of cells per image.", Section("Features")],
-    regions: Annotated[str | Path, "Features with any number of regions per image.", Section("Features")],
+def join_features(
+    cells: Annotated[str | Path, "Features with a fixed number of cells per image.", OptionGroup("Features")],
+    regions: Annotated[str | Path, "Features with any number of regions per image.", OptionGroup("Features")],
     *,
-    out: Annotated[str | Path, "New .npz file.", Section("Output"), Metavar("FILE")],
+    out: Annotated[str | Path, "New .npz file.", OptionGroup("Output"), Metavar("FILE")],
     quiet: Quiet = False,
 ) -> JoinedFeatures:
     """Combine the grid cells and regions of images in one feature file, for `train dsran --grid-cells N`.
@@ -447,11 +449,11 @@ def _new_file(name: str, file: str | Path | None, *suffixes: str) -> Path | None
     return path
 
 
-def _neighbour_lists(graph: Graph, dataset: Dataset, splits: tuple[str, ...], first: int, last: int) -> NeighbourLists:
+def _neighbour_lists(graph: Graph, dataset: Dataset, splits: tuple[str, ...], first: int, last: int) -> TextNeighbours:
     """The graph's neighbours as rows of the full data set; ranks count within a split."""
     import numpy as np
 
-    from subtext.data.noise import NeighbourLists
+    from subtext.data.noise import TextNeighbours
 
     if not 1 <= first <= last <= graph.width:
         raise DataError(
@@ -465,7 +467,7 @@ def _neighbour_lists(graph: Graph, dataset: Dataset, splits: tuple[str, ...], fi
         subgraph = graph.within(dataset.texts.take(texts))
         rows[texts] = np.where(subgraph.neighbours >= 0, texts[subgraph.neighbours], -1)
         distances[texts] = subgraph.distances
-    return NeighbourLists(rows, distances, first, last)
+    return TextNeighbours(rows, distances, first, last)
 
 
 def _written(dataset: Dataset, path: Path | None, summary: str) -> PreparedDataset:

@@ -1,4 +1,4 @@
-"""`subtext.runs` lists the runs in some folders; `subtext.ensemble` averages several in one."""
+"""`subtext.list_runs` lists the runs in some folders; `subtext.ensemble_runs` averages several in one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.load import Run, open_run, save_pretrained
-from subtext.api.options import AnyPath, Metavar, Section, verb
+from subtext.api.options import AnyPath, Metavar, OptionGroup, verb
 from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
-from subtext.report.text_table import Listing, duration, size, table
+from subtext.report.text_table import TableReport, duration, size, table
 
 if TYPE_CHECKING:
     import pandas
@@ -24,7 +24,7 @@ FIGURES = ("image_to_text/recall@10", "text_to_image/recall@10", "rsum")
 
 
 @dataclass(frozen=True, repr=False)
-class RunList(Listing):
+class RunList(TableReport):
     """Runs as plain data, in the order of their paths.
 
     folders   the folders that were searched
@@ -75,13 +75,16 @@ class RunList(Listing):
 
 
 @verb
-def runs(
+def list_runs(
     folders: Annotated[
-        tuple[str | Path, ...] | Sequence[str | Path], "Folders to search.", Section("Folders"), Metavar("[FOLDER ...]")
+        tuple[str | Path, ...] | Sequence[str | Path],
+        "Folders to search.",
+        OptionGroup("Folders"),
+        Metavar("[FOLDER ...]"),
     ] = (),
     *,
     verify: Annotated[
-        bool, "Read all tensors and compare their checksums. Exit code 1 if a run is damaged.", Section("Folders")
+        bool, "Read all tensors and compare their checksums. Exit code 1 if a run is damaged.", OptionGroup("Folders")
     ] = False,
 ) -> RunList:
     """List trained runs: recipe, data, best results, epochs, status, disk use.
@@ -138,10 +141,12 @@ def _entry(run: Path, verify: bool) -> dict[str, Any]:
 
 
 @verb
-def ensemble(
-    runs: Annotated[tuple[AnyPath, ...] | Sequence[AnyPath], "Runs to join.", Section("Runs"), Metavar("RUN RUN ...")],
+def ensemble_runs(
+    runs: Annotated[
+        tuple[AnyPath, ...] | Sequence[AnyPath], "Runs to join.", OptionGroup("Runs"), Metavar("RUN RUN ...")
+    ],
     *,
-    out: Annotated[str | Path, "Folder of the ensemble; new, or empty.", Section("Output"), Metavar("RUN")],
+    out: Annotated[str | Path, "Folder of the ensemble; new, or empty.", OptionGroup("Output"), Metavar("RUN")],
 ) -> Run:
     """Combine several runs into one run, an ensemble, whose score of a pair is the mean of their scores.
 
@@ -154,7 +159,7 @@ def ensemble(
     Raises CheckpointError if `out` is not empty or a run cannot be loaded.
     """
     from subtext.models.checkpoint import require_new_folder
-    from subtext.models.ensemble import ensemble as join
+    from subtext.models.ensemble import build_ensemble
     from subtext.recipes.build import ensemble_record
 
     if len(runs) < 2:
@@ -166,7 +171,10 @@ def ensemble(
     require_new_folder(folder, "an ensemble")
     members = [open_run(run) for run in runs]
     records = [run.record for run in members]
-    record, model = ensemble_record([run.path for run in members], records), join([run.model for run in members])
+    record, model = (
+        ensemble_record([run.path for run in members], records),
+        build_ensemble([run.model for run in members]),
+    )
     dimensions = [member.arguments.get("embed_dim") for member in records]
     if not model.indexable and len(set(dimensions)) > 1:
         raise RecipeError(

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import ModelSource, choose_precision, open_run
-from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained, Metavar, Range, Section, verb
+from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained, Metavar, OptionGroup, Range, verb
 from subtext.errors import ArgumentError, RequirementError
 
 if TYPE_CHECKING:
     from subtext.models.model import Branch, Model
-    from subtext.search import Answer, Index
+    from subtext.retrieval.index import Answer, Index
 
 
 def open_index(
@@ -37,12 +37,12 @@ def open_index(
     words by them. Then the model is opened by the first query with an image, and `Index.model`; with `run`, `model`,
     `features` or a device other than "cpu" and "auto", at once.
 
-    Raises IndexError_ if the index cannot be read, its run is missing, or another model made it. Also raises the errors
-    of `open_run` for `features`.
+    Raises SearchIndexError if the index cannot be read, its run is missing, or another model made it. Also raises the
+    errors of `open_run` for `features`.
     """
-    from subtext.search import Index
-    from subtext.search.stores.store import open_store
-    from subtext.search.text_side import TextSide
+    from subtext.retrieval.index import Index
+    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.text_side import TextSide
 
     store = open_store(index)
 
@@ -66,10 +66,10 @@ def open_index(
     return Index(store, open_model())
 
 
-_QUERY = Section("Query")
-_RESULTS = Section("Results")
-_RANKING = Section("Ranking")
-_TWO_STAGES = Section("Two stages")
+_QUERY = OptionGroup("Query")
+_RESULTS = OptionGroup("Results")
+_RANKING = OptionGroup("Ranking")
+_TWO_STAGES = OptionGroup("Two stages")
 
 
 @verb
@@ -121,7 +121,9 @@ def search(
         str | Path | None, "Precomputed features for --rerank.", Metavar("FILE"), _TWO_STAGES
     ] = None,
     bf16: Bf16 = None,
-    run: Annotated[AnyPath | None, "New folder of the run, if it was moved.", Metavar("RUN"), Section("Run")] = None,
+    run: Annotated[
+        AnyPath | None, "New folder of the run, if it was moved.", Metavar("RUN"), OptionGroup("Run")
+    ] = None,
     model: IndexPretrained = None,
     device: Device = "auto",
 ) -> Answer:
@@ -145,7 +147,7 @@ def search(
     """
     from subtext.data.features import FeatureInput
     from subtext.data.text import cut_note
-    from subtext.search import Query
+    from subtext.retrieval.index import Query
 
     if text is None and image is None and not like:
         raise ArgumentError("a search needs text (QUERY), image or like")
@@ -212,7 +214,7 @@ def search(
 
 def _incomplete(index: Index) -> list[str]:
     """Notes on builds and additions that were interrupted or are still running: a search finds what they have done."""
-    from subtext.search.journal import unfinished
+    from subtext.retrieval.journal import unfinished
 
     return [
         f"the index is not complete: {job.verb} has done {job.done:,} of {job.total:,} items; if it is not running, "

@@ -16,9 +16,9 @@ from subtext.api.options import (
     Features,
     Flag,
     Metavar,
+    OptionGroup,
     Quiet,
     Range,
-    Section,
     TextFeatures,
     TextFields,
     Workers,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from subtext.training.setup import Setup
 
 
-_DATA = Section("Data")
-_RUN = Section("Run")
+_DATA = OptionGroup("Data")
+_RUN = OptionGroup("Run")
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,13 @@ def train(
 
         require_model(str(options["model"]))
     from subtext.models.checkpoint import Record
-    from subtext.training.fit import begun, fit
+    from subtext.training.fit import fit, start_run
     from subtext.training.setup import RunOptions
 
     job = job_of(model, arguments | options)
     run_options = RunOptions(**job.run)
     if not (dry_run or resume):
-        begun(job.out, Record(model), resume=False)  # Before minutes of reading the data.
+        start_run(job.out, Record(model), resume=False)  # Before minutes of reading the data.
     pairs = read_training_data(job)
     setup = build_setup(job, pairs, seed=run_options.seed)
     record = initial_record(job, pairs, setup)

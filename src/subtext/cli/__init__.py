@@ -29,7 +29,7 @@ MOVED = {
 """Former command -> the module that has it, outside the package."""
 
 
-class Lazy(click.Group):
+class LazyGroup(click.Group):
     """A group whose commands are imported when one is asked for, and whose errors end in a sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -90,7 +90,7 @@ class Lazy(click.Group):
 
 
 @click.group(
-    cls=Lazy,
+    cls=LazyGroup,
     epilog=example(*examples()["subtext"]),
     context_settings={"help_option_names": list(HELP), "max_content_width": 110},
 )

@@ -13,7 +13,7 @@ from subtext.cli.command import HELP_TEXTS, PATH, RENAMED_OPTIONS, CommandGroup,
 from subtext.errors import counted
 
 
-class Entry(TypedDict, total=False):
+class CommandEntry(TypedDict, total=False):
     """How a function becomes a command; see `verb_command`.
 
     verb  the public function, where it has neither the name of the command nor that with its group: build_index
@@ -43,9 +43,9 @@ def sides(words: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     return tuple(words[: positions[0]]), tuple(words[positions[0] + 1 :])
 
 
-VERBS: dict[str, Entry] = {
-    "demo": {"exit_code": lambda shown: 130 if shown.stopped else 0},
-    "ensemble": {},
+VERBS: dict[str, CommandEntry] = {
+    "demo": {"verb": "run_demo", "exit_code": lambda shown: 130 if shown.stopped else 0},
+    "ensemble": {"verb": "ensemble_runs"},
     "evaluate": {"usage": "RUN | --model NAME_OR_FOLDER | --scores FILE [OPTIONS]"},
     "compare": {
         "usage": "A.json B.json | A1.json A2.json ... vs B1.json B2.json ... [OPTIONS]",
@@ -60,13 +60,13 @@ VERBS: dict[str, Entry] = {
     "serve": {},
     "score": {"json": True, "usage": "PAIRS --run RUN | --model NAME_OR_FOLDER [OPTIONS]"},
     "curate": {"usage": "DATA --run RUN | --model NAME_OR_FOLDER, --out DIR [OPTIONS]"},
-    "export": {"usage": "RUN --hf DIR | --onnx DIR"},
-    "runs": {"json": True, "exit_code": lambda listed: int(not listed.intact)},
-    "models": {"json": True},
-    "data check": {"json": True, "exit_code": lambda report: int(not report.usable)},
+    "export": {"verb": "export_run", "usage": "RUN --hf DIR | --onnx DIR"},
+    "runs": {"verb": "list_runs", "json": True, "exit_code": lambda listed: int(not listed.intact)},
+    "models": {"verb": "list_models", "json": True},
+    "data check": {"verb": "check_dataset", "json": True, "exit_code": lambda report: int(not report.usable)},
     "data prepare": {"required": ["out"]},
     "data dedup": {"required": ["out"]},
-    "data join": {},
+    "data join": {"verb": "join_features"},
     "data corrupt": {"required": ["out", "labels"]},
     "data detect-noise": {"required": ["labels"], "json": True},
     "index build": {"usage": "INDEX [DATA] --run RUN | --model NAME_OR_FOLDER [OPTIONS]"},

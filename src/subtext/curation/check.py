@@ -13,14 +13,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from subtext.data.dataset import Dataset, Items, Problem, summarise
+from subtext.data.dataset import Dataset, Items, RowIssue, summarise
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import read_bytes, stored_size
 from subtext.data.read import UnusableData, read
 from subtext.data.rows import Progress
 from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, counted
-from subtext.report.text_table import Cell, Printed, table
+from subtext.report.text_table import Cell, Report, table
 
 _USES = ("train", "evaluate", "index")
 _DUPLICATES = 20
@@ -46,7 +46,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class CheckReport(Printed):
+class CheckReport(Report):
     """The result of `check`.
 
     images, texts, pairs, groups  their numbers
@@ -77,7 +77,7 @@ class CheckReport(Printed):
     duplicate_images: int = 0
     duplicate_image_examples: list[list[str]] = field(default_factory=list)
     leaks: list[str] = field(default_factory=list)
-    problems: list[Problem]
+    problems: list[RowIssue]
     features: list[Coverage] = field(default_factory=list)
     reasons: dict[str, str]
     evaluable_splits: list[str] = field(default_factory=list)
@@ -188,7 +188,7 @@ def check_dataset(
         )
     except DataError as error:
         problems = error.problems if isinstance(error, UnusableData) else []
-        problems = problems or [Problem(name, str(error))]
+        problems = problems or [RowIssue(name, str(error))]
         return CheckReport(path=name, problems=problems, reasons=dict.fromkeys(_USES, "no image is usable"))
     text_facts, text_problems = _text_facts(dataset.texts)
     texts = _copies(dataset.texts.values)
@@ -303,7 +303,7 @@ def _coverage(path: Path, items: Items, noun: Literal["image", "text"]) -> Cover
     return Coverage(message, False, tuple(covered))
 
 
-def _text_facts(texts: Items) -> tuple[dict[str, Any], list[Problem]]:
+def _text_facts(texts: Items) -> tuple[dict[str, Any], list[RowIssue]]:
     """The report's `words`, `languages` and `guessed`, and a note on texts without a word; one pass over the texts."""
     column = texts.metadata.get("language")
     languages = Counter(map(str, column or ()))
@@ -326,7 +326,7 @@ def _text_facts(texts: Items) -> tuple[dict[str, Any], list[Problem]]:
     if not wordless:
         return facts, []
     message = f"{len(wordless):,} of {len(lengths):,} have no word, such as {wordless[0][:40]!r}"
-    return facts, [Problem("texts", message, fatal=False)]
+    return facts, [RowIssue("texts", message, fatal=False)]
 
 
 def _copies(values: Sequence[Hashable]) -> list[list[int]]:

@@ -23,8 +23,8 @@ from subtext.data.prepare import near_copies
 from subtext.data.rows import components
 from subtext.data.words import guess_language, tokenise
 from subtext.errors import DataError, RequirementError
-from subtext.evaluation.overlap import Look, alike, looks_of
-from subtext.neighbours.graph import Graph
+from subtext.evaluation.checks.overlap import ImageFingerprint, alike, fingerprint_images
+from subtext.graphs.graph import Graph
 from subtext.ops.roc import auc
 
 Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]
@@ -102,7 +102,7 @@ def judge(
     for side, (modality, items) in enumerate((("image", images), ("text", texts))):
         if (uncertainty := items.uncertainty) is not None:
             scores[f"{modality}_uncertainty"] = uncertainty[torch.from_numpy(pairs.links[:, side])].tolist()
-    looks = looks_of(pairs.images, pairs.root, workers, progress, 0)
+    looks = fingerprint_images(pairs.images, pairs.root, workers, progress, 0)
     flags_of_images: list[list[str]] = [[] for _ in looks]
     if all(look is None for look in looks):
         how_images = "no image can be read: copies and flags of images are unknown"
@@ -199,7 +199,7 @@ def left_out(judgement: Judged, drop: Sequence[Reason], *, least: float = 0.5) -
     return reasons
 
 
-def image_copies(looks: list[Look | None]) -> NDArray[np.int64]:
+def image_copies(looks: list[ImageFingerprint | None]) -> NDArray[np.int64]:
     """(I) the number of each image's group of copies (equal bytes, or the same look); -1 for an image without a copy.
 
     Difference hashes differ in at most 8 of 64 bits, and greys confirm it. Cost time I^2 at a nanosecond each.

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
 from subtext.data.words import tokenise
+from subtext.graphs.graph import Graph, image_of_text
 from subtext.models.model import Model
-from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.ops import draw
 from subtext.ops.density import AS_READ, density
 from subtext.ops.neighbour_scores import Scoring, neighbour_scores
@@ -135,7 +135,7 @@ def surroundings(graph: Graph, pairs: Dataset, images: Embeddings, texts: Embedd
     views count by the mean of their views.
     """
     neighbours = torch.from_numpy(np.ascontiguousarray(graph.within(pairs.texts).neighbours)).long()
-    image_rows = torch.from_numpy(np.maximum(pictures_of_texts(pairs), 0))
+    image_rows = torch.from_numpy(np.maximum(image_of_text(pairs), 0))
     image_means, text_means = (items.vectors.float().mean(dim=1) for items in (images, texts))
     scores = {
         "image": neighbour_scores(image_means, neighbours, rows=image_rows),

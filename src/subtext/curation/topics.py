@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError
-from subtext.neighbours.build import GraphOptions, build_graph
-from subtext.neighbours.graph import pictures_of_texts
-from subtext.neighbours.spaces import Lsa, unit
+from subtext.graphs.build import GraphOptions, build_graph
+from subtext.graphs.graph import image_of_text
+from subtext.graphs.spaces import LsaSpace, unit
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import neighbour_scores
@@ -75,7 +75,7 @@ def cluster(dataset: Dataset, images: Float[np.ndarray, "i d"], *, topics: int, 
     from sklearn.cluster import KMeans
 
     learn = (dataset.texts.splits == "train").astype(bool)
-    places = Lsa(TEXT_WIDTH, seed)(dataset, learn)
+    places = LsaSpace(TEXT_WIDTH, seed)(dataset, learn)
     of_image = dataset.images.splits == "train"
 
     def fitted(vectors: Float[np.ndarray, "n d"], rows: Bool[np.ndarray, "n"], count: int, name: str) -> KMeans:
@@ -166,10 +166,10 @@ def accept(
     Raises DataError for fewer texts than neighbours.
     """
     everywhere = np.ones(len(pairs.texts), dtype=bool)
-    space = Lsa(TEXT_WIDTH, seed)
+    space = LsaSpace(TEXT_WIDTH, seed)
     graph = build_graph(pairs, space, GraphOptions(neighbours, "all"))
     lists = torch.from_numpy(graph.neighbours)
-    banks = {"image": images[pictures_of_texts(pairs)], "text": space(pairs, everywhere).vectors}
+    banks = {"image": images[image_of_text(pairs)], "text": space(pairs, everywhere).vectors}
     scores: dict[str, Float[np.ndarray, "t"]] = {}
     for side, bank in banks.items():
         both = neighbour_scores(torch.from_numpy(bank), lists)

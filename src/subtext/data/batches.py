@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.dataset import Dataset, Items
-from subtext.data.inputs import Batch
+from subtext.data.inputs import InputBatch
 from subtext.errors import DataError
 from subtext.ops import draw
 
@@ -25,9 +25,9 @@ Work = TypeVar("Work")
 Done = TypeVar("Done")
 
 
-def item_batch(items: Items, rows: NDArray[np.int64], root: Path) -> Batch:
+def item_batch(items: Items, rows: NDArray[np.int64], root: Path) -> InputBatch:
     """The chosen items, as an Input reads them; `rows` become Embeddings.ids."""
-    return Batch(
+    return InputBatch(
         values=[items.values[row] for row in rows],
         ids=[items.ids[row] for row in rows],
         rows=rows,

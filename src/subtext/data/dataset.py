@@ -77,7 +77,7 @@ class Judgements:
 
 
 @dataclass(frozen=True)
-class Problem:
+class RowIssue:
     """A defect of a data set.
 
     where  "line 17", "metadata.csv line 3", "image a.jpg"
@@ -102,13 +102,13 @@ class Problem:
         return self.what.replace(self.name, "...", 1) if self.name else self.what
 
 
-def summarise(problems: Iterable[Problem]) -> list[str]:
+def summarise(problems: Iterable[RowIssue]) -> list[str]:
     """One sentence for each kind of problem, with the first rows that have it and their number.
 
-    >>> summarise([Problem(f"line {n}", "has no text") for n in range(2, 7)])
+    >>> summarise([RowIssue(f"line {n}", "has no text") for n in range(2, 7)])
     ['line 2 and 4 like it (line 3, line 4, ...): has no text']
     """
-    kinds: dict[tuple[str, bool], list[Problem]] = {}
+    kinds: dict[tuple[str, bool], list[RowIssue]] = {}
     for problem in problems:
         kinds.setdefault((problem.kind, problem.fatal), []).append(problem)
     sentences = []
@@ -137,7 +137,7 @@ class Dataset:
     links: NDArray[np.int64]
     root: Path
     judgements: Judgements | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[RowIssue, ...] = ()
     features: FeatureFile | None = None
     own_splits: bool = True
 

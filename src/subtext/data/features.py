@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from subtext.data.arrays import LARGEST, NUMBERS, open_npy, open_npz, padded, unusable
 from subtext.data.feature_file import FeatureFile, real_regions, without_regions
-from subtext.data.inputs import Batch, Draw, Tensors, read_json, read_settings, settings_hash, write_settings
+from subtext.data.inputs import Draw, InputBatch, Tensors, read_json, read_settings, settings_hash, write_settings
 from subtext.data.regions import BOX
 from subtext.errors import DataError
 from subtext.ops import draw as draws
@@ -90,7 +90,7 @@ class FeatureInput:
         """The same Input with another file. Raises DataError when its widths are not those that the encoder expects."""
         return replace(self, file=file)
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The features of a batch as float32, and its ids: those of the items themselves, else those of their names.
 
         Raises DataError when an item has no features, or they are not finite, not alike or of another width.
@@ -198,7 +198,7 @@ class FeatureInput:
             arrays["grid"] = np.concatenate([grid, boxes], axis=2)
         return arrays
 
-    def _of_items(self, batch: Batch) -> dict[str, NDArray[np.float32]]:
+    def _of_items(self, batch: InputBatch) -> dict[str, NDArray[np.float32]]:
         items = [self._parts(value) for value in batch.values]
         arrays = {}
         for name in self._widths:

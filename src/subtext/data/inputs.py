@@ -39,7 +39,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Batch:
+class InputBatch:
     """Items to be read: values as in data.dataset.Items, and the keys of random numbers.
 
     values  str path (against root), bytes, PIL image or array (images); str or array (texts)
@@ -67,7 +67,7 @@ class Input(Protocol):
     def fingerprint(self) -> str:
         """Changes whenever the tensors for the same items without a draw would."""
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The tensors of a batch, among them "ids"."""
 
     def save(self, folder: Path) -> None:
@@ -90,7 +90,7 @@ class SeveralInputs:
         """Changes with a member's, and with their order."""
         return settings_hash({"kind": "several", "members": [member.fingerprint for member in self.members]})
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The tensors of a batch. Raises what the members raise."""
         read = [member(batch, draw) for member in self.members]
         named = {f"{number}.{name}": value for number, tensors in enumerate(read) for name, value in tensors.items()}

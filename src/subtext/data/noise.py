@@ -28,7 +28,7 @@ from subtext.ops import draw
 
 
 @dataclass(frozen=True)
-class NeighbourLists:
+class TextNeighbours:
     """Neighbours of the texts of the same Dataset, nearest first, as `neighbours.graph.Graph` holds them.
 
     rows         (T E) text rows, padded with -1
@@ -68,7 +68,7 @@ def plant(
     dataset: Dataset,
     rates: Mapping[str, float],
     *,
-    neighbours: NeighbourLists | None = None,
+    neighbours: TextNeighbours | None = None,
     splits: tuple[str, ...] = ("train",),
     seed: int = 0,
 ) -> Planted:
@@ -126,7 +126,7 @@ def _random_order(dataset: Dataset, rows: NDArray[np.int64], seed: int, purpose:
 
 
 def _swaps(
-    dataset: Dataset, rows: NDArray[np.int64], neighbours: NeighbourLists, count: int, seed: int
+    dataset: Dataset, rows: NDArray[np.int64], neighbours: TextNeighbours, count: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """(S) texts, (S) the texts that they are swapped with, and (S) their distances; S is `count`."""
     texts = dataset.texts

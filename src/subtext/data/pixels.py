@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from subtext.data.image_files import open_image
-from subtext.data.inputs import Batch, Draw, Tensors, read_settings, settings_hash, write_settings
+from subtext.data.inputs import Draw, InputBatch, Tensors, read_settings, settings_hash, write_settings
 from subtext.errors import DataError
 from subtext.ops import draw as draws
 
@@ -92,7 +92,7 @@ class PixelInput:
         names = ("size", "mean", "std", "resize", "crop_share", "filter")
         return settings_hash({"kind": "pixels"} | {name: getattr(self, name) for name in names})
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The pixels of a batch, and its ids. Raises DataError that names the item whose image cannot be read."""
         pixels = np.empty((len(batch.values), self.size, self.size, 3), dtype=np.uint8)
         # (N 10): flip, four of the crop, whether to erase, four of the erased rectangle.

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
-from subtext.data.dataset import Dataset, Items, Judgements, Problem, summarise
+from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, summarise
 from subtext.data.image_files import image_exists, open_image
 from subtext.data.readers import readers
 from subtext.data.readers.table import TABLES
@@ -44,7 +44,7 @@ _TEXT_COLUMNS = ("language",)
 class UnusableData(DataError):
     """A data set of which nothing, or not enough, can be used; `problems` has the reasons, row by row."""
 
-    def __init__(self, message: str, problems: list[Problem]) -> None:
+    def __init__(self, message: str, problems: list[RowIssue]) -> None:
         super().__init__(message)
         self.problems = problems
 
@@ -119,7 +119,7 @@ def read(
         problems += image_problems
     if len(dataset):
         note = "has no text; its image is an item of an index, and of no pair"
-        problems += [Problem(textless[name], note, fatal=False) for name in dataset.images.ids if name in textless]
+        problems += [RowIssue(textless[name], note, fatal=False) for name in dataset.images.ids if name in textless]
     fatal = [problem for problem in problems if problem.fatal]
     reasons = summarise(fatal)
     summary = f": {'; '.join(reasons[:3])}{'; ...' if len(reasons) > 3 else ''}" if reasons else ""
@@ -183,7 +183,7 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
     assembly = _Assembly(merged_splits)
     problems = []
     for row in source.rows:
-        if isinstance(row, Problem):
+        if isinstance(row, RowIssue):
             problems.append(row)
             continue
         if not isinstance(row, Row):
@@ -201,7 +201,7 @@ def _assemble(source: Source, seed: int, merged_splits: Mapping[str, str]) -> tu
     else:
         splits = np.array([group.split or "" for group in groups])
         reason = "has no split, and other rows have one; name the split of every row"
-        problems += [Problem(group.where, reason) for group in groups if group.split is None]
+        problems += [RowIssue(group.where, reason) for group in groups if group.split is None]
     text_rows, image_rows = assembly.texts.row_of, assembly.images.row_of
     triples = [
         (text_rows[text], image_rows[image], score)
@@ -300,7 +300,7 @@ class _Assembly:
         self.text_counts: dict[int, int] = {}
         self.unpaired: set[int] = set()
         self.textless: set[int] = set()
-        self.notes: dict[tuple[int, str], Problem] = {}
+        self.notes: dict[tuple[int, str], RowIssue] = {}
 
     def add(self, row: Row) -> None:
         """Add a row. Raises RowError when it contradicts an earlier one."""
@@ -365,7 +365,7 @@ class _Assembly:
             if value != first and value == value and field not in _TEXT_COLUMNS and (image, field) not in self.notes:
                 name = f"'{item.name}' has {str(first)[:40]!r} and {str(value)[:40]!r}"
                 note = f"an image has one value of '{field}'; {name}; the first is kept"
-                self.notes[image, field] = Problem(row.where, note, fatal=False, name=name)
+                self.notes[image, field] = RowIssue(row.where, note, fatal=False, name=name)
         return image
 
     def _group(self, row: Row, split: str | None, first: str) -> int:
@@ -430,7 +430,7 @@ def _check_images(
     *,
     verify: bool | Callable[[str | bytes, Path], bool],
     progress: Progress | None,
-) -> tuple[Dataset, list[Problem]]:
+) -> tuple[Dataset, list[RowIssue]]:
     """The dataset whose images can be used, and a problem for each image that cannot.
 
     named   whether the user named the folder of the images
@@ -449,7 +449,7 @@ def _check_images(
     if len(missing) == len(images) > 1:
         first = (root / str(values[0])).absolute()
         message = f"none of the {len(missing):,} exists; the first path was {first}; name their folder (--images)"
-        return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [Problem("images", message)]
+        return _keep_images(dataset, np.zeros(len(images), dtype=bool)), [RowIssue("images", message)]
     advice = "correct its path, or add the file" if named else "name the folder of the images (--images)"
     reasons = {row: f"image '{path}' is not in {root}; {advice}" for row, path in missing.items()}
     pathless = [row for row, value in enumerate(values) if value is None]
@@ -473,7 +473,7 @@ def _check_images(
         value = values[row]
         name = value if isinstance(value, str) else images.ids[row]
         names = (form for form in (f"'{name}'", name) if form in reason)
-        problems.append(Problem(where[row], reason, name=next(names, "")))
+        problems.append(RowIssue(where[row], reason, name=next(names, "")))
     return _keep_images(dataset, keep), problems
 
 

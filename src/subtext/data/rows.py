@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import image_exists
 from subtext.errors import ArgumentError, DataError, counted
@@ -57,7 +57,7 @@ Node = TypeVar("Node", bound=Hashable)
 Progress = Callable[[int, int], None]
 """Called with the number of finished items and their total."""
 
-Record = tuple[str, Mapping[str, Any] | Problem]
+Record = tuple[str, Mapping[str, Any] | RowIssue]
 """The position of a record in its file, and its columns or the reason why it has none."""
 
 Columns = Mapping[str, tuple[str, ...]]
@@ -96,7 +96,7 @@ class Source:
     features    precomputed image features, if the data set has features instead of images
     """
 
-    rows: Iterable[Row | Problem]
+    rows: Iterable[Row | RowIssue]
     root: Path
     judgements: tuple[tuple[str, str, float], ...] = ()
     features: FeatureFile | None = None
@@ -109,14 +109,14 @@ class RowError(Exception):
         super().__init__(problem)
         self.name = name
 
-    def at(self, where: str) -> Problem:
+    def at(self, where: str) -> RowIssue:
         """The problem of the row at this position."""
-        return Problem(where, str(self), name=self.name)
+        return RowIssue(where, str(self), name=self.name)
 
 
 def rows_of(
     records: Iterable[Record], name: str | None, *, folder: str = "", split: str | None = None
-) -> Iterator[Row | Problem]:
+) -> Iterator[Row | RowIssue]:
     """The rows of a table.
 
     name    of the file, for the message that columns are missing; None for a format with fixed columns
@@ -127,11 +127,11 @@ def rows_of(
     """
     records = iter(records)
     first = list(islice(records, 20))
-    objects = [columns for _, columns in first if not isinstance(columns, Problem)]
+    objects = [columns for _, columns in first if not isinstance(columns, RowIssue)]
     if objects and name is not None:
         _require_columns({column for columns in objects for column in columns}, name)
     for where, columns in chain(first, records):
-        if isinstance(columns, Problem):
+        if isinstance(columns, RowIssue):
             yield columns
             continue
         try:
@@ -203,7 +203,7 @@ def with_roles(records: Iterable[Record], columns: Columns, name: str, *, header
     wanted = {source for sources in columns.values() for source in sources}
     for record in records:
         first.append(record)
-        names |= {} if isinstance(record[1], Problem) else dict.fromkeys(map(str, record[1]))
+        names |= {} if isinstance(record[1], RowIssue) else dict.fromkeys(map(str, record[1]))
         if len(first) >= 20 and (header or wanted <= names.keys()):
             break
     if names:
@@ -211,10 +211,10 @@ def with_roles(records: Iterable[Record], columns: Columns, name: str, *, header
     usual = _guessed([column for column in names if column not in wanted])
     if guessed := {role: sources for role, sources in usual.items() if role not in columns}:
         told = ",".join(f"{role}={'+'.join(sources)}" for role, sources in guessed.items())
-        yield name, Problem(name, f"its columns were guessed: {told}; name others with --columns", fatal=False)
+        yield name, RowIssue(name, f"its columns were guessed: {told}; name others with --columns", fatal=False)
     columns = {**guessed, **columns}
     for where, row in chain(first, records):
-        yield where, row if isinstance(row, Problem) or not columns else renamed(row, columns)
+        yield where, row if isinstance(row, RowIssue) or not columns else renamed(row, columns)
 
 
 def _guessed(names: Sequence[str]) -> Columns:
@@ -284,7 +284,7 @@ def _nearest(columns: Iterable[str], usual: Sequence[str]) -> str | None:
     return best if ratio >= 0.6 else None
 
 
-def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None) -> tuple[Row, list[Problem]]:
+def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None) -> tuple[Row, list[RowIssue]]:
     """One row, and a problem for each of its texts that cannot be used."""
     image, path = image_of(columns, folder)
     image_id = name_of(columns, "id") or path
@@ -301,7 +301,7 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
             names += text_ids[number : number + 1] if text_ids is not None else []
         else:
             subject = f"text {number + 1} of {len(values)}" if len(values) > 1 else "the text"
-            problems.append(Problem(where, f"{subject} {reason}"))
+            problems.append(RowIssue(where, f"{subject} {reason}"))
     reserved = RESERVED if _first_filled(columns, IMAGE) == "filename" else RESERVED - {"filename"}
     metadata = {column: value for column, value in columns.items() if column not in reserved and value is not None}
     for column, value in metadata.items():
@@ -480,7 +480,7 @@ def split_in_name(name: str) -> str | None:
 
 def rows_with_splits(
     images: Mapping[str, Mapping[str, Any]], splits: Mapping[str, str], lists: str, root: Path, folders: Sequence[str]
-) -> Iterator[Row | Problem]:
+) -> Iterator[Row | RowIssue]:
     """The rows of images that have a split, and a note on the others; of all images where there are no splits.
 
     images   name -> its columns
@@ -491,7 +491,7 @@ def rows_with_splits(
     without = [name for name, split in split_of.items() if splits and split is None]
     if without:
         note = f"{lists} no split for {counted(len(without), 'image')}; left out"
-        yield Problem(without[0], note, fatal=False)
+        yield RowIssue(without[0], note, fatal=False)
     names = [name for name, split in split_of.items() if split is not None or not splits]
     folder = folder_of((images[name]["image"] for name in names), root, folders)
     records = ((f"image {name}", {**images[name], "split": split_of[name]}) for name in names)

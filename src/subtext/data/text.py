@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.inputs import (
-    Batch,
     Draw,
     Input,
+    InputBatch,
     SeveralInputs,
     Tensors,
     read_json,
@@ -149,7 +149,7 @@ class WordInput:
         """Changes with the vocabulary and the longest length."""
         return settings_hash({"kind": "words", "tokens": self.vocabulary.tokens, "max_tokens": self.max_tokens})
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The tokens of a batch. Raises DataError when an item has no text."""
         encoded = [self.vocabulary.encode(tokenise(text)) for text in _texts(batch)]
         if draw is not None and self.augments:
@@ -231,7 +231,7 @@ class SubwordInput:
             {"kind": "subwords", "rules": rules, "max": self.max_tokens, "padding": self.padding, **prompt}
         )
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The tokens of a batch. Raises DataError when an item has no text."""
         encoded, tokens, mask = self._encoded(_texts(batch))
         if draw is not None and self.token_mask:
@@ -254,7 +254,7 @@ class SubwordInput:
         length = self.max_tokens if self.padding == "max" else max(1, max(map(len, rows), default=1))
         return encoded, *_table(rows, length, fill=self.tokeniser.pad_token_id or 0)
 
-    def distinct(self, batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def distinct(self, batch: InputBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(M) the first text of each sequence of tokens, short ones first, and (N) where among them each text's is.
 
         A transformer computes padding as well, so it is fastest with texts of one length together. Run on these alone,
@@ -382,7 +382,7 @@ class OpenClipInput:
         tokens = encode(list(texts)) if length is None else encode(list(texts), context_length=length)
         return tokens.numpy().astype(np.int64)
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The tokens of a batch. Raises DataError when an item has no text, RequirementError without open_clip."""
         tokens = self.tokens(prompted(self.prompt, _texts(batch)))
         return _tensors(tokens, tokens != 0, batch)
@@ -414,7 +414,7 @@ def prompted(prompt: str, texts: Sequence[str]) -> list[str]:
     return [prompt.replace("{}", text) for text in texts] if prompt else list(texts)
 
 
-def _texts(batch: Batch) -> list[str]:
+def _texts(batch: InputBatch) -> list[str]:
     for name, value in zip(batch.ids, batch.values, strict=True):
         if not isinstance(value, str):
             type_name = "none" if value is None else type(value).__name__
@@ -432,7 +432,7 @@ def _table(rows: Sequence[Sequence[int]], length: int, *, fill: int = 0) -> tupl
     return table, mask
 
 
-def _tensors(tokens: NDArray[np.int64], mask: NDArray[np.bool_], batch: Batch) -> Tensors:
+def _tensors(tokens: NDArray[np.int64], mask: NDArray[np.bool_], batch: InputBatch) -> Tensors:
     import torch
 
     arrays = {"tokens": tokens, "mask": mask, "ids": np.ascontiguousarray(batch.rows)}

@@ -1,4 +1,4 @@
-"""`subtext.demo`: images, training, evaluation, index, searches and a page, step by step."""
+"""`subtext.run_demo`: images, training, evaluation, index, searches and a page, step by step."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.index.build import build_index, interrupted_build
 from subtext.api.load import open_run
-from subtext.api.options import Device, Quiet, Range, Section, Workers, verb
+from subtext.api.options import Device, OptionGroup, Quiet, Range, Workers, verb
 from subtext.api.search import open_index
 from subtext.api.train import train
 from subtext.errors import CheckpointError, RequirementError
 from subtext.report.progress import meter, say
-from subtext.report.text_table import Printed, duration
+from subtext.report.text_table import Report, duration
 from subtext.version import __version__
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from subtext.demo.queries import AcceptedQuery
     from subtext.evaluation import Result
     from subtext.models.model import Model
-    from subtext.report.page import Figure, Page, Search
-    from subtext.search import Index
+    from subtext.report.page import Figure, HtmlPage, PageSearch
+    from subtext.retrieval.index import Index
 
 MARK = "demo.json"
 MODEL = "dual"
@@ -78,11 +78,11 @@ SHOWN = 10
 MAIN = "emoji by English name"
 """The figure of the verdict."""
 
-_DEMONSTRATION = Section("Demonstration")
+_DEMONSTRATION = OptionGroup("Demonstration")
 
 
 @dataclass(frozen=True, repr=False)
-class Demonstration(Printed):
+class Demonstration(Report):
     """The summary of a demonstration; `stopped` if the training was interrupted."""
 
     summary: tuple[str, ...]
@@ -93,7 +93,7 @@ class Demonstration(Printed):
 
 
 @verb
-def demo(
+def run_demo(
     *,
     out: Annotated[str | Path, "Folder for data, run, index and page.", _DEMONSTRATION] = "demo",
     seed: Annotated[int, "Seed of every random choice.", _DEMONSTRATION] = 0,
@@ -232,7 +232,7 @@ def _evaluated(index: Index, pairs: Dataset) -> Result:
     from subtext.core import Embeddings
     from subtext.evaluation import Protocol, evaluate_embeddings
     from subtext.models.similarity.cosine import Cosine
-    from subtext.search.stores.item import SIDES
+    from subtext.retrieval.stores.item import SIDES
 
     with index.store.reading() as view:
         vectors = [
@@ -287,14 +287,14 @@ def _verdict(result: Result) -> str:
 
 def _shares(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[AcceptedQuery]) -> list[Figure]:
     """The shares of queries that are answered among the first ten, of the index and its rivals."""
-    from subtext.demo.queries import TOP, Gallery, by_pixels, by_sentences, by_words
+    from subtext.demo.queries import TOP, DemoGallery, by_pixels, by_sentences, by_words
     from subtext.report.page import Figure
 
     def answers_of(options: dict[str, Any]) -> dict[str, list[str]]:
         return {query.query: [hit.id for hit in index.search(query.query, top=TOP, **options)] for query in queries}
 
     test = pairs.split("test")
-    every, held_out = Gallery.of(pairs), Gallery.of(test)
+    every, held_out = DemoGallery.of(pairs), DemoGallery.of(test)
     # A few drawings, in tests, may hold out no item of some queries.
     askable = [query for query in queries if held_out.accepted(query)]
     unseen, with_texts = "queries, unseen items, pixels alone", "queries, all items with their texts"
@@ -310,15 +310,15 @@ def _shares(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[Acce
     ]
 
 
-def _searches(index: Index, queries: Sequence[AcceptedQuery], options: dict[str, Any]) -> list[Search]:
+def _searches(index: Index, queries: Sequence[AcceptedQuery], options: dict[str, Any]) -> list[PageSearch]:
     """What each query finds, by the options of a search."""
     from subtext.data.image_files import thumbnail
-    from subtext.report.page import Found, Search
+    from subtext.report.page import PageHit, PageSearch
 
     searches = []
     for query in queries:
         cards = [
-            Found(
+            PageHit(
                 hit.captions[0],
                 hit.score,
                 None if hit.path is None else thumbnail(hit.path),
@@ -328,7 +328,7 @@ def _searches(index: Index, queries: Sequence[AcceptedQuery], options: dict[str,
         ]
         right = sum(card.right for card in cards)
         accepted = f"{right} of {len(cards)} results are accepted" if right else "No result is accepted"
-        searches.append(Search(query.query, cards, f"A {query.level} query. {accepted}."))
+        searches.append(PageSearch(query.query, cards, f"A {query.level} query. {accepted}."))
     return searches
 
 
@@ -337,13 +337,13 @@ def _page(
     index: Index,
     results: dict[str, Result],
     shares: Sequence[Figure],
-    with_texts: Sequence[Search],
-    unseen: Sequence[Search],
-) -> Page:
+    with_texts: Sequence[PageSearch],
+    unseen: Sequence[PageSearch],
+) -> HtmlPage:
     from subtext.data.starter import STARTER
     from subtext.demo import emoji, icons
     from subtext.models.checkpoint import load_record
-    from subtext.report.page import Figure, Page, Section
+    from subtext.report.page import Figure, HtmlPage, PageSection
 
     record, scratch = load_record(folder / "run"), load_record(folder / "scratch")
     name = "text_to_image/recall@10"
@@ -352,7 +352,7 @@ def _page(
         for part, result in results.items()
     ]
     data, run, library = (shlex.quote(str(folder / part)) for part in ("data", "run", "index"))
-    return Page(
+    return HtmlPage(
         title="Search drawings by what they stand for",
         lead="A model learned from drawings of emoji with their names in six languages, and from icons with the tags "
         "that their designers wrote: a gavel has the tags “law” and “judgment”. It starts from two pretrained encoders "
@@ -368,13 +368,13 @@ def _page(
         "epochs. BM25 and MiniLM search the texts of the items, and see no image. MiniLM's training texts include "
         "captions of COCO and Flickr30k.",
         sections=(
-            Section(
+            PageSection(
                 "Six of the 60 queries, all items with their texts",
                 "Every tenth query of the list, whether its results are good or bad. The search reads the items' own "
                 "texts beside their pixels. The number is the cosine; a green frame is a right result.",
                 with_texts,
             ),
-            Section(
+            PageSection(
                 "The same six, unseen items, pixels alone",
                 "The model never saw these concepts, and the search reads no text of them.",
                 unseen,

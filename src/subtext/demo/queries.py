@@ -15,7 +15,7 @@ from subtext.data.dataset import Dataset
 from subtext.demo.emoji import base_of
 from subtext.demo.icons import PREFIX
 from subtext.models.model import Model
-from subtext.search import Index
+from subtext.retrieval.index import Index
 
 TOP = 10
 """Items of an answer that count."""
@@ -60,7 +60,7 @@ def accepted_queries() -> list[AcceptedQuery]:
 
 
 @dataclass(frozen=True)
-class Gallery:
+class DemoGallery:
     """The items that are searched.
 
     ids, emoji  (N) of each item; an icon has the emoji ""
@@ -70,9 +70,9 @@ class Gallery:
     emoji: Sequence[str]
 
     @staticmethod
-    def of(pairs: Dataset) -> Gallery:
+    def of(pairs: Dataset) -> DemoGallery:
         """All images of a data set of the demonstration."""
-        return Gallery(pairs.images.ids, [str(emoji) for emoji in pairs.images.metadata["emoji"]])
+        return DemoGallery(pairs.images.ids, [str(emoji) for emoji in pairs.images.metadata["emoji"]])
 
     def accepted(self, query: AcceptedQuery) -> set[str]:
         """The ids of the items that a query accepts."""

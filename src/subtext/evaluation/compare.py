@@ -23,7 +23,7 @@ from subtext.errors import DataError, RequirementError, counted, listed
 from subtext.evaluation.intervals import holm, paired
 from subtext.evaluation.results import Result, finite_json
 from subtext.ops import draw
-from subtext.report.text_table import Cell, Saved, table
+from subtext.report.text_table import Cell, SavedReport, table
 
 if TYPE_CHECKING:
     import pandas
@@ -223,7 +223,7 @@ class Difference:
 
 
 @dataclass(frozen=True, repr=False)
-class Compared(Saved):
+class Compared(SavedReport):
     """Two systems compared on the same queries.
 
     first, second  the runs of each side       lines  a figure each

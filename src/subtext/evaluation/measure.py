@@ -31,8 +31,8 @@ from subtext.evaluation.metric import (
     GalleryMetric,
     Metric,
     Outcome,
-    Readings,
     Request,
+    ScoreBlock,
     SemanticRanks,
     mean,
     metric_classes,
@@ -42,7 +42,7 @@ from subtext.evaluation.protocol import ExtraMetrics, Protocol
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.match import Match
 from subtext.evaluation.results import Result, notes, stated
-from subtext.evaluation.scoring import STORED_BYTES, Embedded, Matrix, Rows, Source, scored_once
+from subtext.evaluation.scoring import STORED_BYTES, Embedded, Matrix, Rows, ScoreSource, scored_once
 from subtext.models.model import Model
 from subtext.ops.rank import Counts, PositiveRanks, rank_positives
 from subtext.ops.semantic_rank import KERNEL_CELLS
@@ -182,7 +182,7 @@ class _Values:
     chance: list[Any] = field(default_factory=list)
     ceiling: list[Any] = field(default_factory=list)
 
-    def add(self, readings: Readings) -> None:
+    def add(self, readings: ScoreBlock) -> None:
         taken = readings.take(self.metric.reads)
         self.values.append(np.atleast_1d(np.asarray(self.metric.of(*taken), dtype=np.float64)))
         self.chance.append(self.metric.chance(*taken))
@@ -197,7 +197,7 @@ class _Values:
         return float(int(self.metric.scale) * blocks[0])
 
 
-def measured(source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics) -> Result:
+def measured(source: ScoreSource, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics) -> Result:
     """Measure the scores of a gallery under a protocol, in one set of folds or several.
 
     Cost   a model of pairs scores each pair of the gallery once, however many sets of folds read the scores.
@@ -259,7 +259,7 @@ def measured(source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraM
 
 
 def _folds(
-    source: Source, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics, per_query: dict[str, NDArray[Any]]
+    source: ScoreSource, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics, per_query: dict[str, NDArray[Any]]
 ) -> _Figures:
     """Means over the folds; the values of every query are put into `per_query`."""
     folds: list[_Figures] = []
@@ -299,7 +299,7 @@ def totals(metrics: Mapping[str, Metric], label: str = "") -> dict[str, list[str
 
 
 def _fold(
-    source: Source,
+    source: ScoreSource,
     gallery: Gallery,
     rows: tuple[Rows, Rows],
     match: Match,
@@ -333,7 +333,7 @@ def _fold(
     for direction, queries, counts in zip(DIRECTIONS, rows, source.counts(match, stable=stable), strict=True):
         keys = gallery.keys[direction][queries]
         columns: dict[str, _Values] = {}
-        _add(columns, of_counts, "", Readings({"best_rank": counts, "query_keys": keys}))
+        _add(columns, of_counts, "", ScoreBlock({"best_rank": counts, "query_keys": keys}))
         sums: list[Any] = [0.0] * len(of_gallery)
         for start, stop, scores in source.blocks(direction) if truths or of_gallery or of_relevance else ():
             for graded in extra.relevances:
@@ -353,7 +353,7 @@ def _fold(
             cells = [plausible_match.cells(direction) for plausible_match in plausible.values()]
             for start, stop, scores in labelled.blocks(direction):
                 label_ranks = rank_positives(scores, [cell[start:stop] for cell in cells], stable=stable)
-                readings = Readings({"label_ranks": dict(zip(plausible, label_ranks, strict=True))})
+                readings = ScoreBlock({"label_ranks": dict(zip(plausible, label_ranks, strict=True))})
                 _add(of_labelled, of_labels, "", readings)
             placed = np.full(len(queries), np.nan)
             labelled_rows = extra.labels.image_rows if direction == "image_to_text" else extra.labels.text_rows
@@ -383,7 +383,7 @@ def _fold(
     return fold
 
 
-def _add(columns: dict[str, _Values], metrics: Iterable[Metric], label: str, readings: Readings) -> None:
+def _add(columns: dict[str, _Values], metrics: Iterable[Metric], label: str, readings: ScoreBlock) -> None:
     for metric in metrics:
         column = columns.setdefault(f"{metric.name}{label}", _Values(metric))
         if column.metric is not metric:
@@ -396,18 +396,18 @@ def _add(columns: dict[str, _Values], metrics: Iterable[Metric], label: str, rea
 
 def _block_readings(
     scores: Tensor, truth: Callable[[], Truth], ranks: PositiveRanks | None, keys: NDArray[np.int64]
-) -> Readings:
+) -> ScoreBlock:
     """Of one block of scores under one truth."""
     computed_by: dict[str, Callable[[], Any]] = {"comparison": lambda: Comparison(scores, truth())}
     computed: dict[str, Any] = {"scores": scores, "query_keys": keys}
     if ranks is None:
-        return Readings(computed, computed_by)
-    return Readings(computed | {"positive_ranks": ranks}, computed_by | {"best_rank": ranks.best})
+        return ScoreBlock(computed, computed_by)
+    return ScoreBlock(computed | {"positive_ranks": ranks}, computed_by | {"best_rank": ranks.best})
 
 
 def _relevance_readings(
     scores: Tensor, name: str, block: NDArray[Any], depth: int, protocol: Protocol, extra: ExtraMetrics, kernel: bool
-) -> Readings:
+) -> ScoreBlock:
     """Of one block of scores and of relevance; a relevance below 0 counts as 0 in gains, `depth` places deep."""
     # PyTorch shares no memory with a matrix that a file holds read-only.
     relevance = torch.from_numpy(block if block.flags.writeable else block.copy())
@@ -415,7 +415,7 @@ def _relevance_readings(
     def comparison() -> Comparison:
         return Comparison(scores, Truth(torch.zeros(scores.shape, dtype=torch.bool), relevance=relevance, scale=name))
 
-    return Readings(
+    return ScoreBlock(
         {"scores": scores},
         {
             "comparison": comparison,

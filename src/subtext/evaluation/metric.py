@@ -79,7 +79,7 @@ class Outcome:
 class Measure:
     """What every metric declares, whether it has a value per query or one number for a gallery.
 
-    reads     names of the readings that it takes, in order (see `Readings`)
+    reads     names of the readings that it takes, in order (see `ScoreBlock`)
     truth     what it is measured against
     position  where it stands among the others: lower comes first
     """
@@ -261,7 +261,7 @@ class GainMetric(Metric):
         return self.of(*(gains.shuffled() for gains in readings))
 
 
-class Readings:
+class ScoreBlock:
     """What metrics read of one block of scores; each reading is computed once, when the first metric takes it.
 
     comparison      the Comparison itself               scores           (Q C)
@@ -288,7 +288,7 @@ class Readings:
         return [self.computed[name] for name in names]
 
 
-def readings_of(comparison: Comparison, *, stable: bool = False) -> Readings:
+def readings_of(comparison: Comparison, *, stable: bool = False) -> ScoreBlock:
     """The readings of a Comparison; tied candidates are also counted by column if `stable`."""
     truth = comparison.truth
 
@@ -300,7 +300,7 @@ def readings_of(comparison: Comparison, *, stable: bool = False) -> Readings:
 
     queries = len(comparison.scores)
     keys = torch.arange(queries) if comparison.queries is None else comparison.queries.ids.cpu()
-    return Readings(
+    return ScoreBlock(
         {"comparison": comparison, "scores": comparison.scores, "query_keys": keys.numpy()},
         {
             "best_rank": lambda: best_of(comparison.scores, lists(truth.match), lists(truth.ignored), stable=stable),

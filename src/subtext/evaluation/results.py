@@ -20,7 +20,7 @@ from subtext.errors import counted
 from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.protocol import Protocol
-from subtext.report.text_table import Cell, Saved, table
+from subtext.report.text_table import Cell, SavedReport, table
 from subtext.version import __version__
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Check:
 
 
 @dataclass(frozen=True, repr=False)
-class Result(Saved):
+class Result(SavedReport):
     """The result of an evaluation.
 
     figures    name -> number: "image_to_text/recall@10", "text_to_image/median_rank", "rsum" ... Shares are in per

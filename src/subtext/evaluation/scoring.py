@@ -194,7 +194,7 @@ Rows = NDArray[np.int64]
 Block = tuple[int, int, Tensor]
 
 
-class Source(ABC):
+class ScoreSource(ABC):
     """Scores of some images and some texts, by blocks of either side's queries."""
 
     @property
@@ -203,7 +203,7 @@ class Source(ABC):
         """Images and texts."""
 
     @abstractmethod
-    def part(self, images: Rows, texts: Rows) -> Source:
+    def part(self, images: Rows, texts: Rows) -> ScoreSource:
         """The chosen images and texts."""
 
     @abstractmethod
@@ -226,7 +226,7 @@ class Source(ABC):
 
 
 @dataclass(frozen=True)
-class Matrix(Source):
+class Matrix(ScoreSource):
     """Scores that are there: (images, texts), in memory or mapped from a file."""
 
     scores: Float[Tensor, "i t"]
@@ -257,7 +257,7 @@ class Matrix(Source):
 
 
 @dataclass(frozen=True)
-class Embedded(Source):
+class Embedded(ScoreSource):
     """Scores that a similarity gives embeddings of images and texts, exactly or fast.
 
     stored_bytes  scores of up to this size are computed once and held in memory; larger ones are scored anew for each
@@ -301,7 +301,7 @@ class Embedded(Source):
         yield from blocks(self.similarity, *both, direction, self.block_bytes, exact=self.exact)
 
 
-def scored_once(source: Source, reads: float) -> Source:
+def scored_once(source: ScoreSource, reads: float) -> ScoreSource:
     """The source itself, or its stored matrix where pairs are expensive and would be scored more often than once each.
 
     reads  how many times all pairs are read: 1/5 for one set of five folds, 1 1/5 beside the whole gallery

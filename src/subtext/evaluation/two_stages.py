@@ -25,7 +25,7 @@ from subtext.evaluation.measure import label_of, measured
 from subtext.evaluation.metrics.best_rank import BestRank
 from subtext.evaluation.protocol import ExtraMetrics, Protocol
 from subtext.evaluation.results import Result
-from subtext.evaluation.scoring import Block, Embedded, Matrix, Rows, Source, blocks, covers, device_of
+from subtext.evaluation.scoring import Block, Embedded, Matrix, Rows, ScoreSource, blocks, covers, device_of
 from subtext.ops.numerics import precise
 from subtext.ops.pairwise import equal_lengths
 from subtext.report.text_table import Cell, table
@@ -169,14 +169,14 @@ def reranked(
 
 
 @dataclass(frozen=True)
-class Listed(Source):
+class CandidateScores(ScoreSource):
     """Lists in their second order, followed by all other candidates in their first.
 
     first   scores of the first stage       lists, scores  candidates of every query, and what the second gave them; -1
                                                            stands for one that was listed and is no candidate here
     """
 
-    first: Source
+    first: ScoreSource
     lists: Shortlists
     scores: Mapping[Direction, Float[np.ndarray, "q m"]]
 
@@ -185,7 +185,7 @@ class Listed(Source):
         """Images and texts."""
         return self.first.shape
 
-    def part(self, images: Rows, texts: Rows) -> Listed:
+    def part(self, images: Rows, texts: Rows) -> CandidateScores:
         """The chosen images and texts, in the order that they have among all; itself when those are all, in order.
 
         Nothing is listed anew: an item that is left out leaves its place in a list empty.
@@ -200,7 +200,7 @@ class Listed(Source):
             positions[candidates] = np.arange(len(candidates))
             lists.append(positions[self.lists.of(direction)[queries]])
         scores = {direction: self.scores[direction][queries] for direction, queries, _ in sides}
-        return Listed(self.first.part(images, texts), Shortlists(*lists), scores)
+        return CandidateScores(self.first.part(images, texts), Shortlists(*lists), scores)
 
     def blocks(self, direction: Direction) -> Iterator[Block]:
         """Numbers that order each query's candidates: scores of its list, and below them all others; float64."""
@@ -216,7 +216,7 @@ class Listed(Source):
             yield start, stop, full
 
 
-class Stage(NamedTuple):
+class RankingStage(NamedTuple):
     """A model's similarity, and its embeddings of all images and texts."""
 
     similarity: nn.Module
@@ -225,7 +225,7 @@ class Stage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TwoStage(Source):
+class TwoStage(ScoreSource):
     """Scores of two models, of which the second scores only what the first lists.
 
     candidates  of each query, at most `most`
@@ -238,27 +238,27 @@ class TwoStage(Source):
     candidates: int
     most: int
     every: Matrix | None = None
-    cached: dict[bytes, Listed] = field(default_factory=dict)
+    cached: dict[bytes, CandidateScores] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Images and texts."""
         return self.first.shape
 
-    def part(self, images: Rows, texts: Rows) -> Listed:
+    def part(self, images: Rows, texts: Rows) -> CandidateScores:
         """The chosen items, each with candidates among the chosen ones."""
         key = images.tobytes() + texts.tobytes()
         if key not in self.cached:
             self.cached[key] = self._listed(images, texts)
         full = self.cached[key]
         scores = {direction: scores[:, : self.candidates] for direction, scores in full.scores.items()}
-        return Listed(full.first, full.lists.first(self.candidates), scores)
+        return CandidateScores(full.first, full.lists.first(self.candidates), scores)
 
     def blocks(self, direction: Direction) -> Iterator[Block]:
         """Of the full gallery."""
         yield from self.part(*(np.arange(count, dtype=np.int64) for count in self.shape)).blocks(direction)
 
-    def _listed(self, images: Rows, texts: Rows) -> Listed:
+    def _listed(self, images: Rows, texts: Rows) -> CandidateScores:
         rows, columns = torch.from_numpy(images), torch.from_numpy(texts)
         first, second = self.first, self.second
         lists = shortlists(first.similarity, first.images[rows], first.texts[columns], self.most, exact=first.exact)
@@ -270,12 +270,12 @@ class TwoStage(Source):
                 "image_to_text": np.take_along_axis(every, lists.image_to_text, axis=1),
                 "text_to_image": every[lists.text_to_image, np.arange(len(texts))[:, None]],
             }
-        return Listed(first.part(images, texts), lists, scores)
+        return CandidateScores(first.part(images, texts), lists, scores)
 
 
 def evaluate_two_stage(
-    first: Stage,
-    second: Stage,
+    first: RankingStage,
+    second: RankingStage,
     pairs: Dataset,
     *,
     candidates: Sequence[int] = (100,),

@@ -27,7 +27,7 @@ MEMBERS = "members"
 """Folder of the members' assets, inside a modality's assets: one folder a member, by number."""
 
 
-def ensemble(models: Sequence[Model]) -> Model:
+def build_ensemble(models: Sequence[Model]) -> Model:
     """One model that scores a pair by the mean of the members' scores; nothing is rescaled.
 
     Where all members compare plain vectors by cosine, so does the ensemble, and it can fill an index: it joins the
@@ -72,9 +72,9 @@ def ensemble(models: Sequence[Model]) -> Model:
         factors: Tensor | None = (scales / scales.sum()).sqrt()
         similarity: nn.Module = Cosine()
     else:
-        factors, similarity = None, Mean(similarities)
+        factors, similarity = None, MeanSimilarity(similarities)
     image, text = (
-        Branch(specs[name], Members(side, specs[name]), Abreast(factors))
+        Branch(specs[name], Members(side, specs[name]), ConcatEmbeddings(factors))
         for name, side in (("image", images), ("text", texts))
     )
     return Model(image, text, similarity).to(device).eval()
@@ -109,7 +109,7 @@ class Members(nn.Module):
             member.save_assets(member_folder)
 
 
-class Abreast(nn.Module):
+class ConcatEmbeddings(nn.Module):
     """Several models' vectors and parts of an item, side by side: the first D numbers are the first model's.
 
     factors  (M) factor of each model's vectors, which then may differ in width, and parts are left out; None for
@@ -141,14 +141,14 @@ class Abreast(nn.Module):
         return Embeddings(torch.cat(vectors, dim=2), ids, parts=joined, mask=members[0].mask)
 
 
-class Mean(nn.Module):
+class MeanSimilarity(nn.Module):
     """Mean of similarities (SGRAF, Diao et al. 2021, section 4.1).
 
-    score = sum over m of score_m / M, each of the member's own columns (`Abreast`)
+    score = sum over m of score_m / M, each of the member's own columns (`ConcatEmbeddings`)
 
     similarities  of the members
 
-    Takes   Embeddings as `Abreast` gives them.
+    Takes   Embeddings as `ConcatEmbeddings` gives them.
     Gives   (I T) scores, on the scale of the members'; each member scores to the bit as it does alone.
     Cost    that of all members.
     """

@@ -35,7 +35,7 @@ from subtext.data.atomic import HIDDEN, write_folder
 from subtext.data.batches import item_batch, read_ahead
 from subtext.data.dataset import Items
 from subtext.data.image_files import image_stamp
-from subtext.data.inputs import Batch, Draw, Tensors
+from subtext.data.inputs import Draw, InputBatch, Tensors
 from subtext.data.text import SubwordInput
 from subtext.errors import DataError, RequirementError
 from subtext.models.model import Branch
@@ -184,7 +184,7 @@ class CachedInput:
         """The key of the cache."""
         return self.folder.name
 
-    def __call__(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The encoder's outputs for a batch, float32.
 
         Raises DataError for an item that was missing when the cache was written.
@@ -243,7 +243,7 @@ def _run(branch: Branch, sources: Sources, path: Path, *, about: dict[str, objec
     threads = torch.get_num_threads()
     lanes = min(_LANES, threads) if device.type == "cpu" else 0
 
-    def encode(batch: Batch) -> Encoded:
+    def encode(batch: InputBatch) -> Encoded:
         with torch.inference_mode():
             inputs = {name: value.to(device) for name, value in branch.input_spec(batch).items()}
             encoded: Encoded = branch.encoder(inputs)

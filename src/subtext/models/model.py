@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
-from subtext.data.inputs import Batch, Draw, Input, Tensors
+from subtext.data.inputs import Draw, Input, InputBatch, Tensors
 from subtext.errors import RequirementError
 from subtext.models.heads.gaussian import Distanced, Gaussian
 from subtext.models.similarity.cosine import Cosine
@@ -35,7 +35,7 @@ class Branch(nn.Module):
         self.encoder = encoder
         self.head = head
 
-    def read(self, batch: Batch, draw: Draw | None = None) -> Tensors:
+    def read(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The tensors of a batch by `input_spec`, and "noise" (N K D) where the head samples."""
         tensors = self.input_spec(batch, draw)
         if isinstance(self.head, Gaussian):
@@ -183,7 +183,7 @@ class Model(nn.Module):
         """Embeddings of texts: strings, or features as in `embed_images`; their ids are their positions."""
         return self.embed(self.text, _batches(self.text.input_spec, texts, batch_size, Path()))
 
-    def embed(self, branch: Branch, batches: Iterator[Batch]) -> Embeddings:
+    def embed(self, branch: Branch, batches: Iterator[InputBatch]) -> Embeddings:
         """Embeddings of batches in eval mode, on the CPU."""
         device = self._device
         was_training = self.training
@@ -219,7 +219,7 @@ class Model(nn.Module):
         return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
 
-def _batches(input_spec: Input, values: Any, size: int, root: Path) -> Iterator[Batch]:
+def _batches(input_spec: Input, values: Any, size: int, root: Path) -> Iterator[InputBatch]:
     values = values.detach().float().cpu().numpy() if isinstance(values, Tensor) else values
     one_array = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "fiub"
     if one_array or isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
@@ -236,4 +236,4 @@ def _batches(input_spec: Input, values: Any, size: int, root: Path) -> Iterator[
             input_spec.require(chosen)
         rows = np.arange(start, start + len(chosen), dtype=np.int64)
         ids = [value if isinstance(value, str) else str(row) for value, row in zip(chosen, rows, strict=True)]
-        yield Batch(values=chosen, ids=ids, rows=rows, keys=draws.keys(ids), root=root)
+        yield InputBatch(values=chosen, ids=ids, rows=rows, keys=draws.keys(ids), root=root)

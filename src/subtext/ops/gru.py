@@ -62,12 +62,12 @@ def packed_states(words: Float[Tensor, "t e"], sizes: Sequence[int], rnn: nn.GRU
             named = (
                 getattr(rnn, f"{part}_l{layer}{suffix}") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
             )
-            sides.append(_Direction.apply(words, *named, tuple(sizes), bool(suffix)))
+            sides.append(_GruDirection.apply(words, *named, tuple(sizes), bool(suffix)))
         words = torch.cat(sides, dim=1)
     return words
 
 
-class _Direction(torch.autograd.Function):
+class _GruDirection(torch.autograd.Function):
     """One layer, read one way.
 
     r, z = sigmoid(W x + b + U h + c)    n = tanh(W x + b + r (U h + c))    h' = n + z (h - n)

@@ -178,7 +178,7 @@ def best_of(
     ([0, 1], [1, 0])
     """
     matrix = _array(scores)
-    side = _Side(matrix, positives, ignored)
+    side = _DirectionCounts(matrix, positives, ignored)
     return side.counts(_totals(matrix, side.best, None, kernel)[0], stable)
 
 
@@ -192,12 +192,12 @@ def both_directions(
 ) -> tuple[Counts, Counts]:
     """Counts of the rows (images asking for texts) and the columns (texts asking for images) in one read."""
     matrix = np.ascontiguousarray(_array(scores))
-    rows, columns = _Side(matrix, image_to_text, None), _Side(matrix.T, text_to_image, None)
+    rows, columns = _DirectionCounts(matrix, image_to_text, None), _DirectionCounts(matrix.T, text_to_image, None)
     of_rows, of_columns = _totals(matrix, rows.best, columns.best, kernel)
     return rows.counts(of_rows, stable), columns.counts(of_columns, stable)
 
 
-class _Side:
+class _DirectionCounts:
     """One direction of counting: thresholds before the matrix is read, corrections after."""
 
     def __init__(self, matrix: NDArray[Any], positives: CandidateLists, ignored: CandidateLists | None) -> None:

@@ -76,7 +76,7 @@ def _auc(codes: Int[np.ndarray, "n"], marked: Bool[np.ndarray, "n"], times: Floa
 
 
 @dataclass(frozen=True)
-class Reliability:
+class ReliabilityBins:
     """Predictions in bins, from the lowest to the highest; empty bins are left out.
 
     predicted  (B) mean probability      came_true  (B) share that was true      counts  (B) number of predictions
@@ -98,7 +98,7 @@ def reliability(
     *,
     bins: int = 15,
     equal: Literal["width", "count"] = "width",
-) -> Reliability:
+) -> ReliabilityBins:
     """Predictions in bins of equal width, as Guo and others (2017) have them, or of equal counts.
 
     Equal width hides errors where most predictions fall into one bin; equal counts do not. Equal predictions share a
@@ -120,4 +120,4 @@ def reliability(
     counts = np.bincount(bin_of, minlength=bins)
     filled = counts > 0
     sums = [np.bincount(bin_of, values, minlength=bins)[filled] for values in (probabilities, truth.astype(np.float64))]
-    return Reliability(sums[0] / counts[filled], sums[1] / counts[filled], counts[filled])
+    return ReliabilityBins(sums[0] / counts[filled], sums[1] / counts[filled], counts[filled])

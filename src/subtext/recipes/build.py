@@ -22,7 +22,7 @@ from subtext.errors import CheckpointError, DataError, RecipeError, RequirementE
 from subtext.models.checkpoint import ASSETS, Record, library_versions, load_run
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Bag, Recurrent
-from subtext.models.ensemble import MEMBERS, ensemble
+from subtext.models.ensemble import MEMBERS, build_ensemble
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
 from subtext.recipes import catalogue
@@ -374,4 +374,4 @@ def _ensemble_model(record: Record, context: BuildContext) -> Model:
     for number, (model, options, methods, plan) in enumerate(members):
         of_member = replace(context, member=f"{MEMBERS}/{number}")
         models.append(build(model, options, methods=methods, plan=plan, context=of_member).model)
-    return ensemble(models)
+    return build_ensemble(models)

@@ -17,9 +17,9 @@ from subtext.data.regions import BOX
 from subtext.data.starter import NAME as STARTER
 from subtext.data.text import OpenClipInput, SubwordInput, Vocabulary, WordInput
 from subtext.errors import RequirementError
+from subtext.graphs.spaces import word_vectors
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Bag, Recurrent
-from subtext.neighbours.spaces import word_vectors
 from subtext.recipes.options import InitialWeights, InputOptions, PixelOptions, RegionInputOptions
 from subtext.training.setup import BuildContext
 

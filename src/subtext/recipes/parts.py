@@ -79,7 +79,7 @@ def both_directions(loss: Loss, weight: float = 1.0, *, reduction: Reduction = "
     return {side: Term(loss, on=side, weight=weight, reduction=reduction) for side in DIRECTIONS}
 
 
-def hinges(
+def hardest_negative_triplet(
     margin: float, all_negatives_epochs: int, *, reduction: Literal["mean", "sum"] = "sum", weight: float = 1.0
 ) -> dict[str, Term]:
     """A triplet loss on the hardest negative of the batch in each direction, summed as most publish it.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Found:
+class PageHit:
     """One image that a search found, or one text.
 
     title    its first text, or itself   score  cosine
@@ -27,14 +27,14 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Search:
+class PageSearch:
     """A query, a remark on it, and what was found, best first.
 
     picture  data URI of the query, where it is an image
     """
 
     query: str
-    found: Sequence[Found]
+    found: Sequence[PageHit]
     remark: str = ""
     picture: str | None = None
 
@@ -51,7 +51,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A heading, a sentence or two, and searches below them, or a drawing.
 
     columns  how many searches stand side by side, where there is room
@@ -60,13 +60,13 @@ class Section:
 
     title: str
     text: str
-    searches: Sequence[Search]
+    searches: Sequence[PageSearch]
     columns: int = 1
     drawing: str = ""
 
 
 @dataclass(frozen=True)
-class Page:
+class HtmlPage:
     """Everything on the page.
 
     verdict   the one sentence to take away      figures   how well, beside chance
@@ -79,14 +79,14 @@ class Page:
     verdict: str
     figures: Sequence[Figure]
     figures_text: str
-    sections: Sequence[Section]
+    sections: Sequence[PageSection]
     facts: Sequence[tuple[str, str]] = ()
     commands: Sequence[str] = ()
     credit: str = ""
     language: str = field(default="en")
 
 
-def render(page: Page) -> str:
+def render(page: HtmlPage) -> str:
     """The page as one HTML document: no script, no other host, readable on a phone and in the dark.
 
     Every text is escaped; the document's own policy forbids it to load anything.
@@ -129,7 +129,7 @@ def document(title: str, body: Sequence[str], *, style: str = "", script: str = 
     )
 
 
-def _figures(page: Page) -> str:
+def _figures(page: HtmlPage) -> str:
     if not page.figures and not page.verdict:
         return ""
     rows = "".join(_figure(figure) for figure in page.figures)
@@ -155,7 +155,7 @@ def _figure(figure: Figure) -> str:
     )
 
 
-def _section(section: Section) -> str:
+def _section(section: PageSection) -> str:
     searches = "".join(_search(search) for search in section.searches)
     if section.columns > 1:
         searches = f'<div class="columns" style="--columns:{section.columns}">{searches}</div>'
@@ -163,7 +163,7 @@ def _section(section: Section) -> str:
     return f"<section><h2>{escape(section.title)}</h2><p>{escape(section.text)}</p>{drawing}{searches}</section>"
 
 
-def _search(search: Search) -> str:
+def _search(search: PageSearch) -> str:
     cards = "".join(_card(rank, hit) for rank, hit in enumerate(search.found, start=1))
     remark = f'<p class="small">{escape(search.remark)}</p>' if search.remark else ""
     heading = ""
@@ -172,7 +172,7 @@ def _search(search: Search) -> str:
     return f'<article><h3>“{escape(search.query)}”</h3>{heading}{remark}<ol class="cards">{cards}</ol></article>'
 
 
-def _card(rank: int, hit: Found) -> str:
+def _card(rank: int, hit: PageHit) -> str:
     picture = f'<img src="{escape(hit.picture)}" alt="{escape(hit.title)}" loading="lazy">' if hit.picture else ""
     if hit.picture is None:
         picture = '<span class="gone">no image</span>'

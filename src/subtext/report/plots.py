@@ -52,7 +52,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Reliability:
+class ReliabilityDiagram:
     """One reliability diagram: the mean probability of each bin, the share that came true, and the counts."""
 
     title: str
@@ -101,7 +101,7 @@ def charts(panels: Sequence[Chart]) -> str:
     return svg(figure, "; ".join(chart.title for chart in panels))
 
 
-def reliability_diagrams(panels: Sequence[Reliability]) -> str:
+def reliability_diagrams(panels: Sequence[ReliabilityDiagram]) -> str:
     """The panels from left to right as one SVG document; a dot's area is the number of predictions in its bin."""
     figure, axes = side_by_side(len(panels), 3.2, 3.4)
     for panel, ax in zip(panels, axes, strict=True):

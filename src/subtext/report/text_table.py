@@ -26,7 +26,7 @@ class Table(str):
         return f"<table><tr>{head.replace('td>', 'th>')}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
-class Printed:
+class Report:
     """A result that consists of lines and tables: `print` shows it as text, a notebook as HTML."""
 
     def _lines(self) -> Sequence[str]:
@@ -52,7 +52,7 @@ class Printed:
         return as_html(self._lines())
 
 
-class Saved(Printed):
+class SavedReport(Report):
     """A result that is also kept as JSON."""
 
     def save(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class Saved(Printed):
         write_text(path, self.json_text() + "\n")
 
 
-class Listing(Printed):
+class TableReport(Report):
     """A result that is a list of mappings, its `entries`."""
 
     entries: tuple[dict[str, Any], ...]

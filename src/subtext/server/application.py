@@ -29,11 +29,11 @@ from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
 from subtext.recipes.catalogue import unknown
-from subtext.search import Answer, Index, Query
-from subtext.search.condition import matching
-from subtext.search.stores.item import Side, opposite
-from subtext.search.stores.store import View
-from subtext.search.traces import trace_name
+from subtext.retrieval.condition import matching
+from subtext.retrieval.index import Answer, Index, Query
+from subtext.retrieval.stores.item import Side, opposite
+from subtext.retrieval.stores.store import View
+from subtext.retrieval.traces import trace_name
 from subtext.server import schemas
 from subtext.server.images import FORMATS, MEDIA_TYPE, SIZES, Upload, add_uploads, changing, require_image
 from subtext.server.security import ERROR_HANDLERS, Guard, Refusal, etag_response, log_facts
@@ -121,7 +121,7 @@ def _authorised(writes: bool) -> Callable[[Request, Token], ServerState]:
 
 Open = Annotated[ServerState, Depends(_state)]
 """The state for a request that needs no token."""
-Reading = Annotated[ServerState, Depends(_authorised(writes=False))]
+ReadAccess = Annotated[ServerState, Depends(_authorised(writes=False))]
 """The state for a request that may read; else it is refused."""
 Writing = Annotated[ServerState, Depends(_authorised(writes=True))]
 """The state for a request that may change something; else it is refused."""
@@ -130,7 +130,7 @@ Writing = Annotated[ServerState, Depends(_authorised(writes=True))]
 @searching.get("/search")
 def search_by_text(
     request: Request,
-    server: Reading,
+    server: ReadAccess,
     form: Annotated[schemas.TextSearch, QueryParameters()],
 ) -> schemas.Results:
     """The images, or texts, that best match words, items of the library, or both."""
@@ -140,7 +140,7 @@ def search_by_text(
 @searching.post("/search", openapi_extra=_IMAGE_BODY)
 def search_by_image(
     request: Request,
-    server: Reading,
+    server: ReadAccess,
     form: Annotated[schemas.ImageSearch, QueryParameters()],
     image: Annotated[bytes, Body(media_type="image/jpeg")],
 ) -> schemas.Results:
@@ -172,7 +172,9 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
 
 
 @searching.get("/similar")
-def similar(request: Request, server: Reading, form: Annotated[schemas.Similar, QueryParameters()]) -> schemas.Results:
+def similar(
+    request: Request, server: ReadAccess, form: Annotated[schemas.Similar, QueryParameters()]
+) -> schemas.Results:
     """The images, or texts, nearest to an item of the library, without the item itself."""
     library, where = server.library(form.index), schemas.parse_conditions(form.where)
     _vectors(library.index, form.side, form.id)
@@ -182,7 +184,7 @@ def similar(request: Request, server: Reading, form: Annotated[schemas.Similar, 
 
 
 @searching.post("/score")
-def score(request: Request, server: Reading, form: schemas.PairScoring) -> schemas.PairScores:
+def score(request: Request, server: ReadAccess, form: schemas.PairScoring) -> schemas.PairScoresOut:
     """The score of words with each of some images of the library: does the image support the text?"""
     library = server.library(form.index)
     manifest = library.store.manifest
@@ -201,7 +203,7 @@ def score(request: Request, server: Reading, form: schemas.PairScoring) -> schem
         schemas.PairScore(id=name, score=value, scaled=manifest.scale * value + manifest.shift)
         for name, value in zip(form.ids, values, strict=True)
     ]
-    return schemas.PairScores(index=library.name, pairs=pairs, message=_message([] if note is None else [note]))
+    return schemas.PairScoresOut(index=library.name, pairs=pairs, message=_message([] if note is None else [note]))
 
 
 def _vectors(index: Index, side: Side, name: str) -> NDArray[np.float32]:
@@ -254,7 +256,9 @@ def _message(sentences: list[str]) -> str | None:
 
 
 @items.get("/items")
-def list_items(request: Request, server: Reading, form: Annotated[schemas.Listing, QueryParameters()]) -> schemas.Page:
+def list_items(
+    request: Request, server: ReadAccess, form: Annotated[schemas.ItemsQuery, QueryParameters()]
+) -> schemas.ItemPage:
     """Items that meet the conditions, in the order in which they were added."""
     library = server.library(form.index)
     root, conditions = library.store.manifest.root, schemas.parse_conditions(form.where)
@@ -263,12 +267,12 @@ def list_items(request: Request, server: Reading, form: Annotated[schemas.Listin
         page = keys[form.offset : form.offset + form.top]
         rows = [schemas.ItemOut.of(item, form.target, root) for item in view.items(form.target, page)]
     log_facts(request, {"index": library.name, "hits": len(rows)})
-    return schemas.Page(index=library.name, total=len(keys), items=rows)
+    return schemas.ItemPage(index=library.name, total=len(keys), items=rows)
 
 
 @items.get("/item")
 def item(
-    request: Request, server: Reading, id: ItemId, target: Target = "images", index: WhichLibrary = None
+    request: Request, server: ReadAccess, id: ItemId, target: Target = "images", index: WhichLibrary = None
 ) -> schemas.ItemDetail:
     """One item with its metadata, and the score of each of its texts (or images)."""
     library = server.library(index)
@@ -304,7 +308,7 @@ def item(
 )
 def thumbnail(
     request: Request,
-    server: Reading,
+    server: ReadAccess,
     id: ItemId,
     size: Annotated[int, QueryParameters(description=SIZE_HELP, json_schema_extra={"enum": [*SIZES]})] = 320,
     index: WhichLibrary = None,
@@ -321,7 +325,7 @@ def thumbnail(
 
 
 @items.get("/fields")
-def fields(server: Reading, target: Target = "images", index: WhichLibrary = None) -> schemas.Fields:
+def fields(server: ReadAccess, target: Target = "images", index: WhichLibrary = None) -> schemas.Fields:
     """The metadata to filter by, with its most common values."""
     library = server.library(index)
     state = state_of(library.index)
@@ -410,13 +414,13 @@ def healthz(server: Open) -> schemas.Health:
 
 
 @about.get("/metrics", response_class=PlainTextResponse)
-def metrics(server: Reading) -> str:
+def metrics(server: ReadAccess) -> str:
     """Metrics for Prometheus."""
     return server.metrics.text(server.item_counts())
 
 
 @about.get("/libraries")
-def libraries(server: Reading) -> schemas.Libraries:
+def libraries(server: ReadAccess) -> schemas.Libraries:
     """The libraries that can be searched here."""
     rows = []
     for name, library in server.libraries.items():

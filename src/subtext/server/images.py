@@ -31,14 +31,14 @@ from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image, prepare_decoder, read_bytes, stored_size
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
-from subtext.search.build import Grown, grow
-from subtext.search.stores.folder import Folder, writer_lock
-from subtext.search.stores.store import Store, Writer, WriterBusy
-from subtext.search.traces import ADDED, CACHE, ROWS, added_rows, require_own, trace_name, write_rows
+from subtext.retrieval.build import WriteCounts, grow
+from subtext.retrieval.stores.folder import Folder, writer_lock
+from subtext.retrieval.stores.store import IndexLockedError, Store, Writer
+from subtext.retrieval.traces import ADDED, CACHE, ROWS, added_rows, require_own, trace_name, write_rows
 from subtext.server.security import RETRY_SECONDS, Refusal
 
 if TYPE_CHECKING:
-    from subtext.search import Index
+    from subtext.retrieval.index import Index
 
 SIZES = (96, 320, 1280)
 """Pixels of the longer side: for a contact sheet, for a grid on a dense screen, and for one image."""
@@ -240,12 +240,12 @@ class Upload:
 def storage_of(store: Store, storage_dir: Path | None) -> Path | None:
     """The folder for an index's thumbnails, log and uploads: its own, or `storage_dir` where it is no folder.
 
-    Raises IndexError_ where one of them is a symbolic link inside an index.
+    Raises SearchIndexError where one of them is a symbolic link inside an index.
     """
     return require_own(store.path) if isinstance(store, Folder) else storage_dir
 
 
-def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | None = None) -> Grown:
+def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | None = None) -> WriteCounts:
     """Add items; they are on the disk and searchable when this returns.
 
     storage_dir  folder for the images of an index that is no folder
@@ -299,7 +299,7 @@ def changing(store: Store, verb: str, storage: Path | None) -> Iterator[Writer]:
                     stack.enter_context(writer_lock(storage, verb))
                 yield stack.enter_context(store.writing(verb))
             return
-        except WriterBusy as problem:
+        except IndexLockedError as problem:
             if time.monotonic() > until:
                 sentence = "this library is being written by another process; nothing was changed; try again"
                 raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=5) from problem

@@ -19,7 +19,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from subtext.search.traces import LOGS
+from subtext.retrieval.traces import LOGS
 
 PATHS = frozenset(
     {

@@ -21,9 +21,9 @@ from pydantic import (
 from subtext.api.options import Parameter, parameters
 from subtext.api.search import search
 from subtext.errors import RequirementError
-from subtext.search import Hit, Reason
-from subtext.search.condition import ORDER, Condition, Test, Value, dated, parse
-from subtext.search.stores.item import Item, Side
+from subtext.retrieval.condition import ORDER, Condition, Test, Value, dated, parse
+from subtext.retrieval.index import Hit, Reason
+from subtext.retrieval.stores.item import Item, Side
 
 MAX_WORDS, MAX_TOP, MAX_ID, MAX_PAGE = 1000, 200, 500, 200
 """Letters of a query; hits of an answer; letters of an id; items of a page."""
@@ -130,7 +130,7 @@ class Similar(_Selection):  # type: ignore[misc, valid-type]
     side: Side = Field("images", description="The side of the item.")
 
 
-class Listing(_Selection):  # type: ignore[misc, valid-type]
+class ItemsQuery(_Selection):  # type: ignore[misc, valid-type]
     """A page of items."""
 
     top: int = Field(50, ge=1, le=MAX_PAGE)
@@ -250,7 +250,7 @@ class Results(BaseModel):
     fits: bool | None = None
 
 
-class Page(BaseModel):
+class ItemPage(BaseModel):
     """Items in the order in which they were added, and how many meet the conditions."""
 
     index: str
@@ -305,7 +305,7 @@ class PairScore(BaseModel):
     scaled: float
 
 
-class PairScores(BaseModel):
+class PairScoresOut(BaseModel):
     """Scores of words with images.
 
     message  what to know before trusting them; None where there is nothing

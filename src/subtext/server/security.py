@@ -20,7 +20,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from subtext.errors import DataError, IndexError_, OutputError, RequirementError, SubtextError
+from subtext.errors import DataError, OutputError, RequirementError, SearchIndexError, SubtextError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -103,7 +103,7 @@ def library_error(request: Request, error: SubtextError) -> JSONResponse:
         refusal = error
     elif isinstance(error, RequirementError | DataError):
         refusal = Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, str(error))
-    elif isinstance(error, IndexError_):
+    elif isinstance(error, SearchIndexError):
         sentence = "this library cannot be read just now; its log says why"
         refusal = Refusal(HTTPStatus.SERVICE_UNAVAILABLE, sentence, retry=5)
     elif isinstance(error, OutputError):

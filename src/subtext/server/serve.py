@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from subtext.api.options import Device, Metavar, Quiet, Range, Section, Shown, verb
+from subtext.api.options import Device, Metavar, OptionGroup, Quiet, Range, Shown, verb
 from subtext.errors import ArgumentError, RequirementError
 
 SHUTDOWN_SECONDS = 20
@@ -23,7 +23,7 @@ TOKEN_LETTERS = 16
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Host names of a server that listens to this machine alone."""
 _FILE, _FOLDER = Metavar("FILE"), Metavar("DIR")
-_DATA, _ADDRESS, _LIMITS = Section("Data"), Section("Address"), Section("Limits")
+_DATA, _ADDRESS, _LIMITS = OptionGroup("Data"), OptionGroup("Address"), OptionGroup("Limits")
 
 
 @dataclass(frozen=True)
@@ -112,10 +112,10 @@ def serve(
         str | Path | None,
         "File with the token for /add and /delete in its first line. Default: no changes allowed.",
         _FILE,
-        Section("Access"),
+        OptionGroup("Access"),
     ] = None,
     read_token_file: Annotated[
-        str | Path | None, "File with the token that every request needs.", _FILE, Section("Access")
+        str | Path | None, "File with the token that every request needs.", _FILE, OptionGroup("Access")
     ] = None,
     max_body: Annotated[int, "MB per request.", Range(1), _LIMITS] = 20,
     max_pixels: Annotated[int, "Million pixels per image.", Range(1), _LIMITS] = 50,
@@ -124,9 +124,9 @@ def serve(
         Literal["index", "-", "none"] | None,
         "Where to log requests: the first INDEX (for a database: --storage-dir), or - for standard output.",
         Shown("index"),
-        Section("Log"),
+        OptionGroup("Log"),
     ] = None,
-    log_private: Annotated[bool, "Also log query texts and client addresses.", Section("Log")] = False,
+    log_private: Annotated[bool, "Also log query texts and client addresses.", OptionGroup("Log")] = False,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -195,7 +195,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
             f"serving needs the package '{problem.name}', which is not installed; pip install 'subtext[serve]'"
         ) from problem
     from subtext.report.progress import say
-    from subtext.search.stores.store import store_class
+    from subtext.retrieval.stores.store import store_class
 
     # Before a model is loaded for nothing.
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET

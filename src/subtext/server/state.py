@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from subtext.api.search import open_index
-from subtext.errors import IndexError_, OutputError, RequirementError, SubtextError
-from subtext.search import Answer, Index, Query
-from subtext.search.calibration import calibration_mark
-from subtext.search.stores.folder import Folder
-from subtext.search.stores.store import Store, store_class
-from subtext.search.traces import ADDED, remove_traces
+from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
+from subtext.retrieval.calibration import calibration_mark
+from subtext.retrieval.index import Answer, Index, Query
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.store import Store, store_class
+from subtext.retrieval.traces import ADDED, remove_traces
 from subtext.server.images import Decoding, Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
 from subtext.server.security import RETRY_SECONDS, Refusal
@@ -202,7 +202,7 @@ class Library:
                 with self._index.store.reading() as view:
                     generation = view.generation
                 if generation != self._swept:
-                    with suppress(OutputError, IndexError_):
+                    with suppress(OutputError, SearchIndexError):
                         self.sweep({})
                         self._swept = generation
             finally:
@@ -282,7 +282,7 @@ class ServerState:
         """(library, side) -> items, without libraries whose database is away."""
         counts: dict[tuple[str, str], int] = {}
         for name, library in self.libraries.items():
-            with suppress(IndexError_):
+            with suppress(SearchIndexError):
                 counts |= {(name, side): count for side, count in library.store.counts.items()}
         return counts
 

@@ -80,9 +80,9 @@ from subtext.models.model_card import model_card
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting import Neighbourhood
 from subtext.report.progress import Estimate
-from subtext.training.memory import Memories
+from subtext.training.memory import BankSet
 from subtext.training.optimiser import (
-    Freezer,
+    FreezeSchedule,
     WeightAverage,
     build_optimiser,
     lr_factor,
@@ -94,8 +94,8 @@ from subtext.training.optimiser import (
 )
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
-from subtext.training.setup import Fitted, Report, RunOptions, Setup
-from subtext.training.step import ExtraReader, Reader, Stepper, batches_of
+from subtext.training.setup import Report, RunOptions, Setup, TrainResult
+from subtext.training.step import ExtraReader, Stepper, StepReader, batches_of
 from subtext.training.tables import NeighbourScores, PairBank
 from subtext.version import __version__
 
@@ -123,7 +123,7 @@ def fit(
     record: Record,
     run: RunOptions,
     report: Callable[[Report], None] | None = None,
-) -> Fitted:
+) -> TrainResult:
     """Train a setup and leave a run folder: record, kept weights, assets, log and model card.
 
     train, val  pairs to learn from, and to select the epoch by; without val the last epoch is kept
@@ -144,7 +144,7 @@ def fit(
         notes.append("no validation pairs: the last epoch's weights are kept")
     processes = Processes(run.device)
     extras = [source.open(train) for source in setup.extras]
-    memories = Memories([source.open(train, device=processes.device) for source in setup.memories])
+    memories = BankSet([source.open(train, device=processes.device) for source in setup.memories])
     notes += [note for extra in extras for note in extra.notes(setup.model)]
     notes += [note for memory in memories.each for note in memory.notes]
     inputs = [
@@ -167,7 +167,7 @@ def fit(
     )
     # The caller's random numbers stay as they were.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        earlier = begun(out, record, resume=run.resume, defaults_before=setup.defaults_before)
+        earlier = start_run(out, record, resume=run.resume, defaults_before=setup.defaults_before)
         processes.wait()  # until all have looked: the first one writes from here on
         if earlier is not None and earlier.status == "finished":
             return _opened(setup, out, earlier, processes, report)
@@ -208,7 +208,7 @@ def fit(
         return training.go(snapshot, report=report, notes=notes)
 
 
-def begun(
+def start_run(
     out: Path, record: Record, *, resume: bool, defaults_before: Sequence[Mapping[str, object]] = ()
 ) -> Record | None:
     """The record of the training that is to go on in a folder; None where one begins.
@@ -240,7 +240,7 @@ def begun(
     return earlier
 
 
-def tidy(out: Path) -> None:
+def remove_checkpoints(out: Path) -> None:
     """Remove what a finished training has no more use for."""
     clean(out)
     (out / FROZEN).unlink(missing_ok=True)
@@ -250,7 +250,7 @@ def tidy(out: Path) -> None:
 
 def _opened(
     setup: Setup, out: Path, record: Record, processes: Processes, report: Callable[[Report], None] | None
-) -> Fitted:
+) -> TrainResult:
     """A training that is finished: its model; and what a kill in its last moment left behind is removed."""
     note = f"{out} is finished: nothing is left to train"
     try:
@@ -261,12 +261,12 @@ def _opened(
         ) from problem
     setup.model.to(processes.device).eval()
     if processes.first:
-        tidy(out)
+        remove_checkpoints(out)
         if report is not None:
             epochs, steps = setup.plan.epochs, record.steps
             report(Report(record.epochs, epochs, steps, steps, float("nan"), record.best, note=note))
     processes.wait()
-    return Fitted(run=out, model=setup.model, record=record, notes=(note,))
+    return TrainResult(run=out, model=setup.model, record=record, notes=(note,))
 
 
 def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[str]:
@@ -355,7 +355,7 @@ def _weights(setup: Setup) -> list[str]:
 
 def batch_norms(setup: Setup) -> list[str]:
     """Names of the modules that norm over the batch in some epoch of the training."""
-    freezer = Freezer(setup.model)
+    freezer = FreezeSchedule(setup.model)
     was_training = setup.model.training
     names: dict[str, None] = {}
     for current in {stage(setup.plan, setup.phases, epoch) for epoch in range(setup.plan.epochs)}:
@@ -375,7 +375,7 @@ def working_model(
     An encoder without any weight that learns in any epoch is run once over the pairs and its outputs are read from the
     folder `cache`; where its Input augments, or a method makes items of its own, it is run every time.
     """
-    freezer, notes = Freezer(setup.model), []
+    freezer, notes = FreezeSchedule(setup.model), []
     present = [pairs for pairs in sets if pairs is not None]
     branches: dict[str, Branch] = {"image": setup.model.image, "text": setup.model.text}
     for modality, branch in list(branches.items()):
@@ -479,7 +479,7 @@ def _description(file: Path) -> dict[str, Any]:
 
 
 @dataclass
-class Watch:
+class EarlyStopping:
     """Counters of validation; all of them are part of a checkpoint.
 
     largest     whether larger is better: rsum, not a loss
@@ -543,7 +543,7 @@ class State:
     optimiser: Optimizer
     average: WeightAverage
     scaler: torch.amp.GradScaler
-    watch: Watch
+    watch: EarlyStopping
     totals: Tensor
     kept: dict[str, Tensor] = field(default_factory=dict)
     epoch: int = 0
@@ -552,7 +552,7 @@ class State:
     ended: bool = False
     seconds: float = 0.0
     figures: dict[str, float] = field(default_factory=dict)
-    memories: Memories = field(default_factory=Memories)
+    memories: BankSet = field(default_factory=BankSet)
 
     def weights(self, *, changing: bool) -> dict[str, Tensor]:
         """The model's weights that change, or those that never do, by name."""
@@ -594,7 +594,7 @@ class State:
                 group["lr"] = rate
             self.average.restore(snapshot.tensors.get("average", {}), state["average"])
             self.scaler.load_state_dict(state["scaler"])
-            self.watch = Watch(**state["watch"])
+            self.watch = EarlyStopping(**state["watch"])
             self.totals.copy_(torch.tensor(state["totals"], dtype=torch.float64))
             self.epoch, self.offset, self.ended = state["epoch"], state["offset"], state["ended"]
             self.seconds, self.figures = state["seconds"], state["figures"]
@@ -610,7 +610,7 @@ def _of_another_model(step: int, problem: Exception) -> CheckpointError:
 
 
 @contextmanager
-def listening() -> Iterator[threading.Event]:
+def interruptible() -> Iterator[threading.Event]:
     """An event that SIGINT and SIGTERM set inside the block; only the main thread hears them."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -650,7 +650,7 @@ class Training:
         options: RunOptions,
         processes: Processes,
         extras: Sequence[ExtraReader],
-        memories: Memories,
+        memories: BankSet,
         *,
         record: Record,
     ) -> None:
@@ -661,7 +661,7 @@ class Training:
         self.related_of_val = None
         if setup.relevance is not None and val is not None and setup.plan.select == "loss" and processes.first:
             self.related_of_val = setup.relevance.open(val)
-        self.freezer = Freezer(working)
+        self.freezer = FreezeSchedule(working)
         self.stepper = Stepper(working, setup.objective, setup.plan, processes, memories)
         learning, named = self.freezer.ever_learning(setup.plan, setup.phases), working.named_parameters
         changing = {name for name, weight in named(remove_duplicate=False) if id(weight) in learning}
@@ -673,7 +673,7 @@ class Training:
             optimiser=build_optimiser(working, setup.plan),
             average=WeightAverage(working, setup.plan),
             scaler=self.stepper.scaler,
-            watch=Watch(largest=val is not None and setup.plan.select != "loss"),
+            watch=EarlyStopping(largest=val is not None and setup.plan.select != "loss"),
             totals=torch.zeros(self.numbers, dtype=torch.float64, device=processes.device),
             memories=self.stepper.memories,
         )
@@ -698,7 +698,7 @@ class Training:
         self.freezer.apply(current)
         learning = [weight for weight in self.freezer.learning if weight.requires_grad]
         batches = self.batches(state.epoch)
-        reader = Reader(
+        reader = StepReader(
             self.working,
             self.train,
             Draw(self.options.seed, state.epoch),
@@ -745,7 +745,7 @@ class Training:
         self.state.watch.start = dict(self.state.figures)
 
     def _judge(self, epoch: int) -> tuple[bool, bool]:
-        """Measure the weights of an epoch, and keep them if they are the best; gives what `Watch.look` does."""
+        """Measure the weights of an epoch, and keep them if they are the best; gives what `EarlyStopping.look` does."""
         state = self.state
         keep, stop = state.watch.look(self._measure(), state.figures, epoch=epoch, plan=self.plan)
         if keep:
@@ -854,7 +854,7 @@ class Training:
     def _validation_loss(self, val: Dataset) -> float:
         """The objective, mean over batches; always the same batches, without augmentation."""
         together = self.plan.caption_sampling == "together"
-        reader = Reader(self.working, val, None, together=together, related=self.related_of_val)
+        reader = StepReader(self.working, val, None, together=together, related=self.related_of_val)
         # What is drawn stays that of the first epoch, or no two could be compared.
         epoch = Epoch(number=self.state.epoch, seed=self.options.seed, drawing=0)
         batches = batches_of(val, self.plan, epoch=0, seed=0, processes=1)
@@ -865,7 +865,9 @@ class Training:
         self.working.train(was_training)
         return float(torch.stack(losses).double().mean())
 
-    def go(self, snapshot: Snapshot | None, *, report: Callable[[Report], None] | None, notes: list[str]) -> Fitted:
+    def go(
+        self, snapshot: Snapshot | None, *, report: Callable[[Report], None] | None, notes: list[str]
+    ) -> TrainResult:
         """Train to the end, or to where it is stopped; from a checkpoint, or from the beginning."""
         state = self.state
         self.report_to, self.notes = report, notes
@@ -888,7 +890,7 @@ class Training:
             if self.setup.from_start and self.val is not None and not state.step:
                 self.measure_start()
                 self._report(ended=float("nan"))
-            with listening() as stop:
+            with interruptible() as stop:
                 stopped = False
                 while not state.ended and not stopped:
                     stopped = self._epoch(stop)
@@ -937,7 +939,7 @@ class Training:
         # The first process decides for all: one that left alone would leave the others waiting for it.
         return bool(self.processes.broadcast([float(stop.is_set())])[0])
 
-    def _finish(self, stopped: bool) -> Fitted:
+    def _finish(self, stopped: bool) -> TrainResult:
         """Leave the folder complete, and the model with its kept weights."""
         state = self.state
         self.freezer.release()
@@ -952,9 +954,9 @@ class Training:
         self.setup.model.load_state_dict(state.kept, strict=False)
         self._write_record("stopped" if stopped else "finished")
         if self.processes.first and not stopped:
-            tidy(self.out)
+            remove_checkpoints(self.out)
         self.processes.wait()
-        return Fitted(run=self.out, model=self.setup.model.eval(), record=self.record, notes=tuple(self.notes))
+        return TrainResult(run=self.out, model=self.setup.model.eval(), record=self.record, notes=tuple(self.notes))
 
     def _write_record(self, status: Literal["training", "finished", "stopped"]) -> None:
         """Write the card, then the record as of now, which says how far the rest can be trusted."""

@@ -24,7 +24,7 @@ Embed = Callable[..., tuple[Embeddings, Embeddings]]
 """Embeddings of training images and texts as the model is now, in eval mode: of `Rows`, in their order, or of all."""
 
 
-class Memory:
+class TrainingBank:
     """Something remembered of a training; the same on every process. One whose table never changes needs no subclass.
 
     fingerprint  of what it was made from
@@ -56,18 +56,18 @@ class Memory:
 
 
 @runtime_checkable
-class MemorySource(Protocol):
+class BankSource(Protocol):
     """What `Setup.memories` holds: a plain description of a memory."""
 
-    def open(self, pairs: Dataset, *, device: torch.device) -> Memory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> TrainingBank:
         """The memory, empty, for these training pairs."""
 
 
 @dataclass(frozen=True)
-class Memories:
+class BankSet:
     """All memories of a training; none is the usual case."""
 
-    each: Sequence[Memory] = ()
+    each: Sequence[TrainingBank] = ()
 
     def __bool__(self) -> bool:
         """Whether there is any."""

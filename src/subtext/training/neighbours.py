@@ -17,11 +17,11 @@ from subtext.core import Comparison, Embeddings, Scene
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Tensors
 from subtext.errors import DataError, RequirementError, counted
+from subtext.graphs.graph import Graph, image_of_text
 from subtext.models.model import Model
-from subtext.neighbours.graph import Graph, pictures_of_texts
 from subtext.objectives.scene import Grouped, Negatives, compare_neighbours, compare_with_random
 from subtext.ops import draw as draws
-from subtext.training.step import Batch, Extra, ExtraReader, Reader, Side, by_side
+from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch, by_side
 
 SIDES: tuple[Side, Side] = ("image", "text")
 RANDOM = "stranger"
@@ -65,7 +65,7 @@ class SampledNeighbours:
         Raises DataError when a graph cannot be read, was built for other data, or has fewer neighbours than the pool;
         and when no image has two texts, where other texts of the same image are asked for.
         """
-        strangers = Strangers(pairs) if self.strangers else None
+        strangers = RandomTextSampler(pairs) if self.strangers else None
         if not self.sides:
             return NeighbourReader({}, self.negatives, "strangers", strangers=strangers)
         if self.graph is None:
@@ -99,7 +99,7 @@ class Sampler:
         self._pairs = pairs
         self._choices = choices
         self._counts = (choices >= 0).sum(axis=1).astype(np.int64)
-        self.pictures = pictures_of_texts(pairs)
+        self.pictures = image_of_text(pairs)
         # Texts of a group stand together, so that all but them are two stretches of rows.
         linked = np.flatnonzero(self.pictures >= 0)
         self._ordered = linked[np.argsort(pairs.texts.groups[linked], kind="stable")]
@@ -127,12 +127,12 @@ class Sampler:
         return rows
 
 
-class Strangers:
+class RandomTextSampler:
     """Draws for each pair one of all texts that have an image, its own among them; of (seed, epoch, pair) alone."""
 
     def __init__(self, pairs: Dataset) -> None:
         self._pairs = pairs
-        self._texts = np.flatnonzero(pictures_of_texts(pairs) >= 0).astype(np.int64)
+        self._texts = np.flatnonzero(image_of_text(pairs) >= 0).astype(np.int64)
 
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
         """(B) text rows for (B 2) image row and text row."""
@@ -161,7 +161,7 @@ def _nearest(graph: Graph, pairs: Dataset, pool: int, path: Path) -> Int[np.ndar
             f"pool_size={pool} needs more than {pool} texts; it got {len(pairs.texts):,}; use a smaller one"
         )
     cut = graph.within(pairs.texts)
-    pictures = np.append(pictures_of_texts(pairs), -1)
+    pictures = np.append(image_of_text(pairs), -1)
     choices = np.where(pictures[cut.neighbours] >= 0, cut.neighbours, -1)
     front = np.argsort(choices < 0, axis=1, kind="stable")
     return np.ascontiguousarray(np.take_along_axis(choices, front, axis=1)[:, :pool], dtype=np.int32)
@@ -179,7 +179,7 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
             "neighbours instead (graph=GRAPH)"
         )
     choices = np.full((len(pairs.texts), longest - 1), -1, dtype=np.int32)
-    for text, image in enumerate(pictures_of_texts(pairs).tolist()):
+    for text, image in enumerate(image_of_text(pairs).tolist()):
         if image >= 0:
             siblings = [sibling for sibling in of_picture[image] if sibling != text] or [text]
             choices[text, : len(siblings)] = siblings
@@ -200,14 +200,14 @@ class NeighbourReader(ExtraReader):
     negatives: Negatives
     fingerprint: str
     gaps: Sequence[str] = ()
-    strangers: Strangers | None = None
+    strangers: RandomTextSampler | None = None
 
     def notes(self, model: Model) -> Sequence[str]:
         """How many texts have no neighbours."""
         return self.gaps
 
     def __call__(
-        self, reader: Reader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
+        self, reader: StepReader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
     ) -> Neighbours:
         """The neighbours of a share; an image takes that of its first pair."""
         items: dict[str, tuple[Side, Tensors]] = {}
@@ -234,7 +234,7 @@ class Neighbours(Extra):
     groups: Mapping[Side, Tensor]
     negatives: Negatives = "anchors"
 
-    def compare(self, batch: Batch, scene: Scene | None) -> Scene:
+    def compare(self, batch: TrainBatch, scene: Scene | None) -> Scene:
         """Items against neighbours of their modality; images, and texts with their neighbours, against random texts."""
         scene = scene or batch.pairs()
         device = batch.parts["image"].vectors.device

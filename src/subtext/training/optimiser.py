@@ -20,7 +20,7 @@ from subtext.training.plan import Phase, Plan
 
 
 @dataclass(frozen=True)
-class Stage:
+class EpochSettings:
     """What holds in one epoch.
 
     bodies      whether pretrained bodies learn       factor  of the learning rate
@@ -32,7 +32,7 @@ class Stage:
     norms_kept: bool = False
 
 
-def stage(plan: Plan, phases: Sequence[Phase], epoch: int) -> Stage:
+def stage(plan: Plan, phases: Sequence[Phase], epoch: int) -> EpochSettings:
     """The stage of an epoch counted from 0; the last phase takes what is left."""
     chosen, end = Phase(epochs=plan.epochs), 0
     for phase in phases:
@@ -42,7 +42,7 @@ def stage(plan: Plan, phases: Sequence[Phase], epoch: int) -> Stage:
             break
     thawed = plan.freeze_epochs >= 0 and epoch >= plan.freeze_epochs
     frozen = plan.backbone_norms == "frozen"
-    return Stage(bodies=chosen.train == "all" and thawed, factor=chosen.factor, norms_kept=frozen)
+    return EpochSettings(bodies=chosen.train == "all" and thawed, factor=chosen.factor, norms_kept=frozen)
 
 
 def body_norms(branch: Branch) -> list[_BatchNorm]:
@@ -59,7 +59,7 @@ def body_layers(branch: Branch) -> list[list[nn.Parameter]]:
     return list(layers()) if callable(layers) else []
 
 
-class Freezer:
+class FreezeSchedule:
     """Turns learning on and off, and never on for what the recipe itself turned off."""
 
     def __init__(self, model: Model) -> None:
@@ -73,7 +73,7 @@ class Freezer:
             if weight.requires_grad
         }
 
-    def apply(self, current: Stage) -> None:
+    def apply(self, current: EpochSettings) -> None:
         """Set what learns, and the mode of every module.
 
         A body that does not learn is in eval mode: its dropout is off and its running statistics stay. Batch norms

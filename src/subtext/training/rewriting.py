@@ -29,7 +29,7 @@ from subtext.objectives.scene import Grouped, add_negatives
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
 from subtext.training.batch_relevance import require_words
-from subtext.training.step import Batch, Extra, ExtraReader, Reader, Side
+from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch
 
 TEXT, RETOLD = "text", "retold"
 """What added texts are made of: a batch's own, and those that say more or less."""
@@ -96,7 +96,7 @@ class Rewriter(ExtraReader):
         return [*filter(None, [cut]), *([note] if single else [])]
 
     def __call__(
-        self, reader: Reader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
+        self, reader: StepReader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
     ) -> Rewritten:
         """What is made of the texts of a share."""
         return self.rewrite(reader.model.text.input_spec, links["text"], texts, draw)
@@ -150,7 +150,7 @@ class Rewritten(Extra):
     noise: Mapping[str, Noise]
     rewriting: Rewriting
 
-    def compare(self, batch: Batch, scene: Scene | None) -> Scene:
+    def compare(self, batch: TrainBatch, scene: Scene | None) -> Scene:
         """The pairs of the batch, and by name its images with the texts that were made."""
         parts, images = batch.parts, batch.parts["image"]
         right = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}

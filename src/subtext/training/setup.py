@@ -13,7 +13,7 @@ from subtext.models.checkpoint import Record
 from subtext.models.model import Model
 from subtext.objectives.objective import Objective
 from subtext.training.batch_relevance import Mixing, RelevanceSource
-from subtext.training.memory import MemorySource
+from subtext.training.memory import BankSource
 from subtext.training.plan import Phase, Plan, Range, ranges
 from subtext.training.step import ExtraSource
 
@@ -71,7 +71,7 @@ class Setup:
     plan: Plan
     phases: tuple[Phase, ...] = ()
     extras: tuple[ExtraSource, ...] = ()
-    memories: tuple[MemorySource, ...] = ()
+    memories: tuple[BankSource, ...] = ()
     relevance: RelevanceSource | None = None
     mixing: Mixing | None = None
     defaults_before: tuple[Mapping[str, object], ...] = ()
@@ -138,7 +138,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class TrainResult:
     """What came out.
 
     run     the folder           model    the model with the saved weights, in eval mode

@@ -34,7 +34,7 @@ from subtext.objectives.objective import Objective
 from subtext.objectives.scene import Grouped, Groups, Positives, Relevance, compose
 from subtext.ops import draw
 from subtext.training.batch_relevance import LoadedRelevance, Mixing, mixed_truth
-from subtext.training.memory import Memories
+from subtext.training.memory import BankSet
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes, part
 
@@ -67,7 +67,9 @@ class ExtraReader:
         """What there is to say before a training of this model begins."""
         return ()
 
-    def __call__(self, reader: Reader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors) -> Extra:
+    def __call__(
+        self, reader: StepReader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
+    ) -> Extra:
         """What is read beside the share of a batch that this process has.
 
         links  side -> (N 2) image row and text row of each of its items
@@ -82,7 +84,7 @@ class Extra:
 
     items: Mapping[str, tuple[Side, Tensors]]
 
-    def compare(self, batch: Batch, scene: Scene | None) -> Scene:
+    def compare(self, batch: TrainBatch, scene: Scene | None) -> Scene:
         """The scene with the comparisons that this adds.
 
         scene  of the batch with the extras behind this one; None where there is none behind it
@@ -91,7 +93,7 @@ class Extra:
 
 
 @dataclass(frozen=True)
-class Reading:
+class StepInput:
     """What one process reads for one step.
 
     images, texts  tensors of its share: of pairs, row i of one with row i of the other, or of images with all their
@@ -109,7 +111,7 @@ class Reading:
     relevance: Relevance | None = None
     extras: tuple[Extra, ...] = ()
 
-    def to(self, device: torch.device) -> Reading:
+    def to(self, device: torch.device) -> StepInput:
         """The same on another device, without waiting for it."""
         if device.type == "cpu":
             return self
@@ -135,7 +137,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Reader:
+class StepReader:
     """Reads the share of one process: rows of a batch -> Reading; `draw` None reads without augmentation or extras.
 
     together  an image of several pairs, and a text of several images, is read once
@@ -154,7 +156,7 @@ class Reader:
     mixing: Mixing | None = None
     extras: Sequence[ExtraReader] = ()
 
-    def __call__(self, rows: NDArray[np.int64]) -> Reading:
+    def __call__(self, rows: NDArray[np.int64]) -> StepInput:
         """The tensors of a batch given as (B, 2) image row and text row."""
         images, texts = rows, rows
         if self.together:
@@ -171,7 +173,7 @@ class Reader:
             links: dict[Side, NDArray[np.int64]] = {"image": own_images, "text": own_texts}
             extras = tuple(extra(self, self.draw, links, text_tensors) for extra in self.extras)
         groups = torch.from_numpy(self.pairs.images.groups)
-        return Reading(
+        return StepInput(
             images=image_tensors,
             texts=text_tensors,
             groups=Groups(*(groups[torch.from_numpy(rows_of[:, 0])] for rows_of in (own_images, own_texts))),
@@ -229,7 +231,7 @@ def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: 
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainBatch:
     """The embeddings of a step, to be compared: this process's queries against everybody's candidates.
 
     parts  label -> embeddings: "image", "text", and those of the extras
@@ -238,7 +240,7 @@ class Batch:
     similarity: nn.Module
     processes: Processes
     positives: Positives
-    reading: Reading
+    reading: StepInput
     parts: Mapping[str, Embeddings]
 
     @cached_property
@@ -282,13 +284,13 @@ class Stepper:
     """Adds the gradient of one batch to the model's weights; `memories` observe the embeddings of every step."""
 
     def __init__(
-        self, model: Model, objective: Objective, plan: Plan, processes: Processes, memories: Memories | None = None
+        self, model: Model, objective: Objective, plan: Plan, processes: Processes, memories: BankSet | None = None
     ) -> None:
         self._model, self._objective, self._plan, self._processes = model, objective, plan, processes
-        self.memories = memories or Memories()
+        self.memories = memories or BankSet()
         self.scaler = torch.amp.GradScaler("cuda", enabled=plan.precision == "fp16")
 
-    def __call__(self, reading: Reading, epoch: Epoch, *, name: str, share: float = 1.0) -> tuple[Tensor, Tensor]:
+    def __call__(self, reading: StepInput, epoch: Epoch, *, name: str, share: float = 1.0) -> tuple[Tensor, Tensor]:
         """Add the gradient of a batch, times `share`.
 
         name  of the step within its epoch: dropout is a function of (seed, epoch, name, process)
@@ -318,16 +320,16 @@ class Stepper:
         return result
 
     @torch.no_grad()
-    def loss(self, reading: Reading, epoch: Epoch) -> Tensor:
+    def loss(self, reading: StepInput, epoch: Epoch) -> Tensor:
         """() the objective of a batch on this process alone, without gradient and extras."""
         parts = {"image": self._embed("image", reading.images), "text": self._embed("text", reading.texts)}
-        batch = Batch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
+        batch = TrainBatch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
         return self._objective.of_pairs()(batch.pairs(), epoch)[0]
 
     def _compare(
-        self, parts: Mapping[str, Embeddings], reading: Reading, epoch: Epoch, share: float
+        self, parts: Mapping[str, Embeddings], reading: StepInput, epoch: Epoch, share: float
     ) -> tuple[Tensor, Tensor]:
-        batch = Batch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
+        batch = TrainBatch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
         scene: Scene | None = None
         for extra in reversed(reading.extras):
             scene = extra.compare(batch, scene)

@@ -28,8 +28,8 @@ from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError, RequirementError, counted
 from subtext.evaluation.embedding import Rows
-from subtext.neighbours.graph import Graph, pictures_of_texts
-from subtext.neighbours.spaces import Features, Lsa
+from subtext.graphs.graph import Graph, image_of_text
+from subtext.graphs.spaces import FeatureSpace, LsaSpace
 from subtext.objectives.mining import IMAGES, TEXTS
 from subtext.objectives.weighting import TABLE
 from subtext.ops import draw
@@ -44,7 +44,7 @@ from subtext.ops.neighbour_scores import (
     second_sums,
     select_neighbours,
 )
-from subtext.training.memory import Embed, Memory
+from subtext.training.memory import Embed, TrainingBank
 
 _AT_ONCE = 4096
 """Items that wait to be written together: step by step, writing took as long as the tables of DIVERSITY do."""
@@ -63,7 +63,7 @@ class EmbeddingBank:
     def __init__(self, pairs: Dataset, *, mean: bool, storage: torch.dtype, device: torch.device) -> None:
         self._mean, self._storage = mean, storage
         self._sizes = {"image": len(pairs.images), "text": len(pairs.texts)}
-        self._images = torch.from_numpy(pictures_of_texts(pairs)).to(device)
+        self._images = torch.from_numpy(image_of_text(pairs)).to(device)
         self._all_have = bool((self._images >= 0).all())
         self._latest = self._images.new_full((len(pairs.images),), -1)
         self._banks: dict[str, Tensor] = {}
@@ -206,7 +206,7 @@ class NeighbourScores:
     every: bool = True
     storage: Literal["float32", "float16"] = "float32"
 
-    def open(self, pairs: Dataset, *, device: torch.device) -> NeighbourMemory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> NeighbourBank:
         """The memory, empty, for these training pairs.
 
         Raises DataError for a graph that cannot be read or was built for other data, and where it, or the data, have
@@ -226,7 +226,7 @@ class NeighbourScores:
                 "fewer (neighbours=N)"
             )
         lists = torch.from_numpy(np.ascontiguousarray(nearest.neighbours[:, :count]))
-        return NeighbourMemory(self, pairs, ascending(lists).to(device), graph.fingerprint)
+        return NeighbourBank(self, pairs, ascending(lists).to(device), graph.fingerprint)
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class _Neighbours:
         return NeighbourLists(self.rows)
 
 
-class NeighbourMemory(Memory):
+class NeighbourBank(TrainingBank):
     """The bank of a training, and the tables of the epoch under way.
 
     Table names: "diversity/image" and so on (T), by row of the text, NaN where a pair has no neighbours with
@@ -376,12 +376,12 @@ class PairBank:
         if not 0 < self.rate <= 1:
             raise RequirementError(f"a bank needs a rate above 0 and up to 1; it got {self.rate}")
 
-    def open(self, pairs: Dataset, *, device: torch.device) -> PairBankMemory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> PairBankRows:
         """The bank, empty, for these training pairs."""
-        return PairBankMemory(self, pairs, device)
+        return PairBankRows(self, pairs, device)
 
 
-class PairBankMemory(Memory):
+class PairBankRows(TrainingBank):
     """The bank of a training: images under `hubs/image`, and row by row their texts under `hubs/text`.
 
     Embeddings are those of a pass without augmentation over the pairs that are drawn, and no others.
@@ -390,7 +390,7 @@ class PairBankMemory(Memory):
     def __init__(self, options: PairBank, pairs: Dataset, device: torch.device) -> None:
         super().__init__(f"pairs{options.rate:g}")
         self.options, self.device = options, device
-        self._keys, self._images = pairs.texts.keys, pictures_of_texts(pairs)
+        self._keys, self._images = pairs.texts.keys, image_of_text(pairs)
 
     def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
         """Draw the pairs of an epoch and embed them; none before anything is learnt."""
@@ -435,16 +435,16 @@ class DensityTable:
     how: DensityOptions = AS_READ
     same_picture: Literal["drop", "keep"] = "drop"
 
-    def open(self, pairs: Dataset, *, device: torch.device) -> Memory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> TrainingBank:
         """The table of these training pairs; one whose text has no place counts as the mean of the others.
 
         Raises DataError where an item has no features, and for fewer pairs than neighbours.
         """
-        images = pictures_of_texts(pairs)
+        images = image_of_text(pairs)
         if self.text_features is None:
-            space: Lsa | Features = Lsa()
+            space: LsaSpace | FeatureSpace = LsaSpace()
         else:
-            space = Features(FeatureFile.open(self.text_features.expanduser(), "text"), of="texts")
+            space = FeatureSpace(FeatureFile.open(self.text_features.expanduser(), "text"), of="texts")
         positions = space(pairs, images >= 0)
         paired = np.flatnonzero((images >= 0) & positions.known)
         _, texts = np.unique(images[paired], return_counts=True)
@@ -472,4 +472,4 @@ class DensityTable:
         source = f"{file.fingerprint}-{sorted(space.settings().items())}"
         without = int((images >= 0).sum()) - len(paired)
         note = f"{counted(without, 'text')} without a place among texts: such a pair counts as the mean one"
-        return Memory(source, [note] if without else [], {TABLE: values.to(device)})
+        return TrainingBank(source, [note] if without else [], {TABLE: values.to(device)})

@@ -25,12 +25,12 @@ from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation import embed_pairs, two_stages
+from subtext.graphs.graph import image_of_text
 from subtext.models.checkpoint import fingerprint as of_weights, load_record
 from subtext.models.model import Model
-from subtext.neighbours.graph import pictures_of_texts
 from subtext.ops import draw
 from subtext.ops.numerics import best_views, masked_logsumexp
-from subtext.training.memory import Embed, Memory
+from subtext.training.memory import Embed, TrainingBank
 
 SCALE = "teacher"
 """The name of the relevance that a batch comes with."""
@@ -154,13 +154,13 @@ class MinedNegatives:
         if self.count < 1:
             raise RequirementError(f"mined lessons need a count of 1 or more; it got {self.count}")
 
-    def open(self, pairs: Dataset, *, device: torch.device) -> MinedNegativesMemory:
+    def open(self, pairs: Dataset, *, device: torch.device) -> MinedNegativesBank:
         """The memory, empty, for these training pairs."""
         self.teacher.require(pairs)
-        return MinedNegativesMemory(self, pairs, device)
+        return MinedNegativesBank(self, pairs, device)
 
 
-class MinedNegativesMemory(Memory):
+class MinedNegativesBank(TrainingBank):
     """Lists of a training: of every item its partner and the strangers nearest to it, and the teacher's scores of them.
 
     The bank has the student's embeddings of all items as they were before the epoch, under distil/image and
@@ -181,7 +181,7 @@ class MinedNegativesMemory(Memory):
         texts = np.full(len(pairs.images), -1, dtype=np.int64)
         images, first = np.unique(pairs.links[:, 0], return_index=True)
         texts[images] = pairs.links[first, 1]
-        self._partners = {"image_to_text": texts, "text_to_image": pictures_of_texts(pairs).astype(np.int64)}
+        self._partners = {"image_to_text": texts, "text_to_image": image_of_text(pairs).astype(np.int64)}
 
     def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
         """Embed, mine, and score by the teacher: each pair once, and 0 where there is no candidate."""

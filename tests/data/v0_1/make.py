@@ -220,7 +220,7 @@ def _shards(out: Path) -> None:
     from subtext.app.indexing.embedder import Embedder
     from subtext.app.job import Sources, Work
     from subtext.opening import load
-    from subtext.search import Engine, Query
+    from subtext.retrieval.index import Engine, Query
     from subtext.stores.shards.manifest import write_shards
     from subtext.stores.shards.store import Sharded
 

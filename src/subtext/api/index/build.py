@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, recorded_sources, vector_shape
-from subtext.api.load import ModelSource, Opened, Sources, Work, open_run, open_work, read_data_of_run, remembered
+from subtext.api.load import (
+    EvaluationSubject,
+    LoadedRun,
+    ModelSource,
+    Sources,
+    open_run,
+    open_subject,
+    read_data_of_run,
+    remembered,
+)
 from subtext.api.options import (
     AnyPath,
     DataOptions,
@@ -25,15 +34,15 @@ from subtext.api.options import (
     Metavar,
     ModelOptions,
     OptionalRun,
+    OptionGroup,
     Pretrained,
     Range,
-    Section,
     TextPrompt,
     verb,
 )
-from subtext.errors import ArgumentError, DataError, IndexError_, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, counted
 from subtext.report.progress import meter, say
-from subtext.report.text_table import Printed, size
+from subtext.report.text_table import Report, size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,21 +50,21 @@ if TYPE_CHECKING:
 
     from subtext.data.dataset import Dataset
     from subtext.evaluation.compare import Compared
-    from subtext.search.build import Grown
-    from subtext.search.manifest import Manifest
-    from subtext.search.stores.item import Side
-    from subtext.search.stores.store import Store, Writer
+    from subtext.retrieval.build import WriteCounts
+    from subtext.retrieval.manifest import Manifest
+    from subtext.retrieval.stores.item import Side
+    from subtext.retrieval.stores.store import Store, Writer
 
 
-IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", Section("Data")]
+IndexSplit = Annotated[str, "Split of the data; all: the complete data set.", OptionGroup("Data")]
 RecordedData = Annotated[
-    "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", Section("Data")
+    "str | Path | Dataset | None", "Data set: a file or folder. Default: that of the index.", OptionGroup("Data")
 ]
-KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", Section("Index")]
+KeepMissing = Annotated[bool, "Do not delete items that are missing from the data.", OptionGroup("Index")]
 
 
 @dataclass(frozen=True, repr=False)
-class IndexChange(Printed):
+class IndexChange(Report):
     """The changes of an index.
 
     path      the index: a folder, or an address without password
@@ -114,14 +123,14 @@ def build_index(
     ray: Annotated[
         str | None,
         "Embed on a Ray cluster: HOST:PORT; auto: that of this machine; local: start one here.",
-        Section("Index"),
+        OptionGroup("Index"),
         Metavar("ADDRESS"),
     ] = None,
     cache: Annotated[
         str | Path | None,
         "Folder of `train --cache`: read outputs of frozen encoders that are there.",
         Metavar("FOLDER"),
-        Section("Index"),
+        OptionGroup("Index"),
     ] = None,
     **options: Unpack[ModelOptions],
 ) -> IndexChange:
@@ -131,13 +140,13 @@ def build_index(
     The model must have a vector for each item: a model that only scores pairs is refused. Run the command again to
     resume an interrupted build.
 
-    Raises RequirementError for a model that only scores pairs, or without the cluster that `ray` needs, and IndexError_
-    if INDEX exists and is something else.
+    Raises RequirementError for a model that only scores pairs, or without the cluster that `ray` needs, and
+    SearchIndexError if INDEX exists and is something else.
     """
-    from subtext.search.journal import unfinished
-    from subtext.search.stores.store import create_store, store_class
+    from subtext.retrieval.journal import unfinished
+    from subtext.retrieval.stores.store import create_store, store_class
 
-    work = Work.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
+    work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
     begun = interrupted_build(index)
     if begun is None:
         store_class(index).require_free(str(index))
@@ -147,11 +156,13 @@ def build_index(
             raise ArgumentError(
                 "a cluster (ray) runs the encoders on its own machines; it got cache, too; leave one out"
             )
-        from subtext.search.build import require_ray
+        from subtext.retrieval.build import require_ray
 
         require_ray(opened.model)
     if begun is not None and [job.source for job in unfinished(begun)] != [source]:
-        raise IndexError_(f"{begun.path} holds an interrupted build of other data; remove it, or name another location")
+        raise SearchIndexError(
+            f"{begun.path} holds an interrupted build of other data; remove it, or name another location"
+        )
     store = create_store(index, new_manifest_of(work, opened, source)) if begun is None else begun
     complete = False
     try:
@@ -170,7 +181,7 @@ def add_to_index(
     index: IndexArgument,
     data: IndexData = None,
     *,
-    restore_deleted: Annotated[bool, "Bring back items that were deleted before.", Section("Index")] = False,
+    restore_deleted: Annotated[bool, "Bring back items that were deleted before.", OptionGroup("Index")] = False,
     split: IndexSplit = "all",
     run: IndexRun = None,
     model: IndexPretrained = None,
@@ -180,15 +191,15 @@ def add_to_index(
 
     Unchanged items are not embedded again. Without DATA, this resumes an interrupted add or build.
 
-    Raises IndexError_ if another model made the index, WriterBusy while another process writes to it, and
+    Raises SearchIndexError if another model made the index, WriterBusy while another process writes to it, and
     RequirementError if there is nothing to add. Raises DataError if ids of the data name other files in the index.
     """
-    from subtext.search.build import taken_ids
-    from subtext.search.journal import unfinished
-    from subtext.search.stores.store import open_store
+    from subtext.retrieval.build import taken_ids
+    from subtext.retrieval.journal import unfinished
+    from subtext.retrieval.stores.store import open_store
 
     store = open_store(index)
-    work = Work.of(_source(store, run, model), split, data=data, **options)
+    work = EvaluationSubject.of(_source(store, run, model), split, data=data, **options)
     name, sources = "add", work.sources
     if sources.data is None:
         jobs = [
@@ -228,8 +239,8 @@ def update_index(
 
     If the index has several data sets, all of them are read. Another DATA takes the place of a single one.
 
-    Raises IndexError_ and WriterBusy like `add_to_index`. Raises RequirementError for an index without a data set, and
-    for DATA that is none of several; DataError if a data set of the index is not there.
+    Raises SearchIndexError and WriterBusy like `add_to_index`. Raises RequirementError for an index without a data set,
+    and for DATA that is none of several; DataError if a data set of the index is not there.
     """
     return _update(index, _work_on(index, run, model, data=data, **options), keep_missing=keep_missing)
 
@@ -239,9 +250,9 @@ def watch_index(
     index: IndexArgument,
     *,
     data: RecordedData = None,
-    interval: Annotated[float, "Seconds between two checks of the data.", Range(0), Section("Index")] = 30.0,
+    interval: Annotated[float, "Seconds between two checks of the data.", Range(0), OptionGroup("Index")] = 30.0,
     max_checks: Annotated[
-        int | None, "Number of checks. Default: until you stop it.", Range(1), Section("Index")
+        int | None, "Number of checks. Default: until you stop it.", Range(1), OptionGroup("Index")
     ] = None,
     keep_missing: KeepMissing = False,
     run: IndexRun = None,
@@ -286,9 +297,9 @@ def move_index(
     run: OptionalRun = None,
     model: Pretrained = None,
     text_prompt: TextPrompt = None,
-    drop_missing: Annotated[bool, "Drop items that are missing from all data sets.", Section("Index")] = False,
+    drop_missing: Annotated[bool, "Drop items that are missing from all data sets.", OptionGroup("Index")] = False,
     even_if_worse: Annotated[
-        bool, "Move without a comparison on held-out pairs, or against its result.", Section("Index")
+        bool, "Move without a comparison on held-out pairs, or against its result.", OptionGroup("Index")
     ] = False,
     **options: Unpack[ModelOptions],
 ) -> IndexChange:
@@ -303,10 +314,10 @@ def move_index(
     Raises the errors of `update_index`. Raises RequirementError if items are missing from all data sets of the index,
     for a model that is worse, and without held-out pairs.
     """
-    work = Work.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
-    from subtext.search.build import prune
-    from subtext.search.stores.item import SIDES
-    from subtext.search.stores.store import open_store
+    work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
+    from subtext.retrieval.build import prune
+    from subtext.retrieval.stores.item import SIDES
+    from subtext.retrieval.stores.store import open_store
 
     store = open_store(index)
     held_out = [] if even_if_worse else _held_out(store, work)
@@ -353,7 +364,7 @@ def move_index(
     return replace(_change(store.swap(new, generation=generation), "move", None, run=work.model.label), compared=table)
 
 
-def _held_out(store: Store, work: Work) -> list[str]:
+def _held_out(store: Store, work: EvaluationSubject) -> list[str]:
     """Ids of the images with texts that neither model learnt from; without those that selected an epoch, if it can be.
 
     Raises RequirementError where there are too few, or nobody can say.
@@ -400,7 +411,7 @@ def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str
         return {side: set(view.keys_of(side, sorted(ids))) for side, ids in names.items()}
 
 
-def open_source(work: Work, store: Store | None = None) -> tuple[Opened, dict[str, Any]]:
+def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[LoadedRun, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
 
     store  an index with some of the items: files that have not changed since are not decoded again to check them
@@ -410,7 +421,7 @@ def open_source(work: Work, store: Store | None = None) -> tuple[Opened, dict[st
     from subtext.data.features import FeatureInput
 
     verify = True if store is None else _unlike_stored(store)
-    opened = open_work(work, need_pairs=False, verify=verify).indexed("an index")
+    opened = open_subject(work, need_pairs=False, verify=verify).indexed("an index")
     files = [
         branch.input_spec.file.path
         if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
@@ -424,7 +435,7 @@ def open_source(work: Work, store: Store | None = None) -> tuple[Opened, dict[st
 
 def _unlike_stored(store: Store) -> Callable[[str | bytes, Path], bool]:
     """Whether an image, in a folder, is no file that the index has as it is now."""
-    from subtext.search.build import file_stamp, stored_path
+    from subtext.retrieval.build import file_stamp, stored_path
 
     with store.reading() as view:
         stamps = {row.path: row.stamp for row in view.rows("images", keys=view.keys("images").tolist())}
@@ -439,13 +450,13 @@ def _unlike_stored(store: Store) -> Callable[[str | bytes, Path], bool]:
     return unlike
 
 
-def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Manifest:
+def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[str, Any]) -> Manifest:
     """The manifest of a new index; one item of each side is embedded, which shows the shape of the vectors."""
     import numpy as np
 
     from subtext.evaluation.embedding import embed_pairs
-    from subtext.search.build import new_manifest
-    from subtext.search.stores.item import SIDES
+    from subtext.retrieval.build import new_manifest
+    from subtext.retrieval.stores.item import SIDES
 
     model, pairs, run, name = opened.model, opened.pairs, work.model.run, work.model.recorded()
     first = pairs.subset(*(np.arange(min(1, len(items)), dtype=np.int64) for items in (pairs.images, pairs.texts)))
@@ -464,8 +475,8 @@ def new_manifest_of(work: Work, opened: Opened, source: Mapping[str, Any]) -> Ma
 
 def interrupted_build(index: str | Path) -> Store | None:
     """The index of an interrupted build; None where there is no index, or a finished one."""
-    from subtext.search.journal import unfinished
-    from subtext.search.stores.store import open_store, store_class
+    from subtext.retrieval.journal import unfinished
+    from subtext.retrieval.stores.store import open_store, store_class
 
     if not store_class(index).exists(str(index)):
         return None
@@ -473,10 +484,10 @@ def interrupted_build(index: str | Path) -> Store | None:
     return store if any(job.verb == "build" for job in unfinished(store)) else None
 
 
-def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange:
-    from subtext.search.build import Grown, prune
-    from subtext.search.journal import journal
-    from subtext.search.stores.store import open_store
+def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -> IndexChange:
+    from subtext.retrieval.build import WriteCounts, prune
+    from subtext.retrieval.journal import journal
+    from subtext.retrieval.stores.store import open_store
 
     store = open_store(index)
     steps, former = _steps(store, work)
@@ -492,7 +503,7 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
         raise RequirementError("an update cannot read data in memory again; set keep_missing, so that nothing is lost")
     if keep_missing and any(Path(path).exists() for path in former):
         former = []  # Items of both places stay, and so do both places.
-    total = Grown()
+    total = WriteCounts()
     keep: dict[Side, set[str]] = {"images": set(), "texts": set()}
     with store.writing("update") as writer:
         for sources, split in steps:
@@ -513,8 +524,8 @@ def _update(index: str | Path, work: Work, *, keep_missing: bool) -> IndexChange
 
 def _grow(
     writer: Writer,
-    opened: Opened,
-    work: Work,
+    opened: LoadedRun,
+    work: EvaluationSubject,
     *,
     verb: str,
     source: Mapping[str, Any],
@@ -524,15 +535,15 @@ def _grow(
     only: Mapping[Side, set[str]] | None = None,
     ray: str | None = None,
     cache: str | Path | None = None,
-) -> Grown:
+) -> WriteCounts:
     """Put the opened pairs into an index with a meter; the options are those of `grow`.
 
     cache  folder of cached outputs of encoders; a note counts those that are read
     """
     from subtext.models.checkpoint import fingerprint
     from subtext.models.feature_cache import known_outputs
-    from subtext.search.build import Known, grow, keep_text_side
-    from subtext.search.stores.item import SIDES
+    from subtext.retrieval.build import Known, grow, keep_text_side
+    from subtext.retrieval.stores.item import SIDES
 
     model, pairs = opened.model, opened.pairs
     cached: dict[Side, Known] = {}
@@ -566,7 +577,7 @@ def _grow(
     return grown
 
 
-def _change(store: Store, verb: str, grown: Grown | None, *, run: str = "") -> IndexChange:
+def _change(store: Store, verb: str, grown: WriteCounts | None, *, run: str = "") -> IndexChange:
     with store.reading() as view:
         counts, used = cast(Mapping[str, int], view.counts), view.stats().bytes
     numbers = {} if grown is None else asdict(grown)
@@ -574,7 +585,9 @@ def _change(store: Store, verb: str, grown: Grown | None, *, run: str = "") -> I
     return IndexChange(str(store.path), verb, counts, shape, used, run=run, advice=next_steps, **numbers)
 
 
-def _steps(store: Store, work: Work, *, features: bool = True) -> tuple[list[tuple[Sources, str]], list[str]]:
+def _steps(
+    store: Store, work: EvaluationSubject, *, features: bool = True
+) -> tuple[list[tuple[Sources, str]], list[str]]:
     """The data sets of an index and their splits as the work reads them; and the places that its data replaces.
 
     Uploads to a server are not replaced. Without `features`, the recorded files of features are left out.
@@ -582,7 +595,7 @@ def _steps(store: Store, work: Work, *, features: bool = True) -> tuple[list[tup
     Raises RequirementError for data that is none of several data sets, and DataError for one that is not there.
     """
     from subtext.data.readers import readers
-    from subtext.search.traces import ADDED
+    from subtext.retrieval.traces import ADDED
 
     recorded = [(earlier, split, Path(str(earlier.data)).resolve()) for earlier, split in recorded_sources(store)]
     uploads, data = Path(store.path).resolve() / ADDED, work.sources.data
@@ -613,19 +626,21 @@ def _source(store: Store, run: AnyPath | None, model: AnyPath | None) -> ModelSo
     return ModelSource.of_index(store.manifest, run, model, index=str(store.path))
 
 
-def _work_on(index: str | Path, run: AnyPath | None, model: AnyPath | None, **options: Unpack[DataOptions]) -> Work:
+def _work_on(
+    index: str | Path, run: AnyPath | None, model: AnyPath | None, **options: Unpack[DataOptions]
+) -> EvaluationSubject:
     """The work on all data of an index with its own model."""
-    from subtext.search.stores.store import open_store
+    from subtext.retrieval.stores.store import open_store
 
     store = open_store(index)
     source = _source(store, run, model)
     store.close()
-    return Work.of(source, "all", **options)
+    return EvaluationSubject.of(source, "all", **options)
 
 
 def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:
     """Size and time of each file that an index was made of: what changes when its data changes."""
-    from subtext.search.stores.store import open_store
+    from subtext.retrieval.stores.store import open_store
 
     store = open_store(index)
     paths = [
@@ -654,7 +669,7 @@ def _compare(after: Store, before: Store, images: list[str]) -> Compared:
     from subtext.evaluation import Protocol, evaluate_embeddings
     from subtext.evaluation.compare import compare, measured_of
     from subtext.models.similarity.cosine import Cosine
-    from subtext.search.stores.item import SIDES
+    from subtext.retrieval.stores.item import SIDES
 
     with before.reading() as old, after.reading() as new:
         rows = old.rows("images", ids=list(new.keys_of("images", images)), links=True)
@@ -703,19 +718,19 @@ class VectorFile:
 @verb
 def import_index(
     index: IndexArgument,
-    vectors: Annotated[str | Path, "An .npz or .parquet of vectors.", Section("Index"), Metavar("VECTORS")],
+    vectors: Annotated[str | Path, "An .npz or .parquet of vectors.", OptionGroup("Index"), Metavar("VECTORS")],
     *,
     data: Annotated[
         str | Path | Dataset | None,
         "Data set with paths, texts and metadata of the items.",
-        Section("Items"),
+        OptionGroup("Items"),
         Metavar("DATA"),
     ] = None,
-    images: Annotated[str | Path | None, "Folder of relative image paths.", Section("Items")] = None,
+    images: Annotated[str | Path | None, "Folder of relative image paths.", OptionGroup("Items")] = None,
     run: Annotated[
         AnyPath | None,
         "Run whose model computed the vectors. Without it, searches with words are not possible.",
-        Section("Model"),
+        OptionGroup("Model"),
         Metavar("RUN"),
     ] = None,
 ) -> IndexReport:
@@ -724,11 +739,11 @@ def import_index(
     The file has the layout of `subtext embed`: image_ids, image_vectors, text_ids, text_vectors. With image_groups and
     text_groups (optional), images and texts of the same group are linked.
 
-    Raises DataError if the file has another layout, or if its ids are not unique or not in the data. Raises IndexError_
-    if the index has another model or width.
+    Raises DataError if the file has another layout, or if its ids are not unique or not in the data. Raises
+    SearchIndexError if the index has another model or width.
     """
-    from subtext.search.stores.item import SIDES
-    from subtext.search.stores.store import create_store, open_store, store_class
+    from subtext.retrieval.stores.item import SIDES
+    from subtext.retrieval.stores.store import create_store, open_store, store_class
 
     file = Path(vectors)
     content = read_vectors(file)
@@ -739,7 +754,7 @@ def import_index(
     if store_class(index).exists(str(index)):
         store = open_store(index)
         if store.manifest.fingerprint != manifest.fingerprint:
-            raise IndexError_(
+            raise SearchIndexError(
                 f"{store.path} needs vectors of the model that made it ({store.manifest.fingerprint[:12]}); these are "
                 f"said to be of another ({manifest.fingerprint[:12]}); name its run (--run), or a new folder"
             )
@@ -762,7 +777,7 @@ def read_vectors(file: Path) -> VectorFile:
     import numpy as np
 
     from subtext.data.arrays import LARGEST, NUMBERS, as_float32, open_npz, unusable
-    from subtext.search.stores.item import SIDES
+    from subtext.retrieval.stores.item import SIDES
 
     if not file.is_file():
         raise DataError(f"an import needs a file of vectors; {file} is not there")
@@ -813,8 +828,8 @@ def _parquet(file: Path) -> dict[str, Any]:
 def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file: Path) -> Manifest:
     """The manifest that an index of these vectors has."""
     from subtext.models.similarity.probabilistic import ClosedFormDistance
-    from subtext.search.build import new_manifest
-    from subtext.search.stores.item import SIDES
+    from subtext.retrieval.build import new_manifest
+    from subtext.retrieval.stores.item import SIDES
 
     width = next(iter(content.vectors.values())).shape[2]
     views: dict[str, int] = {side: content.vectors[side].shape[1] if side in content.vectors else 1 for side in SIDES}
@@ -836,7 +851,7 @@ def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | Non
     """Put in the items of a side, and with the texts their links: those of the data set, else by the file's groups."""
     import numpy as np
 
-    from subtext.search.stores.item import SIDES, Change, Entry
+    from subtext.retrieval.stores.item import SIDES, Change, IndexEntry
 
     ids, about = content.ids[side], _about(side, content.ids[side], dataset)
     links: list[tuple[str, str]] = []
@@ -851,10 +866,10 @@ def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | Non
     for start in range(0, len(ids), BLOCK):
         block, vectors = ids[start : start + BLOCK], content.vectors[side][start : start + BLOCK]
         stored = writer.rows_of(side, block)
-        new, amended, rows = list[Entry](), list[Entry](), list[int]()
+        new, amended, rows = list[IndexEntry](), list[IndexEntry](), list[int]()
         for row, name in enumerate(block):
             digest = hashlib.blake2b(np.ascontiguousarray(vectors[row]).tobytes(), digest_size=16).digest()
-            entry, before = Entry(name, digest, **about.get(name, {})), stored.get(name)
+            entry, before = IndexEntry(name, digest, **about.get(name, {})), stored.get(name)
             if before is None or before.content != digest:
                 new.append(entry)
                 rows.append(row)

@@ -1,4 +1,4 @@
-"""`subtext.delete_from_index`, `compact_index`, `index_info`, `verify_index`, `calibrate`, `backup_index` and so on."""
+"""`subtext.delete_from_index`, `compact_index`, `index_info`, `verify_index`, `calibrate_index` and so on."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from subtext.api.load import ModelSource, Opened, Sources, Work, open_work, read_data_of_run
-from subtext.api.options import IndexArgument, IndexPretrained, IndexRun, Metavar, ModelOptions, Section, verb
-from subtext.errors import DataError, IndexError_, RequirementError, counted
-from subtext.report.text_table import Printed, size, table
+from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, Sources, open_subject, read_data_of_run
+from subtext.api.options import IndexArgument, IndexPretrained, IndexRun, Metavar, ModelOptions, OptionGroup, verb
+from subtext.errors import DataError, RequirementError, SearchIndexError, counted
+from subtext.report.text_table import Report, size, table
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
-    from subtext.search.calibration import Calibration
-    from subtext.search.manifest import Manifest
-    from subtext.search.stores.store import Store, View
+    from subtext.retrieval.calibration import Calibration
+    from subtext.retrieval.manifest import Manifest
+    from subtext.retrieval.stores.store import Store, View
 
 
 MANY = 32
@@ -28,13 +28,13 @@ MANY = 32
 DEAD = 0.2
 """Share of rows of deleted items beyond which it is."""
 
-_ITEMS = Section("Items")
-_INDEX = Section("Index")
-_HELD_OUT_PAIRS = Section("Held-out pairs")
+_ITEMS = OptionGroup("Items")
+_INDEX = OptionGroup("Index")
+_HELD_OUT_PAIRS = OptionGroup("Held-out pairs")
 
 
 @dataclass(frozen=True, repr=False)
-class IndexInfo(Printed):
+class IndexInfo(Report):
     """The contents of an index.
 
     path      the index: a folder, or an address without password
@@ -96,7 +96,7 @@ class IndexInfo(Printed):
 
 
 @dataclass(frozen=True, repr=False)
-class VerifyResult(Printed):
+class VerifyResult(Report):
     """Damage of an index: (location, description) of each problem; empty for an intact index."""
 
     path: str
@@ -121,7 +121,7 @@ class VerifyResult(Printed):
 
 
 @dataclass(frozen=True, repr=False)
-class IndexReport(Printed):
+class IndexReport(Report):
     """The result of a command on an index, as text and as numbers."""
 
     path: str
@@ -158,11 +158,11 @@ def delete_from_index(
 
     Raises RequirementError if no item is named, and for an id that is not in the index. Then nothing is deleted.
     """
-    from subtext.search.condition import matching, parse
-    from subtext.search.journal import journal
-    from subtext.search.query import ids_of
-    from subtext.search.stores.item import SIDES, deletion_hash
-    from subtext.search.stores.store import open_store
+    from subtext.retrieval.condition import matching, parse
+    from subtext.retrieval.journal import journal
+    from subtext.retrieval.query import ids_of
+    from subtext.retrieval.stores.item import SIDES, deletion_hash
+    from subtext.retrieval.stores.store import open_store
 
     store, side = open_store(index), SIDES[int(texts)]
     names = list(ids)
@@ -231,7 +231,7 @@ def compact_index(
     recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on; in LanceDB, an IVF index from
     50,000 on.
     """
-    from subtext.search.stores.store import open_store
+    from subtext.retrieval.stores.store import open_store
 
     store = open_store(index)
     before = store.bytes
@@ -245,10 +245,10 @@ def compact_index(
 @verb
 def index_info(index: IndexArgument) -> IndexInfo:
     """Show the contents of an index: items, vectors, size, fields, model, and interrupted jobs."""
-    from subtext.search.calibration import STALE, changed_since, stored_calibration
-    from subtext.search.journal import journal
-    from subtext.search.stores.item import SIDES
-    from subtext.search.stores.store import open_store
+    from subtext.retrieval.calibration import STALE, changed_since, stored_calibration
+    from subtext.retrieval.journal import journal
+    from subtext.retrieval.stores.item import SIDES
+    from subtext.retrieval.stores.store import open_store
 
     store = open_store(index)
     with store.reading() as view:
@@ -281,7 +281,7 @@ def recorded_sources(store: Store) -> list[tuple[Sources, str]]:
 
     An index of a data set in memory has none that could be read again.
     """
-    from subtext.search.journal import journal
+    from subtext.retrieval.journal import journal
 
     with store.reading() as view:
         jobs = sorted(journal(view), key=lambda job: job.finished or job.started)
@@ -307,8 +307,8 @@ def verify_index(index: IndexArgument) -> VerifyResult:
 
     The exit code of the command is 1 if there is any damage.
     """
-    from subtext.search.stores.store import is_address, open_store
-    from subtext.search.verification import verify
+    from subtext.retrieval.stores.store import is_address, open_store
+    from subtext.retrieval.verification import verify
 
     problems = verify(index)
     path = str(open_store(index).path) if is_address(index) else str(index)
@@ -321,8 +321,8 @@ def upgrade_index(index: IndexArgument) -> IndexReport:
 
     The upgrade is one transaction; other clients wait until it is complete. An index in a folder needs no upgrade.
     """
-    from subtext.search.stores.folder import Folder
-    from subtext.search.stores.store import store_class
+    from subtext.retrieval.stores.folder import Folder
+    from subtext.retrieval.stores.store import store_class
 
     kind = store_class(index)
     upgrade = getattr(kind, "upgrade", None)
@@ -359,7 +359,7 @@ def backup_index(
     index: IndexArgument, out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("BACKUP")]
 ) -> IndexReport:
     """Copy an index into a new folder; others can search and change the index during the copy."""
-    from subtext.search.stores.folder import Folder, backup
+    from subtext.retrieval.stores.folder import Folder, backup
 
     _require_folder(index)
     _require_path(out)
@@ -374,10 +374,10 @@ def restore_index(
 ) -> IndexReport:
     """Verify a backup, and restore it to a new index folder.
 
-    Raises IndexError_ when the backup is damaged, naming what is, or the folder holds something.
+    Raises SearchIndexError when the backup is damaged, naming what is, or the folder holds something.
     """
-    from subtext.search.stores.folder import Folder, backup as copied
-    from subtext.search.verification import verify
+    from subtext.retrieval.stores.folder import Folder, backup as copied
+    from subtext.retrieval.verification import verify
 
     _require_folder(index)
     _require_path(backup)
@@ -385,7 +385,7 @@ def restore_index(
     Folder.require_free(out)
     if problems := verify(copy):
         parts = "; ".join(f"{problem.where}: {problem.what}" for problem in problems[:3])
-        raise IndexError_(f"{copy} is damaged and cannot be restored; {parts}; take another backup")
+        raise SearchIndexError(f"{copy} is damaged and cannot be restored; {parts}; take another backup")
     store = copied(Folder(copy), out)
     return IndexReport(str(index), (f"restored from {backup}, {size(store.bytes)}",))
 
@@ -397,7 +397,7 @@ def items_counted(counts: Mapping[Any, int]) -> str:
 
 def advice(store: Store) -> list[str]:
     """What is worth doing for an index; empty where nothing is."""
-    from subtext.search.stores.item import SIDES
+    from subtext.retrieval.stores.item import SIDES
 
     with store.reading() as view:
         stats = view.stats()
@@ -438,7 +438,7 @@ def _fact(value: Any) -> str:
 
 def _require_folder(index: str | Path) -> None:
     """Raise RequirementError for an index in a database, which has its own tools for backups."""
-    from subtext.search.stores.store import is_address
+    from subtext.retrieval.stores.store import is_address
 
     if is_address(index):
         raise RequirementError(
@@ -450,7 +450,7 @@ def _require_folder(index: str | Path) -> None:
 
 def _require_path(backup: str | Path) -> None:
     """Raise RequirementError for an address in the place of a backup; only its scheme is shown."""
-    from subtext.search.stores.store import is_address
+    from subtext.retrieval.stores.store import is_address
 
     if is_address(backup):
         raise RequirementError(
@@ -467,7 +467,7 @@ DIRECTIONS = {"images": "text to image", "texts": "image to text"}
 
 
 @dataclass(frozen=True, repr=False)
-class CalibrationReport(Printed):
+class CalibrationReport(Report):
     """The calibration of an index.
 
     path  the index        plot  the path of its reliability plot
@@ -502,7 +502,7 @@ class CalibrationReport(Printed):
 
 
 @verb
-def calibrate(
+def calibrate_index(
     index: IndexArgument,
     *,
     data: Annotated[str | Path | Dataset, "Data set of the held-out pairs.", _HELD_OUT_PAIRS, Metavar("DATA")],
@@ -521,27 +521,27 @@ def calibrate(
     calibration and its reliability plot. Then `subtext search` shows probabilities, accepts --min-probability, and
     reports when nothing matches well. Calibrate again when more than a tenth of the items were added or deleted.
 
-    Raises RequirementError for pairs that the model was trained on, or if this cannot be checked. Raises IndexError_ if
-    another model made the index.
+    Raises RequirementError for pairs that the model was trained on, or if this cannot be checked. Raises
+    SearchIndexError if another model made the index.
     """
-    from subtext.search.stores.store import open_store
+    from subtext.retrieval.stores.store import open_store
 
     store = open_store(index)
     model_source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
-    from subtext.report.plots import Reliability, reliability_diagrams
-    from subtext.search.build import require_model
-    from subtext.search.calibration import keep_calibration
-    from subtext.search.confidence import HeldOutPairs, fit_calibration
+    from subtext.report.plots import ReliabilityDiagram, reliability_diagrams
+    from subtext.retrieval.build import require_model
+    from subtext.retrieval.calibration import keep_calibration
+    from subtext.retrieval.confidence import HeldOutPairs, fit_calibration
 
-    work = Work.of(model_source, split, data=data, **options)
-    opened = open_work(work)
+    work = EvaluationSubject.of(model_source, split, data=data, **options)
+    opened = open_subject(work)
     require_model(store, store.manifest, opened.model)
     if not skip_leak_check:
         _require_unseen(opened, work.sources)
     source = {"data": work.sources.name, "split": opened.split, "checked": not skip_leak_check}
     calibration = fit_calibration(store, HeldOutPairs(opened.pairs, *opened.embed(work)), data=source, seed=seed)
     diagrams = [
-        Reliability(
+        ReliabilityDiagram(
             DIRECTIONS[side],
             f"calibration error {way.measured['calibration_error']:.3f}, {way.measured['hits']:,.0f} hits",
             way.bins["predicted"],
@@ -563,7 +563,7 @@ def names_of(pairs: Dataset) -> set[str]:
     return {*pairs.images.ids, *paths, *(value for value in values if len(tokenise(value)) >= LONG)}
 
 
-def _require_unseen(opened: Opened, sources: Sources) -> None:
+def _require_unseen(opened: LoadedRun, sources: Sources) -> None:
     """Raise RequirementError where the run was trained on, or selected by, some of the pairs, or nobody can say.
 
     Images are compared by their names, longer texts by their words.

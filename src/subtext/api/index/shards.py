@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import IndexError_
-from subtext.search.calibration import CALIBRATION, PLOT, Calibration
-from subtext.search.index_files import inside
-from subtext.search.journal import journal
-from subtext.search.manifest import Manifest, checksum
-from subtext.search.stores.folder import DOCUMENTS, SHARDS, Folder
-from subtext.search.stores.item import SIDES, Change, Entry, JobUpdate, Side
-from subtext.search.stores.store import Store, View, Writer, create_store, open_store, store_class
+from subtext.errors import SearchIndexError
+from subtext.retrieval.calibration import CALIBRATION, PLOT, Calibration
+from subtext.retrieval.index_files import inside
+from subtext.retrieval.journal import journal
+from subtext.retrieval.manifest import Manifest, checksum
+from subtext.retrieval.stores.folder import DOCUMENTS, SHARDS, Folder
+from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, JobUpdate, Side
+from subtext.retrieval.stores.store import Store, View, Writer, create_store, open_store, store_class
 
 SHARDS_FORMAT = ("subtext index in shards", 1)
 MIGRATE = "migrate"
@@ -45,19 +45,21 @@ class Shards:
 
 
 def read_shards(path: Path) -> Shards:
-    """The shards of an index. Raises IndexError_ where there are none, or building them was interrupted."""
+    """The shards of an index. Raises SearchIndexError where there are none, or building them was interrupted."""
     file = path / SHARDS
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         if (content["kind"], content["format"]) != SHARDS_FORMAT or content.pop("checksum") != checksum(content):
-            raise IndexError_(f"{file} is damaged, or of another format; build the index again")
+            raise SearchIndexError(f"{file} is damaged, or of another format; build the index again")
         if not content["whole"]:
-            raise IndexError_(f"{path} lacks some of its shards, as building it was interrupted; build the index again")
+            raise SearchIndexError(
+                f"{path} lacks some of its shards, as building it was interrupted; build the index again"
+            )
         manifest = Manifest.from_json(json.dumps(content["manifest"]), where=str(file))
         folders = tuple(shard["folder"] for shard in content["shards"])
         counts = np.array([(shard["images"], shard["texts"]) for shard in content["shards"]], dtype=np.int64)
     except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise IndexError_(f"{path} is not an index in shards; {file} cannot be read: {problem!r}") from problem
+        raise SearchIndexError(f"{path} is not an index in shards; {file} cannot be read: {problem!r}") from problem
     return Shards(path, manifest, folders, counts)
 
 
@@ -65,14 +67,14 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
     """Copy all items and vectors into an index, which may hold some of them from an earlier, interrupted copy.
 
     The order of the items, links, deletions, the journal and the calibration are those of the shards. Raises
-    IndexError_ for a shard that another model embedded, and for a location that holds anything else.
+    SearchIndexError for a shard that another model embedded, and for a location that holds anything else.
     """
     if store_class(out).exists(str(out)):
         new = open_store(out)
         with new.reading() as view:
             begun = [job.source for job in journal(view) if job.verb == MIGRATE and job.finished is None]
         if begun != [{"shards": str(source.path)}]:
-            raise IndexError_(f"{new.path} is an index already; name a new one")
+            raise SearchIndexError(f"{new.path} is an index already; name a new one")
     else:
         new = create_store(out, replace(source.manifest, generation=0))
     with ExitStack() as stack:
@@ -80,7 +82,7 @@ def copy_shards(source: Shards, out: Path | str) -> Store:
         for name in source.folders:
             folder = Folder(inside(source.path, name))
             if folder.manifest.fingerprint != source.manifest.fingerprint:
-                raise IndexError_(f"{folder.path} was embedded by another model than the other shards")
+                raise SearchIndexError(f"{folder.path} was embedded by another model than the other shards")
             stack.callback(folder.close)
             views.append(stack.enter_context(folder.reading()))
         orders = {side: _order(source, views, side) for side in SIDES}
@@ -136,7 +138,7 @@ def _order(source: Shards, views: Sequence[View], side: Side) -> NDArray[np.int6
 
 def _change(writer: Writer, views: Sequence[View], side: Side, block: NDArray[np.int64]) -> Change:
     """The items of a block that are not in the new index yet, with their vectors and links, in their order."""
-    items: dict[int, tuple[Entry, NDArray[np.float32]]] = {}
+    items: dict[int, tuple[IndexEntry, NDArray[np.float32]]] = {}
     links: list[tuple[str, str]] = []
     for number in np.unique(block[:, 1]):
         view, rows = views[number], block[block[:, 1] == number]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.readers import karpathy
 from subtext.data.readers.table import TABLES
 from subtext.data.rows import MERGED, Record, Row, Source, folder_of, read_object, rows_of
@@ -71,7 +71,7 @@ def _is_coco(file: Path) -> bool:
         return b'"sentences"' not in start.read(65536)
 
 
-def _rows(file: Path, root: Path) -> Iterator[Row | Problem]:
+def _rows(file: Path, root: Path) -> Iterator[Row | RowIssue]:
     data = read_object(file)
     entries, annotations = data.get("images"), data.get("annotations")
     if not isinstance(entries, list) or not isinstance(annotations, list):
@@ -95,7 +95,7 @@ def _records(entries: list[Any], annotations: list[Any], labels: Mapping[str, li
     for number, entry in enumerate(entries, start=1):
         where = f"image {number}"
         if not isinstance(entry, dict) or "file_name" not in entry or "id" not in entry:
-            yield where, Problem(where, "needs 'id' and 'file_name'")
+            yield where, RowIssue(where, "needs 'id' and 'file_name'")
             continue
         name = str(entry["id"])
         columns: dict[str, Any] = {"id": name, "image": str(entry["file_name"])}

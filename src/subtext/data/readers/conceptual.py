@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.rows import MERGED, Row, Source, rows_of
 from subtext.errors import DataError, counted
 
@@ -63,7 +63,7 @@ def read(path: Path, images: Path | None) -> Source:
     return Source((row for kind, file in _files(path).items() for row in _rows(file, kind, downloads)), root)
 
 
-def _rows(file: Path, kind: str, downloads: Mapping[str, Mapping[str, str]]) -> Iterator[Row | Problem]:
+def _rows(file: Path, kind: str, downloads: Mapping[str, Mapping[str, str]]) -> Iterator[Row | RowIssue]:
     """The rows of one file; `downloads` has the images of each kind by name, without their suffixes."""
     paths = downloads.get(kind, {})
     missing, count = "", 0
@@ -72,7 +72,7 @@ def _rows(file: Path, kind: str, downloads: Mapping[str, Mapping[str, str]]) -> 
             where = f"{file.name} line {number + 1}"
             cells = line.rstrip(b"\r\n").decode("utf-8", "surrogateescape").split("\t")
             if len(cells) < 2:
-                yield Problem(where, "needs a caption, a tab and a URL")
+                yield RowIssue(where, "needs a caption, a tab and a URL")
                 continue
             columns: dict[str, object] = {"id": f"{kind}/{number}", "caption": cells[0]}
             if downloads:
@@ -84,4 +84,4 @@ def _rows(file: Path, kind: str, downloads: Mapping[str, Mapping[str, str]]) -> 
                     continue
             yield from rows_of([(where, columns)], None, split=MERGED.get(kind, kind))
     if count:
-        yield Problem(missing, f"{counted(count, 'image')} of {file.name} not downloaded; left out", fatal=False)
+        yield RowIssue(missing, f"{counted(count, 'image')} of {file.name} not downloaded; left out", fatal=False)

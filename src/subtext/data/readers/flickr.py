@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.rows import Source, filled_lines, lines_of, rows_with_splits
 
 PRIORITY = 20
@@ -51,7 +51,7 @@ def read(path: Path, images: Path | None) -> Source:
         if not line.strip():
             continue
         if not tab or not mark:
-            problems.append(Problem(f"line {number}", "needs IMAGE#NUMBER, a tab and the caption"))
+            problems.append(RowIssue(f"line {number}", "needs IMAGE#NUMBER, a tab and the caption"))
             continue
         texts.setdefault(image, {})[name] = words.strip()
     rows = {

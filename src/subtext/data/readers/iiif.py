@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.embedded import TEXT_FIELDS
 from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
 from subtext.data.rows import RESERVED, Columns, Source, read_object
@@ -47,7 +47,7 @@ def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
         yield (
             file.name,
             "",
-            Problem(file.name, "has no canvas; a collection names manifests, which are read one by one"),
+            RowIssue(file.name, "has no canvas; a collection names manifests, which are read one by one"),
         )
     for number, canvas in enumerate(canvases, start=1):
         where = f"{file.name} canvas {number}"
@@ -56,7 +56,7 @@ def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
         address, image = next(((address, paths[0]) for address, paths in found if len(paths) == 1), ("", None))
         if image is None:
             named = addresses[0] if addresses else "an image"
-            missing = Problem(where, f"'{named}' is not beside the manifest, and nothing is downloaded", name=named)
+            missing = RowIssue(where, f"'{named}' is not beside the manifest, and nothing is downloaded", name=named)
             yield where, "", next((ambiguous(where, *one) for one in found if one[1]), missing)
             continue
         own = _about(canvas)

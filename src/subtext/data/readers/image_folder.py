@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.readers.images import with_unlisted
 from subtext.data.readers.table import typed_records
 from subtext.data.rows import Columns, Row, Source, rows_of, split_in_name
@@ -33,7 +33,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
     Where the metadata has no split, and every image lies in a folder that is named after one, that is its split.
     """
-    rows: list[Row | Problem] = []
+    rows: list[Row | RowIssue] = []
     files = _metadata_files(path)
     for file in files:
         folder = "" if file.parent == path else file.parent.relative_to(path).as_posix()

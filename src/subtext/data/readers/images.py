@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
 from subtext.data.readers.table import TABLES
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
@@ -46,7 +46,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     return Source(_rows(folder, columns), folder)
 
 
-def _rows(folder: Path, columns: Columns) -> Iterator[Row | Problem]:
+def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
     names = sorted(_files(folder, refuse=_refuse))
     others = Counter[str]()
     # Some programs write a.XMP.
@@ -61,24 +61,24 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | Problem]:
         try:
             fields, wrong = embedded_fields(folder / name, sidecar)
         except OSError as error:
-            yield Problem(f"image {name}", f"cannot be read: {error.strerror}")
+            yield RowIssue(f"image {name}", f"cannot be read: {error.strerror}")
             continue
         for what in wrong:
-            yield Problem(f"image {name}", what, fatal=False, name=next(iter(re.findall("'.*'", what)), ""))
+            yield RowIssue(f"image {name}", what, fatal=False, name=next(iter(re.findall("'.*'", what)), ""))
         yield from rows_of([(f"image {name}", renamed({"image": name, **fields}, columns))], None)
     if others.total():
         kinds = ", ".join(suffix for suffix, count in others.most_common(5) if count)
         note = f"{counted(others.total(), 'file')} of the folder left out, for it takes images only ({kinds})"
-        yield Problem(folder.name, note, fatal=False)
+        yield RowIssue(folder.name, note, fatal=False)
 
 
-def with_unlisted(rows: Iterable[Row | Problem], folder: Path, tables: Sequence[Path]) -> Iterator[Row | Problem]:
+def with_unlisted(rows: Iterable[Row | RowIssue], folder: Path, tables: Sequence[Path]) -> Iterator[Row | RowIssue]:
     """The rows of all tables of a folder, and a note on its images that are in none, where some are."""
     named, usable = set[str](), ""
     for row in rows:
         if isinstance(row, Row) and isinstance(row.image, str):
             named.add(row.image)
-        elif isinstance(row, Problem) and row.fatal:
+        elif isinstance(row, RowIssue) and row.fatal:
             usable = "usable "
         yield row
     plain = {_plain(folder, name) for name in named}
@@ -88,7 +88,7 @@ def with_unlisted(rows: Iterable[Row | Problem], folder: Path, tables: Sequence[
     if left:
         files, are = listed([str(table.relative_to(folder)) for table in tables]), "is" if len(left) == 1 else "are"
         note = f"{counted(len(left), 'image')} of the folder {are} in no {usable}row of {files} and {are} left out"
-        yield Problem(folder.name, f"{note}, first {left[0]}", fatal=False)
+        yield RowIssue(folder.name, f"{note}, first {left[0]}", fatal=False)
 
 
 def _plain(folder: Path, name: str) -> str:
@@ -149,7 +149,7 @@ def _paths(address: str) -> tuple[str, str]:
     return path, _SIZE.sub("", path)
 
 
-Addressed = tuple[str, str, dict[str, Any] | Problem]
+Addressed = tuple[str, str, dict[str, Any] | RowIssue]
 """Where an image is named, its address, and its row, or the reason why it has none."""
 
 
@@ -173,12 +173,12 @@ def images_of(
     rows = [row for file in descriptions for row in records(file, files)]
     rivals: dict[str, dict[str, str]] = {}
     for _, address, row in rows:
-        if not isinstance(row, Problem):
+        if not isinstance(row, RowIssue):
             rivals.setdefault(row["image"], {}).setdefault(_paths(address)[1], address)
 
     def single() -> Iterator[Record]:
         for where, address, row in rows:
-            if isinstance(row, Problem):
+            if isinstance(row, RowIssue):
                 yield where, row
                 continue
             image, identifier = row["image"], _paths(address)[1]
@@ -189,7 +189,7 @@ def images_of(
                 continue
             second = next(rivals[image][rival] for rival in nearest if rival != identifier)
             reason = f"'{address}' and '{second}' both end at {image}; keep the folders of the addresses"
-            yield where, Problem(where, reason, name=address)
+            yield where, RowIssue(where, reason, name=address)
 
     return Source(rows_of(single(), None), root)
 
@@ -200,10 +200,10 @@ def _shared_folders(image: str, identifier: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
 
 
-def ambiguous(where: str, address: str, files: Sequence[str]) -> Problem:
+def ambiguous(where: str, address: str, files: Sequence[str]) -> RowIssue:
     """The problem of an address for which `files_at` found several images."""
     names = f"{', '.join(files[:3])}{', ...' if len(files) > 3 else ''}"
-    return Problem(where, f"'{address}' may be any of {names}; keep the address' folders, or one file", name=address)
+    return RowIssue(where, f"'{address}' may be any of {names}; keep the address' folders, or one file", name=address)
 
 
 def _refuse(error: OSError) -> NoReturn:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.image_files import image_exists
 from subtext.data.rows import MARK, Record, Source, read_object, rows_of
 from subtext.errors import DataError
@@ -68,7 +68,10 @@ def _records(entries: list[Any], flat: bool) -> Iterator[Record]:
         if not isinstance(sentences, list) or not all(
             isinstance(sentence, dict) and "raw" in sentence for sentence in sentences
         ):
-            yield where, Problem(where, "needs 'filename', and in 'sentences' a list of objects with a 'raw' text each")
+            yield (
+                where,
+                RowIssue(where, "needs 'filename', and in 'sentences' a list of objects with a 'raw' text each"),
+            )
             continue
         columns: dict[str, Any] = {
             "id": entry.get("cocoid", entry.get("id")),

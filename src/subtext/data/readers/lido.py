@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 
 from defusedxml.ElementTree import parse
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.readers.images import Addressed, ambiguous, files_at, files_with, images_of
 from subtext.data.rows import Columns, Source
 from subtext.errors import DataError
@@ -75,7 +75,7 @@ def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
             yield (
                 where,
                 missing,
-                Problem(where, f"'{missing}' is not beside the XML, and nothing is downloaded", name=missing),
+                RowIssue(where, f"'{missing}' is not beside the XML, and nothing is downloaded", name=missing),
             )
         fields = _about(record)
         group = {"group": f"{file.name} {name}"} if len(found) > 1 else {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.readers.table import TABLES, records
 from subtext.data.rows import IMAGE, Row, RowError, Source, components, image_of, name_of, split_in_name, text_error
 from subtext.errors import DataError
@@ -57,7 +57,7 @@ def read(path: Path, images: Path | None) -> Source:
     Raises DataError when both sides are images, or both texts.
     """
     files = _files(path)
-    problems: list[Problem] = []
+    problems: list[RowIssue] = []
     corpus, queries = (_side(files[table], path, problems) for table in ("corpus", "queries"))
     has_images = [
         any(columns.get(name) is not None for _, columns in side.values() for name in IMAGE)
@@ -75,7 +75,7 @@ def read(path: Path, images: Path | None) -> Source:
         unknown += [judgement.text] * (judgement.text not in text_side)
         if unknown:
             problem = f"judges '{unknown[0]}', which is neither in corpus nor in queries"
-            problems.append(Problem(judgement.where, problem, name=f"'{unknown[0]}'"))
+            problems.append(RowIssue(judgement.where, problem, name=f"'{unknown[0]}'"))
         else:
             judgements.append(judgement)
     rows = list(_rows(image_side, text_side, judgements))
@@ -83,11 +83,11 @@ def read(path: Path, images: Path | None) -> Source:
     return Source([*problems, *rows], images if images is not None else path, judgements=scores)
 
 
-def _side(paths: list[Path], folder: Path, problems: list[Problem]) -> _Side:
+def _side(paths: list[Path], folder: Path, problems: list[RowIssue]) -> _Side:
     side: _Side = {}
     for path in paths:
         for where, columns in records(path, f"{path.relative_to(folder)} "):
-            if isinstance(columns, Problem):
+            if isinstance(columns, RowIssue):
                 problems.append(columns)
                 continue
             try:
@@ -96,21 +96,21 @@ def _side(paths: list[Path], folder: Path, problems: list[Problem]) -> _Side:
                 problems.append(error.at(where))
                 continue
             if name is None:
-                problems.append(Problem(where, "needs an 'id' (or '_id'), which judgements refer to"))
+                problems.append(RowIssue(where, "needs an 'id' (or '_id'), which judgements refer to"))
             elif name in side:
-                problems.append(Problem(where, f"id '{name}' is already at {side[name][0]}; ids need to be unique"))
+                problems.append(RowIssue(where, f"id '{name}' is already at {side[name][0]}; ids need to be unique"))
             else:
                 side[name] = (where, {name: value for name, value in columns.items() if name != "_id"})
     return side
 
 
 def _judgements(
-    paths: list[Path], folder: Path, images_in_corpus: bool, problems: list[Problem]
+    paths: list[Path], folder: Path, images_in_corpus: bool, problems: list[RowIssue]
 ) -> Iterator[_Judgement]:
     for path in paths:
         split = split_in_name(path.relative_to(folder / "qrels").as_posix()) if path.parent != folder else None
         for where, columns in records(path, f"{path.relative_to(folder)} "):
-            if isinstance(columns, Problem):
+            if isinstance(columns, RowIssue):
                 problems.append(columns)
                 continue
             if not columns.keys() & {*_QUERY} or not columns.keys() & {*_CANDIDATE}:
@@ -128,14 +128,14 @@ def _judgements(
             if query is None or candidate is None or not math.isfinite(score):
                 shown = str(dict(columns))[:200]
                 problems.append(
-                    Problem(where, f"needs 'query-id', 'corpus-id' and a finite 'score'; it has {shown}", name=shown)
+                    RowIssue(where, f"needs 'query-id', 'corpus-id' and a finite 'score'; it has {shown}", name=shown)
                 )
                 continue
             text, image = (query, candidate) if images_in_corpus else (candidate, query)
             yield _Judgement(text, image, score, split, where)
 
 
-def _rows(image_side: _Side, text_side: _Side, judgements: list[_Judgement]) -> Iterator[Row | Problem]:
+def _rows(image_side: _Side, text_side: _Side, judgements: list[_Judgement]) -> Iterator[Row | RowIssue]:
     positive = [judgement for judgement in judgements if judgement.score > 0]
     group_of = components((f"t{judgement.text}", f"i{judgement.image}") for judgement in positive)
     splits = {judgement.split for judgement in judgements}
@@ -163,17 +163,17 @@ def _rows(image_side: _Side, text_side: _Side, judgements: list[_Judgement]) -> 
 
 def _row(
     where: str, image: str, image_columns: Mapping[str, Any], texts: Mapping[str, Mapping[str, Any]]
-) -> Row | Problem:
+) -> Row | RowIssue:
     try:
         value, _ = image_of(image_columns)
     except RowError as error:
         return error.at(where)
     if value is None:
-        return Problem(where, f"'{image}' has no image file; fill in its 'image'", name=f"'{image}'")
+        return RowIssue(where, f"'{image}' has no image file; fill in its 'image'", name=f"'{image}'")
     words = {name: _text(columns) for name, columns in texts.items()}
     for name, text in words.items():
         if (reason := text_error(text)) is not None:
-            return Problem(where, f"the text '{name}' {reason}", name=f"'{name}'")
+            return RowIssue(where, f"the text '{name}' {reason}", name=f"'{name}'")
     columns = {name: value for side in (*texts.values(), image_columns) for name, value in side.items()}
     metadata = {name: value for name, value in columns.items() if name not in _RESERVED and value is not None}
     return Row(where, value, image, list(words.values()), list(words) or None, metadata=metadata)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.readers.table import records
 from subtext.data.rows import Record, Source, read_object, rows_of
 from subtext.errors import DataError
@@ -54,13 +54,13 @@ def read(path: Path, images: Path | None) -> Source:
 def _records(file: Path, splits: Mapping[str, str] | None) -> Iterator[Record]:
     paths: set[str] = set()
     for where, entry in records(file):
-        if isinstance(entry, Problem):
+        if isinstance(entry, RowIssue):
             yield where, entry
             continue
         path = entry.get("local_path")
         if not isinstance(path, str) or "content_text" not in entry:
             problem = "needs 'local_path' and 'content_text'; docs/datasets.md says how to write them"
-            yield where, Problem(where, problem)
+            yield where, RowIssue(where, problem)
             continue
         if path in paths or (splits is not None and path not in splits):
             continue

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from subtext.data.arrays import SPLIT_FILES, scan_names, scan_splits
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.feature_file import FeatureFile
 from subtext.data.rows import Row, Source, lines_of, valid
 from subtext.errors import counted
@@ -30,13 +30,13 @@ def read(path: Path, images: Path | None) -> Source:
     return Source(_rows(path), images if images is not None else path, features=FeatureFile.open(path))
 
 
-def _rows(folder: Path) -> Iterator[Row | Problem]:
+def _rows(folder: Path) -> Iterator[Row | RowIssue]:
     for prefix, (array, captions, step) in scan_splits(folder).items():
         lines = lines_of(captions)
         names = scan_names(prefix, -(-len(array) // step))
         if not len(array) or len(lines) % len(names):
             problem = f"needs as many lines for each of {counted(len(names), 'image')}; it has {len(lines):,}"
-            yield Problem(captions.name, problem)
+            yield RowIssue(captions.name, problem)
             continue
         per_image = len(lines) // len(names)
         for number, name in enumerate(names):
@@ -45,9 +45,9 @@ def _rows(folder: Path) -> Iterator[Row | Problem]:
                 line = lines[index].strip()
                 where = f"{captions.name} line {index + 1}"
                 if not line:
-                    yield Problem(where, "is empty; give a caption")
+                    yield RowIssue(where, "is empty; give a caption")
                 elif not valid(line):
-                    yield Problem(where, "is not valid UTF-8; save the file as UTF-8")
+                    yield RowIssue(where, "is not valid UTF-8; save the file as UTF-8")
                 else:
                     row.texts.append(line)
             if row.texts:

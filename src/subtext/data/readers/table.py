@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from subtext.data.arrays import parquet_batches
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.rows import MARK, RESERVED, Columns, Record, Source, described, rows_of, valid, with_roles
 from subtext.errors import DataError, counted
 
@@ -102,7 +102,7 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
     kinds: dict[str, dict[str, tuple[str, str, int]]] = {}
     points, semicolons = dict[str, str](), _separator(path) == ";"
     for where, row in named():
-        for name, cell in () if isinstance(row, Problem) else row.items():
+        for name, cell in () if isinstance(row, RowIssue) else row.items():
             if isinstance(cell, str) and name not in _TEXTS:
                 kind = "dates" if date_in(cell) else "unclear cells" if _UNCLEAR.fullmatch(cell) else "texts"
                 if number := _NUMBER.fullmatch(cell):
@@ -117,11 +117,11 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
             where, cell, _ = others[0][1] if others else counts[main]
             has = f"{counted(count, main[:-1])} {'and' if others else 'such as'} '{cell[:40]}' ({where})"
             told = f"column '{name}' has {has}; it is read as text, so < and > hold for none of it"
-            yield path.name, Problem(path.name, told, name=f"'{name}'", fatal=False)
+            yield path.name, RowIssue(path.name, told, name=f"'{name}'", fatal=False)
     of_column = {name: next(iter(counts)) for name, counts in kinds.items() if len(counts) == 1}
     readings = {name: _READINGS[kind] for name, kind in of_column.items() if kind in _READINGS}
     for where, row in named():
-        if not isinstance(row, Problem):
+        if not isinstance(row, RowIssue):
             row = {n: readings[n](c.replace(",", ".")) if c and n in readings else c for n, c in row.items()}
         yield where, row
 
@@ -168,19 +168,19 @@ def _json(path: Path, prefix: str) -> Iterator[Record]:
             try:
                 value = json.loads(line)
             except UnicodeDecodeError:
-                yield where, Problem(where, "is not valid UTF-8; save the file as UTF-8")
+                yield where, RowIssue(where, "is not valid UTF-8; save the file as UTF-8")
                 continue
             except (ValueError, RecursionError) as error:
                 # A ValueError from outside of JSON is an integer of thousands of digits.
-                yield where, Problem(where, f"is no JSON: {_short(error)}", name=_short(error))
+                yield where, RowIssue(where, f"is no JSON: {_short(error)}", name=_short(error))
                 continue
             yield where, _object(value, where)
 
 
-def _object(value: Any, where: str) -> Mapping[str, Any] | Problem:
+def _object(value: Any, where: str) -> Mapping[str, Any] | RowIssue:
     if isinstance(value, dict):
         return value
-    return Problem(where, f'needs a JSON object ({{"image": ..., "captions": [...]}}); it is {described(value)}')
+    return RowIssue(where, f'needs a JSON object ({{"image": ..., "captions": [...]}}); it is {described(value)}')
 
 
 def _separator(path: Path) -> str:
@@ -200,7 +200,7 @@ def _csv(path: Path, prefix: str) -> Iterator[Record]:
     encoding = "utf-8-sig"
     if _is_windows(path):
         encoding = "cp1252"
-        yield path.name, Problem(path.name, "is not UTF-8; it was read as Windows-1252 (cp1252)", fatal=False)
+        yield path.name, RowIssue(path.name, "is not UTF-8; it was read as Windows-1252 (cp1252)", fatal=False)
     before = csv.field_size_limit(_MAX_FIELD_SIZE)
     try:
         with path.open(encoding=encoding, errors="surrogateescape", newline="") as file:
@@ -220,7 +220,7 @@ def _csv(path: Path, prefix: str) -> Iterator[Record]:
                 try:
                     cells = next(reader, None)
                 except csv.Error as error:
-                    yield where, Problem(where, f"is no CSV: {error}; write a quote inside of quotes twice")
+                    yield where, RowIssue(where, f"is no CSV: {error}; write a quote inside of quotes twice")
                     continue
                 if cells is None:
                     return
@@ -230,13 +230,13 @@ def _csv(path: Path, prefix: str) -> Iterator[Record]:
         csv.field_size_limit(before)
 
 
-def _cells(header: list[str], cells: list[str], where: str) -> Mapping[str, Any] | Problem:
+def _cells(header: list[str], cells: list[str], where: str) -> Mapping[str, Any] | RowIssue:
     if len(cells) != len(header):
-        return Problem(
+        return RowIssue(
             where, f"needs {len(header)} cells, as the first line; it has {len(cells)}; put texts with commas in quotes"
         )
     if not all(map(valid, cells)):
-        return Problem(where, "is not valid UTF-8; save the file as UTF-8")
+        return RowIssue(where, "is not valid UTF-8; save the file as UTF-8")
     return {name: cell if cell != "" else None for name, cell in zip(header, cells, strict=True)}
 
 
@@ -301,7 +301,7 @@ def _parquet(path: Path, prefix: str) -> Iterator[Record]:
                 for value in _values(batch):
                     number += 1
                     where = f"{prefix}row {number}"
-                    yield where, value if isinstance(value, dict) else Problem(where, value)
+                    yield where, value if isinstance(value, dict) else RowIssue(where, value)
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} needs to be a Parquet file; after {number} rows: {_short(error)}") from error
 

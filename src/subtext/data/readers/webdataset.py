@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from subtext.data.dataset import Problem
+from subtext.data.dataset import RowIssue
 from subtext.data.image_files import inside
 from subtext.data.rows import MARK, TEXT, Record, Row, Source, described, rows_of, split_in_name
 from subtext.errors import DataError
@@ -60,7 +60,7 @@ def read(path: Path, images: Path | None) -> Source:
     root = path if path.is_dir() else files[0].parent
     names = [file.relative_to(root).as_posix() if file.is_relative_to(root) else "" for file in files]
     splits = [split_in_name(name or file.name) for file, name in zip(files, names, strict=True)]
-    rows: list[Row | Problem] = []
+    rows: list[Row | RowIssue] = []
     for file, name, split in zip(files, names, splits, strict=True):
         rows += rows_of(_records(file, name or str(file.resolve())), None, split=split if all(splits) else None)
     counts = Counter(row.image_id for row in rows if isinstance(row, Row))
@@ -73,7 +73,7 @@ def read(path: Path, images: Path | None) -> Source:
 
 def _records(path: Path, shard: str) -> Iterator[Record]:
     for sample in _samples(path, shard):
-        if isinstance(sample, Problem):
+        if isinstance(sample, RowIssue):
             yield sample.where, sample
         else:
             # A name that is no UTF-8 must still be printable.
@@ -81,7 +81,7 @@ def _records(path: Path, shard: str) -> Iterator[Record]:
             yield where, _columns(sample, where)
 
 
-def _samples(path: Path, shard: str) -> Iterator[dict[str, Any] | Problem]:
+def _samples(path: Path, shard: str) -> Iterator[dict[str, Any] | RowIssue]:
     """The consecutive members of one key."""
     sample: dict[str, Any] = {}
     count = 0
@@ -109,7 +109,7 @@ def _samples(path: Path, shard: str) -> Iterator[dict[str, Any] | Problem]:
     except _BROKEN as error:
         # For a file that is no tar at all, the message has a line for every compression that was tried.
         reason = str(error).partition("\n")[0].rstrip(":")
-        yield Problem(shard, f"is cut off or damaged after {count} samples: {reason}; download it again")
+        yield RowIssue(shard, f"is cut off or damaged after {count} samples: {reason}; download it again")
         return
     if sample:
         yield sample
@@ -120,17 +120,17 @@ def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return b"" if file is None else file.read()
 
 
-def _columns(sample: dict[str, Any], where: str) -> dict[str, Any] | Problem:
+def _columns(sample: dict[str, Any], where: str) -> dict[str, Any] | RowIssue:
     if "image" not in sample:
-        return Problem(where, "has no image; its files end in none of " + ", ".join(sorted(IMAGES)))
+        return RowIssue(where, "has no image; its files end in none of " + ", ".join(sorted(IMAGES)))
     columns: dict[str, Any] = {"id": sample["id"], "image": sample["image"]}
     if "json" in sample:
         try:
             values = json.loads(sample["json"])
         except (ValueError, RecursionError) as error:
-            return Problem(where, f"its .json is no JSON: {str(error)[:200]}", name=str(error)[:200])
+            return RowIssue(where, f"its .json is no JSON: {str(error)[:200]}", name=str(error)[:200])
         if not isinstance(values, dict):
-            return Problem(where, f"its .json needs to be an object; it is {described(values)}")
+            return RowIssue(where, f"its .json needs to be an object; it is {described(values)}")
         columns = {name: value for name, value in values.items() if name not in ("id", "image", "file_name")} | columns
     text = next((sample[suffix] for suffix in sorted(_TEXTS) if suffix in sample), None)
     if text is not None and not columns.get("captions"):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from subtext.data.dataset import Judgements, Problem
+from subtext.data.dataset import Judgements, RowIssue
 from subtext.data.readers.table import records
 from subtext.data.rows import RowError, name_of
 from subtext.errors import DataError
@@ -78,7 +78,7 @@ def read_ratings(path: Path) -> Ratings:
     scores: dict[tuple[str, str], float] = {}
     first_at: dict[tuple[str, str], str] = {}
     for where, raw in records(path):
-        if isinstance(raw, Problem):
+        if isinstance(raw, RowIssue):
             raise DataError(f"{path}: {raw.where} {raw.what}")
         pair, score = _rating(path, where, raw)
         if first_at.setdefault(pair, where) != where:

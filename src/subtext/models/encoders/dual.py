@@ -63,8 +63,8 @@ class Dual:
     scale, shift  scores are scale * cosine + shift; shift is None for a model without (CLIP)
     """
 
-    image: Half | Features
-    text: Half | Features
+    image: SingleTower | FeatureTower
+    text: SingleTower | FeatureTower
     scale: float
     shift: float | None
 
@@ -100,12 +100,12 @@ class Dual:
             projections = (getattr(model, f"{side}_projection", None) for side in ("visual", "text"))
             towers = zip((model.vision_model, model.text_model), projections, ("pixels", "tokens"), strict=True)
             halves = [
-                Half(body, projection, config, input_name=input_name, pretrained=pretrained)
+                SingleTower(body, projection, config, input_name=input_name, pretrained=pretrained)
                 for body, projection, input_name in towers
             ]
         else:
             halves = [
-                Features(model, method, input_name=input_name, pretrained=pretrained)
+                FeatureTower(model, method, input_name=input_name, pretrained=pretrained)
                 for method, input_name in zip(_METHODS, ("pixels", "tokens"), strict=True)
             ]
         image, text = halves
@@ -117,7 +117,7 @@ class Dual:
         return Dual(image, text, scale, shift)
 
 
-class Half(Pretrained):
+class SingleTower(Pretrained):
     """The encoder of one modality in a pretrained dual encoder.
 
     parts   (N P E): last hidden states, with their mask for texts
@@ -183,7 +183,7 @@ class Half(Pretrained):
         self.config.save_pretrained(folder)
 
 
-class Features(Pretrained):
+class FeatureTower(Pretrained):
     """One modality of any dual encoder of `transformers` with `get_image_features` and `get_text_features`.
 
     pooled  (N G): what that method gives, not yet of unit length
@@ -258,8 +258,8 @@ class Features(Pretrained):
 class OpenClip:
     """Both towers of a model of `open_clip`, its scale and shift as in `Dual`, and its preprocessing."""
 
-    image: Tower
-    text: Tower
+    image: TextTower
+    text: TextTower
     scale: float
     shift: float | None
     preprocessing: Preprocessing
@@ -304,11 +304,14 @@ class OpenClip:
             crop_share=1.0,
             filter="bicubic" if settings.get("interpolation") == "bicubic" else "bilinear",
         )
-        image, text = Tower(model.visual, "pixels", pretrained=has_tag), Tower(model.text, "tokens", pretrained=has_tag)
+        image, text = (
+            TextTower(model.visual, "pixels", pretrained=has_tag),
+            TextTower(model.text, "tokens", pretrained=has_tag),
+        )
         return OpenClip(image, text, *_scale_and_shift(model), preprocessing)
 
 
-class Tower(Pretrained):
+class TextTower(Pretrained):
     """The encoder of one modality; its pooled vector is in the joint space, before normalisation.
 
     body        the tower

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 
 from subtext.core import Encoded
-from subtext.data.inputs import Batch
+from subtext.data.inputs import InputBatch
 from subtext.data.starter import NAME as STARTER
 from subtext.data.text import SubwordInput
 from subtext.errors import RequirementError
@@ -131,7 +131,7 @@ class SentenceEncoder:
             for start in range(0, len(texts), self.batch_size):
                 values = texts[start : start + self.batch_size]
                 rows = np.arange(start, start + len(values), dtype=np.int64)
-                batch = Batch(values=values, ids=[str(row) for row in rows], rows=rows, keys=rows, root=Path())
+                batch = InputBatch(values=values, ids=[str(row) for row in rows], rows=rows, keys=rows, root=Path())
                 tensors = {name: value.to(self.device) for name, value in input_spec(batch).items()}
                 vectors.append(encoder(tensors).pooled.float().cpu().numpy())
                 if progress is not None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
 from subtext.models.heads.gpo import Gpo
-from subtext.models.heads.graph import GraphLayer
+from subtext.models.heads.graph import GraphAttentionLayer
 from subtext.models.heads.mean import linear, parts_of, pooled_of
 from subtext.ops import draw
 from subtext.ops.gru import end_states, padded_states
@@ -237,7 +237,7 @@ class PooledSpread(nn.Module):
         self, parts_width: int, width: int, *, layers: int = 0, perceptron: bool = False, start: float = -9.0
     ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(GraphLayer(parts_width, norm="layer") for _ in range(layers))
+        self.layers = nn.ModuleList(GraphAttentionLayer(parts_width, norm="layer") for _ in range(layers))
         self.pooling = Gpo(parts_width, width, perceptron=perceptron)
         nn.init.constant_(self.pooling.project.bias, start)
 

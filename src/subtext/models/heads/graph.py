@@ -16,7 +16,7 @@ from subtext.ops.attention import Fusion
 from subtext.ops.numerics import masked_mean, masked_softmax, unit
 
 
-class Graph(nn.Module):
+class GraphAttention(nn.Module):
     """Graph attention head (DSRAN, Wen et al. 2020): attention among parts of the same kind, then among all parts.
 
     r = graph(W_r regions),  c = graph(W_c cells);  z = Fusion(mean joint_1(r, c), mean joint_2(r, c)), then z / |z|
@@ -45,10 +45,10 @@ class Graph(nn.Module):
                 f"a graph head needs 0, 1 or 2 joint graphs and cells of 0 or more; it got {joint} and {cells}"
             )
         self.cells = cells
-        self.project, self.own = linear(width_in, width), GraphLayer(width, dropout=dropout)
+        self.project, self.own = linear(width_in, width), GraphAttentionLayer(width, dropout=dropout)
         if cells:
-            self.project_cells, self.own_cells = linear(width_in, width), GraphLayer(width, dropout=dropout)
-        self.joint = nn.ModuleList(GraphLayer(width, dropout=dropout) for _ in range(joint))
+            self.project_cells, self.own_cells = linear(width_in, width), GraphAttentionLayer(width, dropout=dropout)
+        self.joint = nn.ModuleList(GraphAttentionLayer(width, dropout=dropout) for _ in range(joint))
         self.fusion = Fusion(width, "gated") if joint == 2 else None
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
@@ -75,7 +75,7 @@ MOST_HEADS = 8
 """Number of heads as published, where it divides the width."""
 
 
-class GraphLayer(nn.Module):
+class GraphAttentionLayer(nn.Module):
     """Self-attention over a complete graph of parts, then a perceptron; each with a residual connection and a norm.
 
     h = norm(x + dropout(W_o concat_heads(softmax(Q K' / sqrt(D / H)) V)))

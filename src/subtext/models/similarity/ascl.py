@@ -20,7 +20,7 @@ BLOCK_FLOATS = 2**24
 """Numbers that a block may take: each reads all terms of its images, which several texts share."""
 
 
-class _Side(NamedTuple):
+class _AsclSide(NamedTuple):
     """The terms of one side as context and as queries, computed once for all of the other side.
 
     keys     (H N P d)
@@ -40,7 +40,7 @@ class _Side(NamedTuple):
     vectors: Tensor
 
 
-class _Direction(nn.Module):
+class _AsclDirection(nn.Module):
     """Parameters of one direction: X queries Y. Y* = concat over heads of (A_h Y Z_h^Y) Z^O; then a map of its mean."""
 
     def __init__(self, width: int) -> None:
@@ -100,8 +100,8 @@ class Ascl(PairSimilarity):
                 f"Ascl needs heads that divide {width}, a local share in [0, 1] and a temperature above 0; it got "
                 f"{heads}, {local_share} and {temperature}"
             )
-        self.by_words = _Direction(width)
-        self.by_regions = _Direction(width) if directions == "separate" else self.by_words
+        self.by_words = _AsclDirection(width)
+        self.by_regions = _AsclDirection(width) if directions == "separate" else self.by_words
         self.picture = nn.Linear(width, width, bias=False) if fusion != "none" else None
         self.fusion = Fusion(width, fusion) if fusion != "none" else None
         self.local_share = local_share
@@ -121,7 +121,7 @@ class Ascl(PairSimilarity):
             )
         return self.all_pairs(images, texts, lambda *pairs: torch.stack(self._terms(*pairs)[1](), dim=2))
 
-    def prepare(self, images: Embeddings) -> _Side:
+    def prepare(self, images: Embeddings) -> _AsclSide:
         """The terms of images alone, for scoring them with texts in several calls."""
         return self._side(images, attended=self.by_words, attending=self.by_regions)
 
@@ -129,7 +129,7 @@ class Ascl(PairSimilarity):
         """About how many numbers a pair takes."""
         return 8 * self.heads * regions * words + 6 * self.width
 
-    def _side(self, items: Embeddings, *, attended: _Direction, attending: _Direction) -> _Side:
+    def _side(self, items: Embeddings, *, attended: _AsclDirection, attending: _AsclDirection) -> _AsclSide:
         """The terms of items: they are context in the direction `attended`, queries in `attending`."""
         parts, bf16 = parts_of(items), in_inference(self.bf16)
         maps = (
@@ -141,7 +141,7 @@ class Ascl(PairSimilarity):
         # A cut-off word has length zero, where a root has no slope.
         lengths = (parts * parts).sum(dim=2).clamp_min(EPSILON**2).sqrt()
         means = square_linear(added, attended.whole.weight, bf16=bf16)
-        return _Side(
+        return _AsclSide(
             keys, queries, folded, product(added, added, bf16=bf16), means, lengths, vectors_of(items, self.width)
         )
 
@@ -152,7 +152,7 @@ class Ascl(PairSimilarity):
     def _split(self, parts: Float[Tensor, "n p d"]) -> Float[Tensor, "h n p e"]:
         return parts.unflatten(2, (self.heads, -1)).permute(2, 0, 1, 3).contiguous()
 
-    def score(self, images: Embeddings, prepared: _Side, texts: Embeddings) -> Float[Tensor, "i t"]:
+    def score(self, images: Embeddings, prepared: _AsclSide, texts: Embeddings) -> Float[Tensor, "i t"]:
         """Scores of some images with texts of one length."""
         local, vectors = self._terms(images, prepared, texts)
         if self.local_share == 1:
@@ -161,7 +161,7 @@ class Ascl(PairSimilarity):
         return (self.local_share * local + (1 - self.local_share) * global_scores) / self.temperature
 
     def _terms(
-        self, images: Embeddings, image_side: _Side, texts: Embeddings
+        self, images: Embeddings, image_side: _AsclSide, texts: Embeddings
     ) -> tuple[Float[Tensor, "i t"], Callable[[], tuple[Tensor, Tensor]]]:
         """S_local, and a function that gives the two vectors (I T D) of every pair that S_global compares."""
         text_side = self._side(texts, attended=self.by_regions, attending=self.by_words)
@@ -179,8 +179,8 @@ class Ascl(PairSimilarity):
 
     def _attend(
         self,
-        queries: _Side,
-        context: _Side,
+        queries: _AsclSide,
+        context: _AsclSide,
         query_mask: Bool[Tensor, "n p"] | None,
         context_mask: Bool[Tensor, "m q"] | None,
     ) -> tuple[Float[Tensor, "n m"], Float[Tensor, "n m d"]]:

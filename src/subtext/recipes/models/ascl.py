@@ -54,12 +54,14 @@ def ascl(
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.infonce import InfoNCE
     from subtext.objectives.losses.ratio import Ratio
-    from subtext.recipes.parts import both_directions, hinges, pair_sides, parts_heads, setup_of
+    from subtext.recipes.parts import both_directions, hardest_negative_triplet, pair_sides, parts_heads, setup_of
 
     # Both directions are summed as printed. A triplet's margin and value are of scores that are not divided.
     terms = both_directions(Ratio() if loss == "ratio" else InfoNCE())
     if loss == "triplet":
-        terms = hinges(margin / temperature, all_negatives_epochs, reduction="mean", weight=temperature)
+        terms = hardest_negative_triplet(
+            margin / temperature, all_negatives_epochs, reduction="mean", weight=temperature
+        )
     sides = pair_sides(context, inputs, embed_dim)
     if not attention:
         # A dual encoder: means of regions, fused with the feature of the whole image, and of words.

@@ -29,8 +29,10 @@ def chan(
     Published with 384 pairs a step for a GRU, 128 for a BERT.
     """
     from subtext.models.similarity.cross_attention import Chan
-    from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
+    from subtext.recipes.parts import hardest_negative_triplet, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, inputs, embed_dim)
     similarity = Chan(pooling=pooling, temperature=temperature, bf16=bf16)
-    return setup_of(sides, parts_heads(sides, embed_dim), similarity, hinges(margin, all_negatives_epochs), PLAN)
+    return setup_of(
+        sides, parts_heads(sides, embed_dim), similarity, hardest_negative_triplet(margin, all_negatives_epochs), PLAN
+    )

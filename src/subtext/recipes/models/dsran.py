@@ -29,14 +29,14 @@ def dsran(
     Vectors alone decide the score, so it fills an index. Without `grid_cells` all parts are of one kind: regions, or
     the cells of a backbone. The schedule is that of VSE++, on which the authors built.
     """
-    from subtext.models.heads.graph import Graph
+    from subtext.models.heads.graph import GraphAttention
     from subtext.models.similarity.cosine import Cosine
     from subtext.recipes.encoders import image_side, text_side
-    from subtext.recipes.parts import hinges, setup_of
+    from subtext.recipes.parts import hardest_negative_triplet, setup_of
 
     image, text = image_side(context, inputs), text_side(context, inputs, embed_dim)
     heads = (
-        Graph(image.encoder.parts_width, embed_dim, cells=grid_cells, joint=joint_layers, dropout=dropout),
-        Graph(text.encoder.parts_width, embed_dim, joint=0, dropout=dropout),
+        GraphAttention(image.encoder.parts_width, embed_dim, cells=grid_cells, joint=joint_layers, dropout=dropout),
+        GraphAttention(text.encoder.parts_width, embed_dim, joint=0, dropout=dropout),
     )
-    return setup_of((image, text), heads, Cosine(), hinges(margin, all_negatives_epochs), PLAN)
+    return setup_of((image, text), heads, Cosine(), hardest_negative_triplet(margin, all_negatives_epochs), PLAN)

@@ -26,8 +26,10 @@ def imram(
 ) -> Setup:
     """IMRAM: cross attention in several steps with a memory, and a triplet loss on the hardest negative."""
     from subtext.models.similarity.cross_attention import Imram
-    from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
+    from subtext.recipes.parts import hardest_negative_triplet, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, inputs, embed_dim)
     similarity = Imram(width=embed_dim, asking=attention_mode, steps=steps, attention_scale=attention_scale, bf16=bf16)
-    return setup_of(sides, parts_heads(sides, embed_dim), similarity, hinges(margin, all_negatives_epochs), PLAN)
+    return setup_of(
+        sides, parts_heads(sides, embed_dim), similarity, hardest_negative_triplet(margin, all_negatives_epochs), PLAN
+    )

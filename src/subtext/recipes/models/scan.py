@@ -36,10 +36,12 @@ def scan(
     an image's features by region, or the cells of a backbone.
     """
     from subtext.models.similarity.cross_attention import CrossAttention
-    from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
+    from subtext.recipes.parts import hardest_negative_triplet, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, inputs, embed_dim)
     similarity = CrossAttention(
         attending=cross_attention, pooling=pooling, attention_scale=attention_scale, pooling_scale=lse_scale, bf16=bf16
     )
-    return setup_of(sides, parts_heads(sides, embed_dim), similarity, hinges(margin, all_negatives_epochs), PLAN)
+    return setup_of(
+        sides, parts_heads(sides, embed_dim), similarity, hardest_negative_triplet(margin, all_negatives_epochs), PLAN
+    )

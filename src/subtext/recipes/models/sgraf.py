@@ -34,7 +34,7 @@ def sgraf(
     """
     from subtext.models.heads.parts import Attended
     from subtext.models.similarity.sgraf import Saf, Sgr
-    from subtext.recipes.parts import hinges, pair_sides, parts_heads, setup_of
+    from subtext.recipes.parts import hardest_negative_triplet, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, inputs, embed_dim)
     image, text = parts_heads(sides, embed_dim)
@@ -47,4 +47,4 @@ def sgraf(
         similarity: Saf | Sgr = Saf(width=embed_dim, nodes=similarity_dim, bf16=bf16)
     else:
         plan, similarity = PLAN, Sgr(width=embed_dim, nodes=similarity_dim, steps=steps, bf16=bf16)
-    return setup_of(sides, heads, similarity, hinges(margin, all_negatives_epochs), plan)
+    return setup_of(sides, heads, similarity, hardest_negative_triplet(margin, all_negatives_epochs), plan)

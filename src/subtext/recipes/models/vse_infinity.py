@@ -41,11 +41,11 @@ def vse_infinity(
     from subtext.models.heads.gpo import Gpo
     from subtext.models.similarity.cosine import Cosine
     from subtext.recipes.encoders import image_side, text_side
-    from subtext.recipes.parts import hinges, setup_of, softmax
+    from subtext.recipes.parts import hardest_negative_triplet, setup_of, softmax
 
     image, text = image_side(context, inputs), text_side(context, inputs, embed_dim)
     heads = Gpo(image.encoder.parts_width, embed_dim, perceptron=mlp), Gpo(text.encoder.parts_width, embed_dim)
-    terms, similarity = hinges(margin, all_negatives_epochs), Cosine()
+    terms, similarity = hardest_negative_triplet(margin, all_negatives_epochs), Cosine()
     if ranking.loss == "softmax":
         terms, similarity = softmax(ranking.temperature)
     return setup_of((image, text), heads, similarity, terms, PLAN)

@@ -1,0 +1,376 @@
+"""Spaces: vectors of the texts of a data set, fitted on some of them, in which similar texts are close.
+
+Features that another program computed (of the images, "Img NNs", or of the texts), sentence encoders of `transformers`,
+latent semantic analysis (Deerwester and others 1990), and Doc2Vec (Le and Mikolov 2014) as Thomas and Kovashka 2020
+(section 3.1) use it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from subtext.data.dataset import Dataset, Items
+from subtext.data.feature_file import FeatureFile
+from subtext.data.prepare import first_sentences
+from subtext.data.words import tokenise
+from subtext.errors import DataError, RequirementError
+from subtext.graphs.graph import image_of_text
+from subtext.ops import draw
+
+if TYPE_CHECKING:
+    from subtext.models.encoders.language import SentenceEncoder
+
+Distance = Literal["l2", "cosine"]
+Progress = Callable[[int], None]
+"""Called with the number of finished texts."""
+
+
+@dataclass(frozen=True)
+class EmbedsTexts:
+    """Where the texts of a data set are.
+
+    vectors  (N D) float32, finite
+    known    (N) bool: False for a text that the space cannot place (it has none of the words that the space knows); it
+             gets no neighbours and is nobody's
+    """
+
+    vectors: Float[np.ndarray, "n d"]
+    known: Bool[np.ndarray, "n"]
+
+
+@runtime_checkable
+class Space(Protocol):
+    """Places texts; whoever asks says which of them it may learn from."""
+
+    @property
+    def distance(self) -> Distance:
+        """How its distances are taken where nobody says otherwise."""
+
+    def settings(self) -> Mapping[str, Any]:
+        """Its "name", and what its places depend on, as JSON."""
+
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
+        """The places of all texts of `pairs`, learnt from those that `learn` marks."""
+
+
+def words_of(texts: Items) -> list[str]:
+    """The texts themselves.
+
+    Raises DataError that names the first item which has none: such a data set has features in their place.
+    """
+    words = [value for value in texts.values if isinstance(value, str)]
+    if len(words) < len(texts):
+        name = next(n for n, value in zip(texts.ids, texts.values, strict=True) if not isinstance(value, str))
+        raise DataError(
+            f"this space needs words for every text; '{name}' has none; use a space of features (features:FILE)"
+        )
+    return words
+
+
+def unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Rows of length 1 as float32; a row of zeros stays one."""
+    lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))[:, None]
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class FeatureSpace:
+    """Rows of a file of features, joined by name; a grid is averaged over its cells.
+
+    of  "images": each text stands where its image does, so that neighbours are images that look alike, and their
+        texts with them (the "Img NNs" of Thomas and Kovashka 2020, Table 2); "texts": the file names texts
+
+    Distances are L2 on the features as they are.
+
+    Raises DataError when an item has no row, or a text has no image.
+    """
+
+    file: FeatureFile
+    of: Literal["images", "texts"] = "images"
+
+    distance: ClassVar[Distance] = "l2"
+
+    def settings(self) -> Mapping[str, Any]:
+        """Everything that the places depend on."""
+        return {"name": "features", "of": self.of, "features": self.file.fingerprint}
+
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
+        """The places of all texts; nothing is learnt."""
+        items = pairs.images if self.of == "images" else pairs.texts
+        rows = self.file.rows(items.ids, items.values)
+        name = "pooled" if self.file.pooled is not None else "grid"
+        taken = self.file.take(name, rows)
+        vectors = taken if taken.ndim == 2 else taken.mean(axis=1, dtype=np.float32)
+        if self.of == "images":
+            pictures = image_of_text(pairs)
+            if (pictures < 0).any():
+                missing = pairs.texts.ids[int(np.flatnonzero(pictures < 0)[0])]
+                raise DataError(f"features of images need an image for every text; {missing!r} has none")
+            vectors = vectors[pictures]
+        if progress is not None:
+            progress(len(vectors))
+        return EmbedsTexts(vectors, np.ones(len(vectors), dtype=bool))
+
+
+@dataclass(frozen=True)
+class SentenceSpace:
+    """The vectors of a sentence encoder as unit rows. Gives cosine distances.
+
+    Raises RequirementError when the model or its tokeniser cannot be had.
+    """
+
+    encoder: SentenceEncoder
+
+    distance: ClassVar[Distance] = "cosine"
+
+    def settings(self) -> Mapping[str, Any]:
+        """Everything that the places depend on."""
+        return {"name": "sentence"} | {name: getattr(self.encoder, name) for name in ("model", "pooling", "max_tokens")}
+
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
+        """The places of all texts."""
+        return EmbedsTexts(unit(self.encoder(words_of(pairs.texts), progress)), np.ones(len(pairs.texts), dtype=bool))
+
+
+def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> csr_array:
+    """(N V) unit rows of term count times inverse document frequency; the words are those of the texts to learn from.
+
+        tf * (ln((1 + T) / (1 + df)) + 1)        T texts to learn from, df of them have the word
+
+    A text of unknown words alone is a row of nothing. Raises DataError when no text to learn from has a word.
+
+    >>> [round(float(value), 3) for value in tfidf(["a dog", "a cat"], np.array([True, True])).data[:2]]
+    [0.58, 0.815]
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(analyzer=tokenise)
+    try:
+        vectorizer.fit([text for text, known in zip(texts, learn, strict=True) if known])
+    except ValueError as problem:
+        raise DataError(
+            f"TF-IDF needs texts with words; none of the {int(learn.sum()):,} to learn from has one"
+        ) from problem
+    return csr_array(vectorizer.transform(texts), dtype=np.float32)
+
+
+def cosines(rows: csr_array, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
+    """The cosine of each pair of unit rows."""
+    return np.asarray((rows[left] * rows[right]).sum(axis=1), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class LsaSpace:
+    """TF-IDF of the words, then the D right singular vectors of the largest singular values; unit rows.
+
+    width  D; fewer where there are fewer words or texts
+    seed   of the random search for the directions
+
+    Words of any script are read (`data.words`). A text is not placed that has no known word, or
+    whose words none of the D directions has: a larger D places more. Gives cosine distances.
+
+    Raises DataError where no text to learn from has a word.
+    Cost time of 2 x 5 products of the sparse matrix with D + 16 columns (Halko, Martinsson and Tropp 2011).
+    """
+
+    width: int = 200
+    seed: int = 0
+
+    distance: ClassVar[Distance] = "cosine"
+
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise RequirementError(f"Lsa needs a width of 1 or more; it got {self.width}")
+
+    def settings(self) -> Mapping[str, Any]:
+        """Everything that the places depend on."""
+        return {"name": "lsa", **asdict(self)}
+
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
+        """The places of all texts, learnt from those that `learn` marks."""
+        from sklearn.utils.extmath import randomized_svd
+
+        rows = tfidf(words_of(pairs.texts), learn)
+        learnt = rows[np.flatnonzero(learn)]
+        width = min(self.width, *learnt.shape)
+        directions = randomized_svd(learnt, width, n_oversamples=16, n_iter=5, random_state=self.seed % 2**32)[2]
+        vectors = np.ascontiguousarray(rows @ directions.T)
+        if progress is not None:
+            progress(len(vectors))
+        return EmbedsTexts(unit(vectors), np.abs(vectors).max(axis=1) > 1e-6)
+
+
+def _require_gensim(reader: str, alternative: str) -> None:
+    """Raise RequirementError where gensim is not installed."""
+    if find_spec("gensim") is None:
+        raise RequirementError(
+            f"{reader} needs gensim, which is not installed; pip install 'subtext[neighbours]', or {alternative}"
+        )
+
+
+_TAG = re.compile(r"<[^>]+>")
+_GAP = re.compile(r"[!-/:-@\[-`{-~\s]+")
+SHORTEST = 3
+"""Letters of the shortest word that is kept."""
+
+
+def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
+    """Lower-case words without tags, punctuation and gensim's 337 stop-words, of three letters or more.
+
+    Characters beyond ASCII become "?", as in the authors' code, and so part a word: this reading is for English.
+    Letters and digits that touch stay together ("25bn"), as in the authors' output.
+
+    sentences  only the first so many are read (two for Politics); None for the whole text
+
+    Raises RequirementError where gensim is not installed.
+
+    >>> " ".join(doc2vec_words("The <b>Border-wall</b> plan is a 5-year, $25bn idea; it isn't cheap!"))
+    'border wall plan year 25bn idea isn cheap'
+    """
+    _require_gensim("the space doc2vec", "use the space lsa")
+    from gensim.parsing.preprocessing import STOPWORDS
+
+    if sentences is not None:
+        text = first_sentences(text, sentences)
+    plain = text.encode("ascii", "replace").decode("ascii").lower()
+    return [word for word in _GAP.split(_TAG.sub("", plain)) if len(word) >= SHORTEST and word not in STOPWORDS]
+
+
+MANY = 200_000
+"""Texts from which on the paper's 20 epochs are enough; the authors' code takes 50 for smaller sets."""
+
+
+@dataclass(frozen=True)
+class Doc2VecSpace:
+    """Distributed memory over the texts that may be learnt from; every text is placed by inference, these too.
+
+    width      D, the paper's 200          window    words to either side, the paper's 20
+    min_count  occurrences below which a word is left out, the paper's 20; set it low for a small set
+    epochs     of training, and of inference for each text; None: 20 from 200,000 texts on, else 50
+    output     "hs": a hierarchical softmax, as in the paper; "ns": 5 negative samples, as in the authors' code
+    sentences  how many are read of each text, from its start; None for all (two for Politics in the paper)
+    seed       of the weights and of inference
+    workers    more than one is faster, and gives other places at every run
+
+    A text without a known word is not placed. The place of a text depends on its words alone, not on its neighbours in
+    the file. Distances are L2 on the vectors as they are.
+
+    Raises RequirementError where gensim is missing, DataError where no word comes `min_count` times.
+    """
+
+    width: int = 200
+    window: int = 20
+    min_count: int = 20
+    epochs: int | None = None
+    output: Literal["hs", "ns"] = "hs"
+    sentences: int | None = None
+    seed: int = 0
+    workers: int = 1
+
+    distance: ClassVar[Distance] = "l2"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "window", "min_count", "workers"):
+            if getattr(self, name) < 1:
+                raise RequirementError(f"Doc2Vec needs {name} of 1 or more; it got {getattr(self, name)}")
+
+    def settings(self) -> Mapping[str, Any]:
+        """Everything that the places depend on."""
+        return {"name": "doc2vec", **asdict(self)}
+
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
+        """The places of all texts, learnt from those that `learn` marks."""
+        documents = [doc2vec_words(text, sentences=self.sentences) for text in words_of(pairs.texts)]
+        model = self._trained([documents[row] for row in np.flatnonzero(learn)])
+        vectors = np.zeros((len(documents), self.width), dtype=np.float32)
+        has_vector = np.zeros(len(documents), dtype=bool)
+        placed: dict[tuple[str, ...], NDArray[np.float32]] = {}
+        for row, document in enumerate(documents):
+            words = tuple(word for word in document if word in model.wv.key_to_index)
+            if words:
+                if words not in placed:
+                    placed[words] = self._inferred(model, words)
+                vectors[row], has_vector[row] = placed[words], True
+            if progress is not None:
+                progress(row + 1)
+        return EmbedsTexts(vectors, has_vector)
+
+    def _inferred(self, model: Any, words: tuple[str, ...]) -> NDArray[np.float32]:
+        """(D) the place of a text, by steps on its own vector alone.
+
+        It is gensim's `infer_vector` but for the start, which gensim draws by Python's `hash`: another in each process.
+        """
+        from gensim.models.doc2vec import train_document_dm
+
+        key = np.array([draw.key(" ".join(words))])
+        start = draw.uniform(key, seed=self.seed, epoch=0, purpose="doc2vec", count=self.width)
+        vector = ((start - 0.5) / self.width).astype(np.float32)
+        fixed = {"learn_words": False, "learn_hidden": False, "doctags_lockf": np.ones(1, dtype=np.float32)}
+        # Steps draw from this generator: set anew, a text's place is a function of its words.
+        model.random.seed(self.seed)
+        for rate in np.linspace(model.alpha, model.min_alpha, model.epochs):
+            train_document_dm(model, list(words), [0], rate, doctag_vectors=vector, **fixed)
+        place: NDArray[np.float32] = vector[0]
+        return place
+
+    def _trained(self, documents: list[list[str]]) -> Any:
+        from gensim.models.doc2vec import Doc2VecSpace as Model, TaggedDocument
+
+        hierarchical = self.output == "hs"
+        model = Model(
+            vector_size=self.width,
+            window=self.window,
+            min_count=self.min_count,
+            epochs=self.epochs or (20 if len(documents) >= MANY else 50),
+            dm=1,
+            hs=int(hierarchical),
+            negative=0 if hierarchical else 5,
+            seed=self.seed,
+            workers=self.workers,
+        )
+        tagged = [TaggedDocument(document, [row]) for row, document in enumerate(documents)]
+        model.build_vocab(tagged)
+        if not len(model.wv):
+            raise DataError(
+                f"Doc2Vec needs words that come {self.min_count} times; {len(documents):,} texts have none; lower "
+                "min_count, or use the space lsa"
+            )
+        model.train(tagged, total_examples=model.corpus_count, epochs=model.epochs)
+        return model
+
+
+def word_vectors(
+    texts: Sequence[str], words: Sequence[str], width: int, *, seed: int = 0
+) -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k d"]]:
+    """Which of some words occur in texts, and their vectors, of a Doc2Vec that is trained on these texts.
+
+    The start of the text encoders of Thomas and Kovashka (2020, section 3.3; 2022, section 3.5): word vectors learnt on
+    the data set. Settings are those of `Doc2VecSpace`, but every word of the texts has a vector, stop-words too, since
+    the encoder reads them all; the authors' encoder leaves out words that its Doc2Vec left out.
+
+    texts  to learn from        words  the encoder's        width  D, of the vectors
+
+    Raises RequirementError where gensim is missing.
+    """
+    _require_gensim("word_vectors=doc2vec", "use word_vectors=random")
+    return _word_vectors(tuple(texts), tuple(words), width, seed)
+
+
+# A study trains many models on the same texts, one after the other.
+@lru_cache(maxsize=8)
+def _word_vectors(
+    texts: tuple[str, ...], words: tuple[str, ...], width: int, seed: int
+) -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k d"]]:
+    model = Doc2VecSpace(width, min_count=1, seed=seed)._trained([tokenise(text) for text in texts])
+    learnt = np.array([row for row, word in enumerate(words) if word in model.wv.key_to_index], dtype=np.int64)
+    return learnt, np.stack([model.wv[words[row]] for row in learnt]).astype(np.float32)

@@ -1,0 +1,532 @@
+"""How an index is built: what is new or has changed in a data set is embedded, chunk by chunk, and nothing else.
+
+The chunks are embedded in this process, or by the workers of a Ray cluster, which do the same with each of them. Either
+way this process puts them into the store, in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from subtext.data.atomic import write_folder
+from subtext.data.dataset import Dataset, Items
+from subtext.data.features import FeatureInput
+from subtext.data.image_files import image_stamp, read_bytes
+from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
+from subtext.errors import RequirementError, SearchIndexError, SubtextError
+from subtext.evaluation.embedding import embed_items
+from subtext.models.checkpoint import fingerprint
+from subtext.models.encoders.words import Bag
+from subtext.models.heads.mean import Mean, Passthrough
+from subtext.models.model import Branch, Model
+from subtext.ops import draw
+from subtext.retrieval.journal import deleted_before
+from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, Side, StoredRow
+from subtext.retrieval.stores.store import Store, Writer
+from subtext.retrieval.text_side import TOLERANCE, TextSide
+from subtext.version import __version__
+
+Known = tuple[Branch | None, NDArray[np.bool_]]
+CHUNK = 2048
+"""Items that are embedded and stored at a time: no more than these are lost when an add is killed."""
+
+
+@dataclass(frozen=True)
+class WriteCounts:
+    """What became of the items of a data set: numbers of images and texts together.
+
+    embedded   new ones and changed ones            amended  only their paths, texts, metadata or links changed
+    unchanged  in the index already                 deleted  no longer in the data
+    left_out   deleted before, and not added again  renamed  new names of content that the data had under others
+    """
+
+    embedded: int = 0
+    amended: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    left_out: int = 0
+    renamed: int = 0
+
+    def __add__(self, other: WriteCounts) -> WriteCounts:
+        """Both together."""
+        return WriteCounts(
+            *(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
+
+
+def model_fingerprint(model: Model) -> str:
+    """32 hexadecimal digits that change with any weight, and with how images and texts are read.
+
+    A file of features is not part of it: it is the data's, not the model's.
+    """
+    digest = hashlib.blake2b(fingerprint(model.state_dict()).encode(), digest_size=16)
+    for branch in (model.image, model.text):
+        if not isinstance(branch.input_spec, FeatureInput):
+            digest.update(branch.input_spec.fingerprint.encode())
+    return digest.hexdigest()
+
+
+def require_model(store: Store, manifest: Manifest, model: Model) -> None:
+    """Raise SearchIndexError unless this is the model that made the index."""
+    actual = model_fingerprint(model)
+    if actual != manifest.fingerprint:
+        raise SearchIndexError(
+            f"{store.path} needs the model that made it, {manifest.run or manifest.host} "
+            f"({manifest.fingerprint[:12]}); it got another ({actual[:12]}){_width_of(model, manifest)}"
+            f"{', or that run trained further' * bool(manifest.run)}; use that model, build the index again with this "
+            "model, or move it (subtext index move)"
+        )
+
+
+def _width_of(model: Model, manifest: Manifest) -> str:
+    """How the widths of a model and of an index differ; "" where they are equal, or the model does not show its own."""
+    width = getattr(model.image.encoder, "pooled_width", None)
+    shown = isinstance(model.image.head, Passthrough) and width != manifest.width
+    return f" of {width} numbers where the index has {manifest.width}" if shown else ""
+
+
+def new_manifest(
+    model: Model | None,
+    *,
+    views: Mapping[str, int],
+    width: int,
+    root: Path,
+    run: str = "",
+    host: str = "",
+    name: Mapping[str, str] | None = None,
+    source: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """The manifest of an index that is to hold vectors of this model; None where no model is known.
+
+    run, host, name  as `run`, `host` and `model` of the Manifest
+    """
+    similarity = None if model is None else model.similarity
+    # Vectors of an unknown model are taken to be of the same one where they have the same width.
+    unknown = hashlib.blake2b(f"unknown {width}".encode(), digest_size=16).hexdigest()
+    return Manifest(
+        fingerprint=unknown if model is None else model_fingerprint(model),
+        run=run,
+        host=host,
+        width=width,
+        scale=torch.as_tensor(getattr(similarity, "scale", 1.0), dtype=torch.float64).item(),
+        shift=torch.as_tensor(getattr(similarity, "shift", 0.0), dtype=torch.float64).item(),
+        views=dict(views),
+        root=str(root.resolve()),
+        data=dict(source or {}),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        model=dict(name or {}),
+    )
+
+
+def grow(
+    writer: Writer,
+    model: Model,
+    pairs: Dataset,
+    *,
+    verb: str = "add",
+    source: Mapping[str, Any] | None = None,
+    exact: bool = False,
+    again: bool = False,
+    renames: bool = False,
+    only: Mapping[Side, set[str]] | None = None,
+    cached: Mapping[Side, Known] | None = None,
+    batch_size: int = 128,
+    workers: int = 2,
+    ray: str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> WriteCounts:
+    """Put a data set into an index. Called again after an interruption, it resumes: what is stored is not embedded.
+
+    verb      "build", "add" or "update", for the journal
+    source    where the data came from, as plain data: the journal identifies the job by it
+    exact     a text keeps no links but those of the data
+    again     also adds items that were deleted before
+    renames   a new item takes over the vectors of one of the same content that the data set has no more
+    only      ids of each side to add; None for all
+    cached    of each side, as `known_outputs` gives it: items that the encoder need not run on
+    batch_size, workers   items embedded together; threads that read ahead
+    ray       address of the Ray cluster that embeds; None for this process
+    progress  receives the number of images and texts processed so far
+
+    Raises SearchIndexError when another model made the index, DataError when an item cannot be read: the chunks before
+    it are stored. Raises RequirementError for what `require_ray` refuses.
+    """
+    if ray is not None:
+        require_ray(model)
+    require_model(writer.store, writer.manifest, model)
+    training = model.training
+    model.eval()
+    try:
+        job = writer.begin(verb, source=source, total=len(pairs.images) + len(pairs.texts))
+        total, done = WriteCounts(), 0
+        chunks = _chunks(writer, pairs, again=again, only=only)
+        embed = _Worker(model, (pairs.root, Path(writer.manifest.root)), (batch_size, workers), cached or {})
+        if renames:
+            embed.store, embed.absent = writer.store, _absent(writer, pairs)
+        prepared = ((chunk, embed(chunk)) for chunk in chunks) if ray is None else _on_cluster(ray, embed, list(chunks))
+        for chunk, (new, vectors, amended, renamed) in prepared:
+            side, rows = chunk.side, chunk.rows
+            links = [] if side == "images" else pairs.links[np.isin(pairs.links[:, 1], rows)].tolist()
+            change = Change(
+                side,
+                entries=new,
+                vectors=vectors,
+                amended=amended,
+                links=[(pairs.images.ids[image], pairs.texts.ids[text]) for image, text in links],
+                exact_texts=frozenset(chunk.items.ids if exact and side == "texts" else ()),
+            )
+            done += chunk.count
+            writer.put(change, job=job, done=done)
+            unchanged = len(rows) - len(new) - len(amended)
+            left_out = chunk.count - len(rows)
+            total += WriteCounts(len(new) - renamed, len(amended), unchanged, left_out=left_out, renamed=renamed)
+            if progress is not None:
+                progress(done)
+        writer.finish(job)
+    finally:
+        model.train(training)
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Items of a side that are embedded and stored together.
+
+    rows    of the data set, without those that are left out; items  these
+    count   with those that are left out
+    stored  id -> row of those that are in the index
+    splits  whether their splits are metadata: those that were drawn say nothing of them
+    """
+
+    side: Side
+    rows: NDArray[np.int64]
+    items: Items
+    count: int
+    stored: Mapping[str, StoredRow]
+    splits: bool
+
+
+Prepared = tuple[Sequence[IndexEntry], NDArray[np.float32] | None, Sequence[IndexEntry], int]
+"""New entries of a chunk, their (N K D) vectors, entries whose vectors stay; how many of the new ones were renamed."""
+
+
+def _absent(writer: Writer, pairs: Dataset) -> dict[Side, dict[bytes, list[str]]]:
+    """Content -> ids of items of the index that the data set does not have; empty where it has no new items."""
+    absent: dict[Side, dict[bytes, list[str]]] = {}
+    for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
+        stored, present = writer.ids(side), set(items.ids)
+        gone = [] if present.issubset(stored) else [name for name in stored if name not in present]
+        absent[side] = {}
+        for row in filter(lambda row: row.content, writer.rows_of(side, gone).values()):
+            absent[side].setdefault(row.content, []).append(row.id)
+    return absent
+
+
+def _chunks(writer: Writer, pairs: Dataset, *, again: bool, only: Mapping[Side, set[str]] | None) -> Iterator[Chunk]:
+    for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True):
+        for start in range(0, len(items), CHUNK):
+            ids = items.ids[start : start + CHUNK]
+            deleted = set[str]()
+            if not again:
+                with writer.store.reading() as view:
+                    deleted = deleted_before(view, side, ids)
+            skipped = deleted if only is None else deleted | set(ids) - only[side]
+            rows = np.array([start + n for n, name in enumerate(ids) if name not in skipped], dtype=np.int64)
+            chunk = items.take(rows)
+            yield Chunk(side, rows, chunk, len(ids), writer.rows_of(side, chunk.ids), pairs.own_splits)
+
+
+@dataclass
+class _Worker:
+    """Embeds the new items of chunks; on a cluster each worker has one.
+
+    roots    folders that paths of the data set and of the index start from
+    reading  items embedded together; threads that read ahead
+    cached   see `grow`
+    store, absent  the index, and what `_absent` gives, where renamed items keep their vectors
+    """
+
+    model: Model
+    roots: tuple[Path, Path]
+    reading: tuple[int, int]
+    cached: Mapping[Side, Known]
+    store: Store | None = None
+    absent: Mapping[Side, dict[bytes, list[str]]] = field(default_factory=dict)
+
+    def __call__(self, chunk: Chunk) -> Prepared:
+        side, new, amended = chunk.side, list[int](), list[IndexEntry]()
+        branch = self.model.image if side == "images" else self.model.text
+        entries = _entries(chunk, branch.input_spec, *self.roots)
+        for row, entry in enumerate(entries):
+            before = chunk.stored.get(entry.id)
+            if before is None or before.content != entry.content:
+                new.append(row)
+            elif before.digest != entry.digest(SIDES.index(side), before.key):
+                amended.append(entry)
+        absent = self.absent.get(side, {})
+        former = [ids.pop() if (ids := absent.get(entries[row].content)) else None for row in new]
+        renamed = [name for name in former if name is not None]
+        unknown = np.array([row for row, name in zip(new, former, strict=True) if name is None], dtype=np.int64)
+        parts = []
+        if renamed:
+            assert self.store is not None
+            with self.store.reading() as view:
+                parts.append(view.vectors_of(side, renamed))
+        if len(unknown):
+            parts.append(self._embed(chunk, branch, unknown))
+        # The renamed ones came first: back to the order of the items.
+        order = np.argsort(np.argsort([name is None for name in former], kind="stable"))
+        vectors = np.concatenate(parts)[order] if parts else None
+        return [entries[row] for row in new], vectors, amended, len(renamed)
+
+    def _embed(self, chunk: Chunk, branch: Branch, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(N K D) vectors of some items of a chunk."""
+        reader, is_cached = self.cached.get(chunk.side, (None, np.zeros(chunk.rows.max() + 1, dtype=bool)))
+        chosen = is_cached[chunk.rows[rows]]
+        parts = [
+            embed_items(self.model, part, chunk.items.take(rows[selected]), self.roots[0], reading=self.reading)
+            for part, selected in ((reader, chosen), (branch, ~chosen))
+            if part is not None and selected.any()
+        ]
+        embedded: NDArray[np.float32] = torch.cat([part.vectors for part in parts]).float().numpy()
+        # The cached ones came first: back to the order of the items.
+        return embedded[np.argsort(np.argsort(~chosen, kind="stable"))]
+
+
+class _OnCluster:
+    """A worker of a Ray cluster: a dictionary of chunks becomes one of what each of them gives, or its error."""
+
+    def __init__(self, stored: Any) -> None:
+        import ray
+
+        self.worker: _Worker = ray.get(stored)
+
+    def __call__(self, batch: dict[str, NDArray[Any]]) -> dict[str, list[Any]]:
+        try:
+            return {"prepared": [self.worker(chunk) for chunk in batch["chunk"]]}
+        except SubtextError as problem:
+            return {"prepared": [problem]}
+
+
+def require_ray(model: Model) -> None:
+    """Raise RequirementError where Ray is not installed, or there is nothing that workers could embed."""
+    if any(importlib.util.find_spec(name) is None for name in ("ray", "pandas")):
+        raise RequirementError("a Ray cluster needs Ray Data; it is not installed; pip install 'subtext[ray]'")
+    if any(isinstance(branch.input_spec, FeatureInput) for branch in (model.image, model.text)):
+        raise RequirementError(
+            "a Ray cluster embeds images and texts that its workers read; this model reads precomputed features, a "
+            "file on this machine; leave out the address of the cluster"
+        )
+
+
+def _on_cluster(address: str, worker: _Worker, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Prepared]]:
+    """Each chunk with what the workers of a cluster made of it, in order.
+
+    A worker that ends is started again, and its chunk done again. Raises RequirementError for a cluster that cannot be
+    reached, and what a chunk raises, after those before it.
+    """
+    import ray
+    import ray.data
+
+    begun = not ray.is_initialized()
+    if begun:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (ConnectionError, ValueError, RuntimeError) as problem:
+            raise RequirementError(
+                "embedding on a cluster needs one that can be reached: HOST:PORT, auto for the one of this machine, or "
+                f"local to start one; it got {address}: {str(problem).partition('. ')[0]}"
+            ) from problem
+    try:
+        kind = next(worker.model.parameters()).device.type
+        unit = {"num_gpus": 1} if kind == "cuda" else {"num_cpus": 1}
+        most = max(1, min(len(chunks), int(ray.cluster_resources().get("GPU" if kind == "cuda" else "CPU", 1))))
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        context = ray.data.DataContext.get_current().copy()
+        context.execution_options.preserve_order, context.enable_progress_bars = True, False
+        with ray.data.DataContext.current(context):
+            stored = ray.put(worker)  # In scope to the end: a worker that is started again reads it again.
+            rows = ray.data.from_items([{"chunk": chunk} for chunk in chunks], override_num_blocks=len(chunks))
+            rows = rows.map_batches(
+                _OnCluster,
+                fn_constructor_args=(stored,),
+                batch_size=1,
+                compute=ray.data.ActorPoolStrategy(  # All at once: one alone soon has half of a few chunks.
+                    min_size=1, initial_size=most, max_size=most, max_tasks_in_flight_per_actor=2
+                ),
+                **unit,
+            )
+            for chunk, row in zip(chunks, rows.iter_rows(), strict=True):
+                if isinstance(row["prepared"], SubtextError):
+                    raise row["prepared"]
+                yield chunk, row["prepared"]
+    finally:
+        if begun:
+            ray.shutdown()
+
+
+def prune(writer: Writer, keep: Mapping[Side, set[str]]) -> WriteCounts:
+    """Delete the items whose ids are not among these; a source that has them again brings them back."""
+    deleted = 0
+    for side in SIDES:
+        absent = [name for name in writer.ids(side) if name not in keep[side]]
+        if absent:
+            deleted += sum(writer.delete(side, absent, keep_texts=True, remember=False).values())
+    return WriteCounts(deleted=deleted)
+
+
+CHECKED = 16
+"""Texts of an index by which the arrays of a text side are compared with its model."""
+PROBES = ("a", "Zoë's dogs: 3.5 km, 北京 🚣🏽 -- xyzzy?", "the quick brown fox jumps over the lazy dog " * 64)
+"""Texts that are compared as well: short, strange, and longer than a model takes."""
+
+
+def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
+    """Keep the text side of an index's model in the index, so that a search by words opens no model.
+
+    texts  of the index: some of them are embedded by the arrays and by the model, and have to be equal to `TOLERANCE`
+
+    Gives why there is none; "" where it is kept, has been before, or the store keeps none.
+    """
+    folder = store.text_side
+    if folder is None:
+        return ""
+    try:
+        TextSide.open(folder, store.manifest.fingerprint)
+        return ""
+    except SearchIndexError:
+        pass  # Not there yet, or of no use.
+    side = _text_side(model.text, store.manifest.fingerprint)
+    if isinstance(side, str):
+        return side
+    strings = [text for text in texts if isinstance(text, str) and text.strip()]
+    rows = draw.permutation(len(strings), seed=0, epoch=0, purpose="text side: texts that are compared")[:CHECKED]
+    sample = [*PROBES, *(strings[row] for row in rows)]
+    expected = model.embed_texts(sample).vectors.float().numpy()
+    difference = float(np.abs(side(sample) - expected).max())
+    if not difference <= TOLERANCE:
+        return f"plain arrays give vectors that differ from the model's by {difference:.1e}, more than {TOLERANCE:.0e}"
+    # Other writers, which a store may have at the same time, write the same.
+    write_folder(folder, replace(side, difference=difference).save, replace=folder.exists())
+    return ""
+
+
+def _text_side(branch: Branch, fingerprint: str) -> TextSide | str:
+    """The text branch of a model as plain arrays, or why they cannot be made."""
+    spec, encoder, head = branch.input_spec, branch.encoder, branch.head
+    settings: dict[str, Any] = {"encoder": "bag", "pooling": "mean", "unit": False}
+    plain: WordInput | SubwordInput | None = None
+    if isinstance(spec, WordInput) and isinstance(encoder, Bag):
+        plain = spec
+    elif isinstance(spec, SubwordInput):
+        from transformers import BertModel
+
+        from subtext.models.encoders.language import Language
+
+        rules = getattr(spec.tokeniser, "backend_tokenizer", None)
+        if rules is not None and isinstance(encoder, Language) and type(encoder.body) is BertModel:
+            config, tokeniser = encoder.body.config, PlainTokeniser(rules.to_str(), spec.tokeniser.pad_token_id or 0)
+            plain = replace(spec, tokeniser=tokeniser, token_mask=0.0) if config.hidden_act == "gelu" else None
+            settings = {
+                "encoder": "bert",
+                "layers": config.num_hidden_layers,
+                "heads": config.num_attention_heads,
+                "epsilon": config.layer_norm_eps,
+                "pooling": encoder.pooling,
+                "unit": encoder.normalise,
+            }
+    if plain is None or not isinstance(head, Mean | Passthrough):
+        names = f"{type(encoder).__name__}, {type(head).__name__}"
+        return f"only texts read by a bag of words or BERT need none (here: {names})"
+    settings |= {"source": getattr(head, "source", "pooled"), "normalise": getattr(head, "normalise", True)}
+    tensors = {name: tensor for name, tensor in branch.state_dict().items() if tensor.is_floating_point()}
+    arrays = {name: tensor.detach().float().cpu().numpy() for name, tensor in tensors.items()}
+    return TextSide(fingerprint, plain, settings, arrays)
+
+
+def stored_path(value: str, data_root: Path, index_root: Path) -> str:
+    """The path of an image as an index has it; the folders that both start from are resolved."""
+    if data_root == index_root:
+        return value
+    file = (data_root / value).resolve()
+    return file.relative_to(index_root).as_posix() if file.is_relative_to(index_root) else str(file)
+
+
+def file_stamp(value: str, root: Path) -> str:
+    """Size and time of an image's file, as an index keeps them."""
+    return " ".join(map(str, (image_stamp(value, root) or ())[:2]))
+
+
+def taken_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
+    """Id, file in the index and file of the data set of each image whose id names another file there; no copy of it."""
+    data_root, index_root, taken = pairs.root.resolve(), Path(writer.manifest.root).resolve(), []
+    stored = writer.rows_of("images", pairs.images.ids)
+    for name, value in zip(pairs.images.ids, pairs.images.values, strict=True):
+        row = stored.get(name)
+        if row is None or not row.path or not row.stamp or not isinstance(value, str):
+            continue  # Features may have been read of it, and no file.
+        files = (index_root / row.path).resolve(), (data_root / value).resolve()
+        is_other = stored_path(value, data_root, index_root) != row.path and files[0] != files[1]
+        if is_other and file_stamp(value, data_root) and _digest(read_bytes(value, data_root)) != row.content:
+            taken.append((name, *files))
+    return taken
+
+
+def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -> list[IndexEntry]:
+    """What an index stores of items; a file of the path, size and time of a stored one is not read again.
+
+    data_root, index_root  folders that the items' paths and those of the index start from
+
+    Raises DataError when an image's file, or an item's features, cannot be read.
+    """
+    items, side, digests = chunk.items, chunk.side, None
+    if isinstance(input_spec, FeatureInput):
+        hashes = [hashlib.blake2b(digest_size=16) for _ in items.ids]
+        arrays = input_spec.of_rows(input_spec.rows(items.ids, items.values)).values() if hashes else ()
+        for array in arrays:
+            for digest, features in zip(hashes, array, strict=True):
+                digest.update(np.ascontiguousarray(features).tobytes())
+        digests = [digest.digest() for digest in hashes]
+    data_root, index_root = data_root.resolve(), index_root.resolve()
+    entries = []
+    for row, (name, value) in enumerate(zip(items.ids, items.values, strict=True)):
+        text = path = stamp = None
+        content = b"" if digests is None else digests[row]
+        if isinstance(value, str) and side == "texts":
+            text = value
+            content = content or _digest(value.encode("utf-8", "surrogatepass"))
+        elif isinstance(value, str):
+            path = stored_path(value, data_root, index_root)
+            if digests is None:
+                content, stamp = _file_digest(value, data_root, path, chunk.stored.get(name))
+        elif isinstance(value, bytes) and digests is None:
+            content = _digest(value)
+        metadata = {key: column[row] for key, column in items.metadata.items() if column[row] is not None}
+        metadata = {**({"split": str(items.splits[row])} if chunk.splits else {}), **metadata}
+        entries.append(IndexEntry(name, content, path=path, text=text, metadata=metadata, stamp=stamp))
+    return entries
+
+
+def _file_digest(source: str, root: Path, path: str, stored: StoredRow | None) -> tuple[bytes, str]:
+    """The digest of an image, and its file's stamp; the stored digest where path, size and time are the same."""
+    stamp = file_stamp(source, root)
+    if stored is not None and stored.stamp == stamp and stored.path == path:
+        return stored.content, stamp
+    return _digest(read_bytes(source, root)), stamp
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=16).digest()

@@ -1,0 +1,480 @@
+"""What the scores of an index mean: the probability of each hit, and whether anything matches; and how both are fitted.
+
+Both are fitted on one half of held-out pairs and measured on the other. The pairs must be used neither for training nor
+for model selection; the caller checks that. Halves are split by group, so no image is in both. The items of the pairs
+count as items of the index: those that it holds as they are there, the others as if they had been added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.data.dataset import Dataset, Items
+from subtext.errors import DataError, RequirementError
+from subtext.ops import draw
+from subtext.ops.roc import reliability
+from subtext.retrieval.answer import Fit
+from subtext.retrieval.calibration import (
+    STALE,
+    Calibration,
+    DirectionCalibration,
+    calibration_mark,
+    changed_since,
+    stored_calibration,
+)
+from subtext.retrieval.stores.item import SIDES, Hits, Side, opposite
+from subtext.retrieval.stores.store import Store, View
+from subtext.version import __version__
+
+if TYPE_CHECKING:
+    from subtext.core import Embeddings
+
+SAMPLES = 4096
+"""Items of a side in a background; a smaller side is used in full."""
+BEST = 10
+"""Best hits that are summed exactly; the rest is estimated from the background."""
+SOFTER = 2.0
+"""Temperature of the familiarity sign, as a multiple of that of the matches."""
+
+MIN_GROUPS = 100
+"""Groups of pairs below which nothing can be fitted and measured."""
+MAX_QUERIES = 4000
+"""Queries of each modality; sampled where there are more."""
+REFUSED = 0.05
+"""Share of answerable queries that may wrongly be told that nothing matches."""
+PENALTY = 1e-3
+"""L2 penalty of the logistic regression on standardised inputs, in units of one row."""
+TEMPERATURES = np.geomspace(0.005, 0.5, 24)
+_TOLERANCE = 1e-2
+"""Largest difference of an item's vector from the index's of the same id, to count as the same item."""
+
+
+def best_products(queries: NDArray[np.float32], vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(Q N) best scores over the views of (Q L D) queries and of (N K D) items. Cost time Q L N K D."""
+    count, views, dim = queries.shape
+    if not len(vectors):
+        return np.zeros((count, 0), dtype=np.float32)
+    products = vectors.reshape(-1, dim) @ queries.reshape(-1, dim).T
+    return products.reshape(len(vectors), -1, count, views).max(axis=(1, 3)).T
+
+
+def sample(view: View, side: Side, count: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """At most `count` keys of a side, ascending; which ones depends on the keys and the seed alone.
+
+    Items that come or go change few of them.
+    """
+    keys = view.keys(side)
+    if len(keys) <= count:
+        return keys
+    order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: some items")[:, 0]
+    return np.sort(keys[np.argpartition(order, count)[:count]])
+
+
+@dataclass(frozen=True)
+class Background:
+    """A sample of one side of an index.
+
+    keys     (M) ascending        vectors  (M K D)
+    total    items of that side
+    """
+
+    keys: NDArray[np.int64]
+    vectors: NDArray[np.float32]
+    total: int
+
+    @staticmethod
+    def of(view: View, side: Side) -> Background:
+        """At most `SAMPLES` items of a side, sampled by their keys."""
+        keys = sample(view, side, SAMPLES)
+        return Background(keys, view.vectors(side, keys), view.counts[side])
+
+    def scores(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(Q M) best scores over the views of (Q L D) queries and of the items."""
+        return best_products(queries, self.vectors)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The scores that an index gives one query.
+
+    keys, scores  (T) the best hits, best first
+    background    (M) scores of the sampled items, those of the best hits among them as NaN
+    same_side     (M') scores with sampled items of the query's own modality, NaN for those left out; may be empty
+    total         items that could have been returned
+    """
+
+    keys: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    background: NDArray[np.float32]
+    same_side: NDArray[np.float32]
+    total: int
+
+    @staticmethod
+    def collect(
+        keys: NDArray[np.int64],
+        scores: NDArray[np.float32],
+        sample: Background,
+        background: NDArray[np.float32],
+        same_side: NDArray[np.float32],
+    ) -> Evidence:
+        """The evidence, with the best hits masked in the background's scores."""
+        masked = np.where(np.isin(sample.keys, keys), np.float32(np.nan), background)
+        return Evidence(keys, scores, masked, same_side, max(sample.total, len(keys)))
+
+    def level(self, temperature: float) -> float:
+        """L = log sum_j exp(s_j / t) over the side: the best hits exactly, the rest estimated from the background."""
+        terms = [self.scores.astype(np.float64) / temperature]
+        sampled = self.background[~np.isnan(self.background)].astype(np.float64) / temperature
+        uncounted = self.total - len(self.scores)
+        if uncounted > 0 and len(sampled):
+            terms.append(sampled + np.log(uncounted / len(sampled)))
+        return float(np.logaddexp.reduce(np.concatenate(terms), initial=-np.inf))
+
+    def signs(self, temperature: float) -> dict[str, float]:
+        """Numbers that are larger where the index has a match.
+
+        level     t log sum exp(s / t) over all items: a soft maximum, which many fair matches raise, too
+        familiar  2t log mean exp(s / 2t) over items of the query's own modality: whether the index is about such
+                  things. Missing where it has none
+        """
+        same_side = self.same_side[~np.isnan(self.same_side)].astype(np.float64)
+        signs = {"level": temperature * self.level(temperature)}
+        if len(same_side):
+            softer = SOFTER * temperature
+            signs["familiar"] = float(softer * (np.logaddexp.reduce(same_side / softer) - np.log(len(same_side))))
+        return signs
+
+    def percentile(self, way: DirectionCalibration) -> float:
+        """Share of answerable queries for which the evidence was as weak as here, or weaker."""
+        return _percentile(_weakest_percentile(self.signs(way.temperature), way.signs), way.quantiles)
+
+
+def _weakest_percentile(signs: Mapping[str, float], quantiles: Mapping[str, Sequence[float]]) -> float:
+    """The lowest percentile of the signs: a query is weak if it is unfamiliar, or if nothing matches it.
+
+    quantiles  of each sign over answerable queries; signs without quantiles are ignored
+    """
+    return min((_percentile(value, quantiles[name]) for name, value in signs.items() if name in quantiles), default=1.0)
+
+
+def _percentile(value: float, quantiles: Sequence[float]) -> float:
+    """Share of a distribution, described by evenly spaced quantiles, that is `value` or less, in [0, 1]."""
+    return float(np.interp(value, quantiles, np.linspace(0, 1, len(quantiles))))
+
+
+def probabilities(scores: NDArray[np.float32], level: float, way: DirectionCalibration) -> NDArray[np.float64]:
+    """(T) probabilities that the hits of one query are true matches: a logistic, then an isotonic regression."""
+    scaled = scores.astype(np.float64) / way.temperature
+    return way.curve(way.weights[0] * scaled + way.weights[1] * level + way.bias)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a calibrated index says of one query: its level, and whether anything matches.
+
+    stale  share of the items that changed since the calibration, where that is too much; else None
+    """
+
+    way: DirectionCalibration
+    level: float
+    fit: Fit
+    stale: float | None
+
+    def probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(T) probabilities of hits with these scores."""
+        return probabilities(scores, self.level, self.way)
+
+
+class Confidence:
+    """The calibration and the backgrounds of an index at one moment; a view of the same moment has them at hand.
+
+    calibration  None where it has none
+    """
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        document = f"calibration {calibration_mark(view)}"
+        if document not in view.cache:
+            view.cache[document] = stored_calibration(view)
+        self.calibration: Calibration | None = view.cache[document]
+
+    def background(self, side: Side) -> Background:
+        """A sample of a side."""
+        name = f"background of {side}"
+        if name not in self.view.cache:
+            self.view.cache[name] = Background.of(self.view, side)
+        return self.view.cache[name]
+
+    @property
+    def stale(self) -> float | None:
+        """Share of the items that changed since the calibration, where that is too much; else None."""
+        changed = 0.0 if self.calibration is None else changed_since(self.view, self.calibration)
+        return changed if changed > STALE else None
+
+    def judge(
+        self, side: Side, modality: Side, queries: NDArray[np.float32], results: Sequence[Hits]
+    ) -> Sequence[Judgement | None]:
+        """The judgement of each of (Q L D) queries; None where the index is not calibrated for their modality.
+
+        results  their best hits of the full side; searched again where there are fewer than `BEST`, or none
+        """
+        way = None if self.calibration is None or side == modality else self.calibration.ways.get(side)
+        if way is None:
+            return [None] * len(queries)
+        if not results or any(len(result.keys) < min(BEST, self.view.counts[side]) for result in results):
+            results = self.view.nearest(side, queries, top=BEST)
+        sample, stale = self.background(side), self.stale
+        rows = zip(results, sample.scores(queries), self.background(modality).scores(queries), strict=True)
+        judgements = []
+        for result, scores, same_side in rows:
+            evidence = Evidence.collect(result.keys[:BEST], result.scores[:BEST], sample, scores, same_side)
+            fit = Fit(evidence.percentile(way), way.refused)
+            judgements.append(Judgement(way, evidence.level(way.temperature), fit, stale))
+        return judgements
+
+
+@dataclass(frozen=True)
+class HeldOutPairs:
+    """Embedded pairs that were used neither for training nor for model selection.
+
+    images, texts  embeddings of the pairs' items, in their order
+    """
+
+    pairs: Dataset
+    images: Embeddings
+    texts: Embeddings
+
+    def side(self, side: Side) -> tuple[Items, NDArray[np.float32]]:
+        """Items and vectors (N K D) of a side."""
+        images = side == SIDES[0]
+        items, embedded = (self.pairs.images, self.images) if images else (self.pairs.texts, self.texts)
+        return items, embedded.vectors.float().numpy()
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What the index returned for the queries of one modality, Q in number.
+
+    evidence  of each query                       correct  (T) bool of each: whether a hit is a true match
+    truth     scores of each with its true matches
+    fitted    (Q) bool: whether the query is in the half that is fitted on
+    """
+
+    evidence: list[Evidence]
+    correct: list[NDArray[np.bool_]]
+    truth: list[NDArray[np.float64]]
+    fitted: NDArray[np.bool_]
+
+
+def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, Any], seed: int = 0) -> Calibration:
+    """What the scores of an index mean, by held-out pairs.
+
+    data  where the pairs came from, as plain data
+
+    Raises DataError for fewer than `MIN_GROUPS` groups of pairs, RequirementError where scores do not tell right from
+    wrong at all.
+    """
+    pairs = held_out.pairs
+    groups = len(np.intersect1d(pairs.images.groups, pairs.texts.groups))
+    if groups < MIN_GROUPS:
+        raise DataError(
+            f"calibration needs {MIN_GROUPS} held-out images with texts, or more; it got {groups}; give more pairs"
+        )
+    with store.reading() as view:
+        counts = {side: view.counts[side] for side in SIDES}
+        last = {side: int(view.keys(side).max(initial=0)) for side in SIDES}
+        ways = {side: _fit_way(observe(view, held_out, side, seed=seed)) for side in SIDES if counts[side]}
+    return Calibration(
+        ways=ways,
+        pairs=fit_pair_curve(held_out, seed=seed),
+        data={**data, "pictures": len(pairs.images), "texts": len(pairs.texts), "groups": groups},
+        counts=counts,
+        last=last,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+    )
+
+
+def observe(view: View, held_out: HeldOutPairs, side: Side, *, seed: int = 0) -> Observations:
+    """Search one side with the held-out items of the other that have a true match."""
+    items, vectors = held_out.side(side)
+    query_items, queries = held_out.side(opposite(side))
+    rows = np.flatnonzero(np.isin(query_items.groups, items.groups)).astype(np.int64)
+    order = draw.uniform(query_items.keys[rows], seed=seed, epoch=0, purpose="calibration: questions")[:, 0]
+    rows = np.sort(rows[np.argsort(order, kind="stable")[:MAX_QUERIES]])
+    keys = _index_keys(view, side, items, vectors)
+    missing = np.flatnonzero(keys < 0)
+    group_of = dict(zip(keys.tolist(), items.groups.tolist(), strict=True))
+    sample, own_sample = Background.of(view, side), Background.of(view, opposite(side))
+    # The items that the index lacks count as added to it.
+    sample = replace(sample, total=sample.total + len(missing))
+    groups = dict(zip(query_items.ids, query_items.groups.tolist(), strict=True))
+    own_items = view.items(opposite(side), own_sample.keys)
+    own_groups = np.array([groups.get(item.id, -1) for item in own_items], dtype=np.int64)
+    results = view.nearest(side, queries[rows], top=BEST)
+    observations = Observations([], [], [], _first_half(query_items.groups[rows], seed))
+    for start in range(0, len(rows), 256):
+        block = rows[start : start + 256]
+        scores, own_scores = sample.scores(queries[block]), own_sample.scores(queries[block])
+        missing_scores = best_products(queries[block], vectors[missing])
+        for offset, row in enumerate(block.tolist()):
+            hits, group = results[start + offset], query_items.groups[row]
+            all_keys = np.concatenate([hits.keys, keys[missing]])
+            all_scores = np.concatenate([hits.scores, missing_scores[offset]])
+            best = np.argsort(-all_scores, kind="stable")[:BEST]
+            # Captions of the query's own image do not show that the index knows such queries.
+            own_scores[offset, own_groups == group] = np.nan
+            observations.evidence.append(
+                Evidence.collect(all_keys[best], all_scores[best], sample, scores[offset], own_scores[offset])
+            )
+            observations.correct.append(np.array([group_of.get(key) == group for key in all_keys[best].tolist()]))
+            matches = vectors[items.groups == group]
+            observations.truth.append(best_products(queries[row : row + 1], matches)[0].astype(np.float64))
+    return observations
+
+
+def _index_keys(view: View, side: Side, items: Items, vectors: NDArray[np.float32]) -> NDArray[np.int64]:
+    """The key of each item in the index; a key below 0 for an item that is not there, or has another vector there."""
+    keys_of = view.keys_of(side, items.ids)
+    keys = np.array([keys_of.get(name, -1 - row) for row, name in enumerate(items.ids)], dtype=np.int64)
+    stored = np.flatnonzero(keys >= 0)
+    if len(stored):
+        difference = np.abs(view.vectors(side, keys[stored]) - vectors[stored]).max(axis=(1, 2))
+        changed = stored[difference > _TOLERANCE]
+        keys[changed] = -1 - changed
+    return keys
+
+
+def _fit_way(observed: Observations) -> DirectionCalibration:
+    """The calibration of one side, fitted on one half of the queries and measured on the other."""
+    rows = np.flatnonzero(observed.fitted)
+    evidence = [observed.evidence[row] for row in rows]
+    truth = [observed.truth[row] for row in rows]
+    # The temperature that makes the true matches likeliest: mean log of sum_true exp(s / t) / sum exp(s / t).
+    likelihoods = [
+        np.mean([
+            np.logaddexp.reduce(scores / temperature) - query.level(temperature)
+            for scores, query in zip(truth, evidence, strict=True)
+        ])
+        for temperature in TEMPERATURES
+    ]  # fmt: skip
+    temperature = float(TEMPERATURES[int(np.argmax(likelihoods))])
+    signs = [query.signs(temperature) for query in evidence]
+    steps = np.linspace(0, 1, 101)
+    sign_quantiles = {name: np.quantile([values[name] for values in signs], steps).tolist() for name in signs[0]}
+    quantiles = np.quantile([_weakest_percentile(values, sign_quantiles) for values in signs], steps).tolist()
+    correct = np.concatenate([observed.correct[row] for row in rows])
+    if correct.all() or not correct.any():
+        raise RequirementError(
+            "calibration needs hits that are right and hits that are wrong; of "
+            f"{len(correct):,} among the first {BEST} {int(correct.sum()):,} are right; the "
+            "index does not find what these pairs say, or holds nothing else"
+        )
+    levels = [np.full(len(query.scores), query.level(temperature)) for query in evidence]
+    scores = np.concatenate([query.scores / temperature for query in evidence])
+    inputs = np.stack([scores, np.concatenate(levels)], axis=1).astype(np.float64)
+    weights, bias = fit_logistic(inputs, correct)
+    if weights[0] <= 0:
+        raise RequirementError(
+            "calibration needs larger scores to be right more often; here they are not; train longer"
+        )
+    xs, ys = fit_isotonic(inputs @ weights + bias, correct)
+    slopes = (float(weights[0]), float(weights[1]))
+    way = DirectionCalibration(temperature, slopes, bias, {"xs": xs, "ys": ys}, sign_quantiles, quantiles, REFUSED, {})
+    return _measured(observed, way)
+
+
+def fit_logistic(inputs: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[NDArray[np.float64], float]:
+    """(F) weights and the bias of a logistic regression of `truth` (N) on `inputs` (N F), by scikit-learn.
+
+    The inputs are standardised; the small L2 penalty bounds the weights where the classes do not overlap.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(inputs)
+    model = LogisticRegression(C=1 / PENALTY, solver="newton-cholesky", tol=1e-9)
+    model.fit(scaler.transform(inputs), truth)
+    weights: NDArray[np.float64] = model.coef_[0] / scaler.scale_
+    return weights, float(model.intercept_[0] - weights @ scaler.mean_)
+
+
+def fit_isotonic(values: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[list[float], list[float]]:
+    """Points (xs, ys) of the isotonic regression of `truth` on `values` (Zadrozny and Elkan 2002), by scikit-learn.
+
+    Levels stay 1 / (n + 2) away from 0 and 1, where n of the values are true: so few cannot make certain.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    curve = IsotonicRegression().fit(values, truth.astype(np.float64))
+    least = 1 / (int(truth.sum()) + 2)
+    return curve.X_thresholds_.tolist(), np.clip(curve.y_thresholds_, least, 1 - least).tolist()
+
+
+def _measured(observed: Observations, way: DirectionCalibration) -> DirectionCalibration:
+    """The calibration with its figures, on the queries that it was not fitted on."""
+    rows = np.flatnonzero(~observed.fitted)
+    evidence, correct = [observed.evidence[row] for row in rows], [observed.correct[row] for row in rows]
+    predicted = [probabilities(query.scores, query.level(way.temperature), way) for query in evidence]
+    probability, truth = np.concatenate(predicted), np.concatenate(correct)
+    first, first_truth = np.array([own[0] for own in predicted]), np.array([own[0] for own in correct])
+    bins = reliability(probability, truth)
+    figures = {
+        "questions": float(len(rows)),
+        "hits": float(len(truth)),
+        "right": float(truth.mean()),
+        "calibration_error": bins.error,
+        "calibration_error_equal_counts": reliability(probability, truth, equal="count").error,
+        "calibration_error_first": reliability(first, first_truth).error,
+        "brier": float(np.mean((probability - truth) ** 2)),
+        "brier_of_the_share": float(truth.mean() * (1 - truth.mean())),
+        "refused": float(np.mean([query.percentile(way) < way.refused for query in evidence])),
+    }
+    plot = {name: getattr(bins, name).astype(float).tolist() for name in ("predicted", "came_true", "counts")}
+    return replace(way, measured=figures, bins=plot)
+
+
+def fit_pair_curve(held_out: HeldOutPairs, *, seed: int = 0) -> dict[str, Any]:
+    """A pair's cosine as the probability that it is right, where as many pairs are right as are random.
+
+    A random pair is an image and the text of another group. The points "xs" and "ys" are fitted on one half of the
+    groups; "calibration_error", "brier" and "pairs" are of the other.
+    """
+    links = held_out.pairs.links
+    images, texts = held_out.side("images")[1], held_out.side("texts")[1]
+    groups = held_out.pairs.images.groups[links[:, 0]]
+    first = _first_half(groups, seed)
+    order = np.argsort(draw.uniform(groups, seed=seed, epoch=0, purpose="calibration: chance")[:, 0], kind="stable")
+
+    def half(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Cosines of the right pairs of a half, then of as many random ones; and which are right."""
+        rows = order[chosen[order]]
+        shift = int(np.unique(groups[rows], return_counts=True)[1].max(initial=1))
+        image_rows, text_rows = links[rows, 0], links[rows, 1]
+        cosines = [
+            np.einsum("nkd,nld->nkl", images[image_rows], texts[others]).max(axis=(1, 2))
+            for others in (text_rows, np.roll(text_rows, shift))
+        ]
+        return np.concatenate(cosines).astype(np.float64), np.arange(2 * len(rows)) < len(rows)
+
+    xs, ys = fit_isotonic(*half(first))
+    scores, truth = half(~first)
+    probability = np.interp(scores, xs, ys)
+    return {
+        "xs": xs,
+        "ys": ys,
+        "calibration_error": reliability(probability, truth).error,
+        "brier": float(np.mean((probability - truth) ** 2)),
+        "pairs": len(truth) // 2,
+    }
+
+
+def _first_half(groups: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+    """(N) whether each row is in the half that is fitted on; rows of a group stay together."""
+    return draw.uniform(groups, seed=seed, epoch=0, purpose="calibration: half")[:, 0] < 0.5

@@ -1,0 +1,460 @@
+"""Search: a search index with its model, and text, images and examples to the items that match them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.data.features import FeatureInput
+from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
+from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
+from subtext.retrieval.answer import Answer, Fit, Hit, Reason
+from subtext.retrieval.condition import Condition, matching, missed
+from subtext.retrieval.confidence import Confidence, Judgement
+from subtext.retrieval.query import (
+    CombinedQuery,
+    Part,
+    Query,
+    absent_words,
+    exact_words,
+    ids_of,
+    reasons,
+    require_target,
+    reranked,
+    suggested,
+)
+from subtext.retrieval.stores.item import SIDES, Hits, Side
+from subtext.retrieval.stores.store import Store, View, open_store
+from subtext.retrieval.text_side import TextSide
+
+if TYPE_CHECKING:
+    from subtext.core import Embeddings
+    from subtext.data.inputs import Input
+    from subtext.models.heads.gaussian import Distanced
+    from subtext.models.model import Model
+
+__all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason"]
+
+RARE = 10
+"""Occurrences in the training texts below which a word says little: no score of such a query is a probability."""
+TEMPERATURE = 0.05
+"""Of the inverted softmax, where neither a calibration nor the model has one, in units of the cosine."""
+
+
+class Index:
+    """A search index and the model that made it.
+
+    store  vectors, texts and metadata of the items
+    model  embeds queries; with `text_side`, a function that opens it when a query has an image
+    text_side  embeds the texts of queries in place of the model, without torch
+
+    Raises SearchIndexError if another model made the vectors, and RequirementError if the model only scores pairs:
+    here, or with `text_side` where the model is opened.
+    """
+
+    def __init__(self, store: Store, model: Model | Callable[[], Model], text_side: TextSide | None = None) -> None:
+        self.store = store
+        self._model = model
+        self._text_side = text_side
+        if text_side is None:
+            _ = self.model  # Opened here, where its errors belong.
+
+    @cached_property
+    def model(self) -> Model:
+        """The model that made the index."""
+        from subtext.models.model import Model
+        from subtext.retrieval.build import require_model
+
+        model = (self._model if isinstance(self._model, Model) else self._model()).indexed("a search")
+        require_model(self.store, self.store.manifest, model)
+        return model
+
+    def with_model(self) -> Index:
+        """The same index with its model opened, which embeds texts, too: for many queries it is faster."""
+        return self if self._text_side is None else Index(self.store, self.model)
+
+    @cached_property
+    def _distanced(self) -> Mapping[str, Distanced]:
+        """Heads of each side whose vectors stand for distributions; a model of such heads has no text side."""
+        if self._text_side is not None:
+            return {}
+        from subtext.models.heads.gaussian import Distanced
+
+        heads = {"images": self.model.image.head, "texts": self.model.text.head}
+        return {side: head for side, head in heads.items() if isinstance(head, Distanced)}
+
+    @property
+    def _text_input(self) -> Input:
+        return self.model.text.input_spec if self._text_side is None else self._text_side.input_spec
+
+    def _embed_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N K D) vectors of texts; raises as `embed_text`."""
+        self._require_texts(texts)
+        if self._text_side is not None:
+            return self._text_side(texts)
+        return self.model.embed_texts(texts).vectors.float().numpy()
+
+    @staticmethod
+    def open(index: Path | str, model: Model) -> Index:
+        """The index in a folder or at an address; `subtext.open_index` finds the model as well."""
+        return Index(open_store(index), model)
+
+    def __len__(self) -> int:
+        """Images in the index."""
+        return self.store.counts["images"]
+
+    def __repr__(self) -> str:
+        counts = self.store.counts
+        return f"Index({self.store.path}: {counts['images']:,} images, {counts['texts']:,} texts)"
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        image: Any = None,
+        like: Sequence[str | tuple[Side, str]] = (),
+        not_like: Sequence[str] = (),
+        not_text: str | None = None,
+        image_weight: float = 0.5,
+        not_like_weight: float = 0.5,
+        top: int = 10,
+        target: Literal["images", "texts"] = "images",
+        where: Sequence[Condition | str] = (),
+        lexical: bool | None = None,
+        hubness: Literal["csls", "softmax"] | None = None,
+        diversity: float = 0.0,
+        min_probability: float | None = None,
+        explain: bool = False,
+        captions: bool = False,
+        depth: int = 200,
+    ) -> Answer:
+        """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
+
+        An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
+        the feature file, or an npy or npz file. Arrays as in `Model.embed_images` are also possible.
+
+        >>> index.search("a dog that waits", where=["year < 1950"], top=5)     # doctest: +SKIP
+        Answer(5 images; best: 1936-041 (0.412))
+
+        Raises RequirementError for an empty query, an unknown id or metadata field, missing features, and
+        `min_probability` without a calibration. Raises DataError for an empty text, or an image that cannot be read.
+        """
+        return self.answer(
+            Query(
+                text, image, tuple(like), tuple(not_like), not_text, image_weight, not_like_weight, top, target,
+                tuple(where), lexical, hubness, diversity, min_probability, explain, captions, depth,
+            )
+        )  # fmt: skip
+
+    def answer(self, query: Query) -> Answer:
+        """The answer to one query; see `search`."""
+        query = self._read(query)
+        side, conditions = query.target, query.conditions
+        text = query.positive_text
+        vocabulary = self.known_words(text) if isinstance(text, str) else None
+        with self.store.reading() as view:
+            confidence = Confidence(view)
+            exact, doubtful = tuple[str, ...](), [word for word, is_known in (vocabulary or {}).items() if not is_known]
+            rare = self.rare_words(text) if isinstance(text, str) else {}
+            if isinstance(text, str) and self._pointed(query):
+                exact = exact_words(view, text, query.phrases, [*doubtful, *rare])
+                doubtful += (
+                    [] if vocabulary is not None else [word for word in re.findall(r"\w+", text) if word[0].isupper()]
+                )
+            notes = absent_words(view, query, exact)
+            query = replace(query, lexical=True) if exact else query
+            meant = suggested(view, doubtful)
+            by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
+            raw = [self._part(view, *part) for part in query.parts]
+            heads = [self._distanced.get(part.modality) for part in raw]
+            means = [
+                part if head is None else replace(part, vectors=head.means_alone(part.vectors[None])[0])
+                for part, head in zip(raw, heads, strict=True)
+            ]
+
+            def toward(kind: Side) -> list[Part]:
+                """The parts against items of a side; a distribution is compared by its mean with those of its own."""
+                return [mean if mean.modality == kind else part for mean, part in zip(means, raw, strict=True)]
+
+            parts, by_captions = toward(side), None
+            if query.captions:
+                by_captions = (
+                    CombinedQuery(parts, confidence.background("images")),
+                    CombinedQuery(
+                        [replace(part, key=None) for part in toward("texts")], confidence.background("texts")
+                    ),
+                )
+            combined = CombinedQuery(parts, confidence.background(side) if len(parts) > 1 else None)
+            among = matching(view, side, conditions) if conditions else None
+            notes += () if among is None else missed(view, side, conditions, among)
+            depth = query.top if query.by_score else max(query.top, query.depth)
+            result = combined.search(view, side, depth, among=among)
+            modality, judgement = parts[0].modality, None
+            if combined.single:
+                complete = [result] if among is None else []
+                judgement = confidence.judge(side, modality, parts[0].vectors[None], complete)[0]
+            if not query.by_score:
+                background = confidence.background(modality) if query.hubness else None
+                scale = self.store.manifest.scale
+                temperature = judgement.way.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
+                result = reranked(
+                    view, result, combined, query, background, temperature=temperature, among=among,
+                    captions=by_captions, by_words=by_words,
+                )  # fmt: skip
+            result = Hits(result.keys[: query.top], result.scores[: query.top])
+            count = len(result.keys)
+            if query.min_probability is not None:
+                if judgement is None:
+                    raise RequirementError(
+                        "min_probability needs an index that is calibrated for such queries (text for images, an image "
+                        "for texts); this one is not; calibrate it (subtext index calibrate), or leave it out"
+                    )
+                probable = judgement.probabilities(result.scores) >= query.min_probability
+                result = Hits(result.keys[probable], result.scores[probable])
+            why = reasons(view, side, result.keys, means) if query.explain else None
+            filtered = query.min_probability is not None
+            shown = None if by_words or (rare and not filtered) else judgement
+            answer = self._answer(view, side, result, shown, why, weak_as_well=filtered)
+            answer = replace(answer, notes=notes, left_out=count - len(result.keys))
+        unit: Literal["cosine", "deviations", "bm25"]
+        unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
+        # What the model makes of the query says nothing about its exact words.
+        fit = None if exact else answer.fit
+        answer = replace(answer, unit=unit, fit=fit, exact=exact, meant=meant, rare=rare)
+        return self._annotated(answer, query)
+
+    def _read(self, query: Query) -> Query:
+        """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
+        return query if isinstance(self._text_input, FeatureInput) else query.understood
+
+    def _pointed(self, query: Query) -> bool:
+        """Whether exact words may decide: a query of text with a phrase, a number, a capital or an unknown word."""
+        if query.lexical is False or query.min_probability is not None or not (query.text and query.text_only):
+            return False
+        if isinstance(self._text_input, FeatureInput):
+            return False
+        unknown = not all((self.known_words(query.text) or {}).values()) or bool(self.rare_words(query.text))
+        return unknown or bool(query.phrases) or any(sign.isdigit() or sign.isupper() for sign in query.text)
+
+    def answer_many(self, queries: Sequence[Query]) -> list[Answer | SubtextError]:
+        """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
+
+        An error in one query does not affect the others.
+        """
+        groups: dict[Hashable, list[int]] = {}
+        queries = [self._read(query) for query in queries]
+        for row, query in enumerate(queries):
+            batchable = query.batchable and query.positive_text is not None and not self._pointed(query)
+            groups.setdefault((query.target, repr(query.where)) if batchable else row, []).append(row)
+        answers: dict[int, Answer | SubtextError] = {}
+        for rows in groups.values():
+            group = [queries[row] for row in rows]
+            try:
+                results: Sequence[Answer | SubtextError]
+                results = [self.answer(group[0])] if len(group) == 1 else self._answer_texts(group)
+            except SubtextError as problem:
+                results = [problem] if len(group) == 1 else [self.answer_many([query])[0] for query in group]
+            answers |= dict(zip(rows, results, strict=True))
+        return [answers[row] for row in range(len(queries))]
+
+    def _answer_texts(self, queries: Sequence[Query]) -> list[Answer]:
+        """The answers of batchable queries of text, of one target and set of conditions."""
+        texts = [str(query.positive_text) for query in queries]
+        first, vectors = queries[0], self._embed_texts(texts)
+        top = max(query.top for query in queries)
+        answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
+        return [
+            self._annotated(replace(answer, hits=answer.hits[: query.top]), query)
+            for query, answer in zip(queries, answers, strict=True)
+        ]
+
+    def nearest(
+        self,
+        vectors: NDArray[np.float32],
+        *,
+        modality: Literal["images", "texts"] | None = None,
+        top: int = 10,
+        target: Literal["images", "texts"] = "images",
+        where: Sequence[Condition | str] = (),
+        exact: bool = False,
+    ) -> list[Answer]:
+        """The best `top` items for each of (Q L D) vectors of the model.
+
+        modality  modality of the vectors; by default that of `target`, for which there is no calibration
+        exact     compares every vector, even if the index has inverted lists
+        """
+        side, source = require_target(target, top), require_target(modality or target, top)
+        if vectors.ndim != 3 or vectors.shape[2] != self.store.manifest.width:
+            raise RequirementError(
+                f"a search needs vectors of (queries, views, {self.store.manifest.width}); it got {vectors.shape}"
+            )
+        if side == source and source in self._distanced:
+            vectors = self._distanced[source].means_alone(vectors)
+        conditions = Query("", where=where).conditions
+        with self.store.reading() as view:
+            among = matching(view, side, conditions) if conditions else None
+            notes = () if among is None else missed(view, side, conditions, among)
+            results = view.nearest(side, vectors, top=top, among=among, exact=exact)
+            judgements = Confidence(view).judge(side, source, vectors, results if among is None else [])
+            return [
+                replace(self._answer(view, side, result, judgement), notes=notes)
+                for result, judgement in zip(results, judgements, strict=True)
+            ]
+
+    def vectors_of(self, side: Side, name: str) -> NDArray[np.float32] | None:
+        """(K D) vectors of an item; None if there is no such item."""
+        with self.store.reading() as view:
+            key = view.keys_of(side, [name]).get(name)
+            return None if key is None else view.vectors(side, np.array([key]))[0]
+
+    def known_words(self, text: str) -> dict[str, bool] | None:
+        """Each word of a text, and whether the model knows it; None for a model of subwords.
+
+        If the model knows no word of a text, the answer is meaningless, even if the scores are high.
+        """
+        spec = self._text_input
+        if not isinstance(spec, WordInput):
+            return None
+        words = tokenise(text)[: spec.max_tokens - 2]
+        return {word: code != UNKNOWN for word, code in zip(words, spec.vocabulary.encode(words), strict=True)}
+
+    def rare_words(self, text: str) -> dict[str, int]:
+        """The words of a text that the model knows, but saw fewer than `RARE` times, and how often it did."""
+        spec = self._text_input
+        if not isinstance(spec, WordInput):
+            return {}
+        counts = {
+            word: spec.vocabulary.count(word) for word, is_known in (self.known_words(text) or {}).items() if is_known
+        }
+        return {word: count for word, count in counts.items() if count is not None and count < RARE}
+
+    def feature_name(self, image: Any) -> str | None:
+        """The name of an image in the model's features: its path as typed, its path in the index, or its file name.
+
+        None if the model uses the image itself, or if its features have no such name.
+        """
+        spec = self.model.image.input_spec
+        if not isinstance(spec, FeatureInput) or spec.file is None or not isinstance(image, str | Path):
+            return None
+        path, root = Path(image).expanduser().resolve(), Path(self.store.manifest.root)
+        inside = [path.relative_to(root).as_posix()] if path.is_relative_to(root) else []
+        return spec.file.name_of(str(image), *inside)
+
+    def embed_text(self, text: str) -> Embeddings:
+        """The vectors of a text. Raises DataError for an empty text, RequirementError for a model without words."""
+        self._require_texts([text])
+        return self.model.embed_texts([text])
+
+    def embed_image(self, image: Any) -> Embeddings:
+        """The vectors of an image or of its features. Raises the errors of reading it."""
+        spec = self.model.image.input_spec
+        if isinstance(image, str | Path) and self.feature_name(image) is None and not Path(image).expanduser().exists():
+            features = spec.file if isinstance(spec, FeatureInput) else None
+            names = "" if features is None else f", and {features.path} has no features of that name"
+            raise DataError(f"a query image needs a file; {Path(image).expanduser().absolute()} does not exist{names}")
+        if isinstance(spec, FeatureInput) and not isinstance(image, np.ndarray | Mapping):
+            name = self.feature_name(image)
+            if name is None and isinstance(image, str | Path) and Path(image).suffix in (".npy", ".npz"):
+                image = spec.of_file(Path(image).expanduser())
+            elif name is None:
+                got = str(image) if isinstance(image, str | Path) else f"a value of type {type(image).__name__}"
+                file = "a file of features (there is none)" if spec.file is None else str(spec.file.path)
+                raise RequirementError(
+                    f"this model reads precomputed image features, not images: it needs an image that {file} names, or "
+                    f"an .npy or .npz with the features of one image; it got {got}; compute them as in training, or "
+                    "search with text"
+                )
+            else:
+                image = name
+        # Passed on as it is: a JPEG is decoded at the same scale as when it was indexed.
+        return self.model.embed_images([image])
+
+    def _require_texts(self, texts: Sequence[str]) -> None:
+        spec = self._text_input
+        for text in texts:
+            if not isinstance(text, str):
+                raise ArgumentError(f"a query needs text; it got {text!r:.60}; search for one text at a time")
+            if not text.strip():
+                raise DataError("a search needs words; the text is empty")
+            if isinstance(spec, FeatureInput) and (spec.file is None or spec.file.name_of(text) is None):
+                raise RequirementError(
+                    "this model reads precomputed text features, not words: it needs a text that its file names; it "
+                    f"got {text[:60]!r}; search with an image, or embed features and call `Index.nearest`"
+                )
+
+    def _part(self, view: View, kind: str, value: Any, weight: float) -> Part:
+        """One part of a query as vectors; an item by its id, as an image where both sides have that id."""
+        if kind != "item":
+            if kind == "text":
+                return Part(weight, self._embed_texts([value])[0], "texts")
+            return Part(weight, self.embed_image(value).vectors[0].float().numpy(), "images")
+        sides, name = (SIDES, value) if isinstance(value, str) else ((value[0],), value[1])
+        for side in sides:
+            known = ids_of(view, side, [name]).get(name)
+            if known is not None:
+                key = view.keys_of(side, [known])[known]
+                return Part(weight, view.vectors(side, np.array([key]))[0], side, key)
+        raise RequirementError(
+            f"an example needs the id of an item of the index, or the path of its image; there is no '{name}'; give "
+            "another"
+        )
+
+    def _answer(
+        self,
+        view: View,
+        side: Side,
+        result: Hits,
+        judgement: Judgement | None,
+        why: Sequence[list[Reason]] | None = None,
+        *,
+        weak_as_well: bool = False,
+    ) -> Answer:
+        """An answer with these items, their probabilities and uncertainties.
+
+        weak_as_well  gives probabilities where nothing matches well, too
+        """
+        missing = [None] * len(result.keys)
+        chances = (
+            missing
+            if judgement is None or (judgement.fit.nothing and not weak_as_well)
+            else judgement.probabilities(result.scores).tolist()
+        )
+        head, root = self._distanced.get(side), Path(self.store.manifest.root)
+        spread = missing if head is None else head.uncertainty(view.vectors(side, result.keys)).tolist()
+        explained = [[] for _ in missing] if why is None else why
+        rows = zip(view.items(side, result.keys), result.scores.tolist(), chances, explained, spread, strict=True)
+        hits = [
+            Hit(item.id, score, item.path and str(root / item.path), item.captions, item.metadata, chance, grounds, std)
+            for item, score, chance, grounds, std in rows
+        ]
+        fit, stale = (None, None) if judgement is None else (judgement.fit, judgement.stale)
+        return Answer(hits, target=side, fit=fit, stale=stale)
+
+    def _annotated(self, answer: Answer, query: Query) -> Answer:
+        """The answer with what is known of the query's text, and the query as plain data, without defaults."""
+        text = query.positive_text
+        words = None if text is None else self.known_words(text)
+        note = cut_note(self._text_input, query.texts)
+        about: dict[str, Any] = {} if query.text is None else {"text": query.text}
+        if isinstance(query.image, str | Path):
+            about |= {"image": str(query.image), "features_of": self.feature_name(query.image)}
+        if query.text is not None and (query.image is not None or query.like):
+            about["image_weight"] = query.image_weight
+        lists = {"like": list(query.like), "not_like": list(query.not_like), "not_text": query.not_text}
+        about |= {name: value for name, value in lists.items() if value}
+        about |= {"phrases": list(query.phrases)} if query.phrases else {}
+        where = [c if isinstance(c, str) else f"{c.field} {c.test} {c.value}" for c in query.where]
+        return replace(
+            answer,
+            words=None if words is None else tuple(words.items()),
+            notes=(*answer.notes, *(() if note is None else (note,))),
+            fit=answer.fit if answer.hits or answer.left_out else None,
+            request={"query": about, "where": where, "index": str(self.store.path)},
+        )

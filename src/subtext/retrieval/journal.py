@@ -1,0 +1,49 @@
+"""The journal of an index: its jobs, and the items that were deleted from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from subtext.retrieval.index_files import stored_object
+from subtext.retrieval.stores.item import Side, deletion_hash
+from subtext.retrieval.stores.store import Store, View
+
+
+@dataclass(frozen=True)
+class IndexJob:
+    """One job of the journal.
+
+    source    where its items came from, as plain data; None for a deletion or a compaction
+    started, finished   UTC times; finished is None while it runs, and after it was interrupted
+    done, total         items processed, and how many there were
+    """
+
+    number: int
+    verb: str
+    source: Mapping[str, Any] | None
+    started: str
+    finished: str | None
+    done: int
+    total: int
+
+
+def journal(view: View) -> list[IndexJob]:
+    """All jobs, the first one first."""
+    return [
+        IndexJob(number, verb, None if source is None else stored_object(source, f"job {number}"), *times)
+        for number, verb, source, *times in view.records("jobs")
+    ]
+
+
+def unfinished(store: Store) -> list[IndexJob]:
+    """The jobs that are running, or were interrupted."""
+    with store.reading() as view:
+        return [job for job in journal(view) if job.finished is None]
+
+
+def deleted_before(view: View, side: Side, ids: Sequence[str]) -> set[str]:
+    """Those of these ids that were deleted, and have not been added again since."""
+    hashes = {deletion_hash(side, name): name for name in ids}
+    return {hashes[digest] for digest in view.deleted_among(list(hashes))}

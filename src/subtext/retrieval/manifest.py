@@ -1,0 +1,137 @@
+"""What an index says about itself, as JSON with a checksum.
+
+The manifest names the format, the model whose vectors the index holds, and where its items came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from subtext.errors import SearchIndexError
+from subtext.retrieval.stores.item import SIDES
+
+FORMAT = 2
+"""Format of a manifest; raised when an older Subtext could no longer read what a newer one writes."""
+STORE_NAME = re.compile(r"store-(\d+)")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One index in words and numbers.
+
+    fingerprint      of the model that made the vectors; another model's queries are refused
+    run              folder of that model's run; "" for a pretrained model
+    host             its recipe, or the name of a pretrained model
+    model            of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt
+    width            D of every vector
+    scale, shift     the model's score is scale * cosine + shift
+    views            "images" and "texts" -> K vectors an item
+    root             folder that relative image paths start from
+    data             where the first items came from: path, split, and whatever names them again
+    store            the folder inside the index that holds items and vectors
+    generation       changes that had been acknowledged when this was written: fewer in the store are a loss
+    exact_up_to      rows of a side that are all compared; beyond them the likeliest lists are
+    created, version, format   UTC time; version of Subtext; version of this layout
+    """
+
+    fingerprint: str
+    run: str
+    host: str
+    width: int
+    scale: float = 1.0
+    shift: float = 0.0
+    views: Mapping[str, int] = field(default_factory=lambda: {"images": 1, "texts": 1})
+    root: str = "."
+    data: Mapping[str, Any] = field(default_factory=dict)
+    store: str = "store-1"
+    generation: int = 0
+    exact_up_to: int = 200_000
+    created: str = ""
+    version: str = ""
+    format: int = FORMAT
+    model: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """The manifest as indented JSON, with a checksum of all the rest."""
+        return with_checksum({"kind": "subtext index", **asdict(self)}, indent=2)
+
+    @staticmethod
+    def from_json(text: str, *, where: str) -> Manifest:
+        """The manifest again.
+
+        Raises SearchIndexError, naming `where`, for other JSON, missing or wrong fields, a changed byte, and another
+        format.
+        """
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as problem:
+            raise SearchIndexError(
+                f"{where} needs to be JSON; {problem}; restore a backup, or build again"
+            ) from problem
+        if not isinstance(content, dict) or content.get("kind") != "subtext index":
+            raise SearchIndexError(
+                f"{where} is not the manifest of a Subtext index; name a folder that `subtext index build` wrote"
+            )
+        number, data = content.get("format"), content.get("data")
+        if number == 1:
+            source = data.get("data") if isinstance(data, dict) else None
+            run = f" --run {shlex.quote(str(content.get('run')))}"
+            more = f" --data {shlex.quote(str(source))}" if source else ""
+            raise SearchIndexError(
+                f"{where} has format 1, of an earlier Subtext, whose indexes could not change; this one reads format "
+                f"{FORMAT}; build it again:\n  subtext index build NEW{run}{more}"
+            )
+        if number != FORMAT:
+            raise SearchIndexError(
+                f"{where} has format {number}; this version of Subtext reads format {FORMAT}; use a newer Subtext, or "
+                "build the index again"
+            )
+        if missing := _missing(content):
+            raise SearchIndexError(f"{where} {missing}; restore a backup, or build again")
+        if content.pop("checksum", None) != checksum(content):
+            raise SearchIndexError(f"{where} needs its own checksum; it was changed or damaged; restore a backup")
+        return Manifest(**{f.name: content[f.name] for f in fields(Manifest) if f.name in content})
+
+
+def _missing(content: Mapping[str, Any]) -> str:
+    """What is missing or of another type; empty when nothing is."""
+    types: dict[str, type | tuple[type, ...]] = {
+        "fingerprint": str, "run": str, "host": str, "width": int, "scale": (int, float), "shift": (int, float),
+        "views": dict, "root": str, "data": dict, "store": str, "generation": int, "exact_up_to": int,
+    }  # fmt: skip
+    for name, kind in types.items():
+        if not isinstance(content.get(name), kind):
+            return f"needs '{name}'; it has {content.get(name)!r}"
+    if not all(type(views := content["views"].get(side)) is int and views > 0 for side in SIDES):
+        return f"needs 'views' of images and texts; it has {content['views']!r}"
+    for name, least in {"width": 1, "generation": 0, "exact_up_to": 0}.items():
+        if content[name] < least:
+            return f"needs '{name}' of {least} or more; it has {content[name]!r}"
+    model = content.get("model", {})
+    named = isinstance(model, dict) and all(isinstance(value, str) for value in model.values())
+    if not named or (model and not model.get("name")):
+        return f"needs 'model' to name a pretrained model; it has {model!r}"
+    if not STORE_NAME.fullmatch(content["store"]):
+        return f"needs 'store' to be a folder inside it, store-NUMBER; it has {content['store']!r}"
+    return ""
+
+
+def with_checksum(content: Mapping[str, Any], *, indent: int) -> str:
+    """An object as JSON with the checksum of all the rest."""
+    return json.dumps({**content, "checksum": checksum(content)}, indent=indent, ensure_ascii=False) + "\n"
+
+
+def checksum(values: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits of an object that JSON can hold, in whatever order its names stand.
+
+    >>> checksum({"a": 1, "b": 2}) == checksum({"b": 2, "a": 1})
+    True
+    """
+    text = json.dumps(values, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

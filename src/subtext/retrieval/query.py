@@ -1,0 +1,572 @@
+"""A search request: its parts, and how candidates are scored by them, re-ranked and explained."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+
+from subtext.errors import RequirementError, listed
+from subtext.retrieval.answer import WIDTH, WORDS_SHOWN, Reason
+from subtext.retrieval.condition import TEXT, Condition, parse
+from subtext.retrieval.confidence import Background, sample
+from subtext.retrieval.stores.item import SIDES, Hits, Side, opposite
+from subtext.retrieval.stores.store import View
+from subtext.retrieval.words import words
+
+_AWAY = re.compile(r'(^|\s)-(?:"([^"]+)"|([^\W\d_]\S*))(?=\s|$)')
+_QUOTED = re.compile(r'"([^"]*)"')
+_STRAIGHT = str.maketrans(dict.fromkeys("“”„‟«»", '"'))
+
+
+@dataclass(frozen=True)
+class Query:
+    """One search request. Text, an image and examples can be combined.
+
+    text       words that the results should match. A phrase in quotes (straight or typographic) stands in `phrases` as
+               well; words with a minus, or a phrase in quotes with one, are `not_text` where there is something else
+               to search for
+    image      path, bytes, PIL image or precomputed features of an image that the results should match
+    like       ids of items of the index as positive examples. An id names an image first, then a text; ("texts", id)
+               names a text
+    not_like   ids of items as negative examples          not_text  words that the results should not match
+    image_weight     weight of the image (without an image: of `like`), from 0 to 1; the text has the rest
+    not_like_weight  weight of all negative parts, from 0 to 1000; the positive parts have weight 1
+    top, target      number of results; "images" or "texts"
+    where      conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must be true
+    lexical    also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009). None:
+               for text alone, without `min_probability`, where the query has a phrase in quotes, a number, a name with
+               its capital letter, or a word that the model does not know or saw a few times, and a text has it, too
+    captions   of a search for images by text: an image also counts by the best of its own texts. Both cosines are
+               compared in standard deviations over the index, and the larger one ranks the image
+    hubness    correction of items that are similar to nearly every query: "csls" (Lample et al. 2018), or
+               "softmax", the inverted softmax (Smith et al. 2017)
+    diversity  from 0 to 1: ranks near-duplicates of better results lower (maximal marginal relevance)
+    min_probability  leaves out results below this probability of being a true match; needs a calibrated index
+    explain    adds to each result the captions, or images, that support it
+    depth      number of candidates that `lexical`, `captions`, `hubness` and `diversity` re-rank
+    phrases    of a lexical search: items with texts that have one of them come first
+
+    Raises RequirementError for an empty query, and for values out of range.
+    """
+
+    text: str | None = None
+    image: Any = None
+    like: Sequence[str | tuple[Side, str]] = ()
+    not_like: Sequence[str] = ()
+    not_text: str | None = None
+    image_weight: float = 0.5
+    not_like_weight: float = 0.5
+    top: int = 10
+    target: Side = "images"
+    where: Sequence[Condition | str] = ()
+    lexical: bool | None = None
+    hubness: Literal["csls", "softmax"] | None = None
+    diversity: float = 0.0
+    min_probability: float | None = None
+    explain: bool = False
+    captions: bool = False
+    depth: int = 200
+    phrases: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.text is None and self.image is None and not self.like:
+            raise RequirementError("a search needs text, an image or an example item (text, image, like); it got none")
+        require_target(self.target, self.top)
+        for name, least, most in (
+            ("image_weight", 0, 1), ("diversity", 0, 1), ("not_like_weight", 0, 1000), ("depth", 1, np.inf),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not least <= value <= most:
+                limits = f"from {least} to {most}" if most < np.inf else f"{least} or more"
+                raise RequirementError(f"{name} needs to be {limits}; it got {value}")
+        if self.hubness not in (None, "csls", "softmax"):
+            raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'")
+        if self.captions and (self.hubness or self.target != "images" or not self.text_only):
+            raise RequirementError(
+                "captions needs a search for images by text, without image, like and hubness; leave captions out, or "
+                "these"
+            )
+
+    @property
+    def understood(self) -> Query:
+        """The query with quotes and minus signs of its text read."""
+        straight = self.text.translate(_STRAIGHT) if isinstance(self.text, str) else ""
+        if not {'"', "-"}.intersection(straight):
+            return self
+        without = [several or one for _, several, one in _AWAY.findall(straight)]
+        text = " ".join(_AWAY.sub(r"\1", straight).split())
+        if without and not (text or self.image is not None or self.like):
+            without, text = [], straight  # With nothing else to search for, they are ordinary words.
+        phrases = [phrase.strip() for phrase in _QUOTED.findall(text) if words(phrase)]
+        text = " ".join(_QUOTED.sub(r"\1", text).split()) if phrases else text
+        away = ", ".join([*filter(None, [self.not_text]), *without]) or None
+        return replace(self, text=text or None, not_text=away, phrases=(*self.phrases, *phrases))
+
+    @property
+    def parts(self) -> list[tuple[str, Any, float]]:
+        """("text" | "image" | "item", value, weight); the positive weights sum to 1."""
+        combined = self.image is not None or bool(self.like)
+        share = self.image_weight if self.text is not None else 1.0
+        positive = [
+            ("text", self.text, 1 - share if combined else 1.0),
+            ("image", self.image, share),
+            *(("item", item, (share if self.image is None else 1.0) / len(self.like)) for item in self.like),
+        ]
+        positive = [part for part in positive if part[1] is not None and part[2] > 0]
+        total = sum(weight for _, _, weight in positive)
+        excluded = [*(("item", item) for item in self.not_like), *([("text", self.not_text)] if self.not_text else [])]
+        negative = [(kind, value, -self.not_like_weight / len(excluded)) for kind, value in excluded]
+        return [(kind, value, weight / total) for kind, value, weight in positive] + [p for p in negative if p[2] < 0]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts that the model embeds."""
+        return [value for kind, value, _ in self.parts if kind == "text"]
+
+    @property
+    def positive_text(self) -> str | None:
+        """The text, if its weight is above 0."""
+        return next((value for kind, value, weight in self.parts if kind == "text" and weight > 0), None)
+
+    @property
+    def text_only(self) -> bool:
+        """Whether text is the only positive part."""
+        return all(kind == "text" for kind, _, weight in self.parts if weight > 0)
+
+    @property
+    def by_score(self) -> bool:
+        """Whether the scores alone decide the ranking."""
+        return not (self.lexical or self.captions or self.hubness or self.diversity)
+
+    @property
+    def batchable(self) -> bool:
+        """Whether this is one text or one image, ranked by score, so that it can be part of a batch."""
+        simple = self.by_score and self.min_probability is None and not self.explain
+        return simple and len(self.parts) == 1 and self.parts[0][0] != "item"
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """`where`, parsed."""
+        return tuple(parse(condition) if isinstance(condition, str) else condition for condition in self.where)
+
+    @property
+    def cache_key(self) -> Hashable:
+        """A key that is equal for queries with equal answers; an image is compared by a digest of its content."""
+        from subtext.data.pixels import ReadImage
+
+        image = self.image.pixels.tobytes() if isinstance(self.image, ReadImage) else self.image
+        digest = hashlib.blake2b(image, digest_size=16).digest() if isinstance(image, bytes) else None
+        return type(self.image), digest, repr(replace(self, text=self.text or "", image=None))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a query as vectors.
+
+    weight    below 0 for a negative part
+    vectors   (L D)
+    modality  the side that they are of
+    key       of the item of the index, on that side; None for text or an external image
+    """
+
+    weight: float
+    vectors: NDArray[np.float32]
+    modality: Side
+    key: int | None = None
+
+
+def require_target(target: str, top: int) -> Side:
+    """The side to search. Raises RequirementError for another name, and for a `top` below 1."""
+    if target not in SIDES:
+        raise RequirementError(f"a search looks for 'images' or 'texts'; it got '{target}'")
+    if top < 1:
+        raise RequirementError(f"a search needs top of 1 or more; it got {top}")
+    return "images" if target == "images" else "texts"
+
+
+RANK = 60
+"""Constant added to ranks before fusion, as its authors have it."""
+REASONS = 3
+"""Reasons per hit."""
+LEXICAL_DEPTH = 5
+"""Texts that are matched by their words, per result: several may belong to one image."""
+CANDIDATES = 10
+"""Candidates per result of each positive part, where a combined query cannot be searched exactly."""
+
+
+def part_scores(part: Part, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    """(N) inner products of a part with (N K D) items, of the best matching views."""
+    products = np.einsum("nkd,ld->nkl", vectors, part.vectors, dtype=np.float64, casting="same_kind")
+    return products.max(axis=(1, 2)) if len(vectors) else np.zeros(0)
+
+
+@dataclass(frozen=True)
+class CombinedQuery:
+    """The parts of a query as one score: their weighted sum, each in standard deviations over the background.
+
+    Cosines of texts with images and of images with images differ in size; in deviations the weights mean what they say.
+    A single part keeps its cosine, and needs no background.
+    """
+
+    parts: Sequence[Part]
+    background: Background | None
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one part alone."""
+        return len(self.parts) == 1
+
+    def scaled(self) -> list[tuple[Part, float, float]]:
+        """Each part, its mean over the background, and its weight divided by its standard deviation there."""
+        if self.background is None:
+            return [(self.parts[0], 0.0, 1.0)]
+        scaled = []
+        for part in self.parts:
+            scores = self.background.scores(part.vectors[None])[0].astype(np.float64)
+            mean, deviation = (float(scores.mean()), float(scores.std())) if len(scores) else (0.0, 0.0)
+            scaled.append((part, mean, part.weight / (deviation or 1.0)))
+        return scaled
+
+    def scores(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(N) scores of (N K D) items."""
+        total = np.zeros(len(vectors))
+        for part, mean, factor in self.scaled():
+            total += factor * (part_scores(part, vectors) - mean)
+        return total
+
+    def search(self, view: View, side: Side, count: int, *, among: NDArray[np.int64] | None) -> Hits:
+        """The `count` best items without the query's own.
+
+        Exact where items and parts have one vector each. Else candidates are the best items of each positive part, ten
+        times `count`: an item that is good for all parts and among the best of none is missed.
+        """
+        examples = {part.key for part in self.parts if part.key is not None}
+        scaled = self.scaled()
+        if self.single or (view.manifest.views[side] <= 1 and all(len(part.vectors) == 1 for part in self.parts)):
+            vectors = scaled[0][0].vectors if self.single else np.sum([f * p.vectors for p, _, f in scaled], axis=0)
+            result = view.nearest(side, vectors[None].astype(np.float32), top=count + len(examples), among=among)[0]
+            shift = sum(factor * mean for _, mean, factor in scaled)
+            scores = result.scores if self.single else (result.scores - shift).astype(np.float32)
+            keys = result.keys
+        else:
+            positive = np.stack([part.vectors for part in self.parts if part.weight > 0])
+            results = view.nearest(side, positive, top=CANDIDATES * (count + len(examples)), among=among)
+            keys = np.unique(np.concatenate([result.keys for result in results]))
+            totals = self.scores(view.vectors(side, keys))
+            order = np.lexsort((keys, -totals))
+            keys, scores = keys[order], totals[order].astype(np.float32)
+        retained = ~np.isin(keys, list(examples))
+        return Hits(keys[retained][:count], scores[retained][:count])
+
+
+def ids_of(view: View, side: Side, names: Sequence[str]) -> dict[str, str]:
+    """The id of each of these names that is in the index: an id, or the path of an image as an answer shows it.
+
+    Paths cost a look at every item; a name that is neither an id nor a file of today costs none.
+    """
+    ids = {row.id: row.id for row in view.rows(side, ids=names)}
+    root = Path(view.manifest.root)
+    unknown = {str(root / name): name for name in names if name not in ids}
+    # `Path.exists` raises for a name that no file can have, such as one that is too long.
+    paths = {path: name for path, name in unknown.items() if os.path.exists(path)}  # noqa: PTH110
+    for row in view.rows(side, keys=view.keys(side).tolist()) if paths and side == "images" else ():
+        if row.path is not None and (name := paths.get(str(root / row.path))) is not None:
+            ids[name] = row.id
+    return ids
+
+
+EVIDENCE = 50
+"""Texts that share words with a query, by which its names and numbers are recognised."""
+VOCABULARY = 50_000
+"""Texts of an index whose words are suggested."""
+LIKE = 0.8
+"""Similarity of a suggested word (Ratcliff and Obershelp 1988)."""
+
+
+def exact_words(view: View, text: str, phrases: Sequence[str], unknown: Sequence[str]) -> tuple[str, ...]:
+    """The phrases, numbers, names and unknown words of a query that texts of the index have; see `Query.lexical`.
+
+    unknown  words that the model does not know
+    """
+    exact = [phrase for phrase in phrases if len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
+    keys = [key for key, _ in view.search_text(text, top=EVIDENCE)]
+    written: dict[str, set[bool]] = {}
+    for row in view.rows("texts", keys=keys):
+        for word in re.findall(r"\w+", row.text or ""):
+            written.setdefault("".join(words(word)), set()).add(word[0].isupper())
+    strange = {"".join(words(word)) for word in unknown}
+    for word in re.findall(r"\w+", text):
+        plain = "".join(words(word))
+        name = word[0].isupper() and written.get(plain) == {True}
+        if plain in written and (name or plain in strange or any(sign.isdigit() for sign in word)):
+            exact.append(word)
+    return tuple(dict.fromkeys(exact))
+
+
+def absent_words(view: View, query: Query, exact: Sequence[str]) -> tuple[str, ...]:
+    """A note on the phrases of a query, and on the words of a lexical one, that no text of the index has.
+
+    exact  what `exact_words` found
+    """
+    if query.lexical is False:
+        return ()
+    phrases = [phrase for phrase in query.phrases if phrase not in exact]
+    absent = [phrase for phrase in phrases if not len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
+    if query.lexical and query.text:
+        rows = view.rows("texts", keys=[key for key, _ in view.search_text(query.text, top=EVIDENCE)])
+        present = {word for row in rows for word in words(row.text or "")}.union(words(" ".join(absent)))
+        doubtful = [w for w in dict.fromkeys(re.findall(r"\w+", query.text)) if not present.issuperset(words(w))]
+        absent += [word for word in doubtful if not view.search_text(word, top=1)]
+    return ("no text has " + listed([f"'{text[:WIDTH]}'" for text in absent], WORDS_SHOWN),) if absent else ()
+
+
+def suggested(view: View, doubtful: Sequence[str]) -> dict[str, str]:
+    """For each of these words that no text of the index has, the nearest one that some have, if one is near."""
+    missing = [word for word in doubtful if len(word) > 3 and word.isalpha() and not view.search_text(word, top=1)]
+    if not missing:
+        return {}
+    if "vocabulary" not in view.cache:
+        rows = view.rows("texts", keys=sample(view, "texts", VOCABULARY).tolist())
+        view.cache["vocabulary"] = sorted({word for row in rows for word in words(row.text or "")})
+    matches = {word: get_close_matches("".join(words(word)), view.cache["vocabulary"], 1, LIKE) for word in missing}
+    return {word: nearest[0] for word, nearest in matches.items() if nearest}
+
+
+def reranked(
+    view: View,
+    result: Hits,
+    combined: CombinedQuery,
+    query: Query,
+    background: Background | None,
+    *,
+    temperature: float,
+    among: NDArray[np.int64] | None,
+    captions: tuple[CombinedQuery, CombinedQuery] | None = None,
+    by_words: bool = False,
+) -> Hits:
+    """The candidates re-ranked by `query.hubness`, `captions`, `lexical` and `diversity`; their scores do not change.
+
+    background   items of the query's own modality, for the hubness correction
+    captions     the query in standard deviations over the images, and over the texts
+    temperature  of the inverted softmax
+    among        keys that the search is restricted to; None for all
+    by_words     a lexical search leaves out the items that it does not find, and gives BM25 scores
+    """
+    if not len(result.keys):
+        return result
+    keys, scores = result.keys, result.scores
+    vectors = view.vectors(query.target, keys)
+    values = scores.astype(np.float64)
+    if query.hubness:
+        if background is None or not combined.single or not len(background.keys):
+            need = "items of the query's modality in the index" if combined.single else "a query of one part"
+            raise RequirementError(f"a hubness correction needs {need}; leave hubness out")
+        query_scores = background.scores(vectors).astype(np.float64)
+        values = (
+            local_scaling(values, query_scores)
+            if query.hubness == "csls"
+            else inverted_softmax(values, query_scores, temperature=temperature)
+        )
+
+    def extended(others: Iterable[int]) -> None:
+        """Make those of the keys that are no candidates yet some, with their scores."""
+        nonlocal keys, vectors, scores
+        candidates = set(keys.tolist())
+        added = np.array([key for key in others if key not in candidates], dtype=np.int64)
+        if len(added):
+            added_vectors = view.vectors(query.target, added)
+            keys, vectors = np.concatenate([keys, added]), np.concatenate([vectors, added_vectors])
+            scores = np.concatenate([scores, combined.scores(added_vectors).astype(np.float32)])
+
+    if captions is not None:
+        of_captions = _caption_scores(view, captions[1], among, len(keys))
+        extended(of_captions)
+        best = np.array([of_captions.get(key, -np.inf) for key in keys.tolist()])
+        values = np.maximum(captions[0].scores(vectors), best)
+    if query.lexical:
+        by_score = keys[np.argsort(-values, kind="stable")].tolist()
+        matches, first = _lexical_matches(view, query, among, len(keys))
+        if by_words:
+            ranked = sorted(matches, key=lambda key: (key not in first, -matches[key]))[: query.depth]
+            return Hits(np.array(ranked, dtype=np.int64), np.array([matches[key] for key in ranked], dtype=np.float32))
+        fused = fuse_ranks([by_score, list(matches)])
+        extended(fused)
+        # Of two that the fusion ranks alike, the one that has the words comes first; so do items with a phrase.
+        values = np.array([fused[key] + (key in first) + 1e-9 * (key in matches) for key in keys.tolist()])
+    order = np.argsort(-values, kind="stable")[: query.depth]
+    if query.diversity:
+        chosen = vectors[order]
+        flat = chosen.reshape(-1, chosen.shape[2])
+        similarity = (flat @ flat.T).reshape(len(order), chosen.shape[1], len(order), chosen.shape[1]).max(axis=(1, 3))
+        order = order[
+            spread_out(values[order], similarity.astype(np.float64), count=len(order), diversity=query.diversity)
+        ]
+    return Hits(keys[order], scores[order])
+
+
+def _caption_scores(view: View, query: CombinedQuery, among: NDArray[np.int64] | None, count: int) -> dict[int, float]:
+    """Keys of images and the best score of their own texts, best first; of about `count` images."""
+    if not view.counts["texts"]:
+        return {}
+    found = query.search(view, "texts", LEXICAL_DEPTH * count, among=None)
+    partners = view.partners("texts", found.keys)
+    allowed = None if among is None else set(among.tolist())
+    best: dict[int, float] = {}
+    for text, score in zip(found.keys.tolist(), query.scores(view.vectors("texts", found.keys)).tolist(), strict=True):
+        for key in partners.get(text, ()):
+            if allowed is None or key in allowed:
+                best.setdefault(key, score)
+    return best
+
+
+def _lexical_matches(
+    view: View, query: Query, among: NDArray[np.int64] | None, count: int
+) -> tuple[dict[int, float], set[int]]:
+    """Keys of the target side that share words with the query and their BM25 scores, best first; those with phrases."""
+    if query.text is None:
+        raise RequirementError("a lexical search needs text; give some, or leave lexical out")
+    scores = dict(view.search_text(query.text, top=LEXICAL_DEPTH * count))
+    phrased = {int(key) for p in query.phrases for key in view.select("texts", [Condition(TEXT, "contains", p)])}
+    # A phrase of common words may stand in texts that are not among the best.
+    scores |= dict.fromkeys(sorted(phrased.difference(scores))[:count], 0.0)
+    ranked = sorted(scores, key=lambda key: key not in phrased)
+    partners = view.partners("texts", ranked) if query.target == "images" else {key: [key] for key in ranked}
+    matches: dict[int, float] = {}
+    first: set[int] = set()
+    for text_key in ranked:
+        for key in partners.get(text_key, []):
+            matches.setdefault(key, scores[text_key])
+            first |= {key} if text_key in phrased else set()
+    if among is not None:
+        matches = {key: matches[key] for key in np.array(list(matches))[np.isin(list(matches), among)].tolist()}
+    matches = dict(list(matches.items())[:count])
+    return matches, first & set(matches)
+
+
+def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Part]) -> list[list[Reason]]:
+    """For each item its own captions (for a text: its images), by their cosine with the query.
+
+    An item without any gets its nearest neighbours on the other side.
+    """
+    facing = opposite(side)
+    partners = view.partners(side, keys)
+    partner_keys = sorted({key for linked in partners.values() for key in linked})
+    score_of: dict[int, float] = {}
+    if partner_keys:
+        vectors = view.vectors(facing, np.array(partner_keys))
+        cosines = np.sum([p.weight * part_scores(p, vectors) for p in parts if p.weight > 0], axis=0)
+        score_of = dict(zip(partner_keys, cosines.tolist(), strict=True))
+    unpaired = [key for key in keys.tolist() if key not in partners]
+    nearest: dict[int, Hits] = {}
+    if unpaired and view.counts[facing]:
+        results = view.nearest(facing, view.vectors(side, np.array(unpaired)), top=REASONS)
+        nearest = dict(zip(unpaired, results, strict=True))
+    rows: list[list[tuple[int, float]]] = []
+    for key in keys.tolist():
+        best = sorted(partners.get(key, ()), key=lambda partner: -score_of[partner])[:REASONS]
+        row = [(partner, score_of[partner]) for partner in best]
+        if key in nearest:
+            row = list(zip(nearest[key].keys.tolist(), nearest[key].scores.tolist(), strict=True))
+        rows.append(row)
+    items = {item.key: item for item in view.items(facing, sorted({key for row in rows for key, _ in row}))}
+
+    def reason(paired: bool, key: int, score: float) -> Reason:
+        item = items[key]
+        text = item.captions[0] if facing == "texts" and item.captions else None
+        return Reason(item.id, text, score, "own" if paired else "nearest")
+
+    return [[reason(key in partners, *pair) for pair in row] for key, row in zip(keys.tolist(), rows, strict=True)]
+
+
+def fuse_ranks(lists: Sequence[Sequence[int]], *, constant: int = RANK) -> dict[int, float]:
+    """Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009): sum over lists of 1 / (constant + rank).
+
+    lists     keys, best first, ranks from 1; a list adds nothing to a key that it lacks
+    constant  the larger, the less the first ranks count more than the others
+
+    Gives key -> score, larger is better. The scores of the lists are not read, so they need no common scale.
+
+    >>> fused = fuse_ranks([[7, 8], [8]], constant=1)
+    >>> fused[7], round(fused[8], 4)
+    (0.5, 0.8333)
+    """
+    scores: dict[int, float] = {}
+    for keys in lists:
+        for rank, key in enumerate(keys, start=1):
+            scores[key] = scores.get(key, 0.0) + 1 / (constant + rank)
+    return scores
+
+
+def local_scaling(
+    scores: Float[np.ndarray, "c"], bank_scores: Float[np.ndarray, "c b"], *, nearest: int = 10
+) -> Float[np.ndarray, "c"]:
+    """Cross-domain similarity local scaling (CSLS, Lample and others 2018) of one query's scores: 2 s_c - r_c.
+
+    bank_scores  scores of each candidate with a bank of B other queries
+    nearest      how many of the largest are averaged for r_c, which is large for a hub
+
+    The query's own mean is the same for all candidates and is left out. Cost time C B.
+
+    >>> local_scaling(np.array([0.5, 0.375]), np.array([[0.5, 0.5], [0.125, 0.125]]), nearest=2).tolist()
+    [0.5, 0.625]
+    """
+    count = min(nearest, bank_scores.shape[1])
+    if not count:
+        return 2 * scores
+    return 2 * scores - np.partition(bank_scores, -count, axis=1)[:, -count:].mean(axis=1)
+
+
+def inverted_softmax(
+    scores: Float[np.ndarray, "c"], bank_scores: Float[np.ndarray, "c b"], *, temperature: float
+) -> Float[np.ndarray, "c"]:
+    """Inverted softmax (Smith and others 2017) of one query: log of exp(s_c / t) / sum_b exp(s_cb / t).
+
+    The probability that a candidate chooses this query among a bank of B others. Cost time C B.
+
+    >>> inverted_softmax(np.array([0.0, 0.0]), np.array([[0.0], [1.0]]), temperature=1.0).tolist()
+    [0.0, -1.0]
+    """
+    scaled = bank_scores / temperature
+    highest = scaled.max(axis=1, keepdims=True)
+    total = highest[:, 0] + np.log(np.exp(scaled - highest).sum(axis=1))
+    return scores / temperature - total
+
+
+def spread_out(
+    relevance: Float[np.ndarray, "c"], similarity: Float[np.ndarray, "c c"], *, count: int, diversity: float
+) -> Int[np.ndarray, "t"]:
+    """Maximal marginal relevance (Carbonell and Goldstein 1998): `count` candidates, each the best after those before.
+
+    relevance   of each candidate, larger is better; brought to [0, 1] over the candidates
+    similarity  similarity of candidates, as cosines
+    diversity   d in [0, 1]: (1 - d) relevance - d * (the largest similarity to a selected one); 0 sorts by relevance
+
+    Equal candidates stay in their order. Cost time count C.
+
+    >>> alike = np.array([[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> spread_out(np.array([1.0, 0.9, 0.5]), alike, count=2, diversity=0.5).tolist()
+    [0, 2]
+    """
+    span = float(np.ptp(relevance)) if len(relevance) else 0.0
+    scaled = (relevance - relevance.min()) / span if span else np.zeros(len(relevance))
+    nearest = np.full(len(relevance), -1.0)
+    available = np.ones(len(relevance), dtype=np.bool_)
+    chosen: list[int] = []
+    for _ in range(min(count, len(relevance))):
+        # The first has no selected ones to differ from: it is the best.
+        value = (1 - diversity) * scaled - (diversity * nearest if chosen else 0)
+        best = int(np.argmax(np.where(available, value, -np.inf)))
+        chosen.append(best)
+        available[best] = False
+        nearest = np.maximum(nearest, similarity[best])
+    return np.array(chosen, dtype=np.int64)

@@ -1,0 +1,1175 @@
+"""A search index as a folder that describes itself, can be read while it is written, and loses nothing acknowledged.
+
+INDEX/manifest.json           format, model and its fingerprint, width, where items came from; replaced atomically
+INDEX/store-1/items.sqlite    items, links, facets, words, segments, jobs: the only record of what is in the index
+INDEX/store-1/NUMBER.SIDE/    segments of vectors, written once; `search.segments` compares them
+    vectors.npy               (R D) float32; an item of K views has K rows
+    keys.npy                  (R) int64, the item of each row
+    offsets.npy               (C + 1) int64 where rows are sorted by list: list c has offsets[c] to offsets[c + 1]
+    centroids.npy             (C D) float32 of the lists of a side
+INDEX/store-1/calibration.*   what scores are worth, and the reliability plot
+INDEX/store-1/query/          the text side of the model as plain arrays; see `search.text_side`
+INDEX/lock                    held by the one writer
+INDEX/cache/, INDEX/logs/     what a server keeps of items; see `search.traces`
+
+A change writes its segments, then the tables in one transaction, which is flushed to the disk, then the manifest.
+Whatever is interrupted in between leaves the state before it, and a folder that no table names, which the next writer
+removes. Readers see the tables as they were when they began, while a writer goes on (SQLite's write-ahead log).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
+from subtext.errors import OutputError, SearchIndexError, counted
+from subtext.ops import draw
+from subtext.retrieval import ann
+from subtext.retrieval.calibration import CALIBRATION, PLOT
+from subtext.retrieval.condition import facets
+from subtext.retrieval.index_files import checksums, inside, mapped, stored_object
+from subtext.retrieval.manifest import STORE_NAME, Manifest
+from subtext.retrieval.segments import InvertedLists, Segment, SegmentTable
+from subtext.retrieval.stores.item import (
+    SIDES,
+    Applied,
+    Change,
+    IndexEntry,
+    Side,
+    StoredRow,
+    deletion_hash,
+    facet_sum,
+    link_sum,
+)
+from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
+from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store
+from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
+from subtext.retrieval.traces import ADDED, LOGS, remove_traces, require_own
+
+TABLES = "items.sqlite"
+
+_SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
+
+PATIENCE, SHORT = 30, 1
+"""Seconds to wait for another writer; and for readers to end, where a later change can do what they hold up."""
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_CONNECTION: dict[str, Any] = {"isolation_level": None, "check_same_thread": False}
+_CLOSED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+LONG_LIST = 1000
+"""Values of a list from which on they are handed over as JSON: SQLite limits the number of parameters."""
+_LIST = re.compile(r"= ANY\(\?::\w+\[\]\)")
+
+
+class SqliteTables(Tables):
+    """The tables of an index, by one connection to SQLite.
+
+    write  for the one writer; else nothing can be changed, and the folder may be one that cannot be written
+
+    Raises SearchIndexError when there are no tables, or they are damaged.
+    """
+
+    joined = "group_concat(key)"
+
+    def __init__(self, file: Path, *, write: bool = False) -> None:
+        if not file.is_file():
+            raise SearchIndexError(f"{file} needs to hold the items of the index; it is not there; restore a backup")
+        self.file = file
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            inside(file.parent, file.name + suffix)
+        # Whoever may write the folder takes part in the write-ahead log; on a read-only disk nobody writes it.
+        log, shared = (file.with_name(file.name + suffix) for suffix in ("-wal", "-shm"))
+        closed = not write and not os.access(file.parent, os.W_OK) and not (log.exists() and shared.exists())
+        address = f"file:{quote(str(file.absolute()))}?{'mode=ro&immutable=1' if closed else 'mode=rw'}"
+        with translated(file):
+            if closed and log.exists() and log.stat().st_size:
+                self.connection = _recovered(file, log)
+            else:
+                self.connection = sqlite3.connect(address, timeout=PATIENCE, uri=True, **_CONNECTION)
+            self.connection.create_function(
+                "fold", 1, lambda it: it.casefold() if isinstance(it, str) else it, deterministic=True
+            )
+            # What is deleted is overwritten, so that no reader of the raw file finds it.
+            for setting in ("synchronous = FULL", "secure_delete = ON") if write else ("query_only = ON",):
+                self.connection.execute(f"PRAGMA {setting}")
+
+    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`."""
+        # CROSS JOIN holds SQLite to the order of the tables: left to itself it has read all texts for each image.
+        statement, flat = statement.replace(" JOIN ", " CROSS JOIN "), list[Any]()
+        for value in values:
+            if not isinstance(value, list):
+                flat.append(value)
+            elif len(value) < LONG_LIST or isinstance(value[0], bytes):
+                statement = _LIST.sub(f"IN ({', '.join('?' * len(value))})", statement, count=1)
+                flat += value
+            else:
+                statement = _LIST.sub("IN (SELECT value FROM json_each(?))", statement, count=1)
+                flat.append(json.dumps(value, ensure_ascii=False))
+        with translated(self.file):
+            return self.connection.execute(statement, flat).fetchall()
+
+    def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run a statement with the values of each row."""
+        with translated(self.file):
+            self.connection.executemany(statement, rows)
+
+    @contextmanager
+    def transaction(self, *, write: bool = False) -> Iterator[None]:
+        """Inside the block all statements see one state; a change is made completely, or not at all on any error."""
+        with translated(self.file):
+            self.connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                yield
+                self.connection.execute("COMMIT")
+            finally:
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
+
+    def storable(self, names: Sequence[str]) -> list[str]:
+        """All of these names: SQLite can hold any text."""
+        return list(names)
+
+    def empty_log(self) -> None:
+        """Bring what SQLite's log holds into the tables, and cut it to nothing; not while a reader still needs it."""
+        self.run(f"PRAGMA busy_timeout = {1000 * SHORT}")
+        try:
+            self.run("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self.run(f"PRAGMA busy_timeout = {1000 * PATIENCE}")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.connection.close()
+
+
+def _recovered(file: Path, log: Path) -> sqlite3.Connection:
+    """Tables with the last changes that lie in their log alone, as a temporary database of this connection.
+
+    SQLite reads a log beside its index, which it would have to write into the folder. Raises SearchIndexError where
+    they change meanwhile, and OutputError where there is no space.
+    """
+    with written_to(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="subtext-") as private:
+        for _ in range(ATTEMPTS):
+            before = [(it.st_size, it.st_mtime_ns) for it in (file.stat(), log.stat())]
+            copies = [shutil.copyfile(it, Path(private, it.name)) for it in (file, log)]
+            if before == [(it.st_size, it.st_mtime_ns) for it in (file.stat(), log.stat())]:
+                break
+        else:
+            raise SearchIndexError(f"{file} needs to stay as it is while it is read; somebody writes it; try again")
+        connection = sqlite3.connect("", **_CONNECTION)
+        with closing(sqlite3.connect(copies[0])) as source:
+            source.backup(connection)
+    return connection
+
+
+@contextmanager
+def translated(file: Path) -> Iterator[None]:
+    """Inside the block errors of SQLite become errors of the project."""
+    try:
+        yield
+    except sqlite3.OperationalError as problem:
+        if getattr(problem, "sqlite_errorcode", 0) & 0xFF in _FULL:
+            raise OutputError(
+                f"{file} needs to be written, and cannot be: {problem}; what stood there before still stands; free "
+                "some space and do it again"
+            ) from problem
+        raise SearchIndexError(
+            f"{file} cannot be used: {problem}; `subtext index verify` says what is wrong"
+        ) from problem
+    except sqlite3.DatabaseError as problem:
+        raise SearchIndexError(f"{file} is damaged: {problem}; restore a backup, or build again") from problem
+
+
+VECTORS, KEYS, OFFSETS, CENTROIDS = "vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"
+BLOCK = 8192
+"""Rows that are copied at a time."""
+Block = tuple[NDArray[np.float32], NDArray[np.int64]]
+"""(r D) vectors and (r) keys."""
+
+
+def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> Segment:
+    """A segment's files, mapped.
+
+    Raises SearchIndexError when a file is missing, or is not of the shape that the store remembers; FileNotFoundError
+    when the whole folder is gone, as after a compaction.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is gone")
+    offsets = None if lists is None else mapped(folder / OFFSETS, np.dtype(np.int64), (None,))
+    vectors = mapped(folder / VECTORS, np.dtype(np.float32), (rows, width))
+    return Segment(folder, lists, vectors, mapped(folder / KEYS, np.dtype(np.int64), (rows,)), offsets)
+
+
+def write_segment(
+    folder: Path, blocks: Iterable[Block], *, rows: int, width: int, offsets: NDArray[np.int64] | None = None
+) -> dict[str, str]:
+    """Write blocks of (r D) vectors and (r) keys as one segment, completely or not at all; the files' checksums.
+
+    Raises OutputError when the disk is full or may not be written.
+    """
+
+    def fill(folder: Path) -> None:
+        keys = np.empty(rows, dtype=np.int64)
+        done = 0
+        with (folder / VECTORS).open("wb") as file:
+            header = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for vectors, block_keys in blocks:
+                file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
+                keys[done : done + len(block_keys)] = block_keys
+                done += len(block_keys)
+        assert done == rows
+        np.save(folder / KEYS, keys, allow_pickle=False)
+        if offsets is not None:
+            np.save(folder / OFFSETS, offsets, allow_pickle=False)
+
+    write_folder(folder, fill)
+    return checksums(folder)
+
+
+class LiveRows:
+    """The rows of a side that belong to items in the index, in the order of the items.
+
+    keys  (r) the item of each row        rows  (r) its number among the rows of all segments
+    """
+
+    def __init__(self, table: SegmentTable) -> None:
+        self.segments = table.segments
+        self.starts = np.cumsum([0, *map(len, table.segments)])
+        owners = table.owners
+        alive = np.flatnonzero(~np.isin(owners, table.deleted))
+        # Rows of one item keep their order from one compaction to the next.
+        self.rows: NDArray[np.int64] = alive[np.argsort(owners[alive], kind="stable")]
+        self.keys = owners[self.rows]
+
+    def blocks(self, order: NDArray[np.int64] | None = None) -> Iterator[Block]:
+        """Vectors and keys of all rows, or in another order, block by block."""
+        order = np.arange(len(self.rows)) if order is None else order
+        for start in range(0, len(order), BLOCK):
+            block = order[start : start + BLOCK]
+            rows = self.rows[block]
+            numbers = np.searchsorted(self.starts, rows, side="right") - 1
+            vectors = np.empty((len(block), self.segments[0].vectors.shape[1]), dtype=np.float32)
+            for number in np.unique(numbers):
+                mine = numbers == number
+                vectors[mine] = self.segments[number].vectors[rows[mine] - self.starts[number]]
+            yield vectors, self.keys[block]
+
+    def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
+        """At most `count` vectors, sampled by the seed; there has to be one."""
+        chosen = draw.permutation(len(self.rows), seed=seed, epoch=0, purpose="compaction: sample")[:count]
+        return np.concatenate([vectors for vectors, _ in self.blocks(np.sort(chosen))])
+
+
+MANIFEST, LOCK = "manifest.json", "lock"
+SHARDS = "shards.json"
+"""Names the shards of an index that consists of several folders; see `api.index.shards`."""
+PENDING = "pending.json"
+"""The manifest of a store that is built beside the one in use, inside its folder."""
+DOCUMENTS = {CALIBRATION: "calibration.json", PLOT: "calibration.svg"}
+"""Document -> its file in the store's folder."""
+QUERIES = 512
+"""Vectors of each side that the number of lists to search is measured with: 128 measured recall to a point only."""
+ATTEMPTS = 5
+"""How often a reader tries again when a compaction has removed the segments that it was about to open."""
+MERGE_ROWS = 32_768
+"""Small segments are merged up to this size: a change stays fast, and there are few segments to search."""
+
+
+@dataclass(eq=False)
+class FolderView(SqlView):
+    """An index folder at one moment."""
+
+    tables: SqliteTables
+    sides: Mapping[Side, SegmentTable]
+    folder: Folder
+
+    kinds = (
+        "SELECT sum(typeof(value) = 'text'), sum(typeof(value) != 'text'), count(DISTINCT value), "
+        "min(CASE WHEN typeof(value) != 'text' THEN value END), max(CASE WHEN typeof(value) != 'text' THEN value END) "
+        "FROM facets WHERE side = ? AND name = ?"
+    )
+    common = (
+        "SELECT NULL, value, count(*) FROM facets WHERE side = ? AND name = ? GROUP BY value "
+        "ORDER BY count(*) DESC, value LIMIT ?"
+    )
+    in_id = "instr(fold(id), ?) > 0"
+    in_value = "typeof(value) = 'text' AND instr(fold(value), ?) > 0"
+
+    def stats(self) -> Stats:
+        """Size and state of the folder: rows, segments and deleted items of each side, and what lists were measured."""
+        lists = self.tables.run("SELECT side, probes, recalls FROM lists")
+        sides = self.sides.items()
+        return Stats(
+            bytes=sum(file.stat().st_size for file in self.folder.path.rglob("*") if file.is_file()),
+            unindexed={side: table.unindexed for side, table in sides},
+            facts={
+                "rows": {side: table.rows for side, table in sides},
+                "dead_rows": {side: sum(int(m.sum()) for m in table.dead if m is not None) for side, table in sides},
+                "segments": {side: len(table.segments) for side, table in sides},
+                "deleted": {side: len(table.deleted) for side, table in sides},
+                "lists": {SIDES[side]: {"probes": int(n), **stored_object(it, "lists")} for side, n, it in lists},
+                "earlier_stores": [store.name for store in self.folder.others() if not self.folder.is_begun(store)],
+            },
+        )
+
+    def keys(self, side: Side) -> NDArray[np.int64]:
+        """The keys of all items of a side, ascending: segments are read sooner than tables."""
+        return self.sides[side].live
+
+    def search_text(self, words: str, *, top: int) -> list[tuple[int, float]]:
+        """The `top` texts that contain some of the words, as (key, BM25 score), best first."""
+        tokens = " OR ".join(map(_quoted, words.split()))
+        statement = "SELECT rowid, -bm25(words) FROM words WHERE words MATCH ? ORDER BY bm25(words), rowid LIMIT ?"
+        rows = self.tables.run(statement, tokens, top) if tokens else []
+        return [(int(key), float(score)) for key, score in rows]
+
+    def records(self, kind: str) -> list[tuple[Any, ...]]:
+        """Other records of the index; see `View.records`."""
+        if kind in ("jobs", "deleted"):
+            return super().records(kind)
+        files = {name: self.folder.store / file for name, file in DOCUMENTS.items()}
+        if kind == "documents":
+            return [(name, file.stat().st_mtime_ns) for name, file in files.items() if file.is_file()]
+        inside(self.folder.store, DOCUMENTS[kind])
+        try:
+            return [(files[kind].read_text(encoding="utf-8"),)] if files[kind].is_file() else []
+        except UnicodeDecodeError as problem:
+            raise SearchIndexError(f"{files[kind]} is damaged: it is not text; calibrate the index again") from problem
+
+    def _texts_with(self, phrase: str) -> Part:
+        statement = "SELECT t.key, t.id FROM words JOIN items t ON t.key = words.rowid WHERE words MATCH ?"
+        return statement, [_quoted(phrase)]
+
+    def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
+        return with_facet(side, name, "value = ANY(?::text[])", list(values))
+
+    def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
+        # Texts sort after numbers in SQLite: a range of numbers has to end before them.
+        return with_facet(side, name, f"value {test} ? AND typeof(value) IN ('integer', 'real')", limit)
+
+
+class FolderWriter(SqlWriter):
+    """Changes an index folder; made by `Folder.writing`, which holds the lock."""
+
+    store: Folder
+    tables: SqliteTables
+
+    def __init__(self, store: Folder, sqlite: SqliteTables) -> None:
+        super().__init__(store, store.manifest)
+        self.tables = sqlite
+
+    def clean(self) -> None:
+        """Remove what an interrupted writer left behind, and finish what it had acknowledged."""
+        self._remove_unnamed()
+        home = self.store.path
+        hidden = [*home.glob(f"{HIDDEN}*"), *self.store.store.glob(f"{HIDDEN}*"), *(home / LOGS).rglob(f"{HIDDEN}*")]
+        for path in [*hidden, *(home / ADDED).glob(".*")]:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        if self.in_use:
+            # A move that was killed between its last two steps leaves it.
+            (self.store.store / PENDING).unlink(missing_ok=True)
+        generation = self.tables.state("generation")
+        if generation < self.manifest.generation:
+            raise SearchIndexError(
+                f"{self.tables.file} needs {self.manifest.generation} changes, as the manifest acknowledged; it has "
+                f"{generation}: some were lost; restore a backup"
+            )
+        self._acknowledge()
+        self._remove_traces()
+
+    def apply(self, change: Change) -> Applied:
+        """Make a change, completely or not at all; see `Writer.apply`."""
+        for name in sorted(change.documents, reverse=True):
+            write_text(self.store.store / DOCUMENTS[name], change.documents[name])
+        vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
+        if change.documents and replace(change, documents={}) == Change(change.side):
+            return Applied(dict.fromkeys(SIDES, 0))
+        last = self.tables.run("SELECT seq FROM sqlite_sequence WHERE name = 'items'")
+        first = int(last[0][0]) + 1 if last else 1
+        keys = np.arange(first, first + len(change.entries), dtype=np.int64)
+        with self.store.reading() as view:
+            segments = view.sides[change.side]
+            replaced = [row.key for row in view.rows(change.side, ids=[entry.id for entry in change.entries])]
+        new, merged = self._write_segment(change.side, segments, vectors, keys, replaced) if len(keys) else (None, [])
+        with self.changing():
+            applied, gone = self.change_rows(change, keys.tolist())
+            for number, side in enumerate(SIDES):
+                self.tables.run_many("INSERT INTO tombstones VALUES (?, ?)", [(key, number) for key in gone[side]])
+            for segment in merged:
+                keys_of_segment = np.unique(segment.keys).tolist()
+                self.tables.run("DELETE FROM tombstones WHERE key = ANY(?::bigint[])", keys_of_segment)
+                self.tables.run("DELETE FROM segments WHERE name = ?", segment.folder.name)
+            if new is not None:
+                self.tables.run("INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?)", *new)
+        if merged:
+            self._remove_unnamed()
+        if any(applied.deleted.values()):
+            self._remove_traces()
+        return applied
+
+    def compact(self, *, seed: int = 0) -> list[str]:
+        """Write the live rows of each side as one segment, without what was deleted, and defragment the tables.
+
+        The rows of a large side are sorted by lists. Stores of earlier models are removed; one that an unfinished move
+        builds is compacted as well.
+
+        seed  of the sample that the lists of a large side are trained on
+
+        Readers keep what they have open. Needs as much free space as the vectors take. Raises OutputError when that is
+        missing; then nothing has changed.
+        """
+        with self.store.reading() as view:
+            segments = view.sides
+        sides: list[Side] = []
+        for side in SIDES:
+            parts, large = segments[side].segments, segments[side].rows > segments[side].exact_up_to
+            by_lists = bool(parts) and all(segment.lists for segment in parts)
+            if len(parts) > 1 or len(segments[side].deleted) or by_lists != large:
+                sides.append(side)
+        new = {side: self._compacted(side, segments, seed) for side in sides}
+        with self.changing():
+            for side in sides:
+                for table in ("segments", "lists", "tombstones"):
+                    self.tables.run(f"DELETE FROM {table} WHERE side = ?", SIDES.index(side))
+                for table, row in new[side].items():
+                    self.tables.run(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", *row)
+            self.tables.run("INSERT INTO words (words) VALUES ('optimize')")
+        self.tables.run("VACUUM")
+        self.tables.empty_log()
+        self._remove_unnamed()
+        old = sum(len(segments[side].segments) for side in sides)
+        deleted = counted(sum(len(segments[side].deleted) for side in sides), "deleted item")
+        lines = [f"{counted(old, 'segment')} became {len(sides)}, vectors of {deleted} removed"]
+        for _, number, probes, recalls, _ in [rows["lists"] for rows in new.values() if "lists" in rows]:
+            figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
+            lines.append(f"{SIDES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
+        if self.in_use:
+            for other in self.store.others():
+                if not self.store.is_begun(other):
+                    shutil.rmtree(other)
+                    lines.append(f"removed {other.name}, of an earlier model")
+                    continue
+                try:
+                    unfinished = Folder(self.store.path, pending=other.name)
+                except SearchIndexError:
+                    shutil.rmtree(other)
+                    lines.append(f"removed {other.name}, of an unfinished move, as it was damaged")
+                    continue
+                with closing(unfinished), closing(SqliteTables(unfinished.tables, write=True)) as tables:
+                    writer = FolderWriter(unfinished, tables)
+                    writer.clean()
+                    for side in SIDES:
+                        # Earlier versions deleted from the store in use alone.
+                        absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
+                        writer.delete(side, absent, keep_texts=True, remember=False)
+                    lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
+        return lines
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """One change of the tables, made completely and flushed; acknowledged in the manifest after it."""
+        with self.tables.transaction(write=True):
+            yield
+            self.add_to("generation", 1)
+        self._acknowledge()
+
+    def new_name(self, side: Side, kind: str = "") -> str:
+        """A name that no segment had before."""
+        self.add_to("segment", 1)
+        return f"{self.tables.state('segment'):06d}.{side}{kind}"
+
+    def _remove_unnamed(self) -> None:
+        """Remove segments and lists that the tables do not name; readers that have them open keep what they see."""
+        names = {name for table in ("segments", "lists") for (name,) in self.tables.run(f"SELECT name FROM {table}")}
+        for folder in [file for file in self.store.store.iterdir() if file.is_dir()]:
+            if folder.name not in (*names, TEXT_SIDE) and not folder.name.startswith(HIDDEN):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _write_segment(
+        self,
+        side: Side,
+        segments: SegmentTable,
+        vectors: NDArray[np.float32],
+        keys: NDArray[np.int64],
+        replaced: Sequence[int],
+    ) -> tuple[tuple[Any, ...], list[Segment]]:
+        """Write new rows, and those of small segments before them, as one segment; its row, and merged segments."""
+        views, width = vectors.shape[1:]
+        total, merged = len(keys) * views, list[Segment]()
+        for segment in reversed(segments.segments):
+            if segment.lists is not None or len(segment) > 2 * total or total + len(segment) > MERGE_ROWS:
+                break
+            merged.insert(0, segment)
+            total += len(segment)
+        deleted = np.union1d(segments.deleted, np.asarray(replaced, dtype=np.int64))
+        before = LiveRows(replace(segments, segments=tuple(merged), deleted=deleted))
+        new = vectors.reshape(-1, width), np.repeat(keys, views)
+        count = len(before.rows) + len(new[1])
+        return self._segment(side, chain(before.blocks(), [new]), count), merged
+
+    def _segment(
+        self, side: Side, blocks: Iterable[Block], rows: int, by: tuple[str, NDArray[np.int64]] | None = None
+    ) -> tuple[Any, ...]:
+        """Write a segment; its row in the tables, whose number stands in its name.
+
+        by  name and offsets of the lists that the rows are sorted by
+        """
+        name, (lists, offsets) = self.new_name(side), by or (None, None)
+        sums = write_segment(self.store.store / name, blocks, rows=rows, width=self.manifest.width, offsets=offsets)
+        return name, SIDES.index(side), int(name.partition(".")[0]), rows, lists, json.dumps(sums)
+
+    def _compacted(self, side: Side, segments: Mapping[Side, SegmentTable], seed: int) -> dict[str, tuple[Any, ...]]:
+        """Write one side's segment, and its lists where it has so many rows; table -> its row of them."""
+        live, store = LiveRows(segments[side]), self.store.store
+        count = len(live.rows)
+        if not count:
+            return {}
+        if count <= segments[side].exact_up_to:
+            return {"segments": self._segment(side, live.blocks(), count)}
+        lists, list_count = segments[side].lists, ann.list_count(count)
+        if lists is not None and len(lists.centroids) == list_count:
+            centroids = lists.centroids
+        else:
+            centroids = ann.train(live.sample(list_count * ann.PER_LIST, seed=seed), list_count, seed=seed)
+        assigned = np.concatenate([ann.assign(vectors, centroids) for vectors, _ in live.blocks()])
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(assigned, minlength=list_count))]).astype(np.int64)
+        list_name = self.new_name(side, ".lists")
+        write_folder(store / list_name, lambda folder: np.save(folder / CENTROIDS, centroids, allow_pickle=False))
+        blocks = live.blocks(np.argsort(assigned, kind="stable"))
+        row = self._segment(side, blocks, count, (list_name, offsets))
+        segment = open_segment(store / row[0], rows=count, width=self.manifest.width, lists=list_name)
+        rows = {of: LiveRows(table) for of, table in segments.items()}
+        queries = {of: own.sample(QUERIES, seed=seed) for of, own in rows.items() if len(own.rows)}
+        probes, recalls = ann.probes_needed(list(queries.values()), segment.vectors, centroids, offsets)
+        list_sums = json.dumps(checksums(store / list_name))
+        figures = {f"recall_of_{of}": round(recall, 4) for of, recall in zip(queries, recalls, strict=True)}
+        return {"segments": row, "lists": (list_name, SIDES.index(side), probes, json.dumps(figures), list_sums)}
+
+    def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
+        number = SIDES.index(side)
+        rows = [(k, number, entry.id, *self._columns(number, k, entry)) for k, entry in zip(keys, entries, strict=True)]
+        self.tables.run_many("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def _insert_facets(self, side: int, keys: Sequence[int], entries: Sequence[IndexEntry]) -> None:
+        rows = _facet_rows(side, ((key, entry.metadata_json) for key, entry in zip(keys, entries, strict=True)))
+        self.tables.run_many("INSERT INTO facets VALUES (?, ?, ?, ?)", rows)
+        self.add_to("facets", sum(facet_sum(*row) for row in rows))
+        texts = [(key, entry.text) for key, entry in zip(keys, entries, strict=True) if entry.text is not None]
+        self.tables.run_many("INSERT INTO words (rowid, text) VALUES (?, ?)", texts)
+
+    def _remove_facets(self, side: int, keys: Sequence[int]) -> None:
+        statement = "SELECT key, metadata FROM items WHERE key = ANY(?::bigint[])"
+        rows = _facet_rows(side, self.tables.run(statement, list(keys)))
+        self.tables.run_many("DELETE FROM facets WHERE side = ? AND name = ? AND value = ? AND key = ?", rows)
+        self.add_to("facets", -sum(facet_sum(*row) for row in rows))
+        self.tables.run_many("DELETE FROM words WHERE rowid = ?", [(key,) for key in keys])
+
+    def _remove_links(self, links: Sequence[tuple[str, str]]) -> None:
+        self.tables.run_many("DELETE FROM links WHERE image = ? AND text = ?", links)
+        self.add_to("links", -sum(link_sum(image, text) for image, text in links))
+
+    def _insert_links(self, links: Sequence[tuple[str, str]]) -> None:
+        statement = (
+            "INSERT OR IGNORE INTO links SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM items WHERE side = 0 AND "
+            "id = ?1) AND EXISTS (SELECT 1 FROM items WHERE side = 1 AND id = ?2)"
+        )
+        new = [link for link in links if self.tables.connection.execute(statement, link).rowcount]
+        self.add_to("links", sum(link_sum(image, text) for image, text in new))
+
+    def _note_traces(self, side: Side, rows: Sequence[StoredRow]) -> None:
+        """Note the cached files and log lines of deleted items: they are removed even if this process is killed."""
+        names = [json.dumps([row.id] if row.path is None else [row.id, row.path], ensure_ascii=False) for row in rows]
+        hashes = [deletion_hash(side, row.id).hex() for row in rows]
+        self.tables.run_many("INSERT OR REPLACE INTO traces VALUES (?, ?)", list(zip(hashes, names, strict=True)))
+
+    @property
+    def in_use(self) -> bool:
+        """Whether this is the store that searches use, and not one that is built beside it."""
+        return self.store.manifest_file.name == MANIFEST
+
+    def _delete_elsewhere(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Delete items from the stores of earlier models, which others may have open, and from those half built.
+
+        names  trace name -> texts that name the item, its id first
+        """
+        ids: dict[Side, list[str]] = {
+            side: [own[0] for digest, own in names.items() if deletion_hash(side, own[0]).hex() == digest]
+            for side in SIDES
+        }
+        for other in self.store.others():
+            try:
+                with closing(SqliteTables(other / TABLES, write=True)) as tables:
+                    writer = FolderWriter(self.store, tables)
+                    with tables.transaction(write=True):
+                        for side, own in ids.items():
+                            # An unfinished move takes over what is remembered at its end.
+                            change = Change(side, deleted=own, keep_texts=True, remember=False)
+                            keys = writer.change_rows(change, [])[1][side]
+                            rows = [(key, SIDES.index(side)) for key in keys]
+                            tables.run_many("INSERT INTO tombstones VALUES (?, ?)", rows)
+                        tables.run("DELETE FROM traces")
+                        writer.add_to("generation", 1)
+                    tables.empty_log()
+            except SearchIndexError as problem:
+                if getattr(problem.__cause__, "sqlite_errorcode", 0) & 0xFF in _CLOSED:
+                    raise  # The next writer finishes the deletion.
+                # Damaged, so that nothing can be deleted from it; the index does not need it.
+                shutil.rmtree(other)
+
+    def _acknowledge(self) -> None:
+        generation = self.tables.state("generation")
+        if generation != self.manifest.generation:
+            self.manifest = replace(self.manifest, generation=generation)
+            write_text(self.store.manifest_file, self.manifest.to_json())
+
+    def _remove_traces(self) -> None:
+        """Remove cached files and log lines of deleted items; they are noted with the deletion, so none is left."""
+        names = {digest: json.loads(text) for digest, text in self.tables.run("SELECT hash, names FROM traces")}
+        if names:
+            if self.in_use:
+                self._delete_elsewhere(names)
+            remove_traces(self.store.path, names)
+            self.tables.run("DELETE FROM traces")
+            self.tables.empty_log()
+
+
+class Folder(Store):
+    """An index folder, opened.
+
+    pending  the name of a store that is built beside the one in use; see `beside`
+
+    Raises SearchIndexError when it is no index, or is damaged.
+    """
+
+    path: Path
+
+    def __init__(self, path: Path | str, *, pending: str | None = None) -> None:
+        self.path = Path(path).expanduser()
+        self.manifest_file = self.path / MANIFEST if pending is None else self.path / pending / PENDING
+        self.manifest = read_manifest(self.manifest_file.parent, name=self.manifest_file.name)
+        self.store = inside(self.path, self.manifest.store)
+        if pending not in (None, self.manifest.store):
+            raise SearchIndexError(
+                f"{self.manifest_file} needs to name its own folder; it names {self.manifest.store}; remove {pending}, "
+                "and move the index again"
+            )
+        self._thread = threading.local()
+        self._state: tuple[int, dict[Side, SegmentTable], dict[str, Any]] = (-1, {}, {})
+        with self.reading():
+            pass
+
+    @classmethod
+    def create(cls, location: Path | str, manifest: Manifest) -> Folder:
+        """An empty index.
+
+        Raises SearchIndexError when the folder holds something, OutputError when it cannot be written.
+        """
+        path = Path(location).expanduser()
+        cls.require_free(path)
+        _create_store(path, manifest)
+        write_text(path / MANIFEST, manifest.to_json())
+        return cls(path)
+
+    @classmethod
+    def exists(cls, location: Path | str) -> bool:
+        """Whether there is an index at this path."""
+        return (Path(location).expanduser() / MANIFEST).is_file()
+
+    @classmethod
+    def require_free(cls, location: Path | str) -> None:
+        """Raise SearchIndexError unless an index can be created there: a free path, or an empty folder."""
+        path = Path(location).expanduser()
+        empty = path.is_dir() and not any(path.iterdir())
+        if not empty and (path.exists() or path.is_symlink()):
+            content = "an index, which `subtext index update` and `add` change" if cls.exists(path) else "something"
+            raise SearchIndexError(
+                f"an index needs a new or empty folder; {path} holds {content}; name another, or remove it"
+            )
+
+    @classmethod
+    def name_of(cls, location: Path | str) -> str:
+        """The name of the folder."""
+        return Path(location).expanduser().resolve().name
+
+    @property
+    def tables(self) -> Path:
+        """The file of the tables."""
+        return self.store / TABLES
+
+    @property
+    def text_side(self) -> Path:
+        """The folder of its model's text side."""
+        return self.store / TEXT_SIDE
+
+    @property
+    def moved(self) -> bool:
+        """Whether another store has taken the place of this one since it was opened: open the index again."""
+        return read_manifest(self.path).store != self.manifest.store
+
+    @contextmanager
+    def reading(self) -> Iterator[FolderView]:
+        """The index at this moment; inside another such block of the thread, at that block's moment."""
+        if (current := getattr(self._thread, "view", None)) is not None:
+            yield current
+            return
+        if self._state[0] >= 0 and not self.tables.is_file():
+            raise IndexMovedError(f"{self.path} was removed, or moved to another model and compacted; open it again")
+        if getattr(self._thread, "sqlite", None) is None:
+            self._thread.sqlite = SqliteTables(self.tables)
+        sqlite: SqliteTables = self._thread.sqlite
+        for attempt in range(ATTEMPTS):
+            with sqlite.transaction():
+                generation = sqlite.state("generation")
+                loaded_generation, segments, cache = self._state
+                try:
+                    if loaded_generation != generation:
+                        segments = {
+                            side: _segment_table(sqlite, self.manifest, side, segments.get(side)) for side in SIDES
+                        }
+                        cache = {}
+                        self._state = (generation, segments, cache)
+                except FileNotFoundError as problem:
+                    if attempt == ATTEMPTS - 1:
+                        raise SearchIndexError(
+                            f"{self.store} needs all its segments; {problem}; restore a backup"
+                        ) from problem
+                    continue
+                counts = {side: sqlite.state(side) for side in SIDES}
+                self._thread.view = FolderView(self.manifest, generation, counts, sqlite, segments, self, cache=cache)
+                try:
+                    yield self._thread.view
+                finally:
+                    self._thread.view = None
+                return
+
+    @contextmanager
+    def writing(self, verb: str) -> Iterator[FolderWriter]:
+        """The one writer.
+
+        Raises IndexLockedError while another one writes, OutputError when the folder is read-only.
+        """
+        require_own(self.path)
+        with writer_lock(self.path, verb):
+            self.manifest = read_manifest(self.manifest_file.parent, name=self.manifest_file.name)
+            if self.manifest.store != self.store.name:
+                raise SearchIndexError(f"{self.path} was moved to another model meanwhile; open it again")
+            with closing(SqliteTables(self.tables, write=True)) as sqlite:
+                writer = FolderWriter(self, sqlite)
+                try:
+                    writer.clean()
+                    yield writer
+                finally:
+                    self.manifest = writer.manifest
+                    sqlite.empty_log()
+
+    def check(self) -> list[IndexIssue]:
+        """Damage of files and tables."""
+        return check(self.path)
+
+    @classmethod
+    def damage(cls, location: Path | str, problem: SearchIndexError) -> list[IndexIssue]:
+        """Damage of an index that cannot be opened."""
+        path = Path(location).expanduser()
+        try:
+            return check(path) or [IndexIssue("index", str(problem))]
+        except SearchIndexError as damaged:
+            return [IndexIssue(MANIFEST, str(damaged))]
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def others(self) -> list[Path]:
+        """The folders of the other stores: those of earlier models, and those that an unfinished move builds."""
+        return [store for store in stores(self.path) if store.name != self.store.name]
+
+    def is_begun(self, other: Path) -> bool:
+        """Whether an unfinished move builds this store: one begun before the store in use will never be finished."""
+        return (other / PENDING).is_file() and _number(other) > _number(self.store)
+
+    def beside(self, manifest: Manifest) -> Folder:
+        """A store for the vectors of another model inside the same folder; one that was begun for it is resumed."""
+        for other in filter(self.is_begun, self.others()):
+            if read_manifest(other, name=PENDING).fingerprint == manifest.fingerprint:
+                return Folder(self.path, pending=other.name)
+        manifest = replace(manifest, store=f"store-{max(map(_number, stores(self.path))) + 1}", generation=0)
+        _create_store(self.path, manifest)
+        write_text(self.path / manifest.store / PENDING, manifest.to_json())
+        return Folder(self.path, pending=manifest.store)
+
+    def swap(self, new: Store, *, generation: int) -> Folder:
+        """Put the store that was built beside in use; the old one stays until the index is compacted."""
+        assert isinstance(new, Folder)
+        with self.writing("move") as writer:
+            if writer.manifest.generation != generation:
+                raise SearchIndexError(
+                    f"{self.path} was changed while its items were embedded; run the command again: it embeds what is "
+                    "new, and nothing else"
+                )
+            with self.reading() as view:
+                hashes = view.records("deleted")
+            with closing(SqliteTables(new.tables, write=True)) as target, target.transaction(write=True):
+                target.run_many("INSERT OR IGNORE INTO forgotten VALUES (?)", hashes)
+            write_text(self.path / MANIFEST, new.manifest.to_json())
+            new.manifest_file.unlink()
+        return Folder(self.path)
+
+    def document(self, name: str) -> str:
+        """Where a document of the index is, for messages."""
+        return str(self.store / DOCUMENTS[name])
+
+    def close(self) -> None:
+        """Release this thread's connection."""
+        if (sqlite := getattr(self._thread, "sqlite", None)) is not None:
+            sqlite.close()
+            self._thread.sqlite = None
+
+
+def _segment_table(
+    tables: SqliteTables, manifest: Manifest, side: Side, before: SegmentTable | None = None
+) -> SegmentTable:
+    """The segments of a side; those that were open `before` stay open.
+
+    Raises SearchIndexError for files that are damaged or elsewhere, FileNotFoundError when a folder is gone.
+    """
+    number, store, lists = SIDES.index(side), tables.file.parent, None
+    loaded = {segment.folder.name: segment for segment in before.segments} if before is not None else {}
+    segments = [
+        loaded.get(name) or open_segment(inside(store, name), rows=rows, width=manifest.width, lists=list_name)
+        for name, rows, list_name in tables.run(
+            "SELECT name, row_count, lists FROM segments WHERE side = ? ORDER BY number", number
+        )
+    ]
+    for name, probes in tables.run("SELECT name, probes FROM lists WHERE side = ?", number):
+        lists = before.lists if before is not None else None
+        if lists is None or lists.name != name:
+            if not inside(store, name).is_dir():
+                raise FileNotFoundError(f"{store / name} is gone")
+            centroids = mapped(store / name / CENTROIDS, np.dtype(np.float32), (None, manifest.width))
+            lists = InvertedLists(name, np.asarray(centroids), probes)
+    deleted = np.sort(tables.keys("SELECT key FROM tombstones WHERE side = ?", number))
+    return SegmentTable(tuple(segments), deleted, lists, manifest.views[side], manifest.exact_up_to)
+
+
+def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
+    """The manifest of an index folder. Raises SearchIndexError when there is none."""
+    file = path / name
+    if not file.is_file() and (path / SHARDS).is_file():
+        raise SearchIndexError(
+            f"{path} is an index in shards, which this version of Subtext only copies; copy it into a folder, without "
+            f"embedding again: subtext index migrate {shlex.quote(str(path))} NEW"
+        )
+    if not file.is_file():
+        reason = "is not there" if not path.exists() else f"has no {name}"
+        raise SearchIndexError(f"{path} needs to be a folder that `subtext index build` wrote; it {reason}")
+    try:
+        return Manifest.from_json(file.read_text(encoding="utf-8"), where=str(file))
+    except UnicodeDecodeError as problem:
+        raise SearchIndexError(
+            f"{file} needs to be JSON; it is not text; restore a backup, or build again"
+        ) from problem
+
+
+def stores(path: Path) -> list[Path]:
+    """The folders of all stores of an index, the first one first.
+
+    Raises SearchIndexError where one is a symbolic link.
+    """
+    names = (store.name for store in path.iterdir() if STORE_NAME.fullmatch(store.name))
+    return sorted((inside(path, name) for name in names), key=_number)
+
+
+def _number(store: Path) -> int:
+    return int(store.name.partition("-")[2])
+
+
+@contextmanager
+def writer_lock(path: Path, verb: str) -> Iterator[None]:
+    """Inside the block no other process, and no other writer of this one, writes to the index at `path`.
+
+    The system takes the lock back from a process that ends, however it ends.
+
+    verb  what is done, for the message that a second writer gets
+
+    Raises IndexLockedError when somebody writes there already, OutputError when the folder may not be written.
+    """
+    file = inside(path, LOCK)
+    with written_to(file):
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise IndexLockedError(
+                f"{path} takes one writer at a time; {_owner(descriptor)}; wait until it is done"
+            ) from None
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        about = {"verb": verb, "process": os.getpid(), "host": socket.gethostname(), "since": since}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(about).encode(), 0)
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _owner(descriptor: int) -> str:
+    """Who is writing, as the lock file says."""
+    try:
+        owner = json.loads(os.pread(descriptor, 4096, 0))
+        return f"`subtext index {owner['verb']}` (process {owner['process']} on {owner['host']}) since {owner['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "another process is writing"
+
+
+def _create_store(path: Path, manifest: Manifest) -> None:
+    """Make a store without items. Raises OutputError when it cannot be written."""
+
+    def fill(folder: Path) -> None:
+        file = folder / TABLES
+        with translated(file), closing(sqlite3.connect(file, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_SCHEMA)
+
+    write_folder(path / manifest.store, fill)
+
+
+def _facet_rows(side: int, metadata: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The rows of the facets of items, whose keys and metadata are passed."""
+    fields = ((key, stored_object(json_text, f"item {key}")) for key, json_text in metadata)
+    return [(side, name, value, key) for key, item_fields in fields for name, value in facets(item_fields)]
+
+
+def _quoted(text: str) -> str:
+    """A phrase as FTS5 reads it."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def backup(folder: Folder, out: Path) -> Folder:
+    """Copy an index into a new folder, completely or not at all, while it is read and written; the copy is an index.
+
+    Every file is checked against its checksum on the way. Caches and logs stay behind. What a killed copy to the same
+    place left is removed. Raises SearchIndexError when `out` holds something or a file is damaged, OutputError when
+    there is no space.
+    """
+    Folder.require_free(out)
+    _remove_unfinished(out)
+    locked = ExitStack()
+
+    def fill(target: Path) -> None:
+        locked.enter_context(writer_lock(target, "backup"))
+        store = target / folder.store.name
+        for attempt in range(ATTEMPTS):
+            store.mkdir()
+            try:
+                _copy(folder, store)
+                break
+            except FileNotFoundError:
+                # A compaction has removed a segment meanwhile; the next attempt reads its successor.
+                shutil.rmtree(store)
+                if attempt == ATTEMPTS - 1:
+                    raise
+        (target / MANIFEST).write_text(folder.manifest.to_json(), encoding="utf-8")
+
+    with locked:
+        write_folder(out, fill)
+    return Folder(out)
+
+
+def _remove_unfinished(out: Path) -> None:
+    """Remove the hidden copies beside `out` whose process has ended, if it ran on this host."""
+    for folder in out.absolute().parent.glob(f"{HIDDEN}*-{glob.escape(out.name)}"):
+        # Of another user, or gone meanwhile: then it is nothing to remove. A process that lives holds the lock.
+        with suppress(OSError, ValueError, LookupError, TypeError, SearchIndexError, OutputError):
+            names = {file.name for file in folder.iterdir()}
+            owner = (folder / LOCK).read_text(encoding="utf-8") if LOCK in names else ""
+            if owner:
+                ended = json.loads(owner)["host"] == socket.gethostname()
+            else:
+                # It was killed before it had the lock, and has copied nothing.
+                process = int(folder.name.removeprefix(HIDDEN).partition("-")[0])
+                ended = names <= {LOCK} and not Path("/proc", str(process)).exists()
+            if ended and not folder.is_symlink():
+                with writer_lock(folder, "backup"):
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copy(folder: Folder, store: Path) -> None:
+    """Tables, segments and documents of one moment."""
+    with folder.reading() as view:
+        file = store / TABLES
+        with translated(file), closing(sqlite3.connect(file)) as copy:
+            view.tables.connection.backup(copy)
+        sums = _written(view.tables)
+        if folder.text_side.exists():
+            sums[TEXT_SIDE] = text_side_sums(folder.text_side, folder.manifest.fingerprint)
+        for name, expected in sums.items():
+            source, target = inside(folder.store, name), store / name
+            target.mkdir()
+            for part in expected:
+                shutil.copyfile(inside(source, part), target / part)
+            if checksums(target) != expected:
+                raise SearchIndexError(
+                    f"{source} is damaged, and no copy of it is made; `subtext index verify` says what is wrong"
+                )
+    for document in DOCUMENTS.values():
+        if inside(folder.store, document).is_file():
+            shutil.copyfile(folder.store / document, store / document)
+
+
+def _written(sqlite: SqliteTables) -> dict[str, dict[str, str]]:
+    """Folder of a segment or of lists -> its files and their checksums."""
+    rows = sqlite.run("SELECT name, checksums FROM segments UNION ALL SELECT name, checksums FROM lists")
+    return {name: stored_object(sums, name) for name, sums in rows}
+
+
+def check(path: Path) -> list[IndexIssue]:
+    """Damage of an index folder: every byte of vectors against its checksum, and the tables; empty for an intact one.
+
+    Reads every byte of vectors once, while the index is read and written: it reads again where a compaction has removed
+    files meanwhile.
+    """
+    problems = _check_store(path, path / MANIFEST)
+    try:
+        inside(require_own(path), LOCK)
+        used = inside(path, read_manifest(path).store)
+        for other in stores(path):
+            if other != used:
+                found = [
+                    *(_check_store(path, other / PENDING) if (other / PENDING).is_file() else ()),
+                    *_check_deletions(used / TABLES, other / TABLES),
+                ]
+                problems += [
+                    IndexIssue(f"{other.name}/{each.where.removeprefix(f'{other.name}/')}", each.what) for each in found
+                ]
+    except (SearchIndexError, OutputError) as problem:
+        problems.append(IndexIssue("index", str(problem)))
+    return problems
+
+
+def _check_store(path: Path, file: Path) -> list[IndexIssue]:
+    """Damage of the store that a manifest names, at one moment."""
+    problems: list[IndexIssue] = []
+    for _ in range(ATTEMPTS):
+        manifest = read_manifest(file.parent, name=file.name)
+        tables_file, problems = inside(path, manifest.store) / TABLES, []
+        try:
+            with closing(SqliteTables(tables_file)) as tables, tables.transaction():
+                for part in (_check_tables, _check_files, _check_vectors):
+                    problems += part(tables, manifest)
+            problems += _check_words(tables_file)
+        except (SearchIndexError, OutputError) as problem:
+            problems.append(IndexIssue(TABLES, str(problem)))
+        except (ValueError, TypeError, KeyError) as problem:
+            # A damaged cell may hold anything.
+            problems.append(IndexIssue(TABLES, f"holds a value that cannot be read: {problem}"))
+        if not problems or read_manifest(file.parent, name=file.name).generation == manifest.generation:
+            break
+    return problems
+
+
+def _check_deletions(used: Path, other: Path) -> list[IndexIssue]:
+    """Items that were deleted, and are still in the tables of another store; the next change finishes a deletion."""
+    with closing(SqliteTables(used)) as tables:
+        unfinished = {bytes.fromhex(digest) for (digest,) in tables.run("SELECT hash FROM traces")}
+        deleted = {bytes(digest) for (digest,) in tables.run("SELECT hash FROM forgotten")} - unfinished
+    with closing(SqliteTables(other)) as tables:
+        ids = tables.run("SELECT side, id FROM items")
+    count = sum(deletion_hash(SIDES[side], name) in deleted for side, name in ids)
+    what = f"still holds {counted(count, 'deleted item')}; `subtext index compact` removes them"
+    return [IndexIssue(TABLES, what)] if count else []
+
+
+def _check_tables(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIssue]:
+    """Acknowledged changes, SQLite's own check, and the sums of all facets and links that were put in."""
+    state: dict[str, int] = dict(sqlite.run("SELECT name, value FROM state"))
+    if state["generation"] < manifest.generation:
+        changes = counted(state["generation"], "change")
+        yield IndexIssue(TABLES, f"has {changes}, of {manifest.generation} acknowledged: some were lost")
+    for (line,) in sqlite.run("PRAGMA integrity_check(20)"):
+        if line != "ok":
+            yield IndexIssue(TABLES, str(line))
+    sums = {
+        "facets": sum(facet_sum(*row) for row in sqlite.run("SELECT side, name, value, key FROM facets")),
+        "links": sum(link_sum(image, text) for image, text in sqlite.run("SELECT image, text FROM links")),
+    }
+    for name, total in sums.items():
+        if total % ROUND != state.get(name):
+            yield IndexIssue(TABLES, f"{name} changed or damaged")
+
+
+def _check_files(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIssue]:
+    """Each file of each segment, of the lists and of the text side, against its checksum."""
+    store = sqlite.file.parent
+    yield from text_side_problems(store / TEXT_SIDE, manifest)
+    for name, expected in _written(sqlite).items():
+        try:
+            folder = inside(store, name)
+        except SearchIndexError as problem:
+            yield IndexIssue(store.name, str(problem))
+            continue
+        actual = checksums(folder) if folder.is_dir() else {}
+        for file, digest in expected.items():
+            if file not in actual:
+                yield IndexIssue(f"{store.name}/{name}/{file}", "is missing")
+            elif actual[file] != digest:
+                yield IndexIssue(f"{store.name}/{name}/{file}", "changed or damaged: its checksum is another")
+
+
+def _check_vectors(sqlite: SqliteTables, manifest: Manifest) -> Iterator[IndexIssue]:
+    """Whether each item has its rows of vectors, and each live row its item."""
+    for side in SIDES:
+        try:
+            rows = LiveRows(_segment_table(sqlite, manifest, side))
+        except (SearchIndexError, FileNotFoundError) as problem:
+            yield IndexIssue(manifest.store, str(problem))
+            continue
+        stored, counts = np.unique(rows.keys, return_counts=True)
+        keys = sqlite.keys("SELECT key FROM items WHERE side = ?", SIDES.index(side))
+        for number, what in (
+            (len(np.setdiff1d(keys, stored)), f"{side} have no vectors"),
+            (len(np.setdiff1d(stored, keys)), f"vectors of {side} belong to no item"),
+            (int((counts != manifest.views[side]).sum()), f"{side} have not {manifest.views[side]} vectors each"),
+        ):
+            if number:
+                yield IndexIssue(manifest.store, f"{number:,} {what}")
+
+
+def _check_words(file: Path) -> Iterator[IndexIssue]:
+    """The words that texts are searched by, against the texts, and their own structure by SQLite's check."""
+    statement = (
+        "SELECT count(*) FROM (SELECT key, text FROM items WHERE side = 1 AND text IS NOT NULL EXCEPT "
+        "SELECT rowid, text FROM words UNION ALL SELECT * FROM (SELECT rowid, text FROM words EXCEPT "
+        "SELECT key, text FROM items WHERE side = 1))"
+    )
+    writable = os.access(file.parent, os.W_OK)
+    with closing(SqliteTables(file, write=writable)) as sqlite:
+        ((differing,),) = sqlite.run(statement)
+        if differing:
+            yield IndexIssue(TABLES, f"the words of {counted(differing, 'text')} differ from the texts")
+        elif writable:
+            # A statement that changes nothing, and yet needs the right to write.
+            sqlite.run("INSERT INTO words (words) VALUES ('integrity-check')")

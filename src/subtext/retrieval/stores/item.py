@@ -1,0 +1,252 @@
+"""What an index stores of an image or a text beside its vectors, and the changes that put items in or take them out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.errors import SearchIndexError
+from subtext.retrieval.index_files import json_object, stored_object
+
+Side = Literal["images", "texts"]
+SIDES: tuple[Side, Side] = ("images", "texts")
+
+
+def opposite(side: Side) -> Side:
+    """The other side."""
+    return SIDES[1 - SIDES.index(side)]
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """One item as it is put into an index.
+
+    id        its name, unique on its side
+    content   digest of what was embedded: the bytes of an image, the words of a text, or features
+    path      of an image, relative to the index's root; None for one without a file
+    text      of a text; None for one that is known by features alone
+    metadata  plain data: numbers, texts, booleans, and lists of them can be filtered by
+    stamp     size and time of the file: an unchanged file need not be read again
+    """
+
+    id: str
+    content: bytes
+    path: str | None = None
+    text: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    stamp: str | None = None
+
+    @property
+    def metadata_json(self) -> str:
+        """The metadata as it is stored; what JSON cannot represent is stored as text."""
+        return json.dumps(dict(self.metadata), ensure_ascii=False, default=plain)
+
+    def digest(self, side: int, key: int) -> bytes:
+        """16 bytes that change with everything that is stored of the item: what `verify` compares."""
+        return item_digest((key, side, self.id, self.path, self.text, self.metadata_json, self.content, self.stamp))
+
+
+@dataclass(frozen=True)
+class StoredRow:
+    """One item as a store holds it.
+
+    key       its number in the index; never used again for another item
+    metadata  JSON
+    digest    of all the rest, as it was when the item was written
+    links     keys of the items of the other side that it is linked with, ascending; empty where they were not asked for
+    """
+
+    key: int
+    id: str
+    path: str | None
+    text: str | None
+    metadata: str
+    content: bytes
+    stamp: str | None
+    digest: bytes
+    links: tuple[int, ...] = ()
+
+    def entry(self) -> IndexEntry:
+        """The item as it was put in."""
+        return IndexEntry(self.id, self.content, self.path, self.text, self.fields, self.stamp)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The metadata as plain data. Raises SearchIndexError where they are damaged."""
+        return stored_object(self.metadata, f"item {self.id!r}")
+
+    def is_intact(self, side: int) -> bool:
+        """Whether the digest is still that of the row, and the metadata is what `fields` can read."""
+        columns = (self.key, side, self.id, self.path, self.text, self.metadata, self.content, self.stamp)
+        return item_digest(columns) == self.digest and json_object(self.metadata) is not None
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item as search returns it.
+
+    captions  the texts of an image; for a text hit, the text itself
+    metadata  as it was put in; of a text also "images", the ids of its images
+    """
+
+    key: int
+    id: str
+    path: str | None
+    captions: list[str]
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The best items of one query, best first: (t) keys, and (t) float32 scores."""
+
+    keys: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+
+NO_HITS = Hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
+
+
+@dataclass(frozen=True)
+class JobUpdate:
+    """What a change notes in the journal.
+
+    number  of a job that was begun; None begins one, or resumes an unfinished one of the same verb and source
+    done    items processed so far
+    """
+
+    number: int | None = None
+    verb: str = ""
+    source: Mapping[str, Any] | None = None
+    done: int = 0
+    total: int = 0
+    finished: bool = False
+
+    @property
+    def source_json(self) -> str | None:
+        """The source as it is stored: equal sources are equal texts, of ASCII alone, which any database can hold."""
+        return None if self.source is None else json.dumps(dict(self.source), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of one side, which is made completely or not at all.
+
+    entries, vectors  N items that are new or whose content has changed, and their (N K D) vectors
+    amended           items that are in the index, of which only paths, texts or metadata have changed
+    links             (image id, text id) to be linked, where both are in the index
+    exact_texts       ids of texts that are to have these links alone
+    deleted           ids of items to delete, which the index remembers where `remember` is set: a data set that still
+                      has them does not bring them back; texts of deleted images only, unless `keep_texts`
+    remembered        hashes of items that count as deleted; see `deletion_hash`
+    job               what the journal notes with the change
+    documents         name -> text that the index keeps beside its items, such as a calibration
+    """
+
+    side: Side = "images"
+    entries: Sequence[IndexEntry] = ()
+    vectors: NDArray[np.float32] | None = None
+    amended: Sequence[IndexEntry] = ()
+    links: Sequence[tuple[str, str]] = ()
+    exact_texts: frozenset[str] = frozenset()
+    deleted: Sequence[str] = ()
+    keep_texts: bool = False
+    remember: bool = True
+    remembered: Sequence[bytes] = ()
+    job: JobUpdate | None = None
+    documents: Mapping[str, str] = field(default_factory=dict)
+
+    def checked_vectors(self, views: int, width: int) -> NDArray[np.float32]:
+        """The (N K D) vectors of the entries; (0 K D) where there is none.
+
+        Raises SearchIndexError for vectors that are not finite or of another shape, and for an id that occurs twice.
+        """
+        vectors = self.vectors if self.vectors is not None else np.zeros((0, views, width), dtype=np.float32)
+        if vectors.shape != (len(self.entries), views, width):
+            raise SearchIndexError(
+                f"this index needs {self.side} of {views} x {width}, and one an item; it got vectors of shape "
+                f"{vectors.shape} for {len(self.entries)} items; embed them with the model that made it"
+            )
+        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))
+        if len(bad):
+            raise SearchIndexError(
+                f"an index needs finite vectors; {len(bad)} are not, the first of item '{self.entries[bad[0]].id}'; "
+                "look at the training log of the model"
+            )
+        ids = [entry.id for entry in self.entries]
+        if len(set(ids)) < len(ids):
+            twice = next(name for position, name in enumerate(ids) if name in ids[:position])
+            raise SearchIndexError(
+                f"an index needs an id once on each side; it got '{twice}' twice; rename one of the items"
+            )
+        return vectors
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a change did: deleted items of each side, and the number of its job."""
+
+    deleted: Mapping[Side, int]
+    job: int | None = None
+
+
+@dataclass(frozen=True)
+class FieldValues:
+    """The values of one metadata field over all items of one side.
+
+    texts, numbers  whether there are such values
+    different       how many different values there are
+    common          the most frequent values and how many items have each; empty where there are too many different ones
+    ends            the least and the greatest number; None where there is none
+    dates           of a field of dates, the first and the last in seconds since 1970; else None
+    """
+
+    texts: bool
+    numbers: bool
+    different: int
+    common: tuple[tuple[str | int | float, int], ...] = ()
+    ends: tuple[float, float] | None = None
+    dates: tuple[float, float] | None = None
+
+
+def deletion_hash(side: Side, name: str) -> bytes:
+    """16 bytes that stand for a deleted item, and in the names of cached files for any item."""
+    return hashlib.blake2b(f"{side}/{name}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def item_digest(columns: tuple[Any, ...]) -> bytes:
+    """16 bytes of a row of items: key, side, id, path, text, metadata, content and stamp."""
+    text = json.dumps([value.hex() if isinstance(value, bytes) else value for value in columns], ensure_ascii=False)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def vectors_digest(vectors: NDArray[np.float32]) -> bytes:
+    """16 bytes of an item's (K D) vectors: what `verify` compares."""
+    return hashlib.blake2b(np.ascontiguousarray(vectors, dtype="<f4").tobytes(), digest_size=16).digest()
+
+
+def plain(value: Any) -> Any:
+    """NumPy numbers and dates as JSON represents them; else the value's text."""
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value if value is None or isinstance(value, dict | list | tuple) else str(value)
+
+
+def facet_sum(side: int, name: str, value: str | int | float, key: int) -> int:
+    """The checksum of a facet; the sum over all facets, in any order, shows whether any is missing."""
+    text = json.dumps([side, key, name, value], ensure_ascii=False)
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "little")
+
+
+def link_sum(image: str, text: str) -> int:
+    """The checksum of a link; the sum over all links shows whether any is missing."""
+    return int.from_bytes(hashlib.blake2b(json.dumps([image, text]).encode(), digest_size=7).digest(), "little")

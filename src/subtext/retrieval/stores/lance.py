@@ -1,0 +1,1390 @@
+"""A search index as one table of LanceDB, in a folder or an object store, for any number of readers and writers.
+
+    lance://PATH/items.lance         a folder: the table `items` of the LanceDB database PATH
+    s3://, gs://BUCKET/PATH   an object store; credentials and endpoint are those of the environment
+
+A table in a folder also has the text side of its model as plain arrays, items.lance/query; see `search.text_side`.
+
+Rows of the table, by `kind`: items with their first vector, further vectors of items, the state, documents, hashes of
+deleted items, finished jobs. Facets and links are lists in the rows of items.
+
+Every change, however many rows of however many kinds it touches, is one commit of Lance: new fragments, and deletions
+in old ones. Every commit replaces the row of the state, so that two writers that began at the same version conflict
+in it: the later one begins again, a bounded number of times. A change that was committed, although its answer was
+lost on the way, is recognised in the state. What a killed process leaves are files that no version names.
+
+Small sides are compared from memory, as a folder does; a reader fetches what is new. Beyond `Manifest.exact_up_to`
+vectors Lance's IVF index finds candidates, also among those that a filter passes, which are scored again: hits and
+scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again.
+
+A move to another model builds a table `items-NUMBER` beside the one in use, whose state names it. Its last commit
+empties the old table but for a state that leads to the new one: whoever changes the old one meanwhile conflicts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import shutil
+import threading
+import time
+import uuid
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, wraps
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.commit import CommitConflictError
+from lance.dataset import serialize_row_addrs
+from lance.fragment import FragmentMetadata, write_fragments
+from numpy.typing import NDArray
+from pyarrow import fs
+
+from subtext.data.atomic import HIDDEN
+from subtext.errors import OutputError, SearchIndexError, counted, listed
+from subtext.ops import draw
+from subtext.retrieval import ann
+from subtext.retrieval.condition import facets
+from subtext.retrieval.index_files import LONGEST, inside, json_object
+from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
+from subtext.retrieval.stores.item import (
+    NO_HITS,
+    SIDES,
+    Applied,
+    Change,
+    FieldValues,
+    Hits,
+    IndexEntry,
+    Item,
+    JobUpdate,
+    Side,
+    StoredRow,
+    deletion_hash,
+    link_sum,
+    vectors_digest,
+)
+from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
+from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store, View, Writer
+from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems
+from subtext.retrieval.words import LEAST, LENGTH, SATURATION, words
+
+# Processes that Subtext forks, such as those that decode images, use no index.
+warnings.filterwarnings("ignore", message="lance is not fork-safe")
+
+TABLE = "items.lance"
+MOVED = re.compile(r"items-[0-9a-f]{8}\.lance")
+"""The table of an index after a move, or during it."""
+ITEMS, FURTHER, STATE, DOCUMENT, DELETED, JOB = 0, 2, 4, 5, 6, 7
+"""Kinds of rows; those of items are ITEMS + the number of their side, and of their further vectors FURTHER + it."""
+EXACT_UP_TO = 50_000
+"""Vectors of a side that are all compared by default: a reader has them in memory."""
+LATER = 0.1
+"""Share of the vectors that may have come after the index, before it is built again."""
+ATTEMPTS, FAILURES = 60, 3
+"""How often a change is tried while others change the index, and while the storage fails."""
+ABANDONED = timedelta(days=1)
+"""Age from which on the files of an index that was never finished are those of a killed process."""
+GRACE = 3.0
+"""Seconds after a compaction in which readers may go on with the version before it."""
+OLD = timedelta(minutes=10)
+"""Age of versions that are removed on the way."""
+MERGE_ROWS, LARGE = 32_768, 262_144
+"""Small fragments are merged up to so many rows by changes, and up to so many by a compaction."""
+CHUNK = 8192
+"""Values that one filter names, rows that are read at a time, and hashes of deleted items in a row."""
+SINGLE = 2**15
+"""Bytes that are read one after the other in the time that a row by itself takes."""
+REMEMBERED = 64
+"""Changes that the state names."""
+NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch")
+"""Numbers of the state."""
+PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
+"""How often a request to an object store is repeated, and for how many seconds."""
+CACHE = 2**28
+"""Bytes of indexes, and of metadata, that a reader has in memory."""
+QUERIES = 64
+"""Vectors of each side that the number of lists to search is measured with."""
+
+_NUMBER, _COUNT = range(2**63), range(1, 2**31)
+_STATE = {**dict.fromkeys([*NUMBERS, "job"], _NUMBER), "manifest": str, "changes": list, "jobs": list}
+_STATE |= {"lists": dict, "index": dict}
+_LISTS, _INDEX = {"lists": _COUNT, "probes": _COUNT}, {"name": str, "vectors": _NUMBER}
+_JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
+_ITEM = ["key", "id", "path", "text", "metadata", "content", "stamp", "digest", "links"]
+_RELATIONS = (
+    "WITH items AS (SELECT kind AS side, key, id, folded FROM dataset WHERE kind < 2), "
+    "facets AS (SELECT side, key, f['name'] AS name, f['word'] AS word, f['folded'] AS folded, f['number'] AS number, "
+    "f['rest'] AS rest FROM (SELECT kind AS side, key, unnest(facets) AS f FROM dataset WHERE kind < 2) AS lists) "
+)
+
+
+def schema(width: int) -> pa.Schema:
+    """The columns of an index.
+
+    folded, words, length   of the id, and of a text, as they are searched
+    facets                  what the metadata is filtered by; a number is `number` + `rest`, exactly
+    links                   of a text: the ids of its images
+    vectors_digest          of all vectors of the item: what `verify` compares
+    """
+    facet = [("name", pa.string()), ("word", pa.string()), ("folded", pa.string()), ("number", pa.float64())]
+    texts = dict.fromkeys(["id", "path", "text", "metadata", "stamp", "folded", "words"], pa.string())
+    return pa.schema(
+        {
+            "kind": pa.int8(), "key": pa.int64(), "view": pa.int16(), **texts,
+            "content": pa.binary(), "digest": pa.binary(), "vectors_digest": pa.binary(), "length": pa.int32(),
+            "links": pa.list_(pa.string()), "facets": pa.list_(pa.struct([*facet, ("rest", pa.int16())])),
+            "vector": pa.list_(pa.float32(), width),
+        }
+    )  # fmt: skip
+
+
+def literal(value: Any) -> str:
+    """A value as SQL has it; a list as its values.
+
+    >>> literal("it's"), literal(None), literal([1, 2.5]), literal([])
+    ("'it''s'", 'NULL', '1, 2.5', 'NULL')
+    """
+    if isinstance(value, list | tuple):
+        return ", ".join(map(literal, value)) or "NULL"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if value is None or value != value:
+        return "NULL"
+    return f"CAST('{value}' AS DOUBLE)" if isinstance(value, float) and math.isinf(value) else repr(value)
+
+
+def split_float64(number: float) -> tuple[float, int]:
+    """A number as the nearest float64 and the rest, which together are exact for whole numbers of 64 bits.
+
+    >>> split_float64(2**60 + 1), split_float64(0.5), split_float64(-0.0)
+    ((1.152921504606847e+18, 1), (0.5, 0), (0.0, 0))
+    """
+    try:
+        nearest = float(number or 0)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf, 0
+    return nearest, int(number) - int(nearest) if isinstance(number, int) and abs(number) < 2**63 else 0
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Inside the block what Lance and its storage refuse becomes one of the project's errors."""
+    try:
+        yield
+    except CommitConflictError:
+        raise  # An OSError to Python; whoever commits knows what to do.
+    except (OSError, ValueError, RuntimeError) as problem:
+        # Without the places in Lance's source.
+        brief = str(problem).partition(", /")[0].strip().replace("\n", "; ")[:300]
+        if any(reason in str(problem) for reason in ("No space left", "Permission denied", "Read-only")):
+            text = f"{where} needs to be written, and cannot be: {brief}; what stood there before still stands"
+            raise OutputError(text) from problem
+        if isinstance(problem, OSError) or any(sign in str(problem) for sign in ("LanceError(IO)", "Not found: ")):
+            raise IndexMovedError(
+                f"{where} needs its storage, which cannot be reached, or has been compacted meanwhile: {brief}; no "
+                "change is half made; do it again"
+            ) from problem
+        raise SearchIndexError(
+            f"{where} cannot be used: {brief}; `subtext index verify` says what is wrong"
+        ) from problem
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, a whole number of a range, or an object that has values of such kinds."""
+    if isinstance(kind, dict):
+        return isinstance(value, dict) and all(_is(value.get(name), own) for name, own in kind.items())
+    return type(value) is int and value in kind if isinstance(kind, range) else isinstance(value, kind)
+
+
+def _is_job(job: Any) -> bool:
+    """Whether this is a job as `_noted` writes it."""
+    is_list = isinstance(job, list) and len(job) == len(_JOB) and all(map(_is, job, _JOB))
+    return is_list and (job[2] is None or json_object(job[2]) is not None)
+
+
+def _wrong(now: dict[str, Any], rows: int) -> str:
+    """What of a state is missing, or of another type or range; empty where nothing is."""
+    now = {"job": 0, "index": {}, **now}
+    wrong = [name for name, kind in _STATE.items() if not _is(now.get(name), kind)]
+    if wrong:
+        return wrong[0]
+    right = {
+        "lists": all(side in SIDES and _is(own, _LISTS) for side, own in now["lists"].items()),
+        "index": now["index"] == {} or _is(now["index"], _INDEX),
+        "jobs": all(map(_is_job, now["jobs"])),
+        # The table of an earlier model has lost its rows, and leads to the one in use.
+        "images and texts": now.get("moved") or now["images"] + now["texts"] <= rows,
+    }
+    return next((name for name, is_right in right.items() if not is_right), "")
+
+
+class LanceTables(Tables):
+    """The table of an index at one version.
+
+    now    the state: numbers and lists of the index
+    cache  what was computed of this version, for all views of it
+    """
+
+    def __init__(self, dataset: Any, where: str) -> None:
+        self.dataset, self.where, self.cache = dataset, where, dict[str, Any]()
+        rows = self.scan(["text"], f"kind = {STATE}")
+        if rows.num_rows != 1:
+            raise SearchIndexError(f"{where} needs one row of its state, and has {rows.num_rows}; restore a backup")
+        now = json_object(rows["text"][0].as_py())
+        with translated(where):
+            physical = sum(part.metadata.physical_rows for part in dataset.get_fragments())
+        if now is None or (wrong := _wrong(now, physical)):
+            what = f"JSON of at most {LONGEST:,} characters" if now is None else f"'{wrong}' as Subtext writes it"
+            raise SearchIndexError(f"{where} needs a state with {what}; it has another; restore a backup")
+        self.now = now
+
+    def scan(self, columns: Sequence[str], where: str, options: Mapping[str, Any] | None = None) -> pa.Table:
+        """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner."""
+        fixed = {"columns": list(columns), "filter": where, "prefilter": True, "disable_scoring_autoprojection": True}
+        with translated(self.where):
+            return self.dataset.scanner(**fixed, **(options or {})).to_table()
+
+    def query(self, statement: str, *values: Any) -> pa.Table:
+        """What a statement on `items`, `facets` and `dataset` gives."""
+        parts = statement.replace("= ANY(?", "IN (?").replace("::text[])", ")").replace("::bigint[])", ")").split("?")
+        written = parts[0] + "".join(literal(value) + part for value, part in zip(values, parts[1:], strict=True))
+        with translated(self.where):
+            return self.dataset.sql(_RELATIONS + written).build().to_stream_reader().read_all()
+
+    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives; see `sql.Tables`."""
+        columns = self.query(statement, *values).columns
+        return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+    def keys(self, statement: str, *values: Any) -> NDArray[np.int64]:
+        """The keys that a statement gives, in any order."""
+        return self.query(statement, *values).column(0).to_numpy().astype(np.int64)
+
+    def state(self, name: str) -> int:
+        """One number of the store's state."""
+        return int(self.now[name])
+
+    def records(self, side: int, column: str, values: Sequence[Any]) -> Iterator[tuple[StoredRow, list[str]]]:
+        """The items of a side that have one of these keys or ids, and of a text the ids of its images."""
+        for start in range(0, len(values), CHUNK):
+            own = f"{column} IN ({literal(values[start : start + CHUNK])})"
+            for record in self.scan(_ITEM, f"kind = {side} AND {own}").to_pylist():
+                images = record.pop("links") or []
+                yield StoredRow(**record), images
+
+    def stored(self, side: int, column: str, values: Sequence[Any]) -> Items:
+        """The items of a side that have one of these keys or ids."""
+        records = self.records(side, column, values)
+        return {(side, row.id): StateRow(row.key, row.entry(), frozenset(images)) for row, images in records}
+
+    def linked_with(self, images: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+        """The key of each text that is linked with any of some images, and those of them that it is linked with."""
+        few, chosen = len(images) <= CHUNK, set(images)
+        where = f"array_has_any(links, [{literal(list(images))}])" if few else "links IS NOT NULL"
+        for batch in self.batches(["key", "links"], f"kind = 1 AND {where}"):
+            for key, linked in zip(batch["key"].to_pylist(), batch["links"].to_pylist(), strict=True):
+                if own := [image for image in linked if image in chosen]:
+                    yield key, own
+
+    def rows(
+        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+    ) -> list[StoredRow]:
+        """The rows of these keys, or of these ids; see `View.rows`."""
+        number = SIDES.index(side)
+        column, values = ("key", list(keys or ())) if ids is None else ("id", self.storable(ids))
+        records = list(self.records(number, column, values))
+        partners: dict[str, list[int]] = {row.id: [] for row, _ in records}
+        if links and number == 0:
+            for key, linked in self.linked_with(list(partners)):
+                for image in linked:
+                    partners[image].append(key)
+        elif links:
+            own = {row.id: row.key for row, _ in self.records(0, "id", sorted({*chain(*(ids for _, ids in records))}))}
+            for row, ids in records:
+                partners[row.id] += [own[image] for image in ids if image in own]
+        return [replace(row, links=tuple(sorted(partners[row.id]))) for row, _ in records]
+
+    def batches(self, columns: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
+        """Columns of the rows that fulfil a filter, block by block, as they lie in the storage."""
+        with translated(self.where):
+            yield from self.dataset.scanner(columns=list(columns), filter=where, batch_size=CHUNK).to_batches()
+
+    def vectors_at(self, rows: NDArray[np.uint64]) -> NDArray[np.float32]:
+        """(n D) vectors of rows of the table."""
+        blocks = [np.zeros((0, self.dataset.schema.field("vector").type.list_size), dtype=np.float32)]
+        for start in range(0, len(rows), CHUNK):
+            with translated(self.where):
+                block = self.dataset._take_rows(rows[start : start + CHUNK].tolist(), columns=["vector"])
+            blocks.append(as_matrix(block["vector"]))
+        return np.concatenate(blocks)
+
+    @cached_property
+    def index(self) -> tuple[str, set[int]]:
+        """What the index of the vectors is named by, "" where there is none; and the fragments that it contains."""
+        with translated(self.where):
+            indexes = [
+                described for described in self.dataset.describe_indices() if described.field_names == ["vector"]
+            ]
+        parts = list(chain(*(described.segments for described in indexes)))
+        return " ".join(sorted(str(part.uuid) for part in parts)), set(chain(*(part.fragment_ids for part in parts)))
+
+    @property
+    def lists(self) -> Mapping[str, Any]:
+        """Side -> what was measured of the index's lists; empty where it is another index by now."""
+        measured: Mapping[str, Any] = self.now["lists"]
+        return measured if measured and self.now.get("index", {}).get("name") == self.index[0] else {}
+
+
+def as_matrix(column: Any) -> NDArray[np.float32]:
+    """(n D) vectors of a column."""
+    return np.asarray(pc.list_flatten(column)).reshape(-1, column.type.list_size)
+
+
+@dataclass(eq=False)
+class LanceVectors:
+    """The vectors of one side at one moment; the store has those of small sides in memory, for all moments.
+
+    where  the rows that have them                count, views, rows  items, vectors of each, and of all
+    """
+
+    tables: LanceTables
+    side: Side
+    store: LanceStore
+
+    def __post_init__(self) -> None:
+        number = SIDES.index(self.side)
+        self.where = f"kind IN ({ITEMS + number}, {FURTHER + number})"
+        self.count, self.views = self.tables.state(self.side), self.store.manifest.views[self.side]
+        self.rows = self.count * self.views
+        self.in_memory = self.rows <= self.store.manifest.exact_up_to
+
+    @property
+    def unindexed(self) -> int:
+        """Vectors that every search compares: those that came after the index."""
+        name, indexed = f"unindexed {self.side}", self.tables.index[1]
+        if name not in self.tables.cache:
+            with translated(self.tables.where):
+                rest = [part for part in self.tables.dataset.get_fragments() if part.fragment_id not in indexed]
+                # A fragment's own `count_rows` keeps Python's lock while it waits for threads that may wait for it.
+                remaining = self.tables.dataset.scanner(columns=[], with_row_id=True, filter=self.where, fragments=rest)
+                self.tables.cache[name] = remaining.count_rows() if rest else 0
+        return int(self.tables.cache[name])
+
+    def nearest(
+        self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
+    ) -> list[Hits]:
+        """The best `top` items of each of (Q L D) queries, or of those `among` these keys; see `View.nearest`."""
+        if self.in_memory:
+            return self._matrix().nearest(queries, top=top, among=among, exact=True)
+        possible = self.count if among is None else len(among)
+        lists = self.tables.lists.get(self.side)
+        if exact or lists is None or possible <= self.store.manifest.exact_up_to:
+            return self.compared(queries, top, among)
+        hits = self.searched(queries, top, lists, among)
+        short = [number for number, own in enumerate(hits) if len(own.keys) < min(top, possible)]
+        if short:
+            for number, own in zip(short, self.compared(queries[short], top, among), strict=True):
+                hits[number] = own
+        return hits
+
+    def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+        if self.in_memory:
+            return self._matrix().vectors_of(keys)
+        unique, positions = np.unique(keys, return_inverse=True)
+        owners, rows = self.positions(unique)
+        if len(owners) != len(unique) * self.views:
+            raise SearchIndexError(
+                f"an index needs {self.views} vectors of each of its {self.side}; of {len(unique)} it has "
+                f"{len(owners)}; `subtext index verify` says what is wrong"
+            )
+        return self.tables.vectors_at(rows).reshape(len(unique), self.views, -1)[positions]
+
+    def searched(
+        self,
+        queries: NDArray[np.float32],
+        top: int,
+        lists: Mapping[str, Any],
+        among: NDArray[np.int64] | None = None,
+    ) -> list[Hits]:
+        """The best items in the likeliest lists of Lance's index, and among the rows that came after it."""
+        share = 1.0 if among is None else max(1e-3, len(among) / self.count)
+        probes = min(lists["lists"], math.ceil(lists["probes"] / share))
+        nearest = {"column": "vector", "k": top * self.views + MARGIN, "metric": "dot", "nprobes": probes}
+        allowed = None if among is None else serialize_row_addrs(self.positions(among)[1].tolist())
+        hits = []
+        for query in queries:
+            options = {"nearest": {**nearest, "q": query}, "row_addr_allowlist": allowed}
+            # Lance reads the vectors to rank them among rows that came later: to read them again is as many requests.
+            table = self.tables.scan(["key", "vector"], self.where, options)
+            hits.append(Hits(*ann.rescore_top_k(query, as_matrix(table["vector"]), table["key"].to_numpy(), top)))
+        return hits
+
+    def compared(self, queries: NDArray[np.float32], top: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
+        """The best items of each query, every vector compared, or every one of the items `among` these keys."""
+        hits = [NO_HITS] * len(queries)
+        for keys, vectors in self._blocks(among):
+            new = self._table(keys, vectors).nearest(queries, top=top)
+            hits = [_best(*pair, top) for pair in zip(hits, new, strict=True)]
+        return hits
+
+    def _blocks(self, among: NDArray[np.int64] | None) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Keys and vectors, block by block; few of them each by itself, else those among all."""
+        few = self.rows * self.store.manifest.width * 4 // SINGLE
+        if among is not None and len(among) * self.views <= few:
+            owners, rows = self.positions(among)
+            for start in range(0, len(rows), CHUNK):
+                block = slice(start, start + CHUNK)
+                yield owners[block], self.tables.vectors_at(rows[block])
+            return
+        for batch in self.tables.batches(["key", "vector"], self.where):
+            keys = batch["key"].to_numpy()
+            chosen = slice(None) if among is None else np.isin(keys, among)
+            yield keys[chosen], as_matrix(batch["vector"])[chosen]
+
+    def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
+        """At most `count` vectors, sampled by the seed."""
+        rows = self.positions()[1]
+        chosen = draw.permutation(len(rows), seed=seed, epoch=0, purpose="compaction: sample")[:count]
+        return self.tables.vectors_at(rows[np.sort(chosen)])
+
+    def positions(self, among: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """The key of each vector, of some items or all, in the order of the keys; the row of the table it lies in."""
+        name = f"rows of {self.side}"
+        if name not in self.tables.cache:
+            table = self.tables.scan(["key", "view"], self.where, {"with_row_id": True})
+            keys, views, rows = (table[column].to_numpy() for column in ("key", "view", "_rowid"))
+            order = np.lexsort((views, keys))
+            self.tables.cache[name] = (keys[order], rows[order])
+        keys, rows = self.tables.cache[name]
+        chosen = slice(None) if among is None else np.isin(keys, among)
+        return keys[chosen], rows[chosen]
+
+    def _matrix(self) -> SegmentTable:
+        """All vectors, in the order of their keys. Keys are never used again: only those of new items are read."""
+        name = f"vectors of {self.side}"
+        if name not in self.tables.cache:
+            owners, rows = self.positions()
+            if len(owners) != self.rows:  # They may not fit into memory.
+                raise SearchIndexError(
+                    f"{self.tables.where} needs {self.rows:,} vectors of {self.count:,} {self.side}; it has "
+                    f"{len(owners):,}; `subtext index verify` says what is wrong"
+                )
+            with self.store.reads_vectors:
+                keys, vectors = self.store.vectors.get(self.side, (owners[:0], self.tables.vectors_at(rows[:0])))
+                remaining, new = np.isin(keys, owners), ~np.isin(owners, keys)
+                keys = np.concatenate([keys[remaining], owners[new]])
+                vectors = np.concatenate([vectors[remaining], self.tables.vectors_at(rows[new])])
+                order = np.argsort(keys, kind="stable")
+                self.store.vectors[self.side] = keys, vectors = keys[order], vectors[order]
+            self.tables.cache[name] = self._table(keys, vectors)
+        return self.tables.cache[name]
+
+    def _table(self, keys: NDArray[np.int64], vectors: NDArray[np.float32]) -> SegmentTable:
+        segments = (Segment(Path(), None, np.ascontiguousarray(vectors), keys, None),) if len(keys) else ()
+        return SegmentTable(segments, keys[:0], None, self.views, len(keys))
+
+
+def _best(one: Hits, other: Hits, top: int) -> Hits:
+    """The best of two lists of hits; an item that is in both counts by its better score."""
+    keys, scores = np.concatenate([one.keys, other.keys]), np.concatenate([one.scores, other.scores])
+    order = np.lexsort((keys, -scores))
+    order = order[np.sort(np.unique(keys[order], return_index=True)[1])][:top]
+    return Hits(keys[order], scores[order])
+
+
+@dataclass(eq=False)
+class LanceView(SqlView):
+    """An index in Lance at one moment."""
+
+    tables: LanceTables
+    sides: Mapping[Side, LanceVectors]
+    store: LanceStore
+    renewed: bool = False
+    """Whether this is a later moment than it was."""
+
+    kinds = (
+        "SELECT count(word), count(number), count(DISTINCT word) + count(DISTINCT CASE WHEN number IS NOT NULL THEN "
+        "concat(number, ' ', rest) END), min(number), max(number) FROM facets WHERE side = ? AND name = ?"
+    )
+    common = (
+        "SELECT word, number, count(*) AS many FROM facets WHERE side = ? AND name = ? GROUP BY word, number, rest "
+        "ORDER BY many DESC, number, word LIMIT ?"
+    )
+
+    def renew(self) -> bool:
+        """Go on at the newest version where this one was removed; whether it was."""
+        with translated(self.store.path):
+            versions = {each["version"] for each in self.store.opened().versions()}
+        if self.tables.dataset.version in versions:
+            return False
+        vars(self).update(vars(self.store.view(self.store.latest())), renewed=True)
+        return True
+
+    def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
+        """The items of these keys, in their order. Raises KeyError for one that is not in the index."""
+        try:
+            return super().items(side, keys)
+        except KeyError as problem:
+            if not self.renewed:
+                raise
+            raise IndexMovedError(f"{self.store.path} was changed while it was read for long; do it again") from problem
+
+    def stats(self) -> Stats:
+        """Size and state of the table: its version, fragments, and what lists were measured."""
+        unindexed = {side: vectors.unindexed for side, vectors in self.sides.items()}
+        dataset = self.tables.dataset
+        fragments = len(dataset.get_fragments())
+        facts = {"version": dataset.version, "fragments": fragments, "lists": self.tables.lists}
+        return Stats(sum(file["size_bytes"] for file in self.store.files()), unindexed, facts)
+
+    def fields(self, side: Side) -> list[str]:
+        """Names of the metadata fields, sorted."""
+        cached = f"fields of {side}"
+        if cached not in self.cache:  # Every filter needs them, and they take as long as the filter itself.
+            names = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
+            self.cache[cached] = sorted(name for (name,) in names if not name.endswith("@"))
+        return list(self.cache[cached])
+
+    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
+        """The values of a field: the `most` frequent ones where no more than `choice` are different."""
+        values = super().values(side, name, most=most, choice=choice)
+        common = tuple((_whole(value), count) for value, count in values.common)
+        return replace(values, common=common, ends=values.ends and (_whole(values.ends[0]), _whole(values.ends[1])))
+
+    def search_text(self, words_: str, *, top: int) -> list[tuple[int, float]]:
+        """The `top` texts that contain some of the words, as (key, BM25 score), best first.
+
+        Every text is looked through. Lance's own index of words ranks by other numbers than a folder does, and leaves
+        out what came after it.
+        """
+        query, number = Counter(words(words_)), self.tables.state("worded")
+        if not query or not number:
+            return []
+        where = " OR ".join(f"contains(words, {literal(f' {word} ')})" for word in query)
+        # Only numbers are kept of the texts: how many texts have a word is known after the last one.
+        columns = [np.zeros((0, 2 + len(query)), dtype=np.int64)]
+        for batch in self.tables.batches(["key", "length", "words"], f"kind = 1 AND ({where})"):
+            counts = [pc.count_substring(batch["words"], f" {word} ") for word in query]
+            columns.append(np.stack([batch["key"], batch["length"], *counts], axis=1).astype(np.int64))
+        keys, lengths, *often = np.concatenate(columns).T
+        length = SATURATION * (1 - LENGTH + LENGTH * lengths * number / self.tables.state("words"))
+        scores = np.zeros(len(keys))
+        for times, own in zip(query.values(), often, strict=True):
+            texts = int(np.count_nonzero(own))
+            if texts > number:
+                raise SearchIndexError(
+                    f"{self.store.path} needs to count its texts; it counts {number:,}, and more have words of the "
+                    "query; restore a backup"
+                )
+            weight = times * max(LEAST, math.log((number - texts + 0.5) / (texts + 0.5)))
+            scores += weight * own * (SATURATION + 1) / (own + length)
+        return [(int(keys[row]), float(scores[row])) for row in np.lexsort((keys, -scores))[:top]]
+
+    def records(self, kind: str) -> list[tuple[Any, ...]]:
+        """Other records of the index; see `View.records`."""
+        if kind == "jobs":
+            texts = self.tables.scan(["text"], f"kind = {JOB}")["text"].to_pylist()
+            finished = [json_object(f'{{"job": {text}}}') or {} for text in texts]
+            jobs = [*(job.get("job") for job in finished), *self.tables.now["jobs"]]
+            if not all(map(_is_job, jobs)):
+                raise SearchIndexError(f"{self.store.path} needs jobs as Subtext writes them; restore a backup")
+            return sorted(map(tuple, jobs), key=lambda job: job[0])
+        if kind == "deleted":
+            rows = self.tables.scan(["content"], f"kind = {DELETED}")["content"].to_pylist()
+            if None in rows:
+                raise SearchIndexError(
+                    f"{self.store.path} needs hashes of deleted items, and has an empty row; restore a backup"
+                )
+            return [(digest,) for row in rows for digest in _hashes(row)]
+        where = f"kind = {DOCUMENT}" if kind == "documents" else f"kind = {DOCUMENT} AND id = {literal(kind)}"
+        rows = self.tables.scan(["id", "key", "text"], where).to_pylist()
+        return [(row["id"], row["key"]) if kind == "documents" else (row["text"],) for row in rows]
+
+    def damage(self, side: Side) -> list[IndexIssue]:
+        """Vectors, facets, words and links of a side that are not those that were put in."""
+        number, vectors, views = SIDES.index(side), self.sides[side], self.manifest.views[side]
+        links, damaged = 0, dict[str, list[str]]()
+        columns = ["key", "id", "text", "metadata", "words", "links", "facets", "vectors_digest"]
+        for batch in self.tables.batches(columns, f"kind = {number}"):
+            owners, rows = vectors.positions(batch["key"].to_numpy())
+            matrix = self.tables.vectors_at(rows)
+            for row in batch.to_pylist():
+                own = matrix[slice(*np.searchsorted(owners, [row["key"], row["key"] + 1]))]
+                searched = _searched(row["text"], json_object(row["metadata"]) or {})
+                links += sum(link_sum(image, row["id"]) for image in row["links"] or ())
+                for what, right in {
+                    f"without {views} vectors, or twice there": len(own) == views,
+                    "with changed or damaged vectors": len(own) != views
+                    or vectors_digest(own) == row["vectors_digest"],
+                    "whose words differ from the text": row["words"] == searched["words"],
+                    "filtered by other values than the metadata": row["facets"] == searched["facets"],
+                }.items():
+                    if not right:
+                        damaged.setdefault(what, []).append(repr(row["id"]))
+        problems = [
+            IndexIssue(TABLE, f"{counted(len(ids), 'item')} of {side} {what}: {listed(ids)}")
+            for what, ids in damaged.items()
+        ]
+        changed = number and links % ROUND != self.tables.state("links")
+        return [*problems, *([IndexIssue(TABLE, "links changed or damaged")] if changed else [])]
+
+    linked = (
+        "SELECT i.key FROM (SELECT unnest(links) AS image FROM ({}) AS t) AS l "
+        "JOIN items i ON i.side = 0 AND i.id = l.image"
+    )
+    in_id = in_value = "contains(folded, ?)"
+    deleted_among = View.deleted_among  # Hashes are no rows of their own here.
+
+    def _texts_with(self, phrase: str) -> Part:
+        spelled = words(phrase)
+        test = "contains(words, ?)" if spelled else "kind > ?"
+        return f"SELECT key, links FROM dataset WHERE kind = 1 AND {test}", [_spaced(spelled) if spelled else 1]
+
+    def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
+        numbers = [split_float64(value) for value in values if not isinstance(value, str)]
+        tests = " OR ".join(["word = ANY(?::text[])", *["(number = ? AND rest = ?)"] * len(numbers)])
+        texts = [value for value in values if isinstance(value, str)]
+        return with_facet(side, name, f"({tests})", texts, *chain(*numbers))
+
+    def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
+        assert not isinstance(limit, str)
+        number, rest = split_float64(limit)
+        tests = f"(number {test[0]} ? OR (number = ? AND rest {test} ?))"
+        return with_facet(side, name, tests, number, number, rest)
+
+
+def _whole(value: Any) -> Any:
+    """A number that is whole as one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _searched(text: str | None, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that a text and metadata are searched by."""
+    spelled = None if text is None else words(text)
+    spaced, length = (None, None) if spelled is None else (_spaced(spelled), len(spelled))
+    return {"words": spaced, "length": length, "facets": _facet_rows(metadata)}
+
+
+def _spaced(spelled: Sequence[str]) -> str:
+    """Words, each between two spaces of its own, so that none is counted in another."""
+    return "".join(f" {word} " for word in spelled)
+
+
+def _hashes(row: bytes) -> list[bytes]:
+    """The hashes of deleted items in one row."""
+    return [row[start : start + 16] for start in range(0, len(row), 16)]
+
+
+def _facet_rows(metadata: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for name, value in sorted(facets(metadata), key=str):
+        word = value if isinstance(value, str) else None
+        number, rest = (None, None) if isinstance(value, str) else split_float64(value)
+        rows.append({"name": name, "word": word, "folded": word and word.casefold(), "number": number, "rest": rest})
+    return rows
+
+
+def _renewing(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """A verb of a view that begins again where the version that it reads is removed."""
+
+    @wraps(verb)
+    def checked(view: LanceView, *values: Any, **named: Any) -> Any:
+        for _ in range(ATTEMPTS):
+            try:
+                return verb(view, *values, **named)
+            except SearchIndexError:
+                if not view.renew():
+                    raise
+        return verb(view, *values, **named)
+
+    return checked
+
+
+for _name in (*View.__abstractmethods__, "damage"):
+    setattr(LanceView, _name, _renewing(getattr(LanceView, _name)))
+
+
+class StateRow(NamedTuple):
+    """An item as a change finds it, or leaves it: its number, what is stored of it, and of a text ids of its images."""
+
+    key: int
+    entry: IndexEntry
+    links: frozenset[str] = frozenset()
+
+
+Items = dict[tuple[int, str], StateRow]
+"""Items by their side and id."""
+
+
+@dataclass(eq=False)
+class PendingCommit:
+    """What a change writes, at one version of the table.
+
+    state      as it is to be
+    gone       ids of deleted images and texts        job    the number of its job
+    rows       columns of new rows                    where  filters of rows that go, besides that of the state
+    fragments  that were written already, in the place of those of the numbers `replaced`
+    """
+
+    state: dict[str, Any]
+    gone: Sequence[Sequence[str]] = ((), ())
+    job: int | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    where: list[str] = field(default_factory=list)
+    fragments: Sequence[FragmentMetadata] = ()
+    replaced: frozenset[int] = frozenset()
+
+
+class LanceWriter(Writer):
+    """Changes an index in Lance, beside other writers; made by `LanceStore.writing`."""
+
+    store: LanceStore
+
+    def apply(self, change: Change) -> Applied:
+        """Make a change, completely or not at all; see `Writer.apply`.
+
+        Items whose metadata was to change, and which another writer has deleted meanwhile, stay deleted. Raises
+        SearchIndexError also for a text that the table cannot hold, IndexLockedError where others change the index all
+        the time, and IndexMovedError when the storage cannot be reached.
+        """
+        vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
+        require_storable([*change.entries, *change.amended])
+        draft = self.commit(lambda tables: self._draft(tables, change, vectors))
+        moving = self.store.moving() if change.deleted else None
+        if moving is not None:
+            with moving.writing("delete") as writer:
+                # An unfinished move takes over what is remembered at its end.
+                for side, ids in zip(SIDES, draft.gone, strict=True):
+                    # Also those that a deletion that was cut off has deleted here already.
+                    if ids := [*ids, *(change.deleted if side == change.side else ())]:
+                        writer.delete(side, ids, keep_texts=True, remember=False)
+        return Applied({side: len(ids) for side, ids in zip(SIDES, draft.gone, strict=True)}, draft.job)
+
+    def compact(self, *, seed: int = 0) -> list[str]:
+        """Write fragments without deleted rows, remove old versions and what killed processes left, build the index.
+
+        seed  of the sample that the lists of a large side are trained on
+
+        What is left of earlier models goes, and what was deleted from the table of an unfinished move.
+
+        Others read and write meanwhile; while the index is built, searches of a large side compare every vector.
+        Readers may go on with what they see for `GRACE` seconds. Raises IndexLockedError where somebody else compacts.
+        """
+        before = self.store.files()
+        draft = self.commit(self._compacting(self.store.latest()))
+        written = counted(len(draft.replaced), "fragment")
+        lines = [f"{written} written anew without deleted rows; old versions were removed"]
+        try:
+            lines += self._indexed(seed)
+        finally:
+            time.sleep(GRACE)
+            with translated(self.store.path):
+                # An index that was replaced has the vectors of deleted items, too.
+                newest = self.store.opened()
+                newest.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6)))
+                used = set(newest.tracked_files().read_all()["path"].to_pylist())
+                filesystem, folder = fs.FileSystem.from_uri(self.store.uri)
+                for file in before:
+                    # Whoever wrote one of these, and did not commit it before this compaction, cannot do so now. But
+                    # an index is committed beside it.
+                    old = file["last_modified"] <= datetime.now(UTC) - ABANDONED
+                    leftover = ("data/", "_deletions/", *(("_indices/", HIDDEN) if old else ()))
+                    if file["path"].startswith(leftover) and file["path"] not in used:
+                        with suppress(FileNotFoundError):
+                            filesystem.delete_file(f"{folder}/{file['path']}")
+        freed = self.store.remove_unused()
+        moving = self.store.moving()
+        if moving is not None:
+            with moving.writing("compact") as writer:
+                writer.compact(seed=seed)
+        return [*lines, *(["the vectors of an earlier model were removed"] if freed else [])]
+
+    def _compacting(self, start: LanceTables) -> Callable[[LanceTables], PendingCommit]:
+        """The plan that puts large fragments in the place of small ones, and of those with deleted rows.
+
+        Only what is there at the start has to go: changes beside the compaction do not prolong it. The plan raises
+        IndexLockedError where another compaction, which may have removed what was written here, was faster.
+        """
+        state = start.scan([], f"kind = {STATE}", {"with_row_address": True})["_rowaddr"][0].as_py() >> 32
+        parts = [part for part in start.dataset.get_fragments() if part.fragment_id != state]
+        due = {part.fragment_id for part in parts if part.num_deletions or part.metadata.physical_rows < LARGE}
+        if len(due) == 1 and not any(part.num_deletions for part in parts):
+            due = set()
+        written: list[tuple[dict[int, Any], list[FragmentMetadata]]] = []
+        tried = False
+
+        def plan(latest: LanceTables) -> PendingCommit:
+            nonlocal tried
+            if latest.now["epoch"] != start.now["epoch"]:
+                raise IndexLockedError(
+                    f"{self.store.path} was compacted by somebody else meanwhile; there is nothing to do"
+                )
+            parts = {part.fragment_id: part for part in latest.dataset.get_fragments() if part.fragment_id in due}
+            now = {number: part.metadata.to_json() for number, part in parts.items()}
+            written[:] = [(before, new) for before, new in written if before.items() <= now.items()]
+            rest = now.keys() - set(chain(*(before for before, _ in written)))
+            # After the first time each by itself: that one of them is changed keeps the others from nothing.
+            groups = [[n] for n in rest if parts[n].num_deletions] if tried else [sorted(rest)]
+            for group in filter(None, groups):
+                written.append(({n: now[n] for n in group}, self._rewritten(latest, [parts[n] for n in group])))
+            tried = True
+            state = {**latest.now, "epoch": latest.now["epoch"] + 1, "generation": latest.now["generation"] + 1}
+            replaced = frozenset(chain(*(before for before, _ in written)))
+            return PendingCommit(state, fragments=list(chain(*(new for _, new in written))), replaced=replaced)
+
+        return plan
+
+    def _rewritten(self, tables: LanceTables, parts: Sequence[Any]) -> list[FragmentMetadata]:
+        """Fragments of the rows of some others, without deleted ones."""
+        with translated(self.store.path):
+            # Lance's own compaction would take in the row of the state, and conflict with every change.
+            reader = tables.dataset.scanner(fragments=parts, filter=f"kind != {STATE}", batch_size=CHUNK).to_reader()
+            return write_fragments(reader, tables.dataset, max_rows_per_file=4 * LARGE)
+
+    def _indexed(self, seed: int) -> list[str]:
+        """Build Lance's index of the vectors where a side is large, and measure how many lists a query searches.
+
+        Until that is committed, also should this process be killed before, every vector is compared. Raises
+        IndexLockedError where others change the index of the vectors as well.
+        """
+        view = self.store.view(self.store.latest())
+        tables, sides = view.tables, list(view.sides.values())
+        rows, unindexed = (sum(getattr(side, name) for side in sides) for name in ("rows", "unindexed"))
+        complete = rows - unindexed >= tables.now.get("index", {}).get("vectors", rows)
+        large = not all(side.in_memory for side in sides)
+        if tables.lists and large and complete and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
+            return []
+        count = ann.list_count(rows)
+        if large:
+            samples = [vectors.sample(count * ann.PER_LIST, seed=seed) for vectors in sides]
+            centroids = ann.train(np.concatenate(samples), count, seed=seed)
+        try:
+            with translated(self.store.path):
+                own = self.store.opened()
+                names = [] if large else [index.name for index in own.describe_indices()]
+                for name in names:
+                    own.drop_index(name)
+                if not large:
+                    return ["the index of the vectors was dropped: every vector is compared"] if names else []
+                before = LanceTables(own, self.store.path)
+                own.create_index(
+                    "vector", "IVF_FLAT", name="vectors", metric="dot", num_partitions=count,
+                    ivf_centroids=centroids, replace=True,
+                )  # fmt: skip
+                index = {
+                    "name": LanceTables(own, self.store.path).index[0],
+                    "vectors": sum(before.state(side) * self.manifest.views[side] for side in SIDES),
+                }
+                for column, kind in (("key", "BTREE"), ("id", "BTREE"), ("links", "LABEL_LIST")):
+                    own.create_scalar_index(column, kind, name=column, replace=True)
+        except CommitConflictError as problem:
+            raise IndexLockedError(
+                f"{self.store.path} was changed by others while its index was built or dropped; every vector is "
+                "compared; compact it again"
+            ) from problem
+        lists = self._measured(count, seed)
+
+        def plan(now: LanceTables) -> PendingCommit:
+            if index["name"] != now.index[0]:
+                raise IndexLockedError(
+                    f"{self.store.path} was compacted by somebody else meanwhile; there is nothing to do"
+                )
+            return PendingCommit({**now.now, "lists": lists, "index": index, "generation": now.now["generation"] + 1})
+
+        self.commit(plan)
+        lines = ["an index of the vectors was built"]
+        for side, facts in lists.items():
+            figures = [f"{facts[f'recall_of_{of}']:.3f} for {of}" for of in SIDES if f"recall_of_{of}" in facts]
+            lines.append(f"{side}: a query searches {facts['probes']} lists; recall@10 {' and '.join(figures)}")
+        return lines
+
+    def _measured(self, count: int, seed: int) -> dict[str, dict[str, Any]]:
+        """Side -> how many of `count` lists find `ann.RECALL` of the ten nearest items, and that recall."""
+        measured, view = {}, self.store.view(self.store.latest())
+        samples = {own: view.sides[own].sample(QUERIES, seed=seed)[:, None] for own in SIDES if view.counts[own]}
+        for side, vectors in view.sides.items():
+            if vectors.in_memory:
+                continue
+            exact = {own: vectors.compared(queries, ann.DEPTH) for own, queries in samples.items()}
+            probes, recalls = 0, dict[str, float]()
+            while probes < count and min(recalls.values(), default=0.0) < ann.RECALL:
+                probes = min(count, 2 * probes) or max(1, count // 64)
+                for own, queries in samples.items():
+                    hits = vectors.searched(queries, ann.DEPTH, {"lists": count, "probes": probes})
+                    shares = [np.isin(best.keys, hit.keys).mean() for best, hit in zip(exact[own], hits, strict=True)]
+                    recalls[f"recall_of_{own}"] = round(float(np.mean(shares)), 4)
+            measured[str(side)] = {"lists": count, "probes": probes, **recalls}
+        return measured
+
+    def commit(self, plan: Callable[[LanceTables], PendingCommit]) -> PendingCommit:
+        """Make what a plan says of the newest version, again and again while others are faster."""
+        token, failures = uuid.uuid4().hex, 0
+        draft: PendingCommit | None = None
+        for attempt in range(ATTEMPTS):
+            try:
+                tables = self.store.latest()
+                if draft is not None and token in tables.now["changes"]:
+                    break  # The answer to a commit that was made got lost.
+                self.store.require_same(tables.now)
+                draft = plan(tables)
+                self._write(tables, draft, token)
+                break
+            except CommitConflictError:
+                _wait(attempt)
+            except SearchIndexError as problem:
+                failures += 1
+                # Or a compaction has removed the version that was read.
+                again = isinstance(problem, IndexMovedError) or self.store.latest() is not tables
+                if not again or failures == FAILURES:
+                    raise
+        else:
+            raise IndexLockedError(
+                f"{self.store.path} is being changed by others all the time: {ATTEMPTS} attempts failed; nothing was "
+                "kept; do it again"
+            )
+        assert draft is not None
+        self.manifest = replace(self.manifest, generation=draft.state["generation"])
+        return draft
+
+    def _write(self, tables: LanceTables, draft: PendingCommit, token: str) -> None:
+        """Commit a draft; small fragments before it are merged with its rows."""
+        dataset, columns = tables.dataset, schema(self.manifest.width)
+        predicate = " OR ".join(f"({where})" for where in [f"kind = {STATE}", *draft.where])
+        with translated(self.store.path):
+            fragments = {part.fragment_id: part for part in dataset.get_fragments()}
+            merged: list[Any] = []
+            total = len(draft.rows)
+            for part in reversed(fragments.values()) if draft.rows else ():
+                count = part.metadata.physical_rows
+                if count > 2 * total or total + count > MERGE_ROWS:
+                    break
+                merged.insert(0, part)
+                total += count
+            numbers = {part.fragment_id for part in merged} | draft.replaced
+            touched = tables.scan([], predicate, {"with_row_address": True})["_rowaddr"].to_numpy() >> 32
+            changed = {number: fragments[number].delete(predicate) for number in sorted({*touched.tolist()} - numbers)}
+            new = list(draft.fragments)
+            if draft.rows:
+                table = pa.Table.from_pylist(draft.rows, schema=columns)
+                if merged:
+                    remaining = dataset.scanner(filter=f"NOT ({predicate})", fragments=merged).to_table()
+                    table = pa.concat_tables([remaining, table])
+                new += write_fragments(table, dataset, columns)
+            # In a file of its own, so that the next change need not mark it as deleted among other rows.
+            state = {**draft.state, "changes": [*draft.state["changes"], token][-REMEMBERED:]}
+            new += write_fragments(_state_row(state, columns), dataset, columns)
+            operation = lance.LanceOperation.Update(
+                removed_fragment_ids=sorted(numbers.union(n for n, part in changed.items() if part is None)),
+                updated_fragments=[part for part in changed.values() if part is not None],
+                new_fragments=new,
+                fields_modified=[],
+            )
+            lance.LanceDataset.commit(dataset, operation, read_version=dataset.version, max_retries=0)
+            if dataset.version % REMEMBERED == 0:
+                with suppress(OSError, ValueError):
+                    dataset.cleanup_old_versions(older_than=OLD)
+
+    def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> PendingCommit:
+        """What a change writes and deletes."""
+        number = SIDES.index(change.side)
+        state = {"job": len(tables.now["jobs"]), **tables.now, "generation": tables.state("generation") + 1}
+        names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
+        names[1] |= change.exact_texts
+        names[number] |= {entry.id for entry in (*change.entries, *change.amended)} | set(change.deleted)
+        before = tables.stored(0, "id", tables.storable(sorted(names[0])))
+        before |= tables.stored(1, "id", tables.storable(sorted(names[1])))
+        gone: list[list[str]] = [[], []]
+        gone[number] = [name for name in dict.fromkeys(change.deleted) if (number, name) in before]
+        deleted = set(gone[0])
+        if deleted:
+            before |= tables.stored(1, "key", [key for key, _ in tables.linked_with(gone[0])])
+        after, new = dict(before), dict[int, NDArray[np.float32]]()
+        for entry, own in zip(change.entries, vectors, strict=True):
+            state["key"] += 1
+            former = before.get((number, entry.id))
+            after[number, entry.id] = StateRow(state["key"], entry, former.links if former else frozenset())
+            new[state["key"]] = own
+        for entry in change.amended:
+            if item := after.get((number, entry.id)):
+                after[number, entry.id] = item._replace(entry=entry)
+        links = {name: set(item.links) for (side, name), item in after.items() if side}
+        links |= {name: set() for name in change.exact_texts & links.keys()}
+        for image, text in change.links:
+            if (0, image) in after and text in links:
+                links[text].add(image)
+        for text, images in links.items():
+            if images & deleted and not (images - deleted or change.keep_texts):
+                gone[1].append(text)
+            after[1, text] = after[1, text]._replace(links=frozenset(images - deleted))
+        hashes = list(change.remembered)
+        for own, ids in enumerate(gone):
+            for name in ids:
+                del after[own, name]
+            hashes += [deletion_hash(SIDES[own], name) for name in ids] if change.remember else []
+        draft = PendingCommit(state, gone, None if change.job is None else _noted(state, change.job))
+        self._write_items(tables, draft, before, after, new)
+        self._write_deleted(tables, draft, {deletion_hash(change.side, entry.id) for entry in change.entries}, hashes)
+        if change.documents:
+            draft.where.append(f"kind = {DOCUMENT} AND id IN ({literal(list(change.documents))})")
+        for name, text in change.documents.items():
+            draft.rows.append({"kind": DOCUMENT, "key": state["generation"], "id": name, "text": text})
+        # Every change writes the state again: finished jobs are written once, in rows of their own.
+        finished = [job for job in state["jobs"] if job[4] is not None]
+        draft.rows += [{"kind": JOB, "key": job[0], "text": json.dumps(job)} for job in finished]
+        state["jobs"] = [job for job in state["jobs"] if job[4] is None]
+        return draft
+
+    def _write_items(
+        self,
+        tables: LanceTables,
+        draft: PendingCommit,
+        before: Items,
+        after: Items,
+        new: Mapping[int, NDArray[np.float32]],
+    ) -> None:
+        """Rows of new and changed items, those that go, and the numbers of the state; `new` are vectors by keys."""
+        changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        keys = {items[name].key for items in (before, after) for name in changed if name in items}
+        again = sorted(keys.intersection(after[name].key for name in changed if name in after) - new.keys())
+        removed = sorted(keys - new.keys() - set(again))
+        former: dict[int, tuple[bytes, NDArray[np.float32]]] = {}
+        for start in range(0, len(again), CHUNK):
+            where = f"kind < {FURTHER} AND key IN ({literal(again[start : start + CHUNK])})"
+            for part in tables.batches(["key", "vectors_digest", "vector"], where):
+                values = zip(part["vectors_digest"].to_pylist(), as_matrix(part["vector"]), strict=True)
+                former |= dict(zip(part["key"].to_pylist(), values, strict=True))
+            draft.where.append(where)
+        for start in range(0, len(removed), CHUNK):
+            draft.where.append(f"kind < {STATE} AND key IN ({literal(removed[start : start + CHUNK])})")
+        for sign, items in ((-1, before), (1, after)):
+            for side, name in changed:
+                if item := items.get((side, name)):
+                    counts = {SIDES[side]: 1, "links": sum(link_sum(image, name) for image in item.links)}
+                    if item.entry.text is not None:
+                        counts |= {"worded": 1, "words": len(words(item.entry.text))}
+                    for count, more in counts.items():
+                        draft.state[count] = (draft.state[count] + sign * more) % ROUND
+        for side, name in changed:
+            if (item := after.get((side, name))) is None:
+                continue
+            entry = item.entry
+            if item.key in new:
+                former[item.key] = vectors_digest(new[item.key]), new[item.key][0]
+            digest, first = former[item.key]
+            row = {
+                "kind": ITEMS + side, "key": item.key, "view": 0, "id": name, "folded": name.casefold(),
+                "path": entry.path, "text": entry.text, "metadata": entry.metadata_json, "content": entry.content,
+                "stamp": entry.stamp, "digest": entry.digest(side, item.key), "vectors_digest": digest, "vector": first,
+                "links": sorted(item.links) if side else None, **_searched(entry.text, json.loads(entry.metadata_json)),
+            }  # fmt: skip
+            draft.rows.append(row)
+            for view, vector in enumerate(new.get(item.key, [])[1:], start=1):
+                draft.rows.append({"kind": FURTHER + side, "key": item.key, "view": view, "vector": vector})
+
+    def _write_deleted(
+        self, tables: LanceTables, draft: PendingCommit, again: set[bytes], hashes: Sequence[bytes]
+    ) -> None:
+        """Hashes of deleted items, without those that were added again."""
+        if not hashes and not (again and draft.state["deleted"]):
+            return
+        rows = tables.scan(["key", "content"], f"kind = {DELETED}").sort_by("key").to_pylist()
+        former = {row["key"]: row["content"] for row in rows}
+        now = [own for own in _hashes(b"".join(former.values())) if own not in again]
+        now = list(dict.fromkeys([*now, *hashes]))
+        parts = {n: b"".join(now[start : start + CHUNK]) for n, start in enumerate(range(0, len(now), CHUNK), start=1)}
+        changed = sorted(n for n in former | parts if former.get(n) != parts.get(n))
+        draft.where += [f"kind = {DELETED} AND key IN ({literal(changed)})"] if changed else []
+        draft.rows += [{"kind": DELETED, "key": n, "content": parts[n]} for n in changed if n in parts]
+        draft.state["deleted"] = len(now)
+
+
+def _wait(attempt: int) -> None:
+    """Let others go first, the longer the more often they were."""
+    time.sleep(random.uniform(0, min(1.0, 0.01 * 2**attempt)))
+
+
+def _noted(state: dict[str, Any], update: JobUpdate) -> int:
+    """Note a job among those of a state; its number."""
+    now, jobs = datetime.now(UTC).isoformat(timespec="seconds"), [list(job) for job in state["jobs"]]
+    state["jobs"] = jobs
+    for job in reversed(jobs):
+        if job[0] == update.number:
+            job[4:6] = (now, job[6]) if update.finished else (job[4], update.done)
+        elif update.number is None and job[1:3] == [update.verb, update.source_json] and job[4] is None:
+            job[5:] = 0, update.total
+            return int(job[0])
+    if update.number is not None:
+        return update.number
+    state["job"] += 1
+    jobs.append([state["job"], update.verb, update.source_json, now, None, 0, update.total])
+    return int(state["job"])
+
+
+def _state_row(state: Mapping[str, Any], columns: pa.Schema) -> pa.Table:
+    """The state as the row of a table."""
+    row = {"kind": STATE, "key": 0, "text": json.dumps(state, ensure_ascii=False)}
+    return pa.Table.from_pylist([row], schema=columns)
+
+
+class LanceStore(Store):
+    """An index in Lance, opened.
+
+    table    its name; by default the one in use
+    earlier  tables of earlier models, which lead to it
+    vectors  of small sides, for all views of this process
+
+    Raises SearchIndexError when there is none; IndexMovedError when the storage cannot be reached.
+    """
+
+    path: str
+
+    def __init__(self, location: str, *, table: str = "") -> None:
+        self.path, self.table, self.earlier = location, table or TABLE, list[str]()
+        self.vectors: dict[Side, tuple[NDArray[np.int64], NDArray[np.float32]]] = {}
+        self.reads_vectors = threading.Lock()
+        self._opens, self._session = threading.Lock(), lance.Session(CACHE, CACHE)
+        self._tables: LanceTables | None = None
+        self._thread = threading.local()
+        if not self.exists(location, self.table):
+            raise SearchIndexError(f"{location} needs to be an index that `subtext index build` made; there is none")
+        self._require_own()
+        while (successor := self._named("moved")) and not table:
+            self.earlier.append(self.table)
+            if successor in self.earlier:
+                raise SearchIndexError(f"{location} is damaged: its tables lead to one another; restore a backup")
+            self.table, self._tables = successor, None
+            self._require_own()
+        self.manifest = self._manifest(self.latest().now)
+        width = getattr(self.latest().dataset.schema.field("vector").type, "list_size", None)
+        if width != self.manifest.width:
+            raise SearchIndexError(
+                f"{location} needs vectors of {self.manifest.width} numbers, as its manifest says; its table has "
+                f"{width}; restore a backup"
+            )
+
+    @classmethod
+    def create(cls, location: str, manifest: Manifest, *, table: str = "") -> LanceStore:
+        """An empty index; beyond `EXACT_UP_TO` vectors, or the manifest's, searched by lists.
+
+        table  of a move, in the place of another one
+
+        Raises SearchIndexError when the name is taken, OutputError when it cannot be written.
+        """
+        if not table:
+            cls.require_free(location)
+        manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
+        state = {"manifest": manifest.to_json(), "changes": [], "jobs": [], "lists": {}}
+        rows = _state_row(state | dict.fromkeys(NUMBERS, 0), schema(manifest.width))
+        with translated(location):
+            lance.write_dataset(rows, place(location, table or TABLE), mode="create", storage_options=PATIENCE)
+        return cls(location, table=table)
+
+    @classmethod
+    def exists(cls, location: str, table: str = TABLE) -> bool:
+        """Whether there is an index at this location. Raises IndexMovedError when the storage cannot be reached."""
+        with translated(location):
+            try:
+                lance.dataset(place(location, table), storage_options=PATIENCE)
+            except ValueError as problem:
+                if "was not found" in str(problem):
+                    return False
+                raise
+        return True
+
+    def latest(self) -> LanceTables:
+        """The table at its newest version."""
+        with self._opens, translated(self.path):
+            tables = self._tables
+            if tables is None or tables.dataset.latest_version != tables.dataset.version:
+                tables = self._tables = LanceTables(self.opened(), self.path)
+            return tables
+
+    def opened(self) -> Any:
+        """The newest version as a dataset of its own, for work on indexes, which moves it to yet newer ones."""
+        with translated(self.path):
+            return lance.dataset(self.uri, storage_options=PATIENCE, session=self._session)
+
+    @contextmanager
+    def reading(self) -> Iterator[LanceView]:
+        """The index at this moment: one version of the table; inside another such block of the thread, that one's.
+
+        A compaction removes that version `GRACE` seconds after it has made another one, and changes do so after `OLD`.
+        A reader who needs more of it then goes on at the newest one.
+        """
+        outer = getattr(self._thread, "view", None)
+        self._thread.view = outer or self.view(self.latest())
+        try:
+            yield self._thread.view
+        finally:
+            self._thread.view = outer
+
+    def view(self, tables: LanceTables) -> LanceView:
+        """The index at one version."""
+        self.require_same(tables.now)
+        sides = {side: LanceVectors(tables, side, self) for side in SIDES}
+        counts = {side: vectors.count for side, vectors in sides.items()}
+        generation = tables.state("generation")
+        return LanceView(self.manifest, generation, counts, tables, sides, self, cache=tables.cache)
+
+    @contextmanager
+    def writing(self, verb: str) -> Iterator[LanceWriter]:
+        """A writer, beside others."""
+        tables = self.latest()
+        self.require_same(tables.now)
+        writer = LanceWriter(self, self._manifest(tables.now))
+        try:
+            yield writer
+        finally:
+            self.manifest = writer.manifest
+
+    def check(self) -> list[IndexIssue]:
+        """Damage of the text side, vectors, facets, words and links. Reads every row and vector once."""
+        with self.reading() as view:
+            problems = [problem for side in SIDES for problem in view.damage(side)]
+        return problems if self.text_side is None else [*problems, *text_side_problems(self.text_side, self.manifest)]
+
+    def remove(self) -> None:
+        """Remove the index, with all its tables."""
+        moving = self.moving()
+        with translated(self.path):
+            for table in [*self.earlier, self.table, *([] if moving is None else [moving.table])]:
+                lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+
+    def moving(self) -> LanceStore | None:
+        """The index that an unfinished move builds beside this one; None where there is none."""
+        table = self._named("moving")
+        return LanceStore(self.path, table=table) if table and self.exists(self.path, table) else None
+
+    def _named(self, entry: str) -> str:
+        """The table beside this one that its state names; "" for none. Raises SearchIndexError for any other place."""
+        table = self.latest().now.get(entry) or ""
+        if table and not MOVED.fullmatch(str(table)):
+            raise SearchIndexError(
+                f"{self.path} needs tables of its own, named items- and eight digits; its state names {table}; "
+                "restore a backup"
+            )
+        return str(table)
+
+    def _require_own(self) -> None:
+        """Raise SearchIndexError where the table or a folder in it is a symbolic link: nothing is deleted behind it."""
+        if self.path.startswith("lance://"):
+            folder = Path(self.uri)
+            for own in (folder, *folder.iterdir()):
+                inside(own.parent, own.name)
+
+    def beside(self, manifest: Manifest) -> LanceStore:
+        """A table for the vectors of another model, in the same place; one that was begun for it is resumed."""
+        begun = self.moving()
+        if begun is not None and begun.manifest.fingerprint == manifest.fingerprint:
+            return begun
+        table = f"items-{uuid.uuid4().hex[:8]}.lance"
+        with self.writing("move") as writer:
+            # From here on a move that was begun earlier cannot end any more: its table may go.
+            writer.commit(lambda now: PendingCommit({**now.now, "moving": table}))
+        self.remove_unused()
+        return self.create(self.path, manifest, table=table)
+
+    def swap(self, new: Store, *, generation: int) -> LanceStore:
+        """Let this table lead to `new`, in one commit; its rows stay in old versions until the index is compacted."""
+        assert isinstance(new, LanceStore)
+        with self.reading() as view, new.writing("move") as writer:
+            writer.apply(Change(remembered=[digest for (digest,) in view.records("deleted")]))
+
+        def plan(tables: LanceTables) -> PendingCommit:
+            if tables.state("generation") != generation or tables.now["moving"] != new.table:
+                raise SearchIndexError(
+                    f"{self.path} was changed while its items were embedded; run the command again: it embeds what is "
+                    "new, and nothing else"
+                )
+            every = frozenset(part.fragment_id for part in tables.dataset.get_fragments())
+            return PendingCommit({**tables.now, "moved": new.table, "moving": None}, replaced=every)
+
+        with self.writing("move") as writer:
+            writer.commit(plan)
+        return LanceStore(self.path)
+
+    def remove_unused(self) -> bool:
+        """Remove the rows of earlier models, and tables of moves that cannot end any more; whether there were any."""
+        with translated(self.path):
+            filesystem, folder = fs.FileSystem.from_uri(self.uri)
+            beside = filesystem.get_file_info(fs.FileSelector(folder.rpartition("/")[0]))
+            names = [info.base_name for info in beside]
+            # Read after the tables were listed: a move names its table before it makes it.
+            state = self.latest().now
+            self.require_same(state)
+            used = {*self.earlier, self.table, state.get("moving")}
+            unused = [name for name in names if MOVED.fullmatch(name) and name not in used]
+            for table in unused:
+                lance.LanceDataset.drop(place(self.path, table), PATIENCE)
+            freed = 0
+            for table in self.earlier:
+                earlier = lance.dataset(place(self.path, table), storage_options=PATIENCE)
+                freed += earlier.cleanup_old_versions(older_than=timedelta(seconds=max(GRACE, 1e-6))).old_versions
+                side = self._text_side_of(table)
+                if side is not None and side.exists():
+                    shutil.rmtree(inside(side.parent, side.name))
+        return bool(unused or freed)
+
+    def require_same(self, state: Mapping[str, Any]) -> None:
+        """Raise SearchIndexError unless the index is still of the model that it was opened with."""
+        if state.get("moved") or self._manifest(state).fingerprint != self.manifest.fingerprint:
+            raise SearchIndexError(f"{self.path} was moved to another model meanwhile; open it again")
+
+    @property
+    def text_side(self) -> Path | None:
+        """The folder of its model's text side; None in an object store, where each search would load all of it."""
+        return self._text_side_of(self.table)
+
+    def _text_side_of(self, table: str) -> Path | None:
+        return Path(place(self.path, table), TEXT_SIDE) if self.path.startswith("lance://") else None
+
+    @property
+    def uri(self) -> str:
+        """The address of the table, as Lance has it."""
+        return place(self.path, self.table)
+
+    def files(self) -> list[dict[str, Any]]:
+        """Each file of the table: path, size_bytes and last_modified."""
+        with translated(self.path):
+            return self.opened().all_files().read_all().to_pylist()
+
+    def _manifest(self, state: Mapping[str, Any]) -> Manifest:
+        manifest = Manifest.from_json(state["manifest"], where=self.path)
+        # More vectors than a store is made with are never read into memory.
+        return replace(manifest, generation=state["generation"], exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO))
+
+
+def place(location: str, table: str = TABLE) -> str:
+    """The address of a table, as Lance has it.
+
+    >>> place("s3://archive/library/"), place("lance:///data/library")
+    ('s3://archive/library/items.lance', '/data/library/items.lance')
+    """
+    scheme, _, path = location.partition("://")
+    if not path.strip("/"):
+        raise SearchIndexError(
+            f"an index in LanceDB needs an address such as lance://FOLDER or s3://BUCKET/NAME; it got {location}"
+        )
+    if scheme != "lance" and ("?" in path or set("@:") & set(path.partition("/")[0])):
+        raise SearchIndexError(
+            f"an address of {scheme}:// needs to be {scheme}://BUCKET/NAME, without keys or parameters; credentials "
+            "and endpoint come from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL, or "
+            "GOOGLE_APPLICATION_CREDENTIALS"
+        )
+    if scheme == "lance":
+        return str(Path(path).expanduser().absolute() / table)
+    return f"{location.rstrip('/')}/{table}"

@@ -1,0 +1,420 @@
+"""Items, links, deletions and the journal in SQL tables: what SQLite and PostgreSQL have in common.
+
+Statements are written as PostgreSQL's, with `?` for a parameter and `= ANY(?::type[])` for a list of values.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from subtext.errors import RequirementError, SearchIndexError
+from subtext.retrieval.condition import DATE, ID, TEXT, Condition, facets, moment
+from subtext.retrieval.index_files import json_object
+from subtext.retrieval.stores.item import (
+    SIDES,
+    Applied,
+    Change,
+    FieldValues,
+    Hits,
+    IndexEntry,
+    JobUpdate,
+    Side,
+    StoredRow,
+    deletion_hash,
+)
+from subtext.retrieval.stores.store import View, Writer
+
+Part = tuple[str, list[Any]]
+"""A statement that gives keys, and its parameters."""
+Scalar = str | int | float
+
+CHUNK = 8192
+"""Values that one statement names; SQLite takes 32,766 parameters by default."""
+MOST_JOINED = 250
+"""Statements of one UNION; SQLite takes 500 by default."""
+ROUND = 2**62
+"""Numbers of the state are counted modulo this one, a power of two: both databases hold 64 bits."""
+
+_LINKS = {
+    "images": (
+        "SELECT i.key, t.key FROM items i JOIN links l ON l.image = i.id JOIN items t ON t.side = 1 AND t.id = l.text "
+        "WHERE +i.side = 0 AND i.key = ANY(?::bigint[]) ORDER BY i.key, t.key"
+    ),
+    "texts": (
+        "SELECT t.key, i.key FROM items t JOIN links l ON l.text = t.id JOIN items i ON i.side = 0 AND i.id = l.image "
+        "WHERE +t.side = 1 AND t.key = ANY(?::bigint[]) ORDER BY t.key, i.key"
+    ),
+}
+# The least name, the least above it, and so on: as many index look-ups as there are names, however many items.
+_FIELDS = (
+    "WITH RECURSIVE n(name) AS (SELECT min(name) FROM facets WHERE side = ? UNION ALL "
+    "SELECT (SELECT min(f.name) FROM facets f WHERE f.side = ? AND f.name > n.name) FROM n WHERE n.name IS NOT NULL) "
+    "SELECT name FROM n WHERE name IS NOT NULL"
+)
+_RECORDS = {
+    "jobs": "SELECT number, verb, source, started, finished, done, total FROM jobs ORDER BY number",
+    "deleted": "SELECT hash FROM forgotten",
+}
+
+
+def can_hold(text: str) -> bool:
+    """Whether a database can hold a text: it has neither NUL nor unpaired surrogates."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def require_storable(entries: Sequence[IndexEntry]) -> None:
+    """Raise SearchIndexError for an item of which a database cannot hold something."""
+    for entry in entries:
+        values = [text for facet in facets(json.loads(entry.metadata_json)) for text in facet if isinstance(text, str)]
+        texts = [entry.id, entry.path or "", entry.text or "", entry.metadata_json, entry.stamp or "", *values]
+        if not all(can_hold(text) for text in texts):
+            raise SearchIndexError(
+                "this index needs names, texts and metadata without NUL and unpaired surrogates; item "
+                f"{entry.id!r} has such characters; remove them from the data, or keep the index in a folder"
+            )
+
+
+class Tables(ABC):
+    """The tables of an index, by one connection."""
+
+    joined: ClassVar[str]
+    """The aggregate that joins keys by commas."""
+
+    @abstractmethod
+    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`."""
+
+    def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement with the values of each row."""
+        for row in rows:
+            self.run(statement, *row)
+
+    def keys(self, statement: str, *values: Any) -> NDArray[np.int64]:
+        """The keys that a statement gives, in any order."""
+        ((keys,),) = self.run(f"SELECT {self.joined} FROM ({statement}) AS chosen", *values)
+        return np.fromstring(str(keys), dtype=np.int64, sep=",") if keys else np.zeros(0, dtype=np.int64)
+
+    def storable(self, names: Sequence[str]) -> list[str]:
+        """Those of these names that the database can hold."""
+        return [name for name in names if can_hold(name)]
+
+    def state(self, name: str) -> int:
+        """One number of the store's state."""
+        return int(self.run("SELECT value FROM state WHERE name = ?", name)[0][0])
+
+    def rows(
+        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+    ) -> list[StoredRow]:
+        """The rows of these keys, or of these ids; see `View.rows`."""
+        values: Sequence[Any] = self.storable(ids) if ids is not None else keys or ()
+        # Of a few keys SQLite would look at all items of the side: the + keeps it from the index that begins with it.
+        match = "side = ? AND id = ANY(?::text[])" if ids is not None else "+side = ? AND key = ANY(?::bigint[])"
+        statement = f"SELECT key, id, path, text, metadata, content, stamp, digest FROM items WHERE {match}"
+        rows = []
+        for start in range(0, len(values), CHUNK):
+            stored = self.run(statement, SIDES.index(side), list(values[start : start + CHUNK]))
+            partners: dict[int, list[int]] = {}
+            for key, partner in self.run(_LINKS[side], [key for key, *_ in stored]) if links and stored else []:
+                partners.setdefault(key, []).append(partner)
+            rows += [
+                StoredRow(
+                    key, name, path, text, metadata, bytes(content), stamp, bytes(digest), tuple(partners.get(key, ()))
+                )
+                for key, name, path, text, metadata, content, stamp, digest in stored
+            ]
+        return rows
+
+
+@dataclass(eq=False)
+class SqlView(View):
+    """An index in SQL tables at one moment.
+
+    sides  the vectors of each side, with `nearest` and `vectors_of`
+    """
+
+    tables: Tables
+    sides: Mapping[Side, Any]
+    kinds: ClassVar[str]
+    """(texts, numbers, different values, least and greatest number) of a field."""
+    common: ClassVar[str]
+    """(text, number, count) of the most frequent values of a field."""
+    linked: ClassVar[str] = (
+        "SELECT i.key FROM ({}) AS t JOIN links l ON l.text = t.id JOIN items i ON i.side = 0 AND i.id = l.image"
+    )
+    """The images that are linked with some texts."""
+    in_id: ClassVar[str]
+    in_value: ClassVar[str]
+    """Tests whether the id of an item, or a facet, contains a case-folded part."""
+
+    def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
+        """The keys of the items that fulfil every condition, ascending."""
+        parts = [self._part(condition, SIDES.index(side)) for condition in where]
+        parts = parts or [("SELECT key FROM items WHERE side = ?", [SIDES.index(side)])]
+        statement = " INTERSECT ".join(f"SELECT key FROM ({part}) AS part{n}" for n, (part, _) in enumerate(parts))
+        return np.unique(self.tables.keys(statement, *[value for _, values in parts for value in values]))
+
+    def rows(
+        self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
+    ) -> list[StoredRow]:
+        """The rows of these keys, or of these ids, in any order; those that are not in the index are left out."""
+        return self.tables.rows(side, keys=keys, ids=ids, links=links)
+
+    def nearest(
+        self,
+        side: Side,
+        queries: NDArray[np.float32],
+        *,
+        top: int,
+        among: NDArray[np.int64] | None = None,
+        exact: bool = False,
+    ) -> list[Hits]:
+        """The best `top` items of each of (Q L D) queries, or of those `among` these keys."""
+        return self.sides[side].nearest(queries, top=top, among=among, exact=exact)
+
+    def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+        if not len(keys):
+            return np.zeros((0, self.manifest.views[side], self.manifest.width), dtype=np.float32)
+        return self.sides[side].vectors_of(keys)
+
+    def fields(self, side: Side) -> list[str]:
+        """Names of the metadata fields, sorted."""
+        names = self.tables.run(_FIELDS, SIDES.index(side), SIDES.index(side))
+        return sorted(name for (name,) in names if not name.endswith(DATE))
+
+    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
+        """The values of a field: the `most` frequent ones where no more than `choice` are different."""
+        number = SIDES.index(side)
+        ((texts, numbers, different, low, high),) = self.tables.run(self.kinds, number, name)
+        rows = self.tables.run(self.common, number, name, most) if different <= choice else []
+        ((*_, first, last),) = self.tables.run(self.kinds, number, name + DATE)
+        return FieldValues(
+            bool(texts),
+            bool(numbers),
+            int(different),
+            tuple((_plain(value) if text is None else text, int(count)) for text, value, count in rows),
+            None if low is None else (_plain(low), _plain(high)),
+            None if first is None else (float(first), float(last)),
+        )
+
+    def records(self, kind: str) -> list[tuple[Any, ...]]:
+        """Other records of the index; see `View.records`."""
+        return self.tables.run(_RECORDS[kind])
+
+    def deleted_among(self, hashes: Sequence[bytes]) -> set[bytes]:
+        """Those of these hashes that stand for deleted items."""
+        statement = "SELECT hash FROM forgotten WHERE hash = ANY(?::bytea[])"
+        chunks = [list(hashes[start : start + CHUNK]) for start in range(0, len(hashes), CHUNK)]
+        return {bytes(digest) for chunk in chunks for (digest,) in self.tables.run(statement, chunk)}
+
+    def _part(self, condition: Condition, side: int) -> Part:
+        """The keys of that side's items that fulfil a condition."""
+        name, test = condition.field, condition.test
+        texts = [name, *(value for value in condition.values if isinstance(value, str))]
+        refused = sorted({*texts}.difference(self.tables.storable(texts)))
+        if refused and (name != ID or test == "contains"):
+            raise RequirementError(
+                f"a condition needs texts without NUL and unpaired surrogates; it got {refused[0]!r}"
+            )
+        if name == TEXT:
+            return self._with_phrase(side, str(condition.value))
+        if test == "!=":
+            equal, values = self._part(Condition(name, "in", list(condition.values)), side)
+            return f"SELECT key FROM items WHERE side = ? EXCEPT SELECT key FROM ({equal}) AS equal", [side, *values]
+        if test == "contains" and name == ID:
+            part = str(condition.value).casefold()
+            return f"SELECT key FROM items WHERE side = ? AND {self.in_id}", [side, part]
+        if test == "contains":
+            return with_facet(side, name, self.in_value, str(condition.value).casefold())
+        if name == ID:
+            ids = self.tables.storable([str(value) for value in condition.values])
+            return "SELECT key FROM items WHERE side = ? AND id = ANY(?::text[])", [side, ids]
+        dates = [value for value in condition.values if isinstance(value, date)]
+        others = [value for value in condition.values if not isinstance(value, date)]
+        if test in ("=", "in"):
+            parts = [self._with_values(side, name, others), *(self._within(side, name + DATE, day) for day in dates)]
+            while len(parts) > MOST_JOINED:
+                blocks = [parts[start : start + MOST_JOINED] for start in range(0, len(parts), MOST_JOINED)]
+                parts = [(f"SELECT key FROM ({part}) AS joined", values) for part, values in map(_union, blocks)]
+            return _union(parts)
+        limits = [moment(day, last=test in ("<=", ">")) for day in dates]
+        return self._with_range(side, name + DATE if dates else name, test, (limits or others)[0])
+
+    def _within(self, side: int, name: str, day: date) -> Part:
+        """Items of which a field has a date within a day, or at a moment."""
+        low, first = self._with_range(side, name, ">=", moment(day))
+        high, last = self._with_range(side, name, "<=", moment(day, last=True))
+        return f"{low} AND {high.partition(' WHERE ')[2]}", [*first, *last]
+
+    def _with_phrase(self, side: int, phrase: str) -> Part:
+        """Items whose text contains the words of a phrase in their order; of images, those of such texts."""
+        statement, values = self._texts_with(phrase)
+        return (f"SELECT key FROM ({statement}) AS t" if side else self.linked.format(statement)), values
+
+    @abstractmethod
+    def _texts_with(self, phrase: str) -> Part:
+        """Key and id of the texts that contain the words of a phrase in their order."""
+
+    @abstractmethod
+    def _with_values(self, side: int, name: str, values: Sequence[Scalar]) -> Part:
+        """Items of which a field has one of some values."""
+
+    @abstractmethod
+    def _with_range(self, side: int, name: str, test: str, limit: Scalar) -> Part:
+        """Items of which a field has a number below or above a limit."""
+
+
+def _union(parts: Sequence[Part]) -> Part:
+    """The keys that some of these statements give."""
+    return " UNION ".join(part for part, _ in parts), [value for _, values in parts for value in values]
+
+
+def with_facet(side: int, name: str, test: str, *values: Any) -> Part:
+    """Items with a facet of that name that passes a test, whose parameters are the values."""
+    return f"SELECT key FROM facets WHERE side = ? AND name = ? AND {test}", [side, name, *values]
+
+
+class SqlWriter(Writer):
+    """Changes the tables of an index, inside a transaction of a subclass."""
+
+    tables: Tables
+    changed = "path = ?, text = ?, metadata = ?, content = ?, stamp = ?, digest = ?"
+    """What a change of metadata sets to `_columns`."""
+
+    def change_rows(self, change: Change, keys: Sequence[int]) -> tuple[Applied, Mapping[Side, list[int]]]:
+        """Make a change in the tables, inside a transaction; what it did, and the keys of items that are gone.
+
+        keys  of the new items
+        """
+        side, number = change.side, SIDES.index(change.side)
+        ids = [entry.id for entry in (*change.entries, *change.amended)]
+        before = {row.id: row.key for row in self.tables.rows(side, ids=ids)}
+        replaced = [before[entry.id] for entry in change.entries if entry.id in before]
+        self._remove_items(side, replaced)
+        if change.entries:
+            self._insert_items(side, keys, change.entries, change.vectors)
+            self._insert_facets(number, keys, change.entries)
+            self.add_to(side, len(change.entries))
+        amended = [(before[entry.id], entry) for entry in change.amended if entry.id in before]
+        if amended:
+            amended_keys = [key for key, _ in amended]
+            self._remove_facets(number, amended_keys)
+            rows = [(*self._columns(number, key, entry), key) for key, entry in amended]
+            self.tables.run_many(f"UPDATE items SET {self.changed} WHERE key = ?", rows)
+            self._insert_facets(number, amended_keys, [entry for _, entry in amended])
+        if change.exact_texts:
+            statement = "SELECT image, text FROM links WHERE text = ANY(?::text[])"
+            stored = self.tables.run(statement, self.tables.storable(sorted(change.exact_texts)))
+            self._remove_links(sorted({(image, text) for image, text in stored} - set(change.links)))
+        self._insert_links(change.links)
+        hashes = [deletion_hash(side, entry.id) for entry in change.entries]
+        for start in range(0, len(hashes), CHUNK):
+            self.tables.run("DELETE FROM forgotten WHERE hash = ANY(?::bytea[])", hashes[start : start + CHUNK])
+        deleted = self._delete(change)
+        self._remember(change.remembered)
+        job = None if change.job is None else self._note(change.job)
+        gone = {name: [*(replaced if name == side else []), *deleted[name]] for name in SIDES}
+        return Applied({name: len(deleted[name]) for name in SIDES}, job), gone
+
+    def add_to(self, name: str, more: int) -> None:
+        """Add to a number of the state."""
+        if more:
+            statement = f"UPDATE state SET value = (value + ?) & {ROUND - 1} WHERE name = ?"
+            self.tables.run(statement, more % ROUND, name)
+
+    def _columns(self, side: int, key: int, entry: IndexEntry) -> tuple[Any, ...]:
+        """What changes of an item with its metadata."""
+        return entry.path, entry.text, entry.metadata_json, entry.content, entry.stamp, entry.digest(side, key)
+
+    @abstractmethod
+    def _insert_items(self, side: Side, keys: Sequence[int], entries: Sequence[IndexEntry], vectors: Any) -> None:
+        """Insert new items, without their facets."""
+
+    @abstractmethod
+    def _insert_facets(self, side: int, keys: Sequence[int], entries: Sequence[IndexEntry]) -> None:
+        """Insert the facets and words of items, and count them."""
+
+    @abstractmethod
+    def _remove_facets(self, side: int, keys: Sequence[int]) -> None:
+        """Remove the facets and words of items, and count them no more."""
+
+    @abstractmethod
+    def _remove_links(self, links: Sequence[tuple[str, str]]) -> None:
+        """Remove links, (image id, text id)."""
+
+    @abstractmethod
+    def _insert_links(self, links: Sequence[tuple[str, str]]) -> None:
+        """Link images and texts of which both are in the index."""
+
+    def _remove_items(self, side: Side, keys: Sequence[int]) -> None:
+        """Remove items, but not their links: an item that is replaced keeps them."""
+        if keys:
+            self._remove_facets(SIDES.index(side), keys)
+            self.tables.run("DELETE FROM items WHERE key = ANY(?::bigint[])", list(keys))
+            self.add_to(side, -len(keys))
+
+    def _note_traces(self, side: Side, rows: Sequence[StoredRow]) -> None:
+        """Note what deleted items leave elsewhere."""
+
+    def _delete(self, change: Change) -> dict[Side, list[int]]:
+        """Delete items with their links, and the texts that have no other image; the keys of each side."""
+        deleted: dict[Side, list[int]] = {name: [] for name in SIDES}
+        rows = {change.side: self.tables.rows(change.side, ids=change.deleted)}
+        images = [row.id for row in rows[change.side]]
+        if change.side == "images" and images and not change.keep_texts:
+            statement = (
+                "SELECT DISTINCT t.key FROM links l JOIN items t ON t.side = 1 AND t.id = l.text "
+                "WHERE l.image = ANY(?::text[]) AND NOT EXISTS "
+                "(SELECT 1 FROM links m WHERE m.text = l.text AND NOT (m.image = ANY(?::text[])))"
+            )
+            orphans = self.tables.run(statement, images, images)
+            rows["texts"] = self.tables.rows("texts", keys=[int(key) for (key,) in orphans])
+        for side, chosen in rows.items():
+            if chosen:
+                deleted[side], ids = [row.key for row in chosen], [row.id for row in chosen]
+                column = "image" if side == "images" else "text"
+                links = self.tables.run(f"SELECT image, text FROM links WHERE {column} = ANY(?::text[])", ids)
+                self._remove_links([(image, text) for image, text in links])
+                self._note_traces(side, chosen)
+                if change.remember:
+                    self._remember([deletion_hash(side, name) for name in ids])
+                self._remove_items(side, deleted[side])
+        return deleted
+
+    def _remember(self, hashes: Sequence[bytes]) -> None:
+        rows = [(digest,) for digest in hashes]
+        self.tables.run_many("INSERT INTO forgotten VALUES (?) ON CONFLICT DO NOTHING", rows)
+
+    def _note(self, update: JobUpdate) -> int:
+        """Note a job in the journal; its number."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        if update.number is not None:
+            if update.finished:
+                self.tables.run("UPDATE jobs SET finished = ?, done = total WHERE number = ?", now, update.number)
+            else:
+                self.tables.run("UPDATE jobs SET done = ? WHERE number = ?", update.done, update.number)
+            return update.number
+        unfinished = "SELECT number, source FROM jobs WHERE verb = ? AND finished IS NULL ORDER BY number DESC"
+        for number, source in self.tables.run(unfinished, update.verb):
+            if json_object(source) == json_object(update.source_json):
+                self.tables.run("UPDATE jobs SET total = ?, done = 0 WHERE number = ?", update.total, number)
+                return int(number)
+        statement = "INSERT INTO jobs (verb, source, started, done, total) VALUES (?, ?, ?, 0, ?) RETURNING number"
+        ((number,),) = self.tables.run(statement, update.verb, update.source_json, now, update.total)
+        return int(number)
+
+
+def _plain(number: Any) -> Any:
+    """PostgreSQL's numbers as Python's."""
+    if not isinstance(number, Decimal):
+        return number
+    return int(number) if number == number.to_integral_value() else float(number)

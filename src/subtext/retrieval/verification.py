@@ -1,0 +1,72 @@
+"""All damage of an index, in whatever store it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from subtext.errors import SearchIndexError, counted, listed
+from subtext.retrieval.calibration import CALIBRATION, stored_calibration
+from subtext.retrieval.stores.item import SIDES
+from subtext.retrieval.stores.store import IndexIssue, IndexMovedError, Store, View, open_store, store_class
+
+ROWS = 2000
+"""Rows that are read at a time."""
+ATTEMPTS = 5
+"""How often an index is verified whose moment is removed by compactions meanwhile."""
+
+
+def verify(index: Path | str) -> list[IndexIssue]:
+    """All damage of an index; empty for an intact one. Raises SearchIndexError only where there is no index at all."""
+    kind = store_class(index)
+    try:
+        store = open_store(index)
+    except IndexMovedError:
+        raise
+    except SearchIndexError as problem:
+        if not kind.exists(str(index)):
+            raise
+        return kind.damage(str(index), problem)
+    with closing(store):
+        return damage(store)
+
+
+def damage(store: Store) -> list[IndexIssue]:
+    """All damage of an opened index; empty for an intact one. Reads every item and every vector once."""
+    problems: list[IndexIssue] = []
+    for attempt in range(ATTEMPTS):
+        try:
+            with store.reading() as view:
+                before = view.generation
+                problems = [*_damaged_items(view), *store.check()]
+                # A view whose moment was removed went on at a later one: the two do not belong together.
+                if view.generation == before:
+                    break
+        except IndexMovedError:
+            if attempt == ATTEMPTS - 1:
+                raise
+        except (SearchIndexError, ValueError, TypeError, KeyError) as problem:
+            # A damaged row may hold anything.
+            return [IndexIssue("items", f"cannot be read: {problem}"), *store.check()]
+    else:
+        raise IndexMovedError(f"{store.path} is changed again and again while it is read; verify it at another time")
+    return problems
+
+
+def _damaged_items(view: View) -> Iterator[IndexIssue]:
+    """Items that are not what was put in, or are missing, and a calibration that cannot be read."""
+    for number, side in enumerate(SIDES):
+        keys, damaged, present = view.select(side), list[str](), 0
+        for start in range(0, len(keys), ROWS):
+            rows = view.rows(side, keys=keys[start : start + ROWS].tolist())
+            present += len(rows)
+            damaged += [f"{side}/{row.id!r}" for row in rows if not row.is_intact(number)]
+        if damaged:
+            yield IndexIssue("items", f"{counted(len(damaged), 'item')} changed or damaged: {listed(damaged)}")
+        if present != view.counts[side]:
+            yield IndexIssue("items", f"has {present:,} of {view.counts[side]:,} {side}")
+    try:
+        stored_calibration(view)
+    except SearchIndexError as problem:
+        yield IndexIssue(CALIBRATION, str(problem))
