@@ -23,7 +23,8 @@ from collections.abc import Sequence
 class SubtextError(Exception):
     """The root of every error that Subtext raises on purpose.
 
-    method  of a training that refused; the options that it speaks of are its own
+    Attributes:
+        method: Of a training that refused; the options that it speaks of are its own.
     """
 
     method: str = ""
@@ -68,8 +69,9 @@ class TrainingError(SubtextError, RuntimeError):
 def counted(number: int, noun: str) -> str:
     """A number and what it counts, for messages.
 
-    >>> counted(1, "image"), counted(2000, "image")
-    ('1 image', '2,000 images')
+    Example:
+        >>> counted(1, "image"), counted(2000, "image")
+        ('1 image', '2,000 images')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
@@ -77,8 +79,9 @@ def counted(number: int, noun: str) -> str:
 def listed(names: Sequence[str], count: int = 3, *, separator: str = ", ", conjunction: str = " and") -> str:
     """The first `count` names, and how many more there are, for messages.
 
-    >>> listed(["a", "b", "c"], 2)
-    'a, b and 1 more'
+    Example:
+        >>> listed(["a", "b", "c"], 2)
+        'a, b and 1 more'
     """
     more = f"{conjunction} {len(names) - count:,} more" if len(names) > count else ""
     return separator.join(names[:count]) + more

@@ -16,6 +16,7 @@ from walk import SOURCE
 import subtext
 from subtext.cli import main
 from subtext.cli.command import BOTH
+from subtext.cli.verbs import VERBS
 from subtext.recipes.catalogue import models, plan_options
 
 DEEPEST, MOST_VAGUE = 12, 0.01
@@ -99,10 +100,8 @@ def test_names_say_what_they_name():
 def test_tab_completion_shows_the_public_names():
     assert set(subtext.__all__) <= set(dir(subtext))
     assert set(subtext.__all__) == {"__version__", *subtext._MODULES}, "write the names in both"
-    for name in set(subtext.__all__) - {"open_engine"}:
+    for name in subtext.__all__:
         assert getattr(subtext, name) is not None
-    with pytest.warns(DeprecationWarning, match="open_index"):
-        assert subtext.open_engine is subtext.open_index
 
 
 def commands(group: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
@@ -120,12 +119,12 @@ def commands(group: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tup
 
 
 def public_functions(path: tuple[str, ...]) -> list[Callable[..., Any]]:
-    """The public functions that a command may be of: `index build` of `build_index`, `data check` of `check`."""
+    """The public functions that a command may be of: `index build` of `build_index`, `runs` of `list_runs`."""
     *groups, name = (word.replace("-", "_") for word in path)
-    names = [name]
+    names = [VERBS.get(" ".join(path), {}).get("verb", name)]
     for group in groups:
         # Every model is a command of `train`, and an argument of the function.
-        names += [f"{name}_{group}", f"{name}_to_{group}", f"{name}_from_{group}", f"{group}_{name}"]
+        names += [f"{name}_{group}"]
         names += [group] if group == "train" else []
     return [getattr(subtext, name) for name in names if name in subtext.__all__]
 

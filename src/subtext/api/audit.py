@@ -69,8 +69,9 @@ def audit(
     split. For scores or vectors from a file, checks that need the model are left out. The exit code is 1 if a check
     fails.
 
-    Raises ArgumentError for contradictory arguments, the errors of loading and reading, and OutputError for a file that
-    cannot be written (before the work begins).
+    Raises:
+        ArgumentError: For contradictory arguments, the errors of loading and reading.
+        OutputError: If a file cannot be written (before the work begins).
     """
     work, files = work_and_files("audit", run, **options)
     from subtext.core import DIRECTIONS
@@ -119,12 +120,18 @@ def audit(
 class _Subject:
     """What the checks look at.
 
-    name, kind     for people                  about  run, model or files, as JSON can hold them
-    opened         the model and its record; None for files
-    pairs, split   the audited ones
-    train          what the model was trained on, None where it cannot be read; and the reason why the audited pairs are
-                   not compared with it: that it cannot be read, or is what is audited; "" where they are compared
-    images, texts  vectors; None for scores    scores (I T); None for a model, or for vectors
+    Attributes:
+        name: For people.
+        kind: See `name`.
+        about: Run, model or files, as JSON can hold them.
+        opened: The model and its record; None for files.
+        pairs: The audited ones.
+        split: See `pairs`.
+        train: What the model was trained on, None where it cannot be read; and the reason why the audited pairs are not
+            compared with it: that it cannot be read, or is what is audited; "" where they are compared.
+        images: Vectors.
+        texts: None for scores.
+        scores: (I T); None for a model, or for vectors.
     """
 
     work: EvaluationSubject
@@ -202,7 +209,8 @@ def _recorded_split(record: Record, audited: Dataset, sources: Sources) -> tuple
 def _named_split(work: EvaluationSubject, train_split: str | None, audited: Dataset) -> tuple[Dataset | None, str]:
     """The split of the audited data that a model without a record was trained on, as the user says.
 
-    Raises DataError when the data has no such split.
+    Raises:
+        DataError: If the data has no such split.
     """
     from subtext.data.dataset import fingerprint
 

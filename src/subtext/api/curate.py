@@ -48,9 +48,12 @@ _OUTPUT = OptionGroup("Output")
 class Curation(Report):
     """The result of `curate`.
 
-    report    counts, shares and copies, as plain data         columns  name -> a value per pair
-    left_out  for each pair the reasons to leave it out; empty for a pair that stays
-    path      folder with the page, the table and the report   exports  files with the pairs that stay
+    Attributes:
+        report: Counts, shares and copies, as plain data.
+        columns: Name -> a value per pair.
+        left_out: For each pair the reasons to leave it out; empty for a pair that stays.
+        path: Folder with the page, the table and the report.
+        exports: Files with the pairs that stay.
     """
 
     report: dict[str, Any]
@@ -119,8 +122,9 @@ def curate(
 
     Items of a probabilistic model are compared by their means; the table lists the uncertainty of each item.
 
-    Raises RequirementError for a model that only scores pairs, and OutputError if the folder is not empty. Also raises
-    the errors of loading the run and reading the data.
+    Raises:
+        RequirementError: If a model only scores pairs.
+        OutputError: If the folder is not empty. Also raises the errors of loading the run and reading the data.
     """
     source = ModelSource.of(run, model, text_prompt)
     import numpy as np
@@ -299,10 +303,12 @@ _NOISE = OptionGroup("Noise")
 class NoiseDetection(Report):
     """How well scores of pairs detect planted noise.
 
-    run, labels  the paths
-    settings     the settings of `corrupt`
-    pairs        kind of noise ("" for clean pairs) -> number of pairs
-    auc          score -> task -> {"auc": area under the ROC curve, "interval": its 95 % interval by image or None}
+    Attributes:
+        run: The paths.
+        labels: See `run`.
+        settings: The settings of `corrupt`.
+        pairs: Kind of noise ("" for clean pairs) -> number of pairs.
+        auc: Score -> task -> {"auc": area under the ROC curve, "interval": its 95 % interval by image or None}.
     """
 
     run: str
@@ -356,8 +362,10 @@ def detect_noise(
     triplet loss, weight by rank, and density among the other pairs. The number of words is a baseline. With --graph,
     there are also diversity and discrepancy of both modalities, and a combination of both.
 
-    Raises ArgumentError for beta or gamma without a graph, DataError when the labels belong to other data,
-    RequirementError when the run has no vectors.
+    Raises:
+        ArgumentError: For beta or gamma without a graph.
+        DataError: If the labels belong to other data.
+        RequirementError: If the run has no vectors.
     """
     for name, value in (("beta", beta), ("gamma", gamma)):
         if value is not None and graph is None:
@@ -400,7 +408,9 @@ WIDTH = 60
 class PairScores(Report):
     """The scores of pairs, a row each; see `score` for the columns.
 
-    note  the meaning of probabilities and looseness       path  their file; None if none was written
+    Attributes:
+        note: The meaning of probabilities and looseness.
+        path: Their file; None if none was written.
     """
 
     run: str
@@ -469,8 +479,9 @@ def score(
     the assumption that half of all pairs are random. Looseness is 1 - P(literal) in comparison with the other pairs; it
     needs at least fifty pairs.
 
-    Raises RequirementError for an index without calibration, SearchIndexError for an index of another model, and the
-    errors of loading the run and reading the data.
+    Raises:
+        RequirementError: For an index without calibration.
+        SearchIndexError: For an index of another model, and the errors of loading the run and reading the data.
     """
     from subtext.data.atomic import require_file, write_text
 

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 class EmbeddedDataset(Report):
     """The vectors of a data set.
 
-    dataset                      its images, texts and pairs
-    image_vectors, text_vectors  their embeddings, (N, K, D)
-    path                         their file; None if none was written
+    Attributes:
+        dataset: Its images, texts and pairs.
+        image_vectors: Their embeddings, (N, K, D).
+        text_vectors: See `image_vectors`.
+        path: Their file; None if none was written.
     """
 
     dataset: Dataset
@@ -72,7 +74,9 @@ class EmbeddedDataset(Report):
     def save(self, path: str | Path) -> EmbeddedDataset:
         """Write a .npz or .parquet file, and return this object with its `path`. A failed write leaves no file.
 
-        Raises ArgumentError for another suffix, OutputError when the file cannot be written.
+        Raises:
+            ArgumentError: For another suffix.
+            OutputError: If the file cannot be written.
         """
         from subtext.data.atomic import write_file
 
@@ -103,8 +107,10 @@ def embed(
     each item: image_uncertainty and text_uncertainty, or the column uncertainty. This is the root mean square of its
     standard deviations.
 
-    Raises RequirementError if the model only scores pairs, ArgumentError for an unknown suffix, and OutputError if the
-    file cannot be written. The last two are raised before the work begins.
+    Raises:
+        RequirementError: If the model only scores pairs.
+        ArgumentError: If the suffix is unknown.
+        OutputError: If the file cannot be written. The last two are raised before the work begins.
     """
     from subtext.data.atomic import require_file
 

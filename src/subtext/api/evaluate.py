@@ -172,8 +172,9 @@ def evaluate(
 
     run, data  in Python also a loaded `Run` and a `Dataset`
 
-    Raises ArgumentError for contradictory arguments, the errors of loading, reading and evaluating, and OutputError for
-    a file that cannot be written (before the work begins).
+    Raises:
+        ArgumentError: For contradictory arguments, the errors of loading, reading and evaluating.
+        OutputError: If a file cannot be written (before the work begins).
     """
     work, files = work_and_files("evaluate", run, **options)
     from subtext.data.atomic import write_text
@@ -276,8 +277,10 @@ def evaluate(
 class Files:
     """The output of another program: one file of scores, or two of vectors (which may be the same).
 
-    image_ids, text_ids  files of names, where those do not hold them
-    similarity           of vectors: "cosine", or "dot" as they are
+    Attributes:
+        image_ids: Files of names, where those do not hold them.
+        text_ids: See `image_ids`.
+        similarity: Of vectors: "cosine", or "dot" as they are.
     """
 
     scores: Path | None = None
@@ -293,7 +296,8 @@ def work_and_files(
 ) -> tuple[EvaluationSubject, Files | None]:
     """The work that a public function was called for, and the files to measure; None for a run or a pretrained model.
 
-    Raises ArgumentError unless exactly one of a run, a pretrained model and files is given, with what it needs.
+    Raises:
+        ArgumentError: Unless exactly one of a run, a pretrained model and files is given, with what it needs.
     """
     values: dict[str, Any] = {name: options.get(name) for name in Files.__annotations__}
     paths = {name: Path(value) for name, value in values.items() if value is not None and name != "similarity"}
@@ -343,7 +347,8 @@ def require_outputs(files: Mapping[str, str | Path | None]) -> None:
 def read_split(work: EvaluationSubject) -> tuple[Dataset, str]:
     """The pairs of the split, without opening images; all of them where the data has no splits to choose from.
 
-    Raises ArgumentError when no data set is named, or it has several splits and none of them is named.
+    Raises:
+        ArgumentError: If no data set is named, or it has several splits and none of them is named.
     """
     split = work.split
     if work.sources.data is None:
@@ -359,8 +364,11 @@ def read_split(work: EvaluationSubject) -> tuple[Dataset, str]:
 class ExternalOutput:
     """Scores or vectors from files, in the order of a data set.
 
-    scores         (I T); None where there are vectors
-    images, texts  vectors; None where there are scores            about  which files these are
+    Attributes:
+        scores: (I T); None where there are vectors.
+        images: Vectors.
+        texts: None where there are scores.
+        about: Which files these are.
     """
 
     scores: Float[Tensor, "i t"] | None
@@ -382,7 +390,8 @@ class ExternalOutput:
 def read_output(files: Files, pairs: Dataset) -> ExternalOutput:
     """Read scores or vectors, and put them into the order of the pairs.
 
-    Raises DataError for files that cannot be read or lack an item of the split.
+    Raises:
+        DataError: For files that cannot be read or lack an item of the split.
     """
     import numpy as np
     import torch
@@ -621,10 +630,14 @@ def compare(
     interval of a difference resamples images and runs. There are two p-values, corrected for the number of metrics. One
     is over queries (for these trained models). The other is over runs (for the methods; needs several seeds per side).
 
-    first, second  a result or its file, or several results of one method with different seeds
+    Args:
+        first: A result or its file, or several results of one method with different seeds.
+        second: See `first`.
 
-    Raises DataError and RequirementError for files that cannot be read or compared, and OutputError if the JSON cannot
-    be written (before the work begins).
+    Raises:
+        DataError: For files that cannot be read or compared.
+        RequirementError: For files that cannot be read or compared.
+        OutputError: If the JSON cannot be written (before the work begins).
     """
     from subtext.data.atomic import require_file
     from subtext.evaluation import Result

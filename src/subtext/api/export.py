@@ -18,10 +18,12 @@ from subtext.report.text_table import Report, size
 class Export(Report):
     """An exported model.
 
-    path         its folder              bytes  total size of its files
-    differences  for images and texts, the largest difference of a vector component from the model
-    checked_on   a description of the inputs that were compared
-    usage        how to open it
+    Attributes:
+        path: Its folder.
+        bytes: Total size of its files.
+        differences: For images and texts, the largest difference of a vector component from the model.
+        checked_on: A description of the inputs that were compared.
+        usage: How to open it.
     """
 
     path: Path
@@ -52,9 +54,12 @@ def export_run(
     a folder that subtext.load opens. --onnx: one ONNX graph for images and one for texts, for any batch size (extra:
     onnx).
 
-    Raises ArgumentError unless exactly one of hf and onnx is set. Raises RequirementError for ONNX if the model only
-    scores pairs, if it reads texts in several ways, or if a package is missing. Raises CheckpointError if the folder is
-    not empty, or if the export does not give the model's vectors; the export is then removed.
+    Raises:
+        ArgumentError: Unless exactly one of hf and onnx is set.
+        RequirementError: For ONNX if the model only scores pairs, if it reads texts in several ways, or if a package is
+            missing.
+        CheckpointError: If the folder is not empty, or if the export does not give the model's vectors; the export is
+            then removed.
     """
     from subtext.data.atomic import write_folder
     from subtext.data.inputs import SeveralInputs

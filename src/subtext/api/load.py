@@ -36,11 +36,12 @@ SHOWN = 5
 class Run(Report):
     """A loaded run. Use it like a path: every function that accepts the folder of a run accepts this object.
 
-    model    the model with the saved weights, in eval mode
-    record   model, data and results of the training
-    path     its folder
-    notes    notes of the training
-    summary  a description of the training; empty for a loaded run
+    Attributes:
+        model: The model with the saved weights, in eval mode.
+        record: Model, data and results of the training.
+        path: Its folder.
+        notes: Notes of the training.
+        summary: A description of the training; empty for a loaded run.
     """
 
     model: Model
@@ -56,7 +57,8 @@ class Run(Report):
     def setup(self) -> Setup:
         """The objective, the plan and the hooks of methods that the run was trained with, built from its record again.
 
-        Raises RecipeError for an ensemble, which was not trained as one.
+        Raises:
+            RecipeError: For an ensemble, which was not trained as one.
         """
         from subtext.models.checkpoint import ASSETS
         from subtext.recipes.build import build
@@ -107,10 +109,14 @@ def load(
 ) -> Model:
     """The model of a run, or a pretrained dual encoder, for `embed_images`, `embed_texts` and `compare`.
 
-    model, text_prompt  see `ModelSource`
+    Args:
+        model: See `ModelSource`.
+        text_prompt: See `model`.
 
-    Raises CheckpointError if the folder is not a run, is damaged or is incomplete; RequirementError if the pretrained
-    model cannot be had; ArgumentError unless one of the two is given.
+    Raises:
+        CheckpointError: If the folder is not a run, is damaged or is incomplete.
+        RequirementError: If the pretrained model cannot be had.
+        ArgumentError: Unless one of the two is given.
     """
     return ModelSource.of(run, model, text_prompt).open(device=device)[0]
 
@@ -128,11 +134,15 @@ def open_run(
 ) -> Run:
     """The model and the record of a run.
 
-    features, text_features  files that replace those of the record. A missing file of the record is an error only if
-                             an item is looked up by name
+    Args:
+        features: Files that replace those of the record. A missing file of the record is an error only if an item is
+            looked up by name.
+        text_features: See `features`.
 
-    Raises CheckpointError if the folder is not a run, is damaged, or has an unknown recipe. Raises DataError if a
-    feature file cannot be read or has other widths, and RecipeError if the modality does not use features.
+    Raises:
+        CheckpointError: If the folder is not a run, is damaged, or has an unknown recipe.
+        DataError: If a feature file cannot be read or has other widths.
+        RecipeError: If the modality does not use features.
     """
     from subtext.recipes.build import reopen
 
@@ -148,7 +158,8 @@ def open_run(
 def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
     """Write a model as a folder that `load` reads: record, weights, assets and a model card.
 
-    Raises CheckpointError when the folder is not empty, or the disk is full.
+    Raises:
+        CheckpointError: If the folder is not empty, or the disk is full.
     """
     from subtext.data.atomic import write_text
     from subtext.models.checkpoint import require_new_folder, save_run
@@ -164,12 +175,15 @@ def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
 class Sources:
     """Where pairs come from; what is None is the data set's own, or what the run remembers.
 
-    data           path of the data set, or the data set itself
-    images         folder that image paths start from
-    features, text_features  precomputed features, joined by name
-    split_seed     of the 80-10-10 split of data without splits
-    on_error       "raise" or "skip" rows that cannot be used
-    columns, text_fields  names of a foreign table's columns, and of the fields that are texts; see `subtext.read`
+    Attributes:
+        data: Path of the data set, or the data set itself.
+        images: Folder that image paths start from.
+        features: Precomputed features, joined by name.
+        text_features: See `features`.
+        split_seed: Of the 80-10-10 split of data without splits.
+        on_error: "raise" or "skip" rows that cannot be used.
+        columns: Names of a foreign table's columns, and of the fields that are texts; see `subtext.read`.
+        text_fields: See `columns`.
     """
 
     data: Path | Dataset | None = None
@@ -194,7 +208,8 @@ class Sources:
     ) -> Sources:
         """The sources that a public function was called with.
 
-        Raises ArgumentError for data that is neither a path nor a Dataset.
+        Raises:
+            ArgumentError: For data that is neither a path nor a Dataset.
         """
         from subtext.data.dataset import Dataset
 
@@ -259,9 +274,12 @@ class Sources:
     ) -> Dataset:
         """The pairs; see `subtext.read`.
 
-        need_pairs  False where images without a text are enough, as in an index
+        Args:
+            need_pairs: False where images without a text are enough, as in an index.
 
-        Raises RequirementError when no data set is named, and DataError when it has no pair that is needed.
+        Raises:
+            RequirementError: If no data set is named.
+            DataError: If it has no pair that is needed.
         """
         from subtext.data.read import read
 
@@ -297,10 +315,11 @@ def _resolved(data: Any) -> Path | None:
 class ModelSource:
     """Where a model that embeds images and texts comes from: a run, or a pretrained dual encoder as it is.
 
-    run          folder of a run; None for a pretrained model
-    name         of a pretrained model: a hub name, a folder, or open_clip:ARCHITECTURE/WEIGHTS; "" for a run
-    text_prompt  words around every text of a pretrained model, {} in its place; "" for none
-    revision     commit of a hub's model that is wanted; "" for the newest
+    Attributes:
+        run: Folder of a run; None for a pretrained model.
+        name: Of a pretrained model: a hub name, a folder, or open_clip:ARCHITECTURE/WEIGHTS; "" for a run.
+        text_prompt: Words around every text of a pretrained model, {} in its place; "" for none.
+        revision: Commit of a hub's model that is wanted; "" for the newest.
     """
 
     run: Path | None = None
@@ -312,8 +331,10 @@ class ModelSource:
     def of(run: AnyPath | None, model: AnyPath | None = None, text_prompt: str | None = None) -> ModelSource:
         """The model that a public function was called with: before its imports of torch, which take seconds.
 
-        Raises ArgumentError unless exactly one is given, for a prompt without a pretrained model, and for a run in the
-        place of one; RequirementError for a pretrained model that cannot be had.
+        Raises:
+            ArgumentError: Unless exactly one is given, for a prompt without a pretrained model, and for a run in the
+                place of one.
+            RequirementError: If a pretrained model cannot be had.
         """
         if (run is None) == (model is None):
             got = "none" if run is None else f"both, {run} and {model}"
@@ -336,9 +357,11 @@ class ModelSource:
     def of_index(manifest: Manifest, run: AnyPath | None, model: AnyPath | None, *, index: str) -> ModelSource:
         """The model of an index: the one that its manifest names, or that one where it was moved to.
 
-        index  for messages
+        Args:
+            index: For messages.
 
-        Raises SearchIndexError when its run is not there, or it names none; the errors of `of`.
+        Raises:
+            SearchIndexError: If its run is not there, or it names none; the errors of `of`.
         """
         recorded = manifest.model
         if run is None and model is None and recorded:
@@ -356,7 +379,10 @@ class ModelSource:
     ) -> tuple[Model, Record | None]:
         """The model in eval mode, and its record; None for a pretrained model.
 
-        Raises the errors of `open_run`, and RequirementError for a pretrained model that cannot be had.
+        Raises the errors of `open_run`.
+
+        Raises:
+            RequirementError: If a pretrained model cannot be had.
         """
         if self.run is not None:
             run = open_run(self.run, features=features, text_features=text_features, device=device)
@@ -395,9 +421,10 @@ class ModelSource:
 class EvaluationSubject:
     """Something done with a model on a split of a data set.
 
-    source  the model; None where files hold its output
-    split   a name, or "all"; None for the run's validation split
-    bf16    whether pairs are scored in bfloat16; None for what the run was trained with
+    Attributes:
+        source: The model; None where files hold its output.
+        split: A name, or "all"; None for the run's validation split.
+        bf16: Whether pairs are scored in bfloat16; None for what the run was trained with.
     """
 
     source: ModelSource | None
@@ -455,7 +482,10 @@ class LoadedRun:
 def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Verify = True) -> LoadedRun:
     """Open the run, or the pretrained model, and read the split; `need_pairs` and `verify` as in `Sources.read`.
 
-    Raises what opening and reading raise, and RequirementError when no data is named and none is remembered.
+    Raises what opening and reading raise.
+
+    Raises:
+        RequirementError: If no data is named and none is remembered.
     """
     from subtext.data.text import cut_note
     from subtext.recipes.build import attach
@@ -512,9 +542,13 @@ def require_features(model: Model, pairs: Dataset) -> None:
 def read(sources: Sources, *, need_pairs: bool = True, verify: Verify = True, quiet: bool = False) -> Dataset:
     """The pairs, with images decoded once; problems that do not forbid their use go to standard error.
 
-    need_pairs, verify  as in `Sources.read`
+    Args:
+        need_pairs: As in `Sources.read`.
+        verify: See `need_pairs`.
 
-    Raises DataError when they cannot be used, and RequirementError when no data set is named.
+    Raises:
+        DataError: If they cannot be used.
+        RequirementError: If no data set is named.
     """
     from subtext.data.dataset import summarise
 
@@ -561,7 +595,9 @@ def is_data_of_run(source: DataSource, sources: Sources) -> bool:
 def read_data_of_run(source: DataSource, sources: Sources) -> Dataset:
     """The data that a run was trained on: from where it was, or the data set in memory that has the same pairs.
 
-    Raises DataError when it cannot be read, RequirementError when the run remembers no path.
+    Raises:
+        DataError: If it cannot be read.
+        RequirementError: If the run remembers no path.
     """
     if not isinstance(sources.data, Path | None) and is_data_of_run(source, sources):
         return sources.data
@@ -574,7 +610,8 @@ def read_data_of_run(source: DataSource, sources: Sources) -> Dataset:
 def choose_precision(model: Model, bf16: bool | None, *, quiet: bool = False) -> None:
     """Have the model score pairs as an option asks; None leaves it as it was trained.
 
-    Raises RequirementError for a model that compares vectors.
+    Raises:
+        RequirementError: If a model compares vectors.
     """
     if bf16 is not None and model.score_in_bf16(bf16) is not bf16:
         say("note: --bf16: this machine does not multiply in bfloat16; scores are made in float32", quiet=quiet)
@@ -583,7 +620,8 @@ def choose_precision(model: Model, bf16: bool | None, *, quiet: bool = False) ->
 def choose_device(name: str) -> str:
     """The device that an option asks for; "auto" is the first GPU, or the processor.
 
-    Raises RequirementError when the machine does not have it.
+    Raises:
+        RequirementError: If the machine does not have it.
     """
     import torch
 

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 class ModelList(TableReport):
     """Encoders as plain data.
 
-    entries  one mapping per encoder and side: name (what `image` or `text` takes), side, model, weights (where they
-             come from), state ("ready", "not here" or "damaged"; "untrained" for random weights alone), and of the
-             starter towers width, licence, trained_on, and problem where one is not ready
+    Attributes:
+        entries: One mapping per encoder and side: name (what `image` or `text` takes), side, model, weights (where they
+            come from), state ("ready", "not here" or "damaged"; "untrained" for random weights alone), and of the
+            starter towers width, licence, trained_on, and problem where one is not ready.
     """
 
     entries: tuple[dict[str, Any], ...]

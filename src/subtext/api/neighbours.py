@@ -90,8 +90,9 @@ def build_neighbours(
     A text is never a neighbour of itself or of an identical text, nor (by default) of another text of its image.
     Neighbours are texts of --candidate-split.
 
-    Raises ArgumentError for options of another space, DataError if OUT is not empty, and the errors of reading the
-    data, the space and the graph.
+    Raises:
+        ArgumentError: For options of another space.
+        DataError: If OUT is not empty, and the errors of reading the data, the space and the graph.
     """
     from subtext.graphs.build import GraphOptions, build_graph, open_space
     from subtext.version import __version__
@@ -128,9 +129,10 @@ def build_neighbours(
 class NeighbourReport(Report):
     """A graph, its quality, and the neighbours of one text.
 
-    quality     measure -> percentages and means of neighbours and of random pairs
-    item        the text whose neighbours were requested: id, text and image; None for the graph alone
-    neighbours  the same fields for its neighbours, with their distance, nearest first
+    Attributes:
+        quality: Measure -> percentages and means of neighbours and of random pairs.
+        item: The text whose neighbours were requested: id, text and image; None for the graph alone.
+        neighbours: The same fields for its neighbours, with their distance, nearest first.
     """
 
     graph: Graph
@@ -184,7 +186,8 @@ def show_neighbours(
     The quality is the share of neighbours that are related by other measures (cosine of TF-IDF, CIDEr-D), compared with
     random pairs. If the data set was moved, name it with --data.
 
-    Raises DataError when the graph or its data cannot be read or do not belong together, or no item has that id.
+    Raises:
+        DataError: If the graph or its data cannot be read or do not belong together, or no item has that id.
     """
     from subtext.data.atomic import write_text
     from subtext.evaluation.checks.graph_quality import CIDERD, TFIDF, graph_quality

@@ -96,13 +96,14 @@ class Shown(str):
 class Parameter:
     """One parameter of a verb.
 
-    type      bool, int, float, str or Path: of the value, or of each value of a tuple
-    choices   the values that it takes; None for any of the type
-    multiple  whether it is a tuple; commas: whether the command line separates its values by commas
-    required  whether it has no default
-    optional  whether it may be None
-    both      whether an argument of the command line may also be given as an option
-    accepted  types of a value, or of each value of a tuple; None where it may be an object that is loaded already
+    Attributes:
+        type: Bool, int, float, str or Path: of the value, or of each value of a tuple.
+        required: Whether it has no default.
+        optional: Whether it may be None.
+        choices: The values that it takes; None for any of the type.
+        multiple: Whether it is a tuple; commas: whether the command line separates its values by commas.
+        both: Whether an argument of the command line may also be given as an option.
+        accepted: Types of a value, or of each value of a tuple; None where it may be an object that is loaded already.
     """
 
     name: str
@@ -169,8 +170,9 @@ def verb(function: Callable[P, T]) -> Callable[P, T]:
 
     A list stands for a tuple, a value alone for a tuple of one. The docstring gets a line for each argument.
 
-    Raises ArgumentError for a value of another type, not among the choices, or out of range; TypeError for an unknown
-    name.
+    Raises:
+        ArgumentError: For a value of another type, not among the choices, or out of range.
+        TypeError: If the name is unknown.
     """
     signature, hints = inspect.signature(function), dict(function.__annotations__)
     named: list[inspect.Parameter] = []

@@ -57,7 +57,8 @@ def check_dataset(
     also in sub-folders; metadata.csv or metadata.jsonl with images; SCAN's precomputed features; corpus, queries and
     qrels. Also a release of COCO, Flickr30K, CUB Captions, GoodNews, Conceptual Captions or Politics.
 
-    Returns a report. If the data set cannot be read, the report contains the reason.
+    Returns:
+        A report. If the data set cannot be read, the report contains the reason.
     """
     from subtext.curation.check import check_dataset
 
@@ -83,9 +84,10 @@ def check_dataset(
 class PreparedDataset:
     """A data set derived from another data set.
 
-    dataset  its images, texts and pairs
-    path     its file; None if none was written
-    summary  a description of the changes
+    Attributes:
+        dataset: Its images, texts and pairs.
+        path: Its file; None if none was written.
+        summary: A description of the changes.
     """
 
     dataset: Dataset
@@ -130,7 +132,9 @@ def prepare(
     --longer-than applies to the full texts, before --max-sentences shortens them. Image paths do not change. So the new
     file needs --images with the old folder.
 
-    Raises ArgumentError without an option for a change, and DataError if the data cannot be read or no text remains.
+    Raises:
+        ArgumentError: Without an option for a change.
+        DataError: If the data cannot be read or no text remains.
     """
     if max_sentences is None and longer_than is None and not resplit and columns is None and text_fields is None:
         raise ArgumentError("nothing to do; give max_sentences, longer_than, resplit, columns or text_fields")
@@ -166,7 +170,9 @@ def dedup(
     Images without a text stay. If copies are in several splits, the copy in test stays, otherwise the copy in val.
     Needs datasketch: pip install 'subtext[dedup]'.
 
-    Raises RequirementError without datasketch, DataError for a threshold of 0 and for texts known by features alone.
+    Raises:
+        RequirementError: Without datasketch.
+        DataError: For a threshold of 0 and for texts known by features alone.
     """
     import numpy as np
 
@@ -239,9 +245,10 @@ def corrupt(
     all splits. The output ends with acceptance figures: whether the neighbours of a text, before any training, tell
     that its pair is loose.
 
-    Raises RequirementError if neighbours need a graph or topics need features, or if the share is less than one pair.
-    Raises ArgumentError for ranks that are not FIRST-LAST or not in the graph and for options that are not read, and
-    DataError if an output file exists.
+    Raises:
+        RequirementError: If neighbours need a graph or topics need features, or if the share is less than one pair.
+        ArgumentError: For ranks that are not FIRST-LAST or not in the graph and for options that are not read.
+        DataError: If an output file exists.
     """
     from subtext.data.noise import write_labels
     from subtext.data.write import SUFFIXES
@@ -341,7 +348,8 @@ def _corrupt_topics(
 ) -> tuple[Planted, Acceptance, dict[str, Any], list[str]]:
     """Looseness by topic, whether it is accepted, its settings and its description.
 
-    clusters  numbers of topics and of visual clusters, and of neighbours
+    Args:
+        clusters: Numbers of topics and of visual clusters, and of neighbours.
     """
     import numpy as np
 
@@ -424,7 +432,8 @@ def join_features(
     regions per image. Both are feature files, in the formats of --features. The output has the images of REGIONS. The
     narrower features are padded with zeros; pooled vectors and boxes are left out.
 
-    Raises DataError if the output is not an npz or exists, and for files that do not match.
+    Raises:
+        DataError: If the output is not an npz or exists, and for files that do not match.
     """
     from subtext.data.atomic import require_file
     from subtext.data.feature_file import FeatureFile, join_features

@@ -27,11 +27,12 @@ FIGURES = ("image_to_text/recall@10", "text_to_image/recall@10", "rsum")
 class RunList(TableReport):
     """Runs as plain data, in the order of their paths.
 
-    folders   the folders that were searched
-    entries   one mapping per run: run, recipe, data, status, epochs, best_epoch, best, seconds, seed, disk_bytes; for a
-             damaged run: status and problem; with `verify` also checksum: "right", or "none" in runs of early versions
-             and in those without weights
-    verified  whether the tensors were read
+    Attributes:
+        entries: One mapping per run: run, recipe, data, status, epochs, best_epoch, best, seconds, seed, disk_bytes;
+            for a damaged run: status and problem; with `verify` also checksum: "right", or "none" in runs of early
+            versions and in those without weights.
+        folders: The folders that were searched.
+        verified: Whether the tensors were read.
     """
 
     folders: tuple[Path, ...]
@@ -91,7 +92,8 @@ def list_runs(
 
     Searches each FOLDER and two levels below it; by default the current one.
 
-    Raises CheckpointError for a folder that does not exist.
+    Raises:
+        CheckpointError: If a folder does not exist.
     """
     searched = tuple(Path(folder) for folder in folders) or (Path(),)
     unique: dict[Path, Path] = {}
@@ -155,8 +157,10 @@ def ensemble_runs(
     runs must be trained on the same pairs and read the same images or features. Dual encoders may differ in how they
     read texts, as a bag of words and MiniLM do, and in embed_dim; other models may not.
 
-    Raises ArgumentError for fewer than two runs, or one run twice, and RecipeError for runs that cannot be combined.
-    Raises CheckpointError if `out` is not empty or a run cannot be loaded.
+    Raises:
+        ArgumentError: For fewer than two runs, or one run twice.
+        RecipeError: For runs that cannot be combined.
+        CheckpointError: If `out` is not empty or a run cannot be loaded.
     """
     from subtext.models.checkpoint import require_new_folder
     from subtext.models.ensemble import build_ensemble

@@ -26,19 +26,21 @@ def open_index(
 ) -> Index:
     """A search index with the model that it names.
 
-    index     a folder; the address of an index in PostgreSQL, postgresql://USER@HOST/DATABASE?index=NAME; or of one in
-              LanceDB, lance://FOLDER, s3://BUCKET/NAME or gs://BUCKET/NAME
-    run       the new folder of its run, if it was moved
-    model     the new folder of its pretrained model, if that was moved
-    features  precomputed features of query images, for a model that needs them; by default those of the index,
-              if they still exist
-
     An index in a folder (also one in LanceDB) that keeps the text side of its model as plain arrays answers queries of
     words by them. Then the model is opened by the first query with an image, and `Index.model`; with `run`, `model`,
     `features` or a device other than "cpu" and "auto", at once.
 
-    Raises SearchIndexError if the index cannot be read, its run is missing, or another model made it. Also raises the
-    errors of `open_run` for `features`.
+    Args:
+        index: A folder; the address of an index in PostgreSQL, postgresql://USER@HOST/DATABASE?index=NAME; or of one in
+            LanceDB, lance://FOLDER, s3://BUCKET/NAME or gs://BUCKET/NAME.
+        run: The new folder of its run, if it was moved.
+        model: The new folder of its pretrained model, if that was moved.
+        features: Precomputed features of query images, for a model that needs them; by default those of the index, if
+            they still exist.
+
+    Raises:
+        SearchIndexError: If the index cannot be read, its run is missing, or another model made it. Also raises the
+            errors of `open_run` for `features`.
     """
     from subtext.retrieval.index import Index
     from subtext.retrieval.stores.store import open_store
@@ -142,8 +144,9 @@ def search(
     For a model with precomputed features, --image is the name of an image in its feature file. It may also be an .npy
     or .npz file with the features of one image.
 
-    Raises ArgumentError for contradictory arguments, and the errors of `open_index` and `Index.search`. In Python,
-    `index` may also be an open index; use `run`, `model` and `features` in `open_index` then.
+    Raises:
+        ArgumentError: For contradictory arguments, and the errors of `open_index` and `Index.search`. In Python,
+            `index` may also be an open index; use `run`, `model` and `features` in `open_index` then.
     """
     from subtext.data.features import FeatureInput
     from subtext.data.text import cut_note
@@ -225,7 +228,11 @@ def _incomplete(index: Index) -> list[str]:
 
 
 def _readable_image(branch: Branch, names: Sequence[str], path: str | None) -> Any:
-    """An image's file, or its name in the features that the model reads. Raises RequirementError where it has none."""
+    """An image's file, or its name in the features that the model reads.
+
+    Raises:
+        RequirementError: If it has none.
+    """
     from subtext.data.features import FeatureInput
 
     spec = branch.input_spec

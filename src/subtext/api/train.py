@@ -52,11 +52,17 @@ _RUN = OptionGroup("Run")
 class Job:
     """A training as plain data.
 
-    model    a model recipe's name          options  its options; those left out keep their defaults
-    methods  (name, options) in order       plan     fields of the training plan that replace the model's own
-    out      the run's folder               run      fields of RunOptions: seed, device, workers, resume ...
-    train_split, val_split   names of splits; val_split None for no validation
-    train_data, val_data     pairs in memory, in place of those splits
+    Attributes:
+        model: A model recipe's name.
+        options: Its options; those left out keep their defaults.
+        methods: (name, options) in order.
+        plan: Fields of the training plan that replace the model's own.
+        out: The run's folder.
+        train_split: Names of splits.
+        val_split: val_split None for no validation.
+        run: Fields of RunOptions: seed, device, workers, resume ...
+        train_data: Pairs in memory, in place of those splits.
+        val_data: See `train_data`.
     """
 
     model: str
@@ -131,21 +137,26 @@ def train(
 
     DATA has any format of `subtext data check`.
 
-    model    the name of a recipe: `subtext train --help` lists them
-    with_    training methods, as in ["hal", "neighbourhoods:graph=graphs/d2v,form=angular"], or with their options as a
-             mapping: [("neighbourhoods", {"form": "angular"})]
-    train_data, val_data  in Python: pairs to use instead of the splits of `data`. The record still contains `data`, so
-                          that other functions can read it
-    options  of the model recipe (embed_dim, margin ...) and of the training plan (epochs, lr, batch_size ...):
-             `subtext train MODEL --help` lists them
+    Args:
+        model: The name of a recipe: `subtext train --help` lists them.
+        with_: Training methods, as in ["hal", "neighbourhoods:graph=graphs/d2v,form=angular"], or with their options as
+            a mapping: [("neighbourhoods", {"form": "angular"})].
+        train_data: In Python: pairs to use instead of the splits of `data`. The record still contains `data`, so that
+            other functions can read it.
+        val_data: See `train_data`.
+        **options: Of the model recipe (embed_dim, margin ...) and of the training plan (epochs, lr, batch_size ...):
+            `subtext train MODEL --help` lists them.
 
-    Returns the run: the model with the saved weights, its record and its folder. Use it as the `run` of other
-    functions. After Ctrl-C, the training stops after the current step, with `record.status` "stopped". With `dry_run`,
-    the model is not trained and nothing is written; `summary` describes the model.
+    Returns:
+        The run; the model with the saved weights, its record and its folder. Use it as the `run` of other functions.
+        After Ctrl-C, the training stops after the current step, with `record.status` "stopped". With `dry_run`, the
+        model is not trained and nothing is written; `summary` describes the model.
 
-    Raises RecipeError for an option that is unknown or has no effect, and DataError for data that cannot be used.
-    Raises TrainingError if a loss is not finite. Raises CheckpointError if the folder contains another training, or is
-    not empty without `resume`.
+    Raises:
+        RecipeError: If an option is unknown or has no effect.
+        DataError: For data that cannot be used.
+        TrainingError: If a loss is not finite.
+        CheckpointError: If the folder contains another training, or is not empty without `resume`.
     """
     arguments = {name: value for name, value in locals().items() if name not in ("model", "options")}
     # Before torch is imported and the data is read; beside features a name is refused as such, wherever it is from.
@@ -177,7 +188,8 @@ def train(
 def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
     """The job of a call of `train` with these keyword arguments.
 
-    Raises RecipeError for an unknown model, method or option, with near names.
+    Raises:
+        RecipeError: For an unknown model, method or option, with near names.
     """
     from subtext.training.setup import RunOptions
 
@@ -215,7 +227,8 @@ def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
 def read_training_data(job: Job) -> TrainingData:
     """Read pairs and features, and check that every image and text has its features, in finite numbers.
 
-    Raises DataError when they cannot be used.
+    Raises:
+        DataError: If they cannot be used.
     """
     from subtext.data.features import FeatureFile
 

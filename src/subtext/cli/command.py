@@ -43,9 +43,11 @@ RENAMED_VALUES = {"--on-error": {"refuse": "raise"}, "--skip": {"picture-overlap
 class Command(click.Command):
     """A command that lists its options under headings, shows an example, and reads its context.
 
-    act       gets the context, whose `params` hold the values: many options need no function of many arguments
-    sections  heading -> parameters, in the order of the help
-    renamed, renamed_values  old flag -> flag, and flag -> old value -> value, beside those of all commands
+    Args:
+        act: Gets the context, whose `params` hold the values: many options need no function of many arguments.
+        sections: Heading -> parameters, in the order of the help.
+        renamed: Old flag -> flag.
+        renamed_values: Flag -> old value -> value, beside those of all commands.
     """
 
     def __init__(
@@ -174,16 +176,17 @@ def verb_command(
 ) -> Command:
     """The command of a public function: its options, defaults, ranges and help come from the function's signature.
 
-    name       of the command; the function's where it is None
-    usage      what stands after the command's name in its usage line; by default the arguments and required options
-    required   parameters that the command line needs though Python does not, such as the file to write
-    json       adds --json, which prints the result's `to_json` instead, as `--json -` does where `json` names a file
-    text       what is printed of the result, unless that is None
-    exit_code  of a result
-    renamed    further old names of options, by today's
-    extra_arguments  further arguments of the function
-
     A result's `warnings` go to standard error.
+
+    Args:
+        name: Of the command; the function's where it is None.
+        usage: What stands after the command's name in its usage line; by default the arguments and required options.
+        required: Parameters that the command line needs though Python does not, such as the file to write.
+        json: Adds --json, which prints the result's `to_json` instead, as `--json -` does where `json` names a file.
+        text: What is printed of the result, unless that is None.
+        exit_code: Of a result.
+        renamed: Further old names of options, by today's.
+        extra_arguments: Further arguments of the function.
     """
     described = [
         replace(parameter, required=parameter.required or parameter.name in required) for parameter in parameters(verb)
@@ -348,8 +351,9 @@ def as_typed(message: str, names: Collection[str]) -> str:
 
     `name=value` anywhere, a name at the start or before " is " or after "leave ", and a name of several words anywhere.
 
-    >>> as_typed("token_mask needs text=gru; text is bag; leave token_mask out", ["token_mask", "text"])
-    '--token-mask needs --text gru; --text is bag; leave --token-mask out'
+    Example:
+        >>> as_typed("token_mask needs text=gru; text is bag; leave token_mask out", ["token_mask", "text"])
+        '--token-mask needs --text gru; --text is bag; leave --token-mask out'
     """
     if not names:
         return message

@@ -121,8 +121,10 @@ def training_command(
 ) -> Command:
     """A command that trains a model: the options of `subtext.train` but for some, and more of its own.
 
-    act      gets the context, and the keyword arguments of `subtext.train`
-    without  parameters of the verb that the command does not have        more  options of its own
+    Args:
+        act: Gets the context, and the keyword arguments of `subtext.train`.
+        without: Parameters of the verb that the command does not have.
+        more: Options of its own.
     """
 
     def act_on_arguments(ctx: click.Context) -> None:
@@ -163,7 +165,8 @@ def training_command(
 def arguments(ctx: click.Context) -> dict[str, Any]:
     """The keyword arguments of `subtext.train`: those of the verb, and the options that were given.
 
-    Raises click.BadParameter for an unknown method, or an unknown option or value of one.
+    Raises:
+        click.BadParameter: For an unknown method, or an unknown option or value of one.
     """
     try:
         for text in ctx.params["with_"]:

@@ -16,7 +16,8 @@ from subtext.errors import counted
 class CommandEntry(TypedDict, total=False):
     """How a function becomes a command; see `verb_command`.
 
-    verb  the public function, where it has neither the name of the command nor that with its group: build_index
+    Attributes:
+        verb: The public function, where it has neither the name of the command nor that with its group: build_index.
     """
 
     verb: str
@@ -31,7 +32,8 @@ class CommandEntry(TypedDict, total=False):
 def sides(words: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Files before and after `vs`; of two files without it, each is a side.
 
-    Raises click.UsageError for anything else.
+    Raises:
+        click.UsageError: For anything else.
     """
     positions = [position for position, word in enumerate(words) if str(word) == "vs"]
     if not positions and len(words) == 2:

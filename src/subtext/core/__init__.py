@@ -78,9 +78,10 @@ class _Tensors:
 class Encoded(_Tensors):
     """The output of an encoder, which a head maps to the joint space.
 
-    parts    (N P E)  one vector per region, cell or word
-    mask     (N P) bool, True where a part exists; None where all do
-    pooled   (N G)  one vector per item; None where the encoder makes none
+    Attributes:
+        parts: (N P E), one vector per region, cell or word.
+        mask: (N P) bool, True where a part exists; None where all do.
+        pooled: (N G), one vector per item; None where the encoder makes none.
     """
 
     parts: Tensor | None = None
@@ -97,12 +98,14 @@ class Encoded(_Tensors):
 class Embeddings(_Tensors):
     """Items of one modality in the joint space.
 
-    vectors    (N K D)  K views of each item; K = 1 for most models, K samples for a probabilistic one
-    ids        (N) int64, the item of each row
-    log_std    (N K D), or (N 1 D) for all samples, natural logarithm of the standard deviation, for probabilistic heads
-    residuals  (N K D)  what PIE-Net added to the global feature, for the view diversity regulariser
-    parts      (N P D)  regions or words in the joint space, for similarities that compare them
-    mask       (N P) bool, True where a part exists
+    Attributes:
+        vectors: (N K D), K views of each item; K = 1 for most models, K samples for a probabilistic one.
+        ids: (N) int64, the item of each row.
+        log_std: (N K D), or (N 1 D) for all samples, natural logarithm of the standard deviation, for probabilistic
+            heads.
+        residuals: (N K D), what PIE-Net added to the global feature, for the view diversity regulariser.
+        parts: (N P D), regions or words in the joint space, for similarities that compare them.
+        mask: (N P) bool, True where a part exists.
     """
 
     vectors: Tensor
@@ -178,7 +181,8 @@ class Embeddings(_Tensors):
     def cat(batches: Sequence[Embeddings]) -> Embeddings:
         """Concatenate items. Parts of unequal length are padded to the longest and masked.
 
-        Raises ShapeError for no batches, and for a field that only some of them have.
+        Raises:
+            ShapeError: For no batches, and for a field that only some of them have.
         """
         if not batches:
             raise ShapeError("Embeddings.cat needs at least one batch; it got none")
@@ -214,9 +218,10 @@ class Origin(IntEnum):
 class Truth(_Tensors):
     """Whether each query and candidate belong together.
 
-    match      (Q C) bool, positives
-    ignored    (Q C) bool, neither positive nor negative; never True where match is
-    relevance  (Q C) float, graded and finite; `scale` names its measure
+    Attributes:
+        match: (Q C) bool, positives.
+        ignored: (Q C) bool, neither positive nor negative; never True where match is.
+        relevance: (Q C) float, graded and finite; `scale` names its measure.
     """
 
     match: Tensor
@@ -241,7 +246,8 @@ class Truth(_Tensors):
     def of_pairs(query_groups: Tensor, candidate_groups: Tensor) -> Truth:
         """Row i matches column i alone; other candidates of its group are ignored, not negative.
 
-        Raises ShapeError when there are fewer candidates than queries: the first Q columns are the partners.
+        Raises:
+            ShapeError: If there are fewer candidates than queries: the first Q columns are the partners.
         """
         queries, candidates = len(query_groups), len(candidate_groups)
         if candidates < queries:
@@ -269,11 +275,12 @@ class Truth(_Tensors):
 class Comparison(_Tensors):
     """Queries against candidates: the input of losses and metrics.
 
-    scores      (Q C), larger is better
-    truth       which candidates match
-    queries     the embeddings of the rows; None if only scores are available
-    candidates  the embeddings of the columns
-    origin      (C) uint8 of Origin; None if every candidate belongs to a pair
+    Attributes:
+        scores: (Q C), larger is better.
+        truth: Which candidates match.
+        queries: The embeddings of the rows; None if only scores are available.
+        candidates: The embeddings of the columns.
+        origin: (C) uint8 of Origin; None if every candidate belongs to a pair.
     """
 
     scores: Tensor
@@ -302,7 +309,8 @@ class Comparison(_Tensors):
     def flip(self) -> Comparison:
         """The same pairs with queries and candidates exchanged.
 
-        Raises ShapeError if the comparison is not square, or has candidates that belong to no pair and so have no row.
+        Raises:
+            ShapeError: If the comparison is not square, or has candidates that belong to no pair and so have no row.
         """
         rows, columns = self.scores.shape
         origins = [] if self.origin is None else sorted({Origin(code).name for code in self.origin.tolist()})
@@ -320,8 +328,10 @@ class Comparison(_Tensors):
 class Scene:
     """The comparisons of one batch. The two directions are separate, because each may have candidates of its own.
 
-    image_neighbours, text_neighbours  items against sampled neighbours of their own modality
-    edited                             comparisons with generated texts, by name
+    Attributes:
+        image_neighbours: Items against sampled neighbours of their own modality.
+        text_neighbours: See `image_neighbours`.
+        edited: Comparisons with generated texts, by name.
     """
 
     image_to_text: Comparison
@@ -333,7 +343,8 @@ class Scene:
     def comparison(self, name: str) -> Comparison:
         """The comparison called `name` ("image_to_text", "text_neighbours", or the name of an edit).
 
-        Raises RequirementError when the batch was built without it.
+        Raises:
+            RequirementError: If the batch was built without it.
         """
         names = {f.name for f in fields(self)} - {"edited"}
         present = {n: getattr(self, n) for n in names if getattr(self, n) is not None} | dict(self.edited)
@@ -349,11 +360,12 @@ class Scene:
 class Epoch:
     """What weightings and miners read beyond their batch.
 
-    number   counted from 0
-    seed     of the run
-    table    name -> (items) values of the full data set, by item id
-    bank     name -> embeddings of earlier steps
-    drawing  the epoch whose random draws are used; None for this one
+    Attributes:
+        number: Counted from 0.
+        seed: Of the run.
+        table: Name -> (items) values of the full data set, by item id.
+        bank: Name -> embeddings of earlier steps.
+        drawing: The epoch whose random draws are used; None for this one.
     """
 
     number: int

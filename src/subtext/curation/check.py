@@ -35,9 +35,10 @@ _SHOWN_EXAMPLES = 3
 class Coverage:
     """The items of a data set that a feature file covers.
 
-    message   in one sentence
-    complete  whether each item has finite features
-    splits    the splits all of whose items have them
+    Attributes:
+        message: In one sentence.
+        complete: Whether each item has finite features.
+        splits: The splits all of whose items have them.
     """
 
     message: str
@@ -49,18 +50,22 @@ class Coverage:
 class CheckReport(Report):
     """The result of `check`.
 
-    images, texts, pairs, groups  their numbers
-    splits             name -> its images, texts and pairs
-    words              words per text: smallest, median and largest number
-    languages          code -> texts, most frequent first; `guessed` when no column names the language
-    duplicate_texts    number of duplicate texts, with examples
-    duplicate_images   number of images that are copies, byte by byte, with examples
-    leaks              images or texts of a test or val split whose copy is in another split
-    problems           problems of each row; a fatal problem makes the row unusable
-    features           for each feature file, whether it covers the data
-    reasons            "train", "evaluate", "index" -> why the data cannot be used for this (with on_error="skip":
-                       after unusable rows are left out); empty if it can
-    evaluable_splits   splits with at least two groups; "all" if only the full data set has two groups
+    Attributes:
+        images: Their numbers.
+        texts: See `images`.
+        pairs: See `images`.
+        groups: See `images`.
+        splits: Name -> its images, texts and pairs.
+        words: Words per text: smallest, median and largest number.
+        languages: Code -> texts, most frequent first; `guessed` when no column names the language.
+        duplicate_texts: Number of duplicate texts, with examples.
+        duplicate_images: Number of images that are copies, byte by byte, with examples.
+        leaks: Images or texts of a test or val split whose copy is in another split.
+        problems: Problems of each row; a fatal problem makes the row unusable.
+        features: For each feature file, whether it covers the data.
+        reasons: "train", "evaluate", "index" -> why the data cannot be used for this (with on_error="skip": after
+            unusable rows are left out); empty if it can.
+        evaluable_splits: Splits with at least two groups; "all" if only the full data set has two groups.
     """
 
     path: str
@@ -168,10 +173,12 @@ def check_dataset(
 ) -> CheckReport:
     """Read a data set and report; a data set that cannot be read at all gives a report with the reason.
 
-    name                     of the data set, for people; its path by default
-    features, text_features  feature files that replace images, whose own files may be missing then, and texts
-
     The other arguments are those of `read`. Only images of equal size in bytes are compared, by a hash.
+
+    Args:
+        name: Of the data set, for people; its path by default.
+        features: Feature files that replace images, whose own files may be missing then.
+        text_features: Texts.
     """
     name = name or str(data)
     try:

@@ -42,7 +42,9 @@ _TOOLS = Template(Path(__file__).with_suffix(".html").read_text(encoding="utf-8"
 def export(judgement: Judged, links: NDArray[np.int64], out: Path) -> None:
     """Write the chosen pairs to a file: .jsonl, .parquet, or .tar for WebDataset. Graded judgements are left out.
 
-    Raises DataError for another suffix and where no pair is left, OutputError where it cannot be written.
+    Raises:
+        DataError: For another suffix and where no pair is left.
+        OutputError: If it cannot be written.
     """
     if out.suffix not in (*write.SUFFIXES, TAR):
         raise DataError(f"an export needs a file that ends in {', '.join((*write.SUFFIXES, TAR))}; it got {out.name}")
@@ -100,9 +102,10 @@ def page(
 ) -> str:  # fmt: skip
     """The chosen pairs as one HTML document with images, texts and scores; it loads nothing, and escapes all texts.
 
-    why    of every pair the reasons to leave it out
-    links  the pairs on the page, in this order
-    lines  the results, listed above the pairs
+    Args:
+        why: Of every pair the reasons to leave it out.
+        links: The pairs on the page, in this order.
+        lines: The results, listed above the pairs.
     """
     names = [name for name in NUMBERS if any(value is not None for value in judgement.columns.get(name, ()))]
     thumbnails: dict[int, str | None] = {}

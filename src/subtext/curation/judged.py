@@ -58,9 +58,10 @@ _FILE = re.compile(r"^\S+\.(jpe?g|png|gif|webp|tiff?|bmp|raw)$|^(img|dsc|image|p
 class Judged:
     """Pairs with their columns.
 
-    columns  name -> (L) values, one for each link of `pairs`
-    shares   estimated shares of loose and mismatched pairs; empty where there are too few pairs
-    how      in words, how copies of texts and of images were detected
+    Attributes:
+        columns: Name -> (L) values, one for each link of `pairs`.
+        shares: Estimated shares of loose and mismatched pairs; empty where there are too few pairs.
+        how: In words, how copies of texts and of images were detected.
     """
 
     pairs: Dataset
@@ -89,11 +90,14 @@ def judge(
 ) -> Judged:
     """The columns of the pairs of a data set.
 
-    images, texts  embeddings of its items, in their order
-    graph          of its texts; without it there are no scores of neighbours, and no pair is called loose
-    progress       called with the number of images that were read
+    Args:
+        images: Embeddings of its items, in their order.
+        texts: See `images`.
+        graph: Of its texts; without it there are no scores of neighbours, and no pair is called loose.
+        progress: Called with the number of images that were read.
 
-    Cost that of `align`, of reading every image, and time I^2 for copies among images.
+    Complexity:
+        That of `align`, of reading every image, and time I^2 for copies among images.
     """
     scores, kinds, area = kinds_of_pairs(pairs, images, texts, graph=graph, seed=seed)
     if graph is not None:
@@ -147,10 +151,13 @@ def kinds_of_pairs(
 
     The last value is the area under the curve of the pairs against random ones, by their alignment: 0.5 for chance.
 
-    images, texts  embeddings (N K D) of the pairs        graph  of the texts; None to ignore neighbours
-
     With too few pairs for an estimate, all but the scores are None; with an area below `TELLS`, probabilities and
     shares are.
+
+    Args:
+        images: Embeddings (N K D) of the pairs.
+        texts: See `images`.
+        graph: Of the texts; None to ignore neighbours.
     """
     (cosine, alignment), candidates = align(pairs, images, texts, seed=seed)
     columns: dict[str, list[Any]] = {"cosine": cosine.tolist(), "alignment": alignment.tolist()}
@@ -182,7 +189,8 @@ def cannot_judge(area: float) -> str:
 def left_out(judgement: Judged, drop: Sequence[Reason], *, least: float = 0.5) -> list[list[str]]:
     """For each pair the reasons to leave it out, in words; an empty list for a pair that stays.
 
-    least  probability of a mismatch from which a pair is left out
+    Args:
+        least: Probability of a mismatch from which a pair is left out.
     """
     reasons: list[list[str]] = []
     for link in range(len(judgement)):
@@ -264,8 +272,9 @@ def later(items: Items, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
 def text_flags(text: str) -> list[str]:
     """The defects and oddities of a text.
 
-    >>> text_flags("IMG_1234"), text_flags("A dog runs along the beach.")
-    (['a file name', 'short'], [])
+    Example:
+        >>> text_flags("IMG_1234"), text_flags("A dog runs along the beach.")
+        (['a file name', 'short'], [])
     """
     words = tokenise(text)
     letters = [letter for letter in text if letter.isalpha()]

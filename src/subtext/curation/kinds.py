@@ -55,7 +55,11 @@ ROUNDS = 10
 class Candidates:
     """The items that pairs are compared with, and the temperature of the softmax.
 
-    images, texts  (M K D) vectors        image_groups, text_groups  (M) their groups
+    Attributes:
+        images: (M K D) vectors.
+        texts: See `images`.
+        image_groups: (M) their groups.
+        text_groups: See `image_groups`.
     """
 
     images: NDArray[np.float32]
@@ -70,10 +74,12 @@ def align(
 ) -> tuple[NDArray[np.float64], Candidates]:
     """The alignment of all links of a data set as in `aligned`, and the candidates that they were compared with.
 
-    images, texts    embeddings of its items, in their order
-    candidate_count  sampled items of each modality; all where there are fewer
-
     The temperature is the one with the highest mean alignment. Cost time L (M + M) D.
+
+    Args:
+        images: Embeddings of its items, in their order.
+        texts: See `images`.
+        candidate_count: Sampled items of each modality; all where there are fewer.
     """
     vectors = images.vectors.float().numpy(), texts.vectors.float().numpy()
     rows = [
@@ -181,8 +187,11 @@ def _of_other_groups(pairs: Dataset, images: NDArray[np.int64], texts: NDArray[n
 class Kinds:
     """The probabilities of each pair, and the estimated shares of all pairs.
 
-    literal, loose, mismatched  (L), which add up to 1
-    shares                      of "loose" and "mismatched" pairs
+    Attributes:
+        literal: (L), which add up to 1.
+        loose: See `literal`.
+        mismatched: See `literal`.
+        shares: Of "loose" and "mismatched" pairs.
     """
 
     literal: Float[np.ndarray, "l"]
@@ -198,19 +207,21 @@ def kinds_of(
 ) -> Kinds:
     """The probabilities of pairs from their alignments; larger alignments are better.
 
-    observed          of the pairs themselves
-    chance            of images with random texts
-    neighbour_scores  of images with texts of neighbours; without them no pair is called loose
-
     P(mismatched | a) = share * f_chance(a) / f_observed(a), with the ratio by isotonic regression, and likewise for
     loose pairs, after mismatched ones. The shares are those under which both constructed sets together explain the low
     end of the observed alignments, as if no literal pair lay there; where some do, the share of loose pairs is too
     large.
 
-    >>> observed, chance = np.array([0.0] * 10 + [9.0] * 90), np.array([0.0] * 100)
-    >>> kinds = kinds_of(observed, chance)
-    >>> round(kinds.shares["mismatched"], 6), round(float(kinds.mismatched[0]), 6), float(kinds.mismatched[-1])
-    (0.1, 1.0, 0.0)
+    Args:
+        observed: Of the pairs themselves.
+        chance: Of images with random texts.
+        neighbour_scores: Of images with texts of neighbours; without them no pair is called loose.
+
+    Example:
+        >>> observed, chance = np.array([0.0] * 10 + [9.0] * 90), np.array([0.0] * 100)
+        >>> kinds = kinds_of(observed, chance)
+        >>> round(kinds.shares["mismatched"], 6), round(float(kinds.mismatched[0]), 6), float(kinds.mismatched[-1])
+        (0.1, 1.0, 0.0)
     """
     by_chance = by_neighbours = _density_ratio(observed, chance)
     if neighbour_scores is None or not len(neighbour_scores):

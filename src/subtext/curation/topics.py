@@ -41,7 +41,10 @@ TELLS, SILENT, EVEN = 0.7, (0.4, 0.65), 0.8
 def image_vectors(dataset: Dataset, features: FeatureFile) -> Float[np.ndarray, "i d"]:
     """(I D) unit rows: principal components of the images' features, fitted on the training split.
 
-    A grid is averaged over its cells. Raises DataError where an image has no features.
+    A grid is averaged over its cells.
+
+    Raises:
+        DataError: If an image has no features.
     """
     from sklearn.decomposition import PCA
 
@@ -58,8 +61,10 @@ def image_vectors(dataset: Dataset, features: FeatureFile) -> Float[np.ndarray, 
 class Clusters:
     """Clusters of texts and of images, fitted on the training split.
 
-    topics  (T) of each text, -1 for a text without known words
-    visual  (I) of each image        centres  (V D) of the visual clusters
+    Attributes:
+        topics: (T) of each text, -1 for a text without known words.
+        visual: (I) of each image.
+        centres: (V D) of the visual clusters.
     """
 
     topics: NDArray[np.int64]
@@ -70,7 +75,8 @@ class Clusters:
 def cluster(dataset: Dataset, images: Float[np.ndarray, "i d"], *, topics: int, visual: int, seed: int = 0) -> Clusters:
     """k-means of the texts in latent semantic analysis, and of the images by their vectors.
 
-    Raises DataError where the training split has fewer texts or images than clusters.
+    Raises:
+        DataError: If the training split has fewer texts or images than clusters.
     """
     from sklearn.cluster import KMeans
 
@@ -95,10 +101,13 @@ def cluster(dataset: Dataset, images: Float[np.ndarray, "i d"], *, topics: int, 
 class Acceptance:
     """What the weights of neighbourhoods can know of loose pairs, from features that were not trained on them.
 
-    auc        "diversity/image" and so on -> how well a low score tells loose pairs; 0.5 is chance
-    effective  "diversity" and "discrepancy" -> effective sample size of `SHARP` weights in batches, as a share
-    published  the same of `PUBLISHED` weights, which no limit is about
-    pairs, loose, neighbours  numbers
+    Attributes:
+        auc: "diversity/image" and so on -> how well a low score tells loose pairs; 0.5 is chance.
+        effective: "diversity" and "discrepancy" -> effective sample size of `SHARP` weights in batches, as a share.
+        published: The same of `PUBLISHED` weights, which no limit is about.
+        pairs: Numbers.
+        loose: See `pairs`.
+        neighbours: See `pairs`.
     """
 
     auc: Mapping[str, float]
@@ -161,9 +170,12 @@ def accept(
 ) -> Acceptance:
     """Measure pairs of one text an image, whose neighbours are those of latent semantic analysis.
 
-    images  (I D) vectors of the images of `pairs`        loose  (T) which texts belong to loose pairs
+    Args:
+        images: (I D) vectors of the images of `pairs`.
+        loose: (T) which texts belong to loose pairs.
 
-    Raises DataError for fewer texts than neighbours.
+    Raises:
+        DataError: For fewer texts than neighbours.
     """
     everywhere = np.ones(len(pairs.texts), dtype=bool)
     space = LsaSpace(TEXT_WIDTH, seed)
@@ -202,7 +214,9 @@ def effective_size(
     """Effective sample size of the weights of one score, over the sample size: mean over random batches of
     (sum w)^2 / (B sum w^2). It is 1 for uniform weights.
 
-    image, text  the score of each pair in either modality; pairs without one are left out
+    Args:
+        image: The score of each pair in either modality.
+        text: Pairs without one are left out.
     """
     valid = ~(np.isnan(image) | np.isnan(text))
     logits = [weighting.sign * torch.from_numpy(side[valid].astype(np.float64)) for side in (image, text)]

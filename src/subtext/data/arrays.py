@@ -41,8 +41,9 @@ _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 class Rows:
     """Arrays one after the other, read by row as if they were one.
 
-    arrays  (rows, ...) in memory or mapped, of equal shape except for their length
-    steps   one per array: 1 for every row, 5 where a file repeats each row five times
+    Attributes:
+        arrays: (rows, ...) in memory or mapped, of equal shape except for their length.
+        steps: One per array: 1 for every row, 5 where a file repeats each row five times.
     """
 
     arrays: tuple[NDArray[Any], ...]
@@ -116,10 +117,12 @@ def unusable(rows: NDArray[np.float32]) -> tuple[int, str] | None:
 def open_npz(path: Path, names: Sequence[str] | None, *, empty: bool = False) -> dict[str, NDArray[Any]]:
     """The members of these names that exist. Stored ones are mapped, compressed ones read into memory; never unpickled.
 
-    names  None for all
-    empty  whether the file may have none of them
+    Args:
+        names: None for all.
+        empty: Whether the file may have none of them.
 
-    Raises DataError when the file is no npz, a member holds Python objects, or one is far larger than the file.
+    Raises:
+        DataError: If the file is no npz, a member holds Python objects, or one is far larger than the file.
     """
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
@@ -145,7 +148,11 @@ def open_npz(path: Path, names: Sequence[str] | None, *, empty: bool = False) ->
 
 
 def open_npy(path: Path) -> NDArray[Any]:
-    """An npy, mapped. Raises DataError when it is none, or holds Python objects."""
+    """An npy, mapped.
+
+    Raises:
+        DataError: If it is none, or holds Python objects.
+    """
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -191,7 +198,9 @@ def _require_size(file: Any, info: zipfile.ZipInfo) -> None:
 def require_inflated(path: Path, size: int, stored: int) -> None:
     """Raise DataError where numbers that are stored compressed inflate to far more bytes than these.
 
-    size, stored  bytes in memory, and in the file
+    Args:
+        size: Bytes in memory.
+        stored: In the file.
     """
     if size > max(MOST_INFLATED, MOST_RATIO * stored):
         raise DataError(
@@ -203,7 +212,11 @@ def require_inflated(path: Path, size: int, stored: int) -> None:
 def parquet_batches(
     file: pyarrow.parquet.ParquetFile, path: Path, columns: Sequence[str] | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of a Parquet file in batches. Raises DataError where they inflate to far more bytes than it has."""
+    """The rows of a Parquet file in batches.
+
+    Raises:
+        DataError: If they inflate to far more bytes than it has.
+    """
     stored, size = path.stat().st_size, 0
     groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
     require_inflated(path, sum(group.total_byte_size for group in groups), stored)
@@ -218,7 +231,11 @@ def _reason(error: Exception) -> str:
 
 
 def ids_beside(path: Path, name: str = "ids") -> list[str]:
-    """The names in FILE.NAME.json or FILE.NAME.txt beside a file. Raises DataError when there are none."""
+    """The names in FILE.NAME.json or FILE.NAME.txt beside a file.
+
+    Raises:
+        DataError: If there are none.
+    """
     text, listed = (path.with_suffix(suffix.replace("ids", name)) for suffix in (".ids.txt", ".ids.json"))
     if not listed.is_file() and not text.is_file():
         raise DataError(
@@ -229,7 +246,11 @@ def ids_beside(path: Path, name: str = "ids") -> list[str]:
 
 
 def read_ids(file: Path) -> list[str]:
-    """The names in a file: a JSON list, or one per line. Raises DataError when it cannot be read."""
+    """The names in a file: a JSON list, or one per line.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -238,7 +259,11 @@ def read_ids(file: Path) -> list[str]:
 
 
 def listed_ids(text: str, where: str) -> list[str]:
-    """The names in a JSON list. Raises DataError, which says where, when it is something else."""
+    """The names in a JSON list.
+
+    Raises:
+        DataError: Which says where, when it is something else.
+    """
     try:
         names = json.loads(text)
     except ValueError as error:
@@ -249,7 +274,11 @@ def listed_ids(text: str, where: str) -> list[str]:
 
 
 def ids_of_array(array: NDArray[Any], where: str) -> list[str]:
-    """The names in an array of strings or integers. Raises DataError, which says where, when it is something else."""
+    """The names in an array of strings or integers.
+
+    Raises:
+        DataError: Which says where, when it is something else.
+    """
     if array.ndim != 1 or array.dtype.kind not in "USiu":
         raise DataError(f"{where} needs one string a row; it got {array.dtype} of shape {array.shape}")
     return [name.decode("utf-8") if isinstance(name, bytes) else str(name) for name in array.tolist()]
@@ -268,7 +297,8 @@ def rows_by_name(
 ) -> NDArray[np.int64]:
     """(N) the row of each item: by its id, else by its value (a path or a text), else by the path's file name.
 
-    Raises DataError that counts the items without a row, and names the first three.
+    Raises:
+        DataError: If it counts the items without a row, and names the first three.
     """
     rows = [row_of.get(name, -1) for name in ids]
     for index, row in enumerate(rows if values is not None and -1 in rows else ()):
@@ -292,7 +322,8 @@ def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
 
     The array has a row per image, or the same row five times, once per caption.
 
-    Raises DataError when an array has no captions file beside it.
+    Raises:
+        DataError: If an array has no captions file beside it.
     """
     splits = {}
     for prefix in SPLIT_FILES:

@@ -41,7 +41,8 @@ _ADVICE = {
 def write_file(path: Path, fill: Callable[[Path], object]) -> None:
     """Let `fill` write a file under another name, then put it in place; its folder is created where it is missing.
 
-    Raises OutputError when the disk is full, a folder is in the way or it may not be written; an old file stays.
+    Raises:
+        OutputError: If the disk is full, a folder is in the way or it may not be written; an old file stays.
     """
     temporary = _beside(path)
     with written_to(path):
@@ -58,9 +59,13 @@ def write_file(path: Path, fill: Callable[[Path], object]) -> None:
 
 
 def write_text(path: Path, text: str, *, errors: Literal["strict", "surrogateescape"] = "strict") -> None:
-    """Write a file of UTF-8, completely or not at all. Raises OutputError as `write_file` does.
+    """Write a file of UTF-8, completely or not at all.
 
-    errors  "surrogateescape" restores the bytes of names that were no UTF-8
+    Args:
+        errors: "surrogateescape" restores the bytes of names that were no UTF-8.
+
+    Raises:
+        OutputError: As `write_file` does.
     """
     content = text.encode("utf-8", errors)
     write_file(path, lambda target: target.write_bytes(content))
@@ -69,9 +74,11 @@ def write_text(path: Path, text: str, *, errors: Literal["strict", "surrogateesc
 def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = True) -> None:
     """Let `fill` write into a new folder, then put it in place of an old one.
 
-    replace  False keeps a folder that another process has put there meanwhile, for contents that are equal anyway
+    Args:
+        replace: False keeps a folder that another process has put there meanwhile, for contents that are equal anyway.
 
-    Raises OutputError when the disk is full, a file is in the way or it may not be written; an old folder stays.
+    Raises:
+        OutputError: If the disk is full, a file is in the way or it may not be written; an old folder stays.
     """
     temporary = _beside(path)
     with written_to(path):

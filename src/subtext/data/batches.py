@@ -41,12 +41,14 @@ def epoch_batches(
 ) -> list[NDArray[np.int64]]:
     """The batches of one epoch: (B, 2) arrays of image row and text row.
 
-    captions   "all": every link once; "one": every image once, with a text sampled anew each epoch; "together": every
-               image once with all its texts, in batches of equally many images that have about batch_size pairs
-
     The last batch of pairs may be smaller; a single pair joins the batch before, since alone it has no negatives.
 
-    Raises DataError when there are no pairs.
+    Args:
+        captions: "all": every link once; "one": every image once, with a text sampled anew each epoch; "together":
+            every image once with all its texts, in batches of equally many images that have about batch_size pairs.
+
+    Raises:
+        DataError: If there are no pairs.
     """
     if batch_size < 1:
         raise DataError(f"an epoch needs batches of at least 1 pair; it got batch_size {batch_size}")

@@ -31,11 +31,12 @@ if TYPE_CHECKING:
 class Items:
     """The images, or the texts, of a data set, one entry per item in every column.
 
-    ids       names, unique within the modality
-    values    image: str path relative to Dataset.root, or bytes; text: str; None for an item known by features alone
-    groups    (N) int64, equal for what belongs together
-    splits    (N) of "train", "val", "test", or what the data set calls them
-    metadata  name -> (N) further columns: labels, language, and any other column of the row
+    Attributes:
+        ids: Names, unique within the modality.
+        values: Image: str path relative to Dataset.root, or bytes; text: str; None for an item known by features alone.
+        groups: (N) int64, equal for what belongs together.
+        splits: (N) of "train", "val", "test", or what the data set calls them.
+        metadata: Name -> (N) further columns: labels, language, and any other column of the row.
     """
 
     ids: list[str]
@@ -80,11 +81,12 @@ class Judgements:
 class RowIssue:
     """A defect of a data set.
 
-    where  "line 17", "metadata.csv line 3", "image a.jpg"
-    what   what is wrong, and what to do
-    fatal  whether the row or item cannot be used; else it is a warning
-    name   the part of the sentence that differs from row to row ("'a.jpg'"), by which problems of one kind are counted;
-           "" where none does
+    Attributes:
+        where: "line 17", "metadata.csv line 3", "image a.jpg".
+        what: What is wrong, and what to do.
+        fatal: Whether the row or item cannot be used; else it is a warning.
+        name: The part of the sentence that differs from row to row ("'a.jpg'"), by which problems of one kind are
+            counted; "" where none does.
     """
 
     where: str
@@ -105,8 +107,9 @@ class RowIssue:
 def summarise(problems: Iterable[RowIssue]) -> list[str]:
     """One sentence for each kind of problem, with the first rows that have it and their number.
 
-    >>> summarise([RowIssue(f"line {n}", "has no text") for n in range(2, 7)])
-    ['line 2 and 4 like it (line 3, line 4, ...): has no text']
+    Example:
+        >>> summarise([RowIssue(f"line {n}", "has no text") for n in range(2, 7)])
+        ['line 2 and 4 like it (line 3, line 4, ...): has no text']
     """
     kinds: dict[tuple[str, bool], list[RowIssue]] = {}
     for problem in problems:
@@ -123,13 +126,15 @@ def summarise(problems: Iterable[RowIssue]) -> list[str]:
 class Dataset:
     """A data set of images and texts.
 
-    images, texts  the items
-    links          (L, 2) int64, image row and text row of every pair in the data
-    root           the folder of relative image paths
-    judgements     graded truth, if the data set has some
-    problems       the problems found while reading, in order; rows with fatal problems were left out
-    features       precomputed image features, if the data set has features instead of images
-    own_splits     whether the data names its splits; False where they were drawn
+    Attributes:
+        images: The items.
+        texts: See `images`.
+        links: (L, 2) int64, image row and text row of every pair in the data.
+        root: The folder of relative image paths.
+        judgements: Graded truth, if the data set has some.
+        problems: The problems found while reading, in order; rows with fatal problems were left out.
+        features: Precomputed image features, if the data set has features instead of images.
+        own_splits: Whether the data names its splits; False where they were drawn.
     """
 
     images: Items
@@ -178,9 +183,11 @@ class Dataset:
     def split(self, name: str, *, need_pairs: bool = True) -> Dataset:
         """The images and texts of one split; "all" is the full data set. `select` takes pairs by their rows.
 
-        need_pairs  False where items without a partner are enough, as in an index
+        Args:
+            need_pairs: False where items without a partner are enough, as in an index.
 
-        Raises DataError when the split has no pair, or no item.
+        Raises:
+            DataError: If the split has no pair, or no item.
         """
         if name == "all":
             return self
@@ -201,7 +208,9 @@ class Dataset:
     def select(self, pairs: ArrayLike | slice) -> Dataset:
         """The pairs of some rows, a mask or a slice, with their images and texts; the same as `dataset[:100]`.
 
-        Raises IndexError for a missing row, ArgumentError for a name.
+        Raises:
+            IndexError: For a missing row.
+            ArgumentError: For a name.
         """
         rows = pairs if isinstance(pairs, slice) else np.asarray(pairs).reshape(-1)
         if not isinstance(rows, slice) and rows.dtype.kind == "U":
@@ -263,7 +272,11 @@ def fingerprint(pairs: Dataset) -> str:
 
 
 def frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]]) -> pandas.DataFrame:
-    """A DataFrame of rows, or of columns. Raises RequirementError where pandas is not installed."""
+    """A DataFrame of rows, or of columns.
+
+    Raises:
+        RequirementError: If pandas is not installed.
+    """
     try:
         import pandas
     except ImportError as error:

@@ -68,7 +68,9 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
 
     keywords are a list; byline is one where there are several; date is ISO 8601; latitude and longitude are degrees,
     orientation is EXIF's number from 1 to 8. A file that is no image has no fields here: decoding says what is wrong.
-    Raises OSError where the file cannot be read.
+
+    Raises:
+        OSError: If the file cannot be read.
     """
     found: list[Mapping[str, Any]] = []
     wrong: list[str] = []
@@ -214,8 +216,10 @@ def _date(text: Any) -> str | None:
 
     A year or a month alone stays one: IPTC writes zeros for the month and the day that are not known.
 
-    >>> _date("1958"), _date("19580700"), _date("5.3.1958"), _date("2019:07:14 09:05:00"), _date("0000:00:00 00:00:00")
-    ('1958', '1958-07', '1958-03-05', '2019-07-14T09:05:00', None)
+    Example:
+        >>> dates = ("1958", "19580700", "5.3.1958", "2019:07:14 09:05:00", "0000:00:00 00:00:00")
+        >>> tuple(map(_date, dates))
+        ('1958', '1958-07', '1958-03-05', '2019-07-14T09:05:00', None)
     """
     match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:

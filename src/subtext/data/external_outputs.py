@@ -36,11 +36,13 @@ _BLOCK = 2**24
 class Output:
     """Numbers with a name for each entry of an axis, from one file.
 
-    values  scores (I T), larger is better, or vectors (N D), (N K D) for K views; in memory or mapped
-    names   a list for each axis that has them: [images, texts], or [items]
-    path    where it was read from, for messages
+    Attributes:
+        values: Scores (I T), larger is better, or vectors (N D), (N K D) for K views; in memory or mapped.
+        names: A list for each axis that has them: [images, texts], or [items].
+        path: Where it was read from, for messages.
 
-    Raises DataError when names and values differ in number, a name occurs twice, or a number is not finite.
+    Raises:
+        DataError: If names and values differ in number, a name occurs twice, or a number is not finite.
     """
 
     values: NDArray[Any]
@@ -70,7 +72,11 @@ class Output:
                 )
 
     def rows(self, items: Items, *, axis: int = 0) -> NDArray[np.int64]:
-        """(N) the index of each item on that axis, as in `rows_by_name`. Raises DataError where items have none."""
+        """(N) the index of each item on that axis, as in `rows_by_name`.
+
+        Raises:
+            DataError: If items have none.
+        """
         row_of = {name: row for row, name in enumerate(self.names[axis])}
         return rows_by_name(row_of, items.ids, items.values, self.path)
 
@@ -83,9 +89,12 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
     safetensors    the tensor scores; image_ids and text_ids as JSON lists in its metadata, or files as for npy
     parquet        a row per pair: image_id, text_id, score
 
-    image_ids, text_ids  files of ids, one per line or a JSON list, in place of those in or beside the file
+    Args:
+        image_ids: Files of ids, one per line or a JSON list, in place of those in or beside the file.
+        text_ids: See `image_ids`.
 
-    Raises DataError when the file is none of these, holds pickled objects, or does not fit `Output`.
+    Raises:
+        DataError: If the file is none of these, holds pickled objects, or does not fit `Output`.
     """
     arrays = _arrays(path, ("scores", "image_ids", "text_ids"))
     values = arrays.get("scores")
@@ -104,7 +113,8 @@ def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Outpu
     safetensors    the tensor vectors (embeddings); ids as a JSON list in its metadata, or a file as for npy
     parquet        a row per item: id, vector (a list), and modality where the file has both
 
-    Raises DataError as `read_scores` does.
+    Raises:
+        DataError: As `read_scores` does.
     """
     tensors = (f"{modality}_vectors", *_VECTORS)
     named = (f"{modality}_ids", *_NAMES)
@@ -152,7 +162,11 @@ def _ids(path: Path, name: str, file: Path | None, arrays: dict[str, NDArray[Any
 
 
 def read_table(path: Path, columns: Sequence[str], *, optional: str = "modality") -> dict[str, list[Any]]:
-    """Columns of a Parquet file, and the optional one where it is there. Raises DataError when one is missing."""
+    """Columns of a Parquet file, and the optional one where it is there.
+
+    Raises:
+        DataError: If one is missing.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

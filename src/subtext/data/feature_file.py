@@ -39,10 +39,12 @@ BLOCK_BYTES = 32 * 2**20
 class FeatureShape:
     """Widths of precomputed features.
 
-    pooled  G, one vector an item; None where the file has none
-    grid    E, one vector a cell or region; None where the file has none
-    mean, std  "pooled" or "grid" -> (width) float32 over the training split; empty when a saved run is opened, whose
-               tensors bring them
+    Attributes:
+        pooled: G, one vector an item; None where the file has none.
+        grid: E, one vector a cell or region; None where the file has none.
+        mean: "pooled" or "grid" -> (width) float32 over the training split; empty when a saved run is opened, whose
+            tensors bring them.
+        std: See `mean`.
     """
 
     pooled: int | None = None
@@ -55,10 +57,11 @@ class FeatureShape:
 class FeatureFile:
     """Features of one modality, on disk: a row per name.
 
-    names   (N) unique
-    pooled  (N G), one vector per item; None where the file has none
-    grid    (N P E), one vector per cell or region; regions of zeros at the end are padding, and images may have
-            different numbers of regions (`regions`); None where the file has none
+    Attributes:
+        names: (N) unique.
+        pooled: (N G), one vector per item; None where the file has none.
+        grid: (N P E), one vector per cell or region; regions of zeros at the end are padding, and images may have
+            different numbers of regions (`regions`); None where the file has none.
     """
 
     names: list[str]
@@ -88,7 +91,10 @@ class FeatureFile:
         with FILE.ids.txt or FILE.ids.json beside it; a folder in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...),
         or of a file per image; or HDF5 (`regions`).
 
-        Stored arrays are mapped, not read. Raises DataError when it is none of these, or its arrays do not agree.
+        Stored arrays are mapped, not read.
+
+        Raises:
+            DataError: If it is none of these, or its arrays do not agree.
         """
         path = Path(path)
         if path.is_dir() and not any(path.glob("*_ims.npy")) and (regions := open_folder(path)) is not None:
@@ -139,7 +145,11 @@ class FeatureFile:
         return {name: source for name, source in sources.items() if source is not None}
 
     def rows(self, ids: Sequence[str], values: Sequence[Any] | None = None) -> NDArray[np.int64]:
-        """(N) the row of each item, as in `rows_by_name`. Raises DataError where items have none."""
+        """(N) the row of each item, as in `rows_by_name`.
+
+        Raises:
+            DataError: If items have none.
+        """
         return rows_by_name(self._row_of, ids, values, self.path)
 
     def name_of(self, *names: str) -> str | None:
@@ -151,7 +161,10 @@ class FeatureFile:
         """Widths, and mean and standard deviation over these items (all rows by default), read in blocks.
 
         A channel that never changes has a standard deviation of 1, so that dividing by it is safe. Padding regions are
-        left out. Raises DataError when an item has no row, or a row is not finite.
+        left out.
+
+        Raises:
+            DataError: If an item has no row, or a row is not finite.
         """
         rows = np.arange(len(self.names), dtype=np.int64) if ids is None else np.sort(self.rows(ids, values))
         moments = {name: self._moments(name, rows) for name in self._sources if len(rows)}
@@ -164,8 +177,9 @@ class FeatureFile:
     def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Rows of "pooled" or "grid" as float32.
 
-        Raises DataError when one of them is not finite or too large (`unusable`), and for an image whose regions are
-        all zeros: it has none.
+        Raises:
+            DataError: If one of them is not finite or too large (`unusable`), and for an image whose regions are all
+                zeros: it has none.
         """
         if name not in self._sources:
             raise DataError(f"{self.path} has no '{name}' features")
@@ -185,7 +199,8 @@ class FeatureFile:
     def require(self, ids: Sequence[str], values: Sequence[object]) -> None:
         """Raise DataError where an item has no row, or a row is not finite: here, and not after an epoch.
 
-        Cost one pass over these rows.
+        Complexity:
+            One pass over these rows.
         """
         rows = np.sort(self.rows(ids, values))
         for name in self._sources:
@@ -226,7 +241,8 @@ class FeatureFile:
     def fingerprint(self) -> str:
         """32 hexadecimal digits of the names, every number and the number of each image's regions; a copy has the same.
 
-        Cost one pass over the file, about a second per gigabyte.
+        Complexity:
+            One pass over the file, about a second per gigabyte.
         """
         digest = hashlib.blake2b("\n".join(self.names).encode("utf-8", "surrogatepass"), digest_size=16)
         for source in self._sources.values():
@@ -241,7 +257,11 @@ class FeatureFile:
 
     @cached_property
     def boxes(self) -> Regions:
-        """The boxes of the regions. Raises DataError when the file has none."""
+        """The boxes of the regions.
+
+        Raises:
+            DataError: If the file has none.
+        """
         return open_boxes(self.path, self.names)
 
     @cached_property
@@ -270,11 +290,17 @@ def join_features(
 
     The narrower features are padded with zeros, which loses nothing where cells and regions have weights of their own
     (`heads.graph`); standardised features use one mean over both, zeros included. Pooled vectors and boxes are left
-    out. Returns the number of images, the cells of each, the fewest and the most regions, and both widths.
+    out.
 
-    Raises DataError for a file without a grid or images, an image without cells, and different numbers of cells;
-    OutputError when it cannot be written.
-    Cost   two passes over both files, in blocks of 32 MB.
+    Returns:
+        The number of images, the cells of each, the fewest and the most regions, and both widths.
+
+    Raises:
+        DataError: For a file without a grid or images, an image without cells, and different numbers of cells.
+        OutputError: If it cannot be written.
+
+    Complexity:
+        Two passes over both files, in blocks of 32 MB.
     """
     for part, file in (("cells", cells), ("regions", regions)):
         if file.grid is None:

@@ -35,12 +35,15 @@ class FeatureInput:
     reads both, {"pooled": (G), "grid": (P E)}. Items may have different numbers of regions; regions of zeros at the
     end of a grid are padding.
 
-    modality     "image" or "text", for messages
-    file         the features; None in a loaded run until `with_file`, which still reads items with their own features
-    region_drop  share of regions hidden while training, in [0, 1); an item always keeps one (as in Chen et al. 2021)
-    pooled, grid  widths that the encoder reads; both from the file where neither is set
-    boxes        whether the last four numbers of each region are its box (left, top, right, bottom, as shares of the
-                 image); a file has them beside the features, whose width is then four less than `grid`
+    Args:
+        modality: "image" or "text", for messages.
+        file: The features; None in a loaded run until `with_file`, which still reads items with their own features.
+        region_drop: Share of regions hidden while training, in [0, 1); an item always keeps one (as in Chen et al.
+            2021).
+        pooled: Widths that the encoder reads.
+        grid: Both from the file where neither is set.
+        boxes: Whether the last four numbers of each region are its box (left, top, right, bottom, as shares of the
+            image); a file has them beside the features, whose width is then four less than `grid`.
     """
 
     modality: Literal["image", "text"]
@@ -87,13 +90,18 @@ class FeatureInput:
         return settings_hash(settings)
 
     def with_file(self, file: FeatureFile) -> FeatureInput:
-        """The same Input with another file. Raises DataError when its widths are not those that the encoder expects."""
+        """The same Input with another file.
+
+        Raises:
+            DataError: If its widths are not those that the encoder expects.
+        """
         return replace(self, file=file)
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The features of a batch as float32, and its ids: those of the items themselves, else those of their names.
 
-        Raises DataError when an item has no features, or they are not finite, not alike or of another width.
+        Raises:
+            DataError: If an item has no features, or they are not finite, not alike or of another width.
         """
         import torch
 
@@ -131,7 +139,8 @@ class FeatureInput:
     def require_boxes(self, ids: Sequence[str], values: Sequence[Any]) -> None:
         """Raise DataError where the file's boxes do not fit its regions; nothing where boxes are not read.
 
-        Cost one pass over these rows.
+        Complexity:
+            One pass over these rows.
         """
         if self.boxes:
             rows = np.sort(self.rows(ids, values))
@@ -141,7 +150,8 @@ class FeatureInput:
     def rows(self, ids: Sequence[str], values: Sequence[Any]) -> NDArray[np.int64]:
         """(N) the row of each item in the file, as in `FeatureFile.rows`.
 
-        Raises DataError when there is no file, and where items have no row in it.
+        Raises:
+            DataError: If there is no file, and where items have no row in it.
         """
         if self.file is None:
             raise DataError(
@@ -153,7 +163,8 @@ class FeatureInput:
     def of_file(self, path: Path) -> dict[str, NDArray[Any]]:
         """The features of one item in a file of its own: an npz with "pooled" and/or "grid", or an npy.
 
-        Raises DataError when it is none of these, or its arrays are not those that the encoder reads.
+        Raises:
+            DataError: If it is none of these, or its arrays are not those that the encoder reads.
         """
         if not path.is_file():
             raise DataError(f"{self._needs}; {path} is not there")
@@ -180,7 +191,11 @@ class FeatureInput:
         return FeatureInput(**settings, boxes=bool(read_json(folder / _FILE).get("boxes", False)))
 
     def of_rows(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
-        """The parts that the encoder reads, of rows of the file. Raises DataError where they cannot be used."""
+        """The parts that the encoder reads, of rows of the file.
+
+        Raises:
+            DataError: If they cannot be used.
+        """
         assert self.file is not None
         arrays = {name: self.file.take(name, rows) for name in self._widths}
         if self.boxes:
@@ -216,7 +231,11 @@ class FeatureInput:
         return arrays
 
     def _parts(self, value: Any) -> Mapping[str, NDArray[Any]]:
-        """The arrays of one item, by name. Raises DataError when they are not those that the encoder reads."""
+        """The arrays of one item, by name.
+
+        Raises:
+            DataError: If they are not those that the encoder reads.
+        """
         widths = self._widths
         parts = {next(iter(widths)): value} if isinstance(value, np.ndarray) and len(widths) == 1 else value
         if not (

@@ -48,9 +48,11 @@ def inside(file: str, offset: int, size: int) -> str:
 def read_bytes(source: str | Path | bytes, root: Path, *, within: Sequence[Path] | None = None) -> bytes:
     """The bytes of an image as a file has them: a path (against root), a part of a file (`inside`), or bytes.
 
-    within  folders, resolved, that the file must lie in when all links are followed; None for no limit
+    Args:
+        within: Folders, resolved, that the file must lie in when all links are followed; None for no limit.
 
-    Raises DataError when there is no such file, it is empty, or it lies elsewhere.
+    Raises:
+        DataError: If there is no such file, it is empty, or it lies elsewhere.
     """
     if isinstance(source, bytes):
         if not source:
@@ -129,13 +131,15 @@ def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
 def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None) -> Image.Image:
     """An RGB image: rotated as its EXIF says, the first frame of an animation, transparency on white.
 
-    source    path (against root), a part of a file (`inside`), bytes, PIL image, or array (H W) or (H W 3)
-    at_least  JPEG is decoded at the smallest of its own scales whose sides are still this long: several times faster.
-              An image of more than LARGE pixels is scaled down to sides of three times this or more
-
     A file takes 4 bytes of memory per pixel, or 8 where it is not RGB and `at_least` is no help.
 
-    Raises DataError with the reason when the file is missing, empty, cut off, no image, or has more than MAX_PIXELS.
+    Args:
+        source: Path (against root), a part of a file (`inside`), bytes, PIL image, or array (H W) or (H W 3).
+        at_least: JPEG is decoded at the smallest of its own scales whose sides are still this long: several times
+            faster. An image of more than LARGE pixels is scaled down to sides of three times this or more.
+
+    Raises:
+        DataError: With the reason when the file is missing, empty, cut off, no image, or has more than MAX_PIXELS.
     """
     if isinstance(source, np.ndarray):
         fits = source.ndim == 2 or (source.ndim == 3 and source.shape[2] in (1, 3, 4))
@@ -180,7 +184,11 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
 
 
 def prepare_decoder(start: bytes, name: str) -> None:
-    """Have Pillow read a file that starts so. Raises DataError for HEIC where the package for it is not installed."""
+    """Have Pillow read a file that starts so.
+
+    Raises:
+        DataError: For HEIC where the package for it is not installed.
+    """
     if start[4:8] != b"ftyp" or start[8:12] not in _HEIF or b"avif" in start:
         return
     try:

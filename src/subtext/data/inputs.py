@@ -42,10 +42,11 @@ class Draw:
 class InputBatch:
     """Items to be read: values as in data.dataset.Items, and the keys of random numbers.
 
-    values  str path (against root), bytes, PIL image or array (images); str or array (texts)
-    ids     names, by which features are joined
-    rows    (N) int64, becomes Embeddings.ids
-    keys    (N) int64
+    Attributes:
+        values: Str path (against root), bytes, PIL image or array (images); str or array (texts).
+        ids: Names, by which features are joined.
+        rows: (N) int64, becomes Embeddings.ids.
+        keys: (N) int64.
     """
 
     values: Sequence[Any]
@@ -106,14 +107,19 @@ class SeveralInputs:
 
 
 def write_settings(path: Path, values: object) -> None:
-    """Write JSON, completely or not at all. Raises OutputError when there is no space, or no right to write."""
+    """Write JSON, completely or not at all.
+
+    Raises:
+        OutputError: If there is no space, or no right to write.
+    """
     write_text(path, json.dumps(values, ensure_ascii=False, indent=1) + "\n")
 
 
 def read_settings(path: Path, names: Sequence[str], *, optional: Sequence[str] = ()) -> dict[str, Any]:
     """The named settings of a JSON object, and those of `optional` that it has.
 
-    Raises CheckpointError when the file is missing, is no JSON object, or lacks one of them.
+    Raises:
+        CheckpointError: If the file is missing, is no JSON object, or lacks one of them.
     """
     values = read_json(path)
     if not isinstance(values, dict) or any(name not in values for name in names):
@@ -122,7 +128,11 @@ def read_settings(path: Path, names: Sequence[str], *, optional: Sequence[str] =
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises CheckpointError when it is missing or no JSON."""
+    """The content of a JSON file.
+
+    Raises:
+        CheckpointError: If it is missing or no JSON.
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

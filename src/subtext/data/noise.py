@@ -31,9 +31,11 @@ from subtext.ops import draw
 class TextNeighbours:
     """Neighbours of the texts of the same Dataset, nearest first, as `neighbours.graph.Graph` holds them.
 
-    rows         (T E) text rows, padded with -1
-    distances    (T E) to them
-    first, last  ranks from 1, both included, of the neighbours to choose from
+    Attributes:
+        rows: (T E) text rows, padded with -1.
+        distances: (T E) to them.
+        first: Ranks from 1, both included, of the neighbours to choose from.
+        last: See `first`.
     """
 
     rows: Int[np.ndarray, "t e"]
@@ -46,13 +48,14 @@ class TextNeighbours:
 class Planted:
     """A corrupted data set.
 
-    dataset    the same items under the same names; some texts have the words of another
-    source     (T) the row, in the original data set, whose words a text has now; its own where nothing changed
-    kinds      (T) "" | "neighbour" | "mismatch" | "topic"
-    distances  (T) between the old words and the new ones; NaN except for neighbours
-    topics     (T) number of the abstract topic of a text of kind "topic"; -1 for others, None where there are none
-    views      abstract topic -> the numbers of the visual clusters that its texts are paired with
-    original   the data set before, where it has other items
+    Attributes:
+        dataset: The same items under the same names; some texts have the words of another.
+        source: (T) the row, in the original data set, whose words a text has now; its own where nothing changed.
+        kinds: (T) "" | "neighbour" | "mismatch" | "topic".
+        distances: (T) between the old words and the new ones; NaN except for neighbours.
+        topics: (T) number of the abstract topic of a text of kind "topic"; -1 for others, None where there are none.
+        views: Abstract topic -> the numbers of the visual clusters that its texts are paired with.
+        original: The data set before, where it has other items.
     """
 
     dataset: Dataset
@@ -74,8 +77,6 @@ def plant(
 ) -> Planted:
     """Corrupt shares of the pairs of some splits; texts never leave their split.
 
-    rates  "neighbour" and "mismatch" -> share of the pairs of each split, at most 1 in total
-
     "neighbour" swaps the texts of two neighbours. The first text of a swap is sampled uniformly; the second, among
     those within the ranks, in inverse proportion to the number of texts that could choose it: otherwise texts with many
     neighbours would be corrupted more often. "mismatch" is a derangement: each sampled pair gets the text of another
@@ -83,7 +84,11 @@ def plant(
 
     Texts of several images, and texts known by features alone, do not change.
 
-    Raises DataError when so many pairs cannot be corrupted.
+    Args:
+        rates: "neighbour" and "mismatch" -> share of the pairs of each split, at most 1 in total.
+
+    Raises:
+        DataError: If so many pairs cannot be corrupted.
     """
     total = sum(rates.values())
     if not rates or min(rates.values()) < 0 or not 0 < total <= 1 or set(rates) - {"neighbour", "mismatch"}:
@@ -218,10 +223,6 @@ def plant_topics(
 ) -> Planted:
     """Make a share of the topics abstract: their texts are paired with images of several kinds that lie far apart.
 
-    topics   topic of each text, from 0; -1 for a text that has none and stays out
-    visual   visual cluster of each image        centres  of the clusters
-    share    of the topics that are abstract
-
     Every image has one text, drawn from its own. Each abstract topic gets three to five visual clusters: one that is
     drawn, and then each time the one that is farthest from those before it, among clusters with room for the topic. Its
     texts get images of these clusters at random, as many of each, never their own image nor one of the same topic.
@@ -229,7 +230,14 @@ def plant_topics(
     and a text whose image was taken, leave the data set: the pairs of the other topics are those of the original. As
     with `plant`, items keep their names: a text that was moved has the name of the text whose image it got.
 
-    Raises DataError where no topic would be abstract, or there is no room for one.
+    Args:
+        topics: Topic of each text, from 0; -1 for a text that has none and stays out.
+        visual: Visual cluster of each image.
+        centres: Of the clusters.
+        share: Of the topics that are abstract.
+
+    Raises:
+        DataError: If no topic would be abstract, or there is no room for one.
     """
     count = int(topics.max(initial=-1)) + 1
     abstract_count = round(share * count)
@@ -320,10 +328,11 @@ FORMAT = 1
 class Labels:
     """The noise labels of a corrupted data set.
 
-    data       fingerprint of the corrupted data set
-    settings   how it was corrupted: rate, seed, splits, ranks, graph
-    kinds      text id -> "neighbour", "mismatch" or "topic"; other texts of the corrupted splits did not change
-    distances  text id -> distance between its old and new words; for neighbours
+    Attributes:
+        data: Fingerprint of the corrupted data set.
+        settings: How it was corrupted: rate, seed, splits, ranks, graph.
+        kinds: Text id -> "neighbour", "mismatch" or "topic"; other texts of the corrupted splits did not change.
+        distances: Text id -> distance between its old and new words; for neighbours.
     """
 
     data: str
@@ -334,7 +343,8 @@ class Labels:
     def of(self, dataset: Dataset) -> NDArray[Any]:
         """(T) the kind of each text of a data set or of a split of it, "" for one that was not corrupted.
 
-        Raises DataError when none of its texts has a label, as those of another data set.
+        Raises:
+            DataError: If none of its texts has a label, as those of another data set.
         """
         kinds = np.array([self.kinds.get(name, "") for name in dataset.texts.ids], dtype="<U9")
         if len(kinds) and not (kinds != "").any():
@@ -357,7 +367,8 @@ class Labels:
 def write_labels(planted: Planted, path: Path, settings: Mapping[str, Any]) -> None:
     """Write the labels of a corrupted data set as JSON.
 
-    Raises OutputError where it cannot be written.
+    Raises:
+        OutputError: If it cannot be written.
     """
     ids, origins = planted.dataset.texts.ids, (planted.original or planted.dataset).texts.ids
     entries: list[dict[str, Any]] = []
@@ -380,7 +391,8 @@ def write_labels(planted: Planted, path: Path, settings: Mapping[str, Any]) -> N
 def read_labels(path: Path) -> Labels:
     """What `write_labels` wrote.
 
-    Raises DataError when the file is something else, or of a newer Subtext.
+    Raises:
+        DataError: If the file is something else, or of a newer Subtext.
     """
     if not path.is_file():
         raise DataError(f"labels need a file that `subtext data corrupt` wrote; {path} does not exist")

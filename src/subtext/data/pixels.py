@@ -37,8 +37,9 @@ _Box = tuple[float, float, float, float]
 class ReadImage:
     """An image as `PixelInput.read` reads it: of no more memory than the model needs.
 
-    pixels       (S S 3) uint8
-    fingerprint  of the PixelInput, which alone takes it
+    Attributes:
+        pixels: (S S 3) uint8.
+        fingerprint: Of the PixelInput, which alone takes it.
     """
 
     pixels: NDArray[np.uint8]
@@ -49,16 +50,17 @@ class ReadImage:
 class PixelInput:
     """Images -> "pixels" (N 3 S S) float32, (value in [0, 1] - mean) / std, and "ids".
 
-    size        S, the side in pixels
-    resize      "crop": the square in the middle, `crop_share` of the short side; "edge": the same in whole pixels, as
-                `transformers` resizes the short side to size / crop_share and then crops; "squash": the whole image,
-                its aspect lost
-    filter      how pixels are resampled
-    least_area  while training: crops of this share of the image or more, of aspects 3:4 to 4:3 (the random resized
-                crop of Szegedy et al. 2015); 1 for the same crop as without a draw
-    flip        while training: share of images mirrored left to right; leave at 0 where texts say left and right
-    erase       while training: share of images with a rectangle of 2 to 33 % of the area set to the mean (Zhong et
-                al. 2020, random erasing)
+    Args:
+        size: S, the side in pixels.
+        resize: "crop": the square in the middle, `crop_share` of the short side; "edge": the same in whole pixels, as
+            `transformers` resizes the short side to size / crop_share and then crops; "squash": the whole image, its
+            aspect lost.
+        filter: How pixels are resampled.
+        least_area: While training: crops of this share of the image or more, of aspects 3:4 to 4:3 (the random resized
+            crop of Szegedy et al. 2015); 1 for the same crop as without a draw.
+        flip: While training: share of images mirrored left to right; leave at 0 where texts say left and right.
+        erase: While training: share of images with a rectangle of 2 to 33 % of the area set to the mean (Zhong et al.
+            2020, random erasing).
     """
 
     size: int = 224
@@ -93,7 +95,11 @@ class PixelInput:
         return settings_hash({"kind": "pixels"} | {name: getattr(self, name) for name in names})
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The pixels of a batch, and its ids. Raises DataError that names the item whose image cannot be read."""
+        """The pixels of a batch, and its ids.
+
+        Raises:
+            DataError: If it names the item whose image cannot be read.
+        """
         pixels = np.empty((len(batch.values), self.size, self.size, 3), dtype=np.uint8)
         # (N 10): flip, four of the crop, whether to erase, four of the erased rectangle.
         random = (

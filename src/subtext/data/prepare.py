@@ -39,7 +39,8 @@ _MISSED = 0.005
 def keep_texts(pairs: Dataset, keep: NDArray[np.bool_]) -> Dataset:
     """The marked texts, and their images.
 
-    Raises DataError when none is marked.
+    Raises:
+        DataError: If none is marked.
     """
     images = np.unique(pairs.links[keep[pairs.links[:, 1]], 0])
     if not len(images):
@@ -78,10 +79,11 @@ def first_sentences(text: str, count: int) -> str:
     A point ends no sentence after an initial or a common abbreviation (Mr., U.S.), nor before a small letter. "in the
     U.S. It ..." is therefore read as one sentence, since such rules cannot tell it from "the U.S. Senate".
 
-    >>> first_sentences('Mr. Lee went. "Did he?" asked J. Doe. He did.', 2)
-    'Mr. Lee went. "Did he?"'
-    >>> first_sentences("one only", 2)
-    'one only'
+    Example:
+        >>> first_sentences('Mr. Lee went. "Did he?" asked J. Doe. He did.', 2)
+        'Mr. Lee went. "Did he?"'
+        >>> first_sentences("one only", 2)
+        'one only'
     """
     text = text.strip()
     ends = (match.end() for match in _END.finditer(text) if not _continues(text, match))
@@ -103,8 +105,9 @@ def _continues(text: str, match: re.Match[str]) -> bool:
 class Copies:
     """The near-duplicates among texts.
 
-    copy_of  (T) the row of the text that stays in place of a near-duplicate; -1 for a text that stays
-    overlap  (T) their Jaccard similarity, 0 for a text that stays
+    Attributes:
+        copy_of: (T) the row of the text that stays in place of a near-duplicate; -1 for a text that stays.
+        overlap: (T) their Jaccard similarity, 0 for a text that stays.
     """
 
     copy_of: NDArray[np.int64]
@@ -125,15 +128,20 @@ def near_copies(
 ) -> Copies:
     """Near-duplicates among texts of different groups; captions of one image may be alike.
 
-    threshold     Jaccard similarity of their shingles, above 0, at most 1; pairs that MinHash finds are compared
-                  exactly, so none is removed wrongly; at the threshold itself one pair in 200 may be missed
-    shingle_size  words per shingle; a shorter text is one shingle
-
     Texts are visited in the order test, val, train, and then by their keys: a copy in train is removed and its
     counterpart in test stays, whatever the order of rows.
 
-    Raises RequirementError where datasketch is not installed, DataError for texts known by features alone.
-    Cost time linear in the words, memory in texts x `PERMUTATIONS`.
+    Args:
+        threshold: Jaccard similarity of their shingles, above 0, at most 1; pairs that MinHash finds are compared
+            exactly, so none is removed wrongly; at the threshold itself one pair in 200 may be missed.
+        shingle_size: Words per shingle; a shorter text is one shingle.
+
+    Raises:
+        RequirementError: If datasketch is not installed.
+        DataError: For texts known by features alone.
+
+    Complexity:
+        Time linear in the words, memory in texts x `PERMUTATIONS`.
     """
     if not 0 < threshold <= 1:
         raise DataError(f"copies need a threshold above 0 and at most 1; got {threshold}")

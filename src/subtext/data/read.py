@@ -64,23 +64,25 @@ def read(
 ) -> Dataset:
     """Read a data set of any format that a reader recognises.
 
-    data         a file or a folder. Or rows (mappings or a data frame) with the columns of a file of pairs, such as
-                 {"image": "a.jpg", "captions": ["The ruling stands."], "split": "train"}. Or a data set, whose images
-                 are checked again
-    images       folder of relative image paths; by default the folder of the data set, or `images` in it; for rows, the
-                 current folder
-    split_seed   of the 80-10-10 split by group, for data without splits
-    on_error     "raise" when a row cannot be used, or "skip" such rows
-    verify       decode every image once, or those for which a function of the image (a path, or its bytes) and the
-                 folder of the images returns True; `progress` gets the number of decoded images and their total
-    merge_split  split names that are read as another split ("restval", "dev" and similar names are built in)
-    need_images  False if features replace the images; the image files may then be missing
-    columns      columns of a foreign table, such as "image=filename,text=headline+caption,date=taken_on"; guessed by
-                 usual names where a table has no columns of our own
-    text_fields  the fields that are texts of an image, such as "headline,keywords"; of the files in a folder of images
-                 "headline,caption" if None
+    Args:
+        data: A file or a folder. Or rows (mappings or a data frame) with the columns of a file of pairs, such as
+            {"image": "a.jpg", "captions": ["The ruling stands."], "split": "train"}. Or a data set, whose images are
+            checked again.
+        images: Folder of relative image paths; by default the folder of the data set, or `images` in it; for rows, the
+            current folder.
+        split_seed: Of the 80-10-10 split by group, for data without splits.
+        on_error: "raise" when a row cannot be used, or "skip" such rows.
+        verify: Decode every image once, or those for which a function of the image (a path, or its bytes) and the
+            folder of the images returns True; `progress` gets the number of decoded images and their total.
+        merge_split: Split names that are read as another split ("restval", "dev" and similar names are built in).
+        need_images: False if features replace the images; the image files may then be missing.
+        columns: Columns of a foreign table, such as "image=filename,text=headline+caption,date=taken_on"; guessed by
+            usual names where a table has no columns of our own.
+        text_fields: The fields that are texts of an image, such as "headline,keywords"; of the files in a folder of
+            images "headline,caption" if None.
 
-    Raises DataError if no reader recognises the data, no pair remains, or a row cannot be used and on_error is "raise".
+    Raises:
+        DataError: If no reader recognises the data, no pair remains, or a row cannot be used and on_error is "raise".
     """
     folder = None if images is None else Path(images).expanduser()
     if folder is not None and not folder.is_dir():
@@ -151,7 +153,8 @@ def _source_of_rows(rows: Any, images: Path | None, columns: Columns) -> Source:
 def _open_source(path: Path, images: Path | None, columns: Columns) -> Source:
     """The rows of the data set at a path, by the first reader that recognises it.
 
-    Raises DataError that names what the readers look for when none does.
+    Raises:
+        DataError: If it names what the readers look for when none does.
     """
     if path.is_file() and path.stat().st_size == 0:
         raise DataError(f"{path} needs rows; the file is empty")
@@ -283,10 +286,11 @@ class _Group:
 class _Assembly:
     """Takes rows one by one, and refuses those that contradict earlier ones.
 
-    links     (image row, text row) of every pair, in order
-    unpaired  images that have no partner on purpose
-    textless  images with a row that has no text
-    notes     on rows with another value of a field (second) of an image (first)
+    Args:
+        links: (image row, text row) of every pair, in order.
+        unpaired: Images that have no partner on purpose.
+        textless: Images with a row that has no text.
+        notes: On rows with another value of a field (second) of an image (first).
     """
 
     def __init__(self, merged_splits: Mapping[str, str]) -> None:
@@ -303,7 +307,11 @@ class _Assembly:
         self.notes: dict[tuple[int, str], RowIssue] = {}
 
     def add(self, row: Row) -> None:
-        """Add a row. Raises RowError when it contradicts an earlier one."""
+        """Add a row.
+
+        Raises:
+            RowError: If it contradicts an earlier one.
+        """
         split = row.split and self.merged_splits.get(row.split.lower(), row.split)
         image = None
         if row.image is not None or row.image_id is not None:
@@ -433,10 +441,11 @@ def _check_images(
 ) -> tuple[Dataset, list[RowIssue]]:
     """The dataset whose images can be used, and a problem for each image that cannot.
 
-    named   whether the user named the folder of the images
-    verify  decode every image, or those that it chooses, in threads; otherwise only check that its file exists
-
     Where no file exists the folder is wrong, which is one problem and not one per row.
+
+    Args:
+        named: Whether the user named the folder of the images.
+        verify: Decode every image, or those that it chooses, in threads; otherwise only check that its file exists.
     """
     root, values = dataset.root, list(dataset.images.values)
     missing, folders = _missing(dataset), dict[str, dict[str, set[str]]]()
@@ -508,7 +517,8 @@ def _missing(dataset: Dataset) -> dict[int, str]:
 def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -> str | None:
     """A path as the disk spells it, if one file has it: Windows writes backslashes and any case, some split accents.
 
-    folders  plain name -> the names of each folder that was listed before
+    Args:
+        folders: Plain name -> the names of each folder that was listed before.
     """
 
     def plain(name: str) -> str:

@@ -71,9 +71,10 @@ ReadBoxes = Callable[[int], tuple[NDArray[Any], NDArray[Any] | None]]
 class Regions:
     """The features, or the boxes, of the regions of images, read image by image.
 
-    read     row -> (regions, width)
-    names    of the images
-    longest  the largest number of regions of an image, or an estimate, for the use of memory
+    Attributes:
+        read: Row -> (regions, width).
+        names: Of the images.
+        longest: The largest number of regions of an image, or an estimate, for the use of memory.
     """
 
     read: Callable[[int], NDArray[Any]]
@@ -95,7 +96,8 @@ class Regions:
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """The regions of the chosen images as float32, with padding of zeros.
 
-        Raises DataError for an image without regions, or with regions of another width.
+        Raises:
+            DataError: For an image without regions, or with regions of another width.
         """
         return padded([self._of_image(int(row)) for row in rows], (self.width,))
 
@@ -127,7 +129,11 @@ class Regions:
 
 
 def of_counts(flat: NDArray[Any], counts: NDArray[Any], names: Sequence[str], path: Path) -> Regions:
-    """All images' regions in one array, and the number of each. Raises DataError when the numbers do not add up."""
+    """All images' regions in one array, and the number of each.
+
+    Raises:
+        DataError: If the numbers do not add up.
+    """
     if flat.ndim != 2 or counts.ndim != 1 or len(counts) != len(names) or int(counts.sum()) != len(flat):
         raise DataError(
             f"{path} needs 'grid' (all regions, width) and 'counts' (images) that add up to it; it got "
@@ -176,7 +182,11 @@ def _read_image(path: Path) -> NDArray[Any]:
 
 
 def open_h5(path: Path) -> Regions:
-    """An HDF5 file. Raises DataError when it has no features, or no names in it or beside it."""
+    """An HDF5 file.
+
+    Raises:
+        DataError: If it has no features, or no names in it or beside it.
+    """
     file = _open_hdf5(path)
     features, stored, counts = (_first(file, names) for names in (_FEATURES, _NAMES, _COUNTS))
     if features is None or features.ndim not in (2, 3):
@@ -228,7 +238,11 @@ def lengths_digest(lengths: Sequence[int]) -> bytes:
 
 
 def open_boxes(path: Path, names: Sequence[str]) -> Regions:
-    """The boxes beside the features of a file, relative to their images. Raises DataError when it has none."""
+    """The boxes beside the features of a file, relative to their images.
+
+    Raises:
+        DataError: If it has none.
+    """
     if path.is_dir():
         read = _of_scan(path) if any(path.glob("*_ims.npy")) else _of_files(_image_files(path))
     elif path.suffix == ".npz":
@@ -245,7 +259,11 @@ def open_boxes(path: Path, names: Sequence[str]) -> Regions:
 
 
 def _relative_boxes(stored: NDArray[Any], size: NDArray[Any] | None, path: Path, name: str) -> NDArray[np.float32]:
-    """Boxes in [0, 1]. Raises DataError for boxes of another form, or outside of their image."""
+    """Boxes in [0, 1].
+
+    Raises:
+        DataError: For boxes of another form, or outside of their image.
+    """
     boxes = stored
     if boxes.ndim != 2 or boxes.shape[1] != BOX or boxes.dtype.kind not in NUMBERS:
         raise DataError(

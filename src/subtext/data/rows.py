@@ -68,11 +68,12 @@ Columns = Mapping[str, tuple[str, ...]]
 class Row:
     """One row of a file of any format.
 
-    image     path relative to the root, or bytes; None for an image with features only
-    texts     its texts, none for an image without a text; None for a text with features only
-    text_ids  their names, if the file has some
-    unpaired  whether the image or text has no partner, such as a distractor in a gallery
-    metadata  all other columns
+    Attributes:
+        image: Path relative to the root, or bytes; None for an image with features only.
+        texts: Its texts, none for an image without a text; None for a text with features only.
+        text_ids: Their names, if the file has some.
+        metadata: All other columns.
+        unpaired: Whether the image or text has no partner, such as a distractor in a gallery.
     """
 
     where: str
@@ -90,10 +91,11 @@ class Row:
 class Source:
     """The content of a data set, before it is assembled.
 
-    rows        rows and problems, read lazily
-    root           the folder of relative image paths
-    judgements  (text id, image id, score), if the data set has graded truth
-    features    precomputed image features, if the data set has features instead of images
+    Attributes:
+        rows: Rows and problems, read lazily.
+        root: The folder of relative image paths.
+        judgements: (text id, image id, score), if the data set has graded truth.
+        features: Precomputed image features, if the data set has features instead of images.
     """
 
     rows: Iterable[Row | RowIssue]
@@ -119,11 +121,13 @@ def rows_of(
 ) -> Iterator[Row | RowIssue]:
     """The rows of a table.
 
-    name    of the file, for the message that columns are missing; None for a format with fixed columns
-    folder  the folder of relative image paths, relative to the root
-    split   of rows without a split column
+    Args:
+        name: Of the file, for the message that columns are missing; None for a format with fixed columns.
+        folder: The folder of relative image paths, relative to the root.
+        split: Of rows without a split column.
 
-    Raises DataError when none of the first rows has an image and a text column.
+    Raises:
+        DataError: If none of the first rows has an image and a text column.
     """
     records = iter(records)
     first = list(islice(records, 20))
@@ -147,10 +151,12 @@ def rows_of(
 def parse_columns(columns: str | None, text_fields: str | None) -> Columns:
     """`image=filename,text=headline+caption` as columns of each role; `text_fields` are those of the texts alone.
 
-    Raises ArgumentError for another form.
+    Raises:
+        ArgumentError: For another form.
 
-    >>> parse_columns("image=file,text=head+body", None)
-    {'image': ('file',), 'text': ('head', 'body')}
+    Example:
+        >>> parse_columns("image=file,text=head+body", None)
+        {'image': ('file',), 'text': ('head', 'body')}
     """
     form = "columns needs ROLE=COLUMN with commas, as in image=filename,text=headline+caption,date=taken_on"
     roles: dict[str, tuple[str, ...]] = {}
@@ -193,9 +199,11 @@ def with_roles(records: Iterable[Record], columns: Columns, name: str, *, header
     Image and text of a table that has neither our own names nor is named here are guessed by usual names, and a note
     says what was guessed.
 
-    header  whether every record has all columns; without one, a column may first be in the last record
+    Args:
+        header: Whether every record has all columns; without one, a column may first be in the last record.
 
-    Raises DataError with the nearest names for a column that no record has.
+    Raises:
+        DataError: With the nearest names for a column that no record has.
     """
     records = iter(records)
     first: list[Record] = []
@@ -324,7 +332,8 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
 def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes | None, str | None]:
     """The path or the bytes of a row's image, and the name that came with the bytes.
 
-    Raises RowError when the value is no image on disk.
+    Raises:
+        RowError: If the value is no image on disk.
     """
     column = _first_filled(columns, IMAGE)
     value = None if column is None else columns[column]
@@ -405,7 +414,8 @@ def _is_empty(value: Any) -> bool:
 def name_of(columns: Mapping[str, Any], *names: str) -> str | None:
     """The value of the first filled column as a name: a string, or a whole number without its point.
 
-    Raises RowError when it is something else.
+    Raises:
+        RowError: If it is something else.
     """
     column = _first_filled(columns, names)
     return None if column is None else _name(columns[column], column)
@@ -445,9 +455,13 @@ def folder_of(names: Iterable[str], root: Path, candidates: Sequence[str]) -> st
 
 
 def read_object(path: Path, content: str = "") -> dict[str, Any]:
-    """The JSON object of a file. Raises DataError when the file holds something else.
+    """The JSON object of a file.
 
-    content  what the object needs, for the message, such as " with 'images'"
+    Args:
+        content: What the object needs, for the message, such as " with 'images'".
+
+    Raises:
+        DataError: If the file holds something else.
     """
     try:
         value = json.loads(path.read_bytes().removeprefix(MARK))
@@ -483,9 +497,11 @@ def rows_with_splits(
 ) -> Iterator[Row | RowIssue]:
     """The rows of images that have a split, and a note on the others; of all images where there are no splits.
 
-    images   name -> its columns
-    splits   file name without suffix -> split        lists  the subject of the note
-    folders  candidates for the folder of the images, relative to the root
+    Args:
+        images: Name -> its columns.
+        splits: File name without suffix -> split.
+        lists: The subject of the note.
+        folders: Candidates for the folder of the images, relative to the root.
     """
     split_of = {name: splits.get(Path(columns["image"]).stem) for name, columns in images.items()}
     without = [name for name, split in split_of.items() if splits and split is None]
@@ -518,8 +534,9 @@ def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
 def components(edges: Iterable[tuple[Node, Node]]) -> dict[Node, Node]:
     """Node -> a node that stands for its connected component: the first node of its first edge.
 
-    >>> components([("a", "b"), ("c", "d"), ("b", "e")])
-    {'a': 'a', 'b': 'a', 'c': 'c', 'd': 'c', 'e': 'a'}
+    Example:
+        >>> components([("a", "b"), ("c", "d"), ("b", "e")])
+        {'a': 'a', 'b': 'a', 'c': 'c', 'd': 'c', 'e': 'a'}
     """
     parent: dict[Node, Node] = {}
 

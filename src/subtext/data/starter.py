@@ -26,12 +26,15 @@ NAME = "starter"
 class StarterFile:
     """A file with pretrained weights inside a package.
 
-    package, version  the package, and the version that has this file
-    path              below the folder that packages are installed in
-    sha256            of the file
-    model, licence    of the weights
-    width             numbers of an output
-    trained_on        the data that the weights have seen
+    Attributes:
+        package: The package.
+        version: The version that has this file.
+        path: Below the folder that packages are installed in.
+        sha256: Of the file.
+        model: Of the weights.
+        licence: See `model`.
+        width: Numbers of an output.
+        trained_on: The data that the weights have seen.
     """
 
     package: str
@@ -75,7 +78,8 @@ _FOLDER_FILES = (
 def starter_file(side: Literal["image", "text"]) -> Path:
     """The installed file of a side, after its SHA-256 was compared.
 
-    Raises RequirementError when the package is not installed, or the file is missing or is another one.
+    Raises:
+        RequirementError: If the package is not installed, or the file is missing or is another one.
     """
     file = STARTER[side]
     try:

@@ -56,8 +56,9 @@ _OPEN_CLIP = "open_clip.json"
 class Vocabulary:
     """The words with an embedding of their own, and their codes.
 
-    tokens  the four marks (pad, start, end, unknown), then words; a token's code is its index
-    counts  of each word in the training texts; empty for a vocabulary that does not say
+    Attributes:
+        tokens: The four marks (pad, start, end, unknown), then words; a token's code is its index.
+        counts: Of each word in the training texts; empty for a vocabulary that does not say.
     """
 
     tokens: tuple[str, ...]
@@ -73,9 +74,11 @@ class Vocabulary:
     def build(texts: Iterable[str], *, min_count: int = 1) -> Vocabulary:
         """The words of the training texts, the most frequent first, equally frequent words in alphabetical order.
 
-        min_count  rarer words are unknown
+        Args:
+            min_count: Rarer words are unknown.
 
-        Raises DataError when no word is left.
+        Raises:
+            DataError: If no word is left.
         """
         counts = Counter(word for text in texts for word in tokenise(text))
         words = sorted((word for word, count in counts.items() if count >= min_count), key=lambda w: (-counts[w], w))
@@ -106,7 +109,11 @@ class Vocabulary:
 
     @staticmethod
     def load(folder: Path) -> Vocabulary:
-        """The vocabulary that `save` wrote. Raises CheckpointError when it is missing or damaged."""
+        """The vocabulary that `save` wrote.
+
+        Raises:
+            CheckpointError: If it is missing or damaged.
+        """
         tokens = read_json(folder / _VOCABULARY)
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise CheckpointError(f"{folder / _VOCABULARY} needs a JSON list of words; it is damaged, or another file")
@@ -125,10 +132,11 @@ class Vocabulary:
 class WordInput:
     """Texts -> "tokens" (N L) int64, "mask" (N L) bool, True where a token is, and "ids"; L is the batch's longest.
 
-    vocabulary  the words with an embedding of their own
-    max_tokens  longer texts are cut; it counts the start and end marks, which every text has
-    word_drop   while training: share of words left out, in [0, 1); a text that has words keeps one
-    token_mask  while training: share of words replaced by the unknown word, in [0, 1)
+    Args:
+        vocabulary: The words with an embedding of their own.
+        max_tokens: Longer texts are cut; it counts the start and end marks, which every text has.
+        word_drop: While training: share of words left out, in [0, 1); a text that has words keeps one.
+        token_mask: While training: share of words replaced by the unknown word, in [0, 1).
     """
 
     vocabulary: Vocabulary
@@ -150,7 +158,11 @@ class WordInput:
         return settings_hash({"kind": "words", "tokens": self.vocabulary.tokens, "max_tokens": self.max_tokens})
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The tokens of a batch. Raises DataError when an item has no text."""
+        """The tokens of a batch.
+
+        Raises:
+            DataError: If an item has no text.
+        """
         encoded = [self.vocabulary.encode(tokenise(text)) for text in _texts(batch)]
         if draw is not None and self.augments:
             longest = max(map(len, encoded), default=0)
@@ -191,11 +203,13 @@ class WordInput:
 class SubwordInput:
     """Texts -> "tokens" and "mask" as from WordInput, by a tokeniser of transformers.
 
-    tokeniser   a fast or slow tokeniser, already loaded; a folder of `save` holds a copy
-    max_tokens  longer texts are cut; it counts the tokeniser's own marks
-    token_mask  while training: share of tokens replaced by the mask token (or the unknown token), in [0, 1); marks stay
-    padding     "longest" of the batch, or "max": every text to max_tokens, as SigLIP was trained
-    prompt      words around every text, with {} in its place, such as "a photo of {}"; "" for none
+    Args:
+        tokeniser: A fast or slow tokeniser, already loaded; a folder of `save` holds a copy.
+        max_tokens: Longer texts are cut; it counts the tokeniser's own marks.
+        token_mask: While training: share of tokens replaced by the mask token (or the unknown token), in [0, 1); marks
+            stay.
+        padding: "longest" of the batch, or "max": every text to max_tokens, as SigLIP was trained.
+        prompt: Words around every text, with {} in its place, such as "a photo of {}"; "" for none.
     """
 
     tokeniser: Any
@@ -232,7 +246,11 @@ class SubwordInput:
         )
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The tokens of a batch. Raises DataError when an item has no text."""
+        """The tokens of a batch.
+
+        Raises:
+            DataError: If an item has no text.
+        """
         encoded, tokens, mask = self._encoded(_texts(batch))
         if draw is not None and self.token_mask:
             special, _ = _table(encoded["special_tokens_mask"], tokens.shape[1], fill=1)
@@ -258,7 +276,10 @@ class SubwordInput:
         """(M) the first text of each sequence of tokens, short ones first, and (N) where among them each text's is.
 
         A transformer computes padding as well, so it is fastest with texts of one length together. Run on these alone,
-        it gives texts of equal tokens equal vectors, whatever the batches. Raises DataError when an item has no text.
+        it gives texts of equal tokens equal vectors, whatever the batches.
+
+        Raises:
+            DataError: If an item has no text.
         """
         firsts: dict[tuple[int, ...], int] = {}
         same = [
@@ -278,7 +299,11 @@ class SubwordInput:
 
     @staticmethod
     def load(folder: Path) -> SubwordInput:
-        """The Input that `save` wrote, without downloads. Raises CheckpointError when the tokeniser cannot be read."""
+        """The Input that `save` wrote, without downloads.
+
+        Raises:
+            CheckpointError: If the tokeniser cannot be read.
+        """
         from transformers import AutoTokenizer
 
         settings = read_settings(folder / _SUBWORDS, ("max_tokens", "token_mask", "padding"), optional=("prompt",))
@@ -303,8 +328,9 @@ class SubwordInput:
 class PlainTokeniser:
     """What `SubwordInput` calls of a fast tokeniser of transformers, by the package tokenizers alone.
 
-    rules         its tokenizer.json
-    pad_token_id  code of the padding
+    Args:
+        rules: Its tokenizer.json.
+        pad_token_id: Code of the padding.
     """
 
     rules: str
@@ -343,8 +369,9 @@ class PlainTokeniser:
 class OpenClipInput:
     """Texts -> "tokens" (N L) int64, "mask" (N L) bool and "ids", L the architecture's own length.
 
-    architecture  "ViT-B-32", as open_clip.list_models() names them; it has its own tokeniser
-    prompt        as of SubwordInput
+    Args:
+        architecture: "ViT-B-32", as open_clip.list_models() names them; it has its own tokeniser.
+        prompt: As of SubwordInput.
     """
 
     architecture: str
@@ -367,9 +394,13 @@ class OpenClipInput:
         return self.tokens(["a"]).shape[1]
 
     def tokens(self, texts: Sequence[str], *, length: int | None = None) -> NDArray[np.int64]:
-        """(N L) int64, padded behind each text's last token. Raises RequirementError without open_clip.
+        """(N L) int64, padded behind each text's last token.
 
-        length  L; the architecture's own by default
+        Args:
+            length: L; the architecture's own by default.
+
+        Raises:
+            RequirementError: Without open_clip.
         """
         try:
             import open_clip
@@ -383,7 +414,12 @@ class OpenClipInput:
         return tokens.numpy().astype(np.int64)
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The tokens of a batch. Raises DataError when an item has no text, RequirementError without open_clip."""
+        """The tokens of a batch.
+
+        Raises:
+            DataError: If an item has no text.
+            RequirementError: Without open_clip.
+        """
         tokens = self.tokens(prompted(self.prompt, _texts(batch)))
         return _tensors(tokens, tokens != 0, batch)
 
@@ -408,8 +444,9 @@ def _require_settings(max_tokens: int, shares: Mapping[str, float]) -> None:
 def prompted(prompt: str, texts: Sequence[str]) -> list[str]:
     """Texts in the place of {} in a prompt; as they are where it is "".
 
-    >>> prompted("a photo of {}", ["two dogs"])
-    ['a photo of two dogs']
+    Example:
+        >>> prompted("a photo of {}", ["two dogs"])
+        ['a photo of two dogs']
     """
     return [prompt.replace("{}", text) for text in texts] if prompt else list(texts)
 
@@ -442,7 +479,8 @@ def _tensors(tokens: NDArray[np.int64], mask: NDArray[np.bool_], batch: InputBat
 def too_long(input_spec: Input, texts: Iterable[object]) -> int:
     """The number of texts that an Input cuts; 0 for an Input whose limit is unknown.
 
-    Cost   tokenising the texts whose number of characters exceeds the limit of tokens, and no others.
+    Complexity:
+        Tokenising the texts whose number of characters exceeds the limit of tokens, and no others.
     """
     strings = [text for text in texts if isinstance(text, str)]
     if isinstance(input_spec, SeveralInputs):
@@ -473,8 +511,9 @@ def too_long(input_spec: Input, texts: Iterable[object]) -> int:
 def word_counts(texts: Iterable[object]) -> NDArray[np.int64]:
     """(T) the number of words of each text; 0 for an item without a text.
 
-    >>> word_counts(["two dogs run", None]).tolist()
-    [3, 0]
+    Example:
+        >>> word_counts(["two dogs run", None]).tolist()
+        [3, 0]
     """
     return np.array([len(tokenise(text)) if isinstance(text, str) else 0 for text in texts], dtype=np.int64)
 
@@ -482,7 +521,8 @@ def word_counts(texts: Iterable[object]) -> NDArray[np.int64]:
 def cut_note(input_spec: Input, texts: Iterable[object], *, of: str = "text") -> str | None:
     """A sentence on the texts that are cut; None where there are none.
 
-    of  the noun for one of them
+    Args:
+        of: The noun for one of them.
     """
     every = list(texts)
     if isinstance(input_spec, SeveralInputs):

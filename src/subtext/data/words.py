@@ -39,8 +39,9 @@ def tokenise(text: str) -> list[str]:
     scripts without spaces (Chinese, Japanese kana, Thai, ...) give one token a character; an emoji is one token with
     its skin tone, its joined parts and its flag letters.
 
-    >>> tokenise("A dog isn't in Zoë's boat 🚣🏽, 3.5 km")
-    ['a', 'dog', 'is', "n't", 'in', 'zoë', "'s", 'boat', '🚣🏽', '3.5', 'km']
+    Example:
+        >>> tokenise("A dog isn't in Zoë's boat 🚣🏽, 3.5 km")
+        ['a', 'dog', 'is', "n't", 'in', 'zoë', "'s", 'boat', '🚣🏽', '3.5', 'km']
     """
     lowered = text.lower()
     if lowered.isascii():

@@ -29,9 +29,11 @@ def write_dataset(pairs: Dataset, path: Path) -> None:
     Reading the file gives pairs of the same fingerprint, whatever the seed of splits. Paths of images stay relative
     to `pairs.root`, so a file elsewhere needs that folder as --images.
 
-    Raises DataError for another ending, for graded judgements, texts without an image and images that are no partner
-    of the texts of their group, which rows cannot hold, and for what JSON lines cannot hold, such as images stored as
-    bytes; OutputError where it cannot be written.
+    Raises:
+        DataError: For another ending, for graded judgements, texts without an image and images that are no partner of
+            the texts of their group, which rows cannot hold, and for what JSON lines cannot hold, such as images stored
+            as bytes.
+        OutputError: If it cannot be written.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise DataError(f"pairs are written to a file that ends in {' or '.join(SUFFIXES)}; it got {path.name}")
@@ -53,7 +55,9 @@ def write_dataset(pairs: Dataset, path: Path) -> None:
 def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write rows to a .parquet file, or as JSON lines, complete or not at all.
 
-    Raises DataError for what JSON lines cannot hold, OutputError where it cannot be written.
+    Raises:
+        DataError: For what JSON lines cannot hold.
+        OutputError: If it cannot be written.
     """
     if path.suffix.lower() == ".parquet":
         import pyarrow

@@ -33,10 +33,12 @@ are never in two splits. Texts that are queries of the demonstration are left ou
 class Drawing:
     """One image and its texts.
 
-    id      name of the image's file, without suffix        symbol  the emoji itself; empty for an icon
-    base    what its variants share
-    texts   (language, words): English first; aliases have the language "alias"
-    svg     the drawing, or its file
+    Attributes:
+        id: Name of the image's file, without suffix.
+        symbol: The emoji itself; empty for an icon.
+        base: What its variants share.
+        texts: (language, words): English first; aliases have the language "alias".
+        svg: The drawing, or its file.
     """
 
     id: str
@@ -58,7 +60,8 @@ def distinct(texts: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 def concepts(drawings: Sequence[Drawing], alike: Sequence[object]) -> list[str]:
     """The concept of each drawing: its base, joined with others of which a drawing is alike or has the same name.
 
-    alike  one value per drawing, equal for those that are drawn alike
+    Args:
+        alike: One value per drawing, equal for those that are drawn alike.
     """
     # An emoji and an icon of one name: the base of an icon is a name.
     names = {entry.base for entry in drawings if not entry.symbol}
@@ -101,12 +104,15 @@ def write_drawings(
 ) -> None:
     """Draw all into `folder`/pictures and write `folder`/metadata.jsonl, complete or not at all.
 
-    seed      of the split                            credit    of those who drew
-    held_out  whether the concept of a drawing is always in the test split
-    left_out  texts that are not written, in lower case
-    progress  gets the number of images
+    Args:
+        seed: Of the split.
+        credit: Of those who drew.
+        held_out: Whether the concept of a drawing is always in the test split.
+        left_out: Texts that are not written, in lower case.
+        progress: Gets the number of images.
 
-    Raises RequirementError when a package of the demonstration is missing.
+    Raises:
+        RequirementError: If a package of the demonstration is missing.
     """
     try:
         from resvg_py import svg_to_bytes

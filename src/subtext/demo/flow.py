@@ -112,9 +112,11 @@ def run_demo(
     page with the results. This takes some minutes and needs the extra "demo" (pip install 'subtext[demo]'). Run the
     command again to resume an interrupted demonstration.
 
-    limit  use only N drawings, for tests
+    Args:
+        limit: Use only N drawings, for tests.
 
-    Raises RequirementError when packages are missing, or when the folder holds something else.
+    Raises:
+        RequirementError: If packages are missing, or if the folder holds something else.
     """
     from subtext.data.atomic import write_text
     from subtext.data.read import read

@@ -23,7 +23,8 @@ _VARIANT = re.compile(
 def icons() -> list[Drawing]:
     """Every icon, by name, with its name, aliases and tags.
 
-    Raises RequirementError when the package of the icons is not installed.
+    Raises:
+        RequirementError: If the package of the icons is not installed.
     """
     try:
         file = Path(str(metadata.distribution("python-lucide").locate_file("lucide/data/lucide-icons.db")))
@@ -44,7 +45,8 @@ def icons() -> list[Drawing]:
 def base_of(name: str) -> str:
     """What an icon is, variants of it taken together.
 
-    >>> base_of("message-circle-heart") == base_of("message-square-heart")
-    True
+    Example:
+        >>> base_of("message-circle-heart") == base_of("message-square-heart")
+        True
     """
     return " ".join(_VARIANT.sub("", name).replace("-", " ").split()) or name.replace("-", " ")

@@ -26,8 +26,9 @@ _FLAGS = range(0x1F1E6, 0x1F200)
 class AcceptedQuery:
     """A query, and the items that count as right for it.
 
-    level  "literal", "related" or "figurative"
-    items  emoji or names of icons; the concept of the first is held out. "national flags" stands for all of them
+    Attributes:
+        level: "literal", "related" or "figurative".
+        items: Emoji or names of icons; the concept of the first is held out. "national flags" stands for all of them.
     """
 
     query: str
@@ -63,7 +64,9 @@ def accepted_queries() -> list[AcceptedQuery]:
 class DemoGallery:
     """The items that are searched.
 
-    ids, emoji  (N) of each item; an icon has the emoji ""
+    Attributes:
+        ids: (N) of each item.
+        emoji: An icon has the emoji "".
     """
 
     ids: Sequence[str]

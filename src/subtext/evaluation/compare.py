@@ -48,10 +48,12 @@ _ROLES = {
 class Measured:
     """One evaluation.
 
-    path      of its JSON file
-    figures   name -> number                protocol  how it was measured
-    about     model, data, split and its role, as far as the file says
-    queries   "<direction>/<figure>" -> (Q) one value a query, and names under "/id" and "/image"
+    Attributes:
+        path: Of its JSON file.
+        figures: Name -> number.
+        protocol: How it was measured.
+        about: Model, data, split and its role, as far as the file says.
+        queries: "<direction>/<figure>" -> (Q) one value a query, and names under "/id" and "/image".
     """
 
     path: Path
@@ -104,8 +106,9 @@ def measured_of(result: Result) -> Measured:
 def read_measured(path: Path) -> Measured:
     """A JSON file of `subtext evaluate --json`, and the values a query that lie beside it as NAME.npz.
 
-    Raises DataError when one of them cannot be read or is another file, and RequirementError when the values a query
-    are missing, or belong to other figures.
+    Raises:
+        DataError: If one of them cannot be read or is another file.
+        RequirementError: If the values a query are missing, or belong to other figures.
     """
     figures, protocol, about = _figures(path)
     values = path.with_suffix(".npz")
@@ -180,13 +183,19 @@ def _mismatch(run: Measured) -> str:
 class Difference:
     """One figure of both sides, in its unit (per cent, or ranks).
 
-    first, second      means over the runs          first_runs, second_runs  one number a run
-    difference         first minus second
-    low, high          its 95 % interval, images and runs drawn together; NaN where there is none
-    p_queries          if nothing but chance told these models apart on queries like these; corrected by Holm
-    p_runs             if runs of both sides were draws from one method; corrected by Holm; NaN below two a side
-    raw_p_queries, raw_p_runs   before correction
-    better             "first", "second", or "" where it is not sure: p_queries below 0.05 and 0 outside the interval
+    Attributes:
+        first: Means over the runs.
+        second: See `first`.
+        first_runs: One number a run.
+        second_runs: See `first_runs`.
+        difference: First minus second.
+        low: Its 95 % interval, images and runs drawn together.
+        high: NaN where there is none.
+        p_queries: If nothing but chance told these models apart on queries like these; corrected by Holm.
+        p_runs: If runs of both sides were draws from one method; corrected by Holm; NaN below two a side.
+        raw_p_queries: Before correction.
+        raw_p_runs: See `raw_p_queries`.
+        better: "first", "second", or "" where it is not sure: p_queries below 0.05 and 0 outside the interval.
     """
 
     name: str
@@ -226,9 +235,12 @@ class Difference:
 class Compared(SavedReport):
     """Two systems compared on the same queries.
 
-    first, second  the runs of each side       lines  a figure each
-    same_seeds     whether runs were paired by their seeds
-    notes          sentences that a reader should know
+    Attributes:
+        first: The runs of each side.
+        second: See `first`.
+        lines: A figure each.
+        same_seeds: Whether runs were paired by their seeds.
+        notes: Sentences that a reader should know.
     """
 
     first: tuple[Measured, ...]
@@ -321,12 +333,17 @@ def compare(
 ) -> Compared:
     """Compare the runs of one side with those of another.
 
-    figures  names without the direction, as in "recall@10"; none for all means but tie_share and ranks
-    samples  of the interval and of the p-values       seed  what they are drawn with
+    Args:
+        figures: Names without the direction, as in "recall@10"; none for all means but tie_share and ranks.
+        samples: Of the interval and of the p-values.
+        seed: What they are drawn with.
 
-    Raises RequirementError when two runs were not measured alike, a side is no one training in several seeds, or a
-    figure has no values.
-    Cost   samples x images x figures.
+    Raises:
+        RequirementError: If two runs were not measured alike, a side is no one training in several seeds, or a figure
+            has no values.
+
+    Complexity:
+        Samples x images x figures.
     """
     runs = [*first, *second]
     for run in runs[1:]:
@@ -455,8 +472,9 @@ def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0)
     All ways of dealing are tried, or 20,000 drawn ones of more. NaN below two runs a side: one run says nothing of how
     runs of its kind differ.
 
-    >>> over_runs([3.0, 4.0], [1.0, 2.0])
-    0.3333333333333333
+    Example:
+        >>> over_runs([3.0, 4.0], [1.0, 2.0])
+        0.3333333333333333
     """
     if min(len(first), len(second)) < 2:
         return math.nan

@@ -33,14 +33,15 @@ def embed_pairs(
 ) -> tuple[Embeddings, Embeddings]:
     """Embeddings of all images and all texts, in their order, on the CPU; ids are rows.
 
-    rows        of the images and of the texts to embed; None for all. Of one side there may be none: then its
-                embeddings have no item, and the shape of the other side
-    batch_size  items read and embedded together
-    workers     threads that read ahead; 0 to read when needed
-    progress    called with how many images and texts together are done
-
     The model is in eval mode meanwhile. Only what its similarity reads is kept: no residuals, and no parts where
     vectors alone decide.
+
+    Args:
+        rows: Of the images and of the texts to embed; None for all. Of one side there may be none: then its embeddings
+            have no item, and the shape of the other side.
+        batch_size: Items read and embedded together.
+        workers: Threads that read ahead; 0 to read when needed.
+        progress: Called with how many images and texts together are done.
     """
     image_rows, text_rows = rows or (None, None)
     reading, root = (batch_size, workers), pairs.root
@@ -68,11 +69,12 @@ def embed_items(
 ) -> Embeddings:
     """Embeddings of the items of one side, one or more; else as `embed_pairs`.
 
-    rows     of the items to embed, in this order; None for all
-    row_ids  row numbers that the model gets; the true ones by default
-    reading  items read and embedded together, and threads that read ahead
-
     Texts of equal subwords are embedded once: their vectors are equal to the bit, whatever the batch size.
+
+    Args:
+        rows: Of the items to embed, in this order; None for all.
+        row_ids: Row numbers that the model gets; the true ones by default.
+        reading: Items read and embedded together, and threads that read ahead.
     """
     batch_size, workers = reading
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))

@@ -22,15 +22,21 @@ from subtext.ops import draw
 class Gallery:
     """Pictures and texts of an evaluation.
 
-    match                 what belongs together
-    positives             "groups" or "judgements": where that is known from
-    image_ids, text_ids   names
-    owners                (T) int64, the picture row that each text goes with, in folds and when pictures are resampled;
-                          -1 for a text without a picture
-    split, fingerprint    what data this is; empty for scores that came without
-
     A text of several pictures goes with the first of those that rows of the data name it with; where none does, with
-    the first that is right for it. Raises RequirementError when nothing belongs together.
+    the first that is right for it.
+
+    Attributes:
+        match: What belongs together.
+        positives: "groups" or "judgements": where that is known from.
+        image_ids: Names.
+        text_ids: See `image_ids`.
+        owners: (T) int64, the picture row that each text goes with, in folds and when pictures are resampled; -1 for a
+            text without a picture.
+        split: What data this is.
+        fingerprint: Empty for scores that came without.
+
+    Raises:
+        RequirementError: If nothing belongs together.
     """
 
     match: Match
@@ -72,7 +78,8 @@ class Gallery:
 
         With one fold everything is in it, texts without a picture too.
 
-        Raises RequirementError when there are fewer pictures than folds.
+        Raises:
+            RequirementError: If there are fewer pictures than folds.
         """
         images = np.arange(len(self.image_ids), dtype=np.int64)
         if count == 1:

@@ -35,17 +35,19 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """Percentile intervals at 95 % of means of values, and of sums of such means.
 
-    values    name -> (Q) values, NaN for a query without one
-    clusters  name -> (Q) what is drawn together: the queries of one cluster come or stay away as one
-    sums      name -> names of values whose means it adds up (RSUM)
-
     Every figure sees the same samples, so the interval of a sum knows how its parts move together. A sample draws as
     many clusters as there are, with replacement; a figure of a sample is the mean over the queries drawn.
 
     A figure has no interval when its queries are of fewer than 10 clusters, nor when every sample gives the same (a
     recall of 0 or of 100): a point would claim to be certain. A sum has none when one of its parts has too few.
 
-    Cost   time O(samples x clusters x figures), memory O(32 clusters + clusters x figures).
+    Args:
+        values: Name -> (Q) values, NaN for a query without one.
+        clusters: Name -> (Q) what is drawn together: the queries of one cluster come or stay away as one.
+        sums: Name -> names of values whose means it adds up (RSUM).
+
+    Complexity:
+        Time O(samples x clusters x figures), memory O(32 clusters + clusters x figures).
     """
     present = {name: ~np.isnan(column) for name, column in values.items()}
     names = [name for name in values if len(np.unique(clusters[name][present[name]])) >= FEWEST]
@@ -86,10 +88,13 @@ def _times_drawn(count: int, samples: int, *, seed: int, epoch: int, purpose: st
 class Paired:
     """The result of a paired comparison.
 
-    difference  mean of mine minus theirs, in the values' unit
-    low, high   95 % interval of it, resampling images and seeds together; NaN below 10 images
-    p_value     two-sided, by changing the sign of all values of an image; NaN below 10 images
-    pictures, seeds   how many there were; of seeds the fewer, where the two had not equally many
+    Attributes:
+        difference: Mean of mine minus theirs, in the values' unit.
+        low: 95 % interval of it, resampling images and seeds together.
+        high: NaN below 10 images.
+        p_value: Two-sided, by changing the sign of all values of an image; NaN below 10 images.
+        pictures: How many there were.
+        seeds: Of seeds the fewer, where the two had not equally many.
     """
 
     difference: float
@@ -111,17 +116,22 @@ def paired(
 ) -> Paired:
     """Compare two systems on the same Q queries, each trained with the same S seeds, in the same order.
 
-    mine, theirs  (S Q) one value a seed and query; a query that is NaN anywhere is left out
-    clusters      (Q) the image of each query: its queries come, stay away and change sign as one
-    same_seeds    False where the trainings of the two have nothing to do with each other: there may then be more of
-                  one than of the other, and each side's are drawn on their own
-
     The interval draws images and seeds with replacement, so it is about other queries and other trainings; with one
     seed it is about other queries alone. The p-value asks of the mean over the seeds that there are: if nothing but
     chance told mine from theirs, each image's difference could as well have the other sign.
 
-    Raises ShapeError when the values are of different queries or seeds, or there are none.
-    Cost   time O(samples x images x seeds), memory O(32 images).
+    Args:
+        mine: (S Q) one value a seed and query.
+        theirs: A query that is NaN anywhere is left out.
+        clusters: (Q) the image of each query: its queries come, stay away and change sign as one.
+        same_seeds: False where the trainings of the two have nothing to do with each other: there may then be more of
+            one than of the other, and each side's are drawn on their own.
+
+    Raises:
+        ShapeError: If the values are of different queries or seeds, or there are none.
+
+    Complexity:
+        Time O(samples x images x seeds), memory O(32 images).
     """
     alike = mine.shape[same_seeds ^ 1 :] == theirs.shape[same_seeds ^ 1 :]
     if not alike or mine.shape[1:] != clusters.shape or not mine.size or not theirs.size:
@@ -165,8 +175,9 @@ def paired(
 def holm(p_values: Sequence[float]) -> list[float]:
     """P-values corrected for how many there are (Holm 1979); NaN stays NaN and counts for nothing.
 
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
     """
     ordered = sorted((p, index) for index, p in enumerate(p_values) if not np.isnan(p))
     result = [float("nan")] * len(p_values)

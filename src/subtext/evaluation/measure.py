@@ -63,14 +63,18 @@ def evaluate(
 ) -> Result:
     """How well a model retrieves texts for these images, and images for these texts.
 
-    pairs     one split; every image and every text is a query, and a candidate of the other side
-    protocol  None for the default one
-    progress  is called with how many images and texts are embedded
-    extra     what is measured beyond the protocol; None for nothing
+    Args:
+        pairs: One split; every image and every text is a query, and a candidate of the other side.
+        protocol: None for the default one.
+        progress: Is called with how many images and texts are embedded.
+        extra: What is measured beyond the protocol; None for nothing.
 
-    Raises RequirementError when no image and text of `pairs` belong together, or there are more folds than images.
-    Cost   embedding, and one similarity of every pair in each direction; memory is bounded by the embeddings and
-           blocks of 64 MB (a score matrix of up to 256 MB is stored instead).
+    Raises:
+        RequirementError: If no image and text of `pairs` belong together, or there are more folds than images.
+
+    Complexity:
+        Embedding, and one similarity of every pair in each direction; memory is bounded by the embeddings and blocks of
+        64 MB (a score matrix of up to 256 MB is stored instead).
     """
     images, texts = embed_pairs(model, pairs, batch_size=batch_size, workers=workers, progress=progress)
     return evaluate_embeddings(model.similarity, images, texts, pairs, protocol=protocol, extra=extra)
@@ -88,7 +92,8 @@ def evaluate_embeddings(
 ) -> Result:
     """The same from embeddings of all images and texts of `pairs`, in their order.
 
-    Raises ShapeError when embeddings and items differ in number.
+    Raises:
+        ShapeError: If embeddings and items differ in number.
     """
     if (len(images), len(texts)) != (len(pairs.images), len(pairs.texts)):
         raise ShapeError(
@@ -106,7 +111,8 @@ def evaluate_matrix(
 ) -> Result:
     """The same from scores of all images with all texts of `pairs`, in their order; larger is better.
 
-    Raises ShapeError when scores and items differ in number.
+    Raises:
+        ShapeError: If scores and items differ in number.
     """
     return _of_matrix(scores, galleries.of_pairs(pairs), protocol, extra)
 
@@ -119,7 +125,8 @@ def evaluate_scores(
 ) -> Result:
     """The same from a score matrix, larger is better; an image and a text belong together when their groups are equal.
 
-    Raises ShapeError when groups and scores differ in number.
+    Raises:
+        ShapeError: If groups and scores differ in number.
     """
     return _of_matrix(scores, galleries.of_groups(image_groups, text_groups), protocol, None)
 
@@ -157,10 +164,12 @@ def chance_figures(pairs: Dataset) -> dict[str, float]:
 class _Figures:
     """What one fold, or several together, give; names are "<direction>/<figure>".
 
-    sizes      images and texts of each fold           negatives  direction -> fewest and most wrong candidates
-    nan        direction -> scores that are not a number
-    metrics    name -> the metric that a column of values is of
-    queries    direction -> (Q) whether an item is a query: whether it has a positive in its fold
+    Attributes:
+        sizes: Images and texts of each fold.
+        negatives: Direction -> fewest and most wrong candidates.
+        nan: Direction -> scores that are not a number.
+        metrics: Name -> the metric that a column of values is of.
+        queries: Direction -> (Q) whether an item is a query: whether it has a positive in its fold.
     """
 
     sizes: list[list[int]] = field(default_factory=list)
@@ -200,7 +209,8 @@ class _Values:
 def measured(source: ScoreSource, gallery: Gallery, protocol: Protocol, extra: ExtraMetrics) -> Result:
     """Measure the scores of a gallery under a protocol, in one set of folds or several.
 
-    Cost   a model of pairs scores each pair of the gallery once, however many sets of folds read the scores.
+    Complexity:
+        A model of pairs scores each pair of the gallery once, however many sets of folds read the scores.
     """
     extra.require(source.shape)
     reads = sum(1 / count for count in (protocol.folds, *protocol.also_folds)) + (extra.ratings is not None)
@@ -309,7 +319,8 @@ def _fold(
 ) -> _Figures:
     """One fold, in one read of its scores for each direction.
 
-    Cost   a sort of each row for positives, and three for each relevance, where these are measured.
+    Complexity:
+        A sort of each row for positives, and three for each relevance, where these are measured.
     """
     fold = _Figures([[len(rows[0]), len(rows[1])]])
     metrics = requested(Request("pairs", protocol, extra))
@@ -441,8 +452,9 @@ def _add_lengths(table: _Figures, per_query: dict[str, NDArray[Any]], lengths: N
 def words() -> list[str]:
     """Names of the buckets of text lengths.
 
-    >>> words()
-    ['words 0-9', 'words 10-14', 'words 15-19', 'words 20-']
+    Example:
+        >>> words()
+        ['words 0-9', 'words 10-14', 'words 15-19', 'words 20-']
     """
     return [f"words {low}-{'' if math.isinf(high) else int(high) - 1}" for low, high in pairwise(WORDS)]
 
@@ -450,8 +462,9 @@ def words() -> list[str]:
 def label_of(images: int, folds: int) -> str:
     """How names of figures end that are of a further set of folds: "(1k)" where each has 1,000 images.
 
-    >>> label_of(5000, 5), label_of(30, 3), label_of(30, 1)
-    ('(1k)', '(3 folds)', '(whole)')
+    Example:
+        >>> label_of(5000, 5), label_of(30, 3), label_of(30, 1)
+        ('(1k)', '(3 folds)', '(whole)')
     """
     size, remainder = divmod(images, folds)
     if remainder == 0 and size % 1000 == 0:

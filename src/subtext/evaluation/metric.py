@@ -68,7 +68,9 @@ class Request:
 class Outcome:
     """What a metric's notes are made of.
 
-    figures  name -> number        negatives  direction -> fewest and most wrong candidates of a query
+    Attributes:
+        figures: Name -> number.
+        negatives: Direction -> fewest and most wrong candidates of a query.
     """
 
     protocol: Protocol
@@ -79,9 +81,10 @@ class Outcome:
 class Measure:
     """What every metric declares, whether it has a value per query or one number for a gallery.
 
-    reads     names of the readings that it takes, in order (see `ScoreBlock`)
-    truth     what it is measured against
-    position  where it stands among the others: lower comes first
+    Attributes:
+        reads: Names of the readings that it takes, in order (see `ScoreBlock`).
+        truth: What it is measured against.
+        position: Where it stands among the others: lower comes first.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("comparison",)
@@ -105,12 +108,13 @@ class Measure:
 class Metric(Measure):
     """Comparison -> (Q) one value per query, NaN where it is undefined.
 
-    name             name of the metric
-    percent          whether the mean is reported in per cent
-    lower_is_better  whether smaller values are better
-    compared         whether `compare` tests it by default
-    total            name of the sum of the means of both directions; "" for none
-    by_length        whether it is also reported for texts of each length
+    Args:
+        percent: Whether the mean is reported in per cent.
+        lower_is_better: Whether smaller values are better.
+        compared: Whether `compare` tests it by default.
+        total: Name of the sum of the means of both directions; "" for none.
+        by_length: Whether it is also reported for texts of each length.
+        name: Name of the metric.
     """
 
     percent: ClassVar[bool] = True
@@ -174,8 +178,11 @@ class GalleryMetric(Measure):
 class SemanticRanks:
     """A block of scores beside the ranks of its relevance, for one rule of ties.
 
-    scores  (Q C)        by_relevance, best  (Q C) ranks under `ties`, and where ties share the best of them
-    kernel  whether compiled code counts
+    Attributes:
+        scores: (Q C).
+        by_relevance: (Q C) ranks under `ties`.
+        best: Where ties share the best of them.
+        kernel: Whether compiled code counts.
     """
 
     scores: NDArray[Any]
@@ -219,7 +226,8 @@ class Gains:
 class GainMetric(Metric):
     """A metric of the relevance at the first k places; a subclass is a dataclass with `k` and `ties`.
 
-    option  the field of `ExtraMetrics` that lists its k, and its name before the k
+    Args:
+        option: The field of `ExtraMetrics` that lists its k, and its name before the k.
     """
 
     k: int
@@ -278,7 +286,11 @@ class ScoreBlock:
         self.computed_by = computed_by or {}
 
     def take(self, names: Iterable[str]) -> list[Any]:
-        """The readings of these names. Raises RequirementError for one that this truth does not have."""
+        """The readings of these names.
+
+        Raises:
+            RequirementError: For one that this truth does not have.
+        """
         for name in names:
             if name not in self.computed:
                 if name not in self.computed_by:
@@ -316,10 +328,13 @@ _REGISTERED: list[type[Measure]] = []
 def register(metric: Kind) -> Kind:
     """Add a metric to every evaluation; usable as a decorator.
 
-    metric  a subclass of `Metric` with a `name` and a `__call__` from a Comparison (Q C) to values (Q). It replaces one
-            that was registered from the same module under the same name, such as by a notebook cell that runs again
+    Args:
+        metric: A subclass of `Metric` with a `name` and a `__call__` from a Comparison (Q C) to values (Q). It replaces
+            one that was registered from the same module under the same name, such as by a notebook cell that runs
+            again.
 
-    Raises RequirementError for anything else.
+    Raises:
+        RequirementError: For anything else.
     """
     if not (isinstance(metric, type) and issubclass(metric, Measure)):
         raise RequirementError(f"register needs a subclass of Metric or GalleryMetric; it got {metric!r}")

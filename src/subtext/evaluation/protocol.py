@@ -26,22 +26,24 @@ from subtext.ops.semantic_rank import RankTies
 class Protocol:
     """How an evaluation is done.
 
-    recall     the k of recall@k; RSUM is the sum over these and both directions
-    ties       where a partner stands among candidates of its own score: behind all ("pessimistic"), before all
-               ("optimistic"), at a random place ("expected"), or by position ("stable")
-    folds      how many consecutive blocks the pictures are cut into, each with the texts of its pictures; figures are
-               means over blocks. COCO's "1K" is 5 folds of 5,000 pictures
-    also_folds further numbers of folds, measured from the same scores; the names of their figures end in "(1k)" where a
-               fold has 1,000 pictures, else in "(N folds)"
-    c_way      the c of the c-way choices; one that the gallery is too small for is left out, and a note says so
-    c_way_best also c-way choices whose truth is the best-scored of several positives, as figures of their own; without
-               it each positive is a question of its own, as in the papers
-    sampled    c-way by one seeded draw of distractors a query, as the papers did, instead of the mean over all draws
-    seed       of bootstrap samples and of sampled choices
-    bootstrap  resamplings of pictures behind the 95 % intervals; 0 for none
-    exact      scores in fixed tiles, equal to the bit for any block size and order; slower
+    Attributes:
+        recall: The k of recall@k; RSUM is the sum over these and both directions.
+        ties: Where a partner stands among candidates of its own score: behind all ("pessimistic"), before all
+            ("optimistic"), at a random place ("expected"), or by position ("stable").
+        folds: How many consecutive blocks the pictures are cut into, each with the texts of its pictures; figures are
+            means over blocks. COCO's "1K" is 5 folds of 5,000 pictures.
+        also_folds: Further numbers of folds, measured from the same scores; the names of their figures end in "(1k)"
+            where a fold has 1,000 pictures, else in "(N folds)".
+        c_way: The c of the c-way choices; one that the gallery is too small for is left out, and a note says so.
+        c_way_best: Also c-way choices whose truth is the best-scored of several positives, as figures of their own;
+            without it each positive is a question of its own, as in the papers.
+        sampled: C-way by one seeded draw of distractors a query, as the papers did, instead of the mean over all draws.
+        seed: Of bootstrap samples and of sampled choices.
+        bootstrap: Resamplings of pictures behind the 95 % intervals; 0 for none.
+        exact: Scores in fixed tiles, equal to the bit for any block size and order; slower.
 
-    Raises RequirementError for numbers that mean nothing.
+    Raises:
+        RequirementError: For numbers that mean nothing.
     """
 
     recall: tuple[int, ...] = (1, 5, 10)
@@ -79,19 +81,23 @@ class Protocol:
 class ExtraMetrics:
     """What is measured beyond the protocol's recall, ranks and choices; by default nothing.
 
-    relevances   each gives asp(NAME), gain@k(NAME) and ndcg@k(NAME), both directions
-    truths       name -> another set of positives ("eccv", "cxc"): recall@k(NAME), r_precision(NAME), map@r(NAME)
-    r_precision  r_precision and map@r of the pairs themselves
-    labels       labels of the images, for pmrp
-    ratings      people's ratings of pairs, for human/spearman, human/kendall and human/auc
-    positive_rating  rating from which a pair counts as positive in human/auc; None for the middle of their range
-    lengths      (T) words of each text, for recall@k(words LOW-HIGH) of texts
-    hubness      k of hubness@k, the skewness of how often each candidate is among the first k; 0 for none
-    asp_ties     ranks of equal values        asp_top   N of asp@N(NAME), over the N most relevant
-    gain, ndcg   their k; a relevance below 0 counts as 0 in them
-    metrics      further metrics of your own, each an instance of `metric.Metric`
+    Attributes:
+        relevances: Each gives asp(NAME), gain@k(NAME) and ndcg@k(NAME), both directions.
+        truths: Name -> another set of positives ("eccv", "cxc"): recall@k(NAME), r_precision(NAME), map@r(NAME).
+        r_precision: r_precision and map@r of the pairs themselves.
+        labels: Labels of the images, for pmrp.
+        ratings: People's ratings of pairs, for human/spearman, human/kendall and human/auc.
+        positive_rating: Rating from which a pair counts as positive in human/auc; None for the middle of their range.
+        lengths: (T) words of each text, for recall@k(words LOW-HIGH) of texts.
+        hubness: k of hubness@k, the skewness of how often each candidate is among the first k; 0 for none.
+        asp_ties: Ranks of equal values.
+        asp_top: N of asp@N(NAME), over the N most relevant.
+        gain: Their k.
+        ndcg: A relevance below 0 counts as 0 in them.
+        metrics: Further metrics of your own, each an instance of `metric.Metric`.
 
-    Raises RequirementError for numbers that mean nothing, and for two relevances of one name.
+    Raises:
+        RequirementError: For numbers that mean nothing, and for two relevances of one name.
     """
 
     relevances: tuple[Graded, ...] = ()

@@ -37,9 +37,12 @@ _HIDDEN = ("mrr", "tie_share", "nan_scores")
 class Check:
     """One check of an audit.
 
-    name     short and stable; `skip` takes it             did      what was done, so that a reader can repeat it
-    outcome  "not applicable" where nothing could be said; `found` then says why
-    found    in a sentence, with its numbers              figures  the numbers behind it, as JSON can hold them
+    Attributes:
+        name: Short and stable; `skip` takes it.
+        did: What was done, so that a reader can repeat it.
+        outcome: "not applicable" where nothing could be said; `found` then says why.
+        found: In a sentence, with its numbers.
+        figures: The numbers behind it, as JSON can hold them.
     """
 
     name: str
@@ -53,17 +56,19 @@ class Check:
 class Result(SavedReport):
     """The result of an evaluation.
 
-    figures    name -> number: "image_to_text/recall@10", "text_to_image/median_rank", "rsum" ... Shares are in per
-               cent, ranks count from 1. A figure that needs a larger gallery is missing, and a note says so
-    intervals  name -> (low, high), 95 % by resampling images; for means, not for medians, and only for enough images
-    chance     name -> expected value for a random order
-    ceiling    name -> expected value for the best order, where that is below 100
-    protocol   gallery, truth, ties, folds, seed, versions, data
-    per_query  name -> (Q) values behind each mean, "<direction>/id" (Q) names of the queries, and
-               "text_to_image/image" (Q) the name of each text's image, empty where it has none
-    notes      notes on the figures
-    about      model, data and split, as plain data; the caller sets it
-    metrics    name of a metric -> whether it is in per cent, whether lower is better, whether `compare` tests it
+    Attributes:
+        figures: Name -> number: "image_to_text/recall@10", "text_to_image/median_rank", "rsum" ... Shares are in per
+            cent, ranks count from 1. A figure that needs a larger gallery is missing, and a note says so.
+        intervals: Name -> (low, high), 95 % by resampling images; for means, not for medians, and only for enough
+            images.
+        chance: Name -> expected value for a random order.
+        protocol: Gallery, truth, ties, folds, seed, versions, data.
+        per_query: Name -> (Q) values behind each mean, "<direction>/id" (Q) names of the queries, and
+            "text_to_image/image" (Q) the name of each text's image, empty where it has none.
+        notes: Notes on the figures.
+        about: Model, data and split, as plain data; the caller sets it.
+        ceiling: Name -> expected value for the best order, where that is below 100.
+        metrics: Name of a metric -> whether it is in per cent, whether lower is better, whether `compare` tests it.
     """
 
     figures: dict[str, float]
@@ -111,7 +116,8 @@ class Result(SavedReport):
     def save_queries(self, path: Path) -> None:
         """Write the per-query values as npz, atomically.
 
-        Raises OutputError when it cannot be written.
+        Raises:
+            OutputError: If it cannot be written.
         """
 
         def fill(temporary: Path) -> None:
@@ -130,7 +136,9 @@ def stated(
 ) -> dict[str, Any]:
     """The protocol as the JSON states it.
 
-    queries  direction -> (Q) whether an item has a positive        sizes  images and texts of each fold
+    Args:
+        queries: Direction -> (Q) whether an item has a positive.
+        sizes: Images and texts of each fold.
     """
     counts = {direction: int(queries[direction].sum()) for direction in DIRECTIONS}
     return {
@@ -191,8 +199,10 @@ def notes(
 ) -> tuple[str, ...]:
     """Sentences that a reader of the figures should know; none when there is nothing to explain.
 
-    protocol  as it is stated with the figures        recalls     figures whose missing interval is explained
-    of_metrics  what the metrics say of their figures
+    Args:
+        protocol: As it is stated with the figures.
+        recalls: Figures whose missing interval is explained.
+        of_metrics: What the metrics say of their figures.
     """
     sentences: list[str] = []
     for direction in DIRECTIONS:
@@ -275,8 +285,9 @@ def figures_table(
 ) -> list[str]:
     """Both directions, with the chance line under each (and what the best order would give), and RSUM if `summed`.
 
-    chance     None for no such line
-    intervals  of 95 %, on a line of their own, with a dash where there is none; None for no such line
+    Args:
+        chance: None for no such line.
+        intervals: Of 95 %, on a line of their own, with a dash where there is none; None for no such line.
     """
     names = [name for name in names if any(f"{direction}/{name}" in figures for direction in DIRECTIONS)]
     rows: list[list[Cell]] = []

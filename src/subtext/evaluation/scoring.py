@@ -53,17 +53,21 @@ def blocks(
 ) -> Iterator[tuple[int, int, Float[Tensor, "q c"]]]:
     """Scores of all queries with all candidates, some queries at a time: (start, stop, scores), on the CPU.
 
-    direction    which side the queries are; the similarity is always called with images first
-    block_bytes  bound on a block and on what its views take before their maximum; one query (one row of tiles in the
-                 exact way) is computed however little that is
-    exact        fixed tiles instead of large products: a score then depends on its pair alone. Always so where vectors
-                 do not decide the score
-
     A block of texts asking for images lies in memory by candidates: a transposed view, which counting ranks reads as
     it lies.
 
-    Raises ShapeError when there are no queries or no candidates.
-    Cost   time of the similarity over all pairs; memory block_bytes.
+    Args:
+        direction: Which side the queries are; the similarity is always called with images first.
+        block_bytes: Bound on a block and on what its views take before their maximum; one query (one row of tiles in
+            the exact way) is computed however little that is.
+        exact: Fixed tiles instead of large products: a score then depends on its pair alone. Always so where vectors do
+            not decide the score.
+
+    Raises:
+        ShapeError: If there are no queries or no candidates.
+
+    Complexity:
+        Time of the similarity over all pairs; memory block_bytes.
     """
     if not len(queries) or not len(candidates):
         raise ShapeError(f"scoring needs queries and candidates; it got {len(queries)} and {len(candidates)}")
@@ -100,8 +104,9 @@ def matrix(
 ) -> Float[Tensor, "i t"]:
     """All scores at once, for sets whose matrix fits in memory.
 
-    in_file  float32 in a temporary file that has no name and ends with the tensor, for pairs that cost more to score
-             than to store: both directions then read one matrix, by rows and columns
+    Args:
+        in_file: float32 in a temporary file that has no name and ends with the tensor, for pairs that cost more to
+            score than to store: both directions then read one matrix, by rows and columns.
     """
     shape = (len(images), len(texts))
     scores_matrix: Tensor | None = None
@@ -260,8 +265,9 @@ class Matrix(ScoreSource):
 class Embedded(ScoreSource):
     """Scores that a similarity gives embeddings of images and texts, exactly or fast.
 
-    stored_bytes  scores of up to this size are computed once and held in memory; larger ones are scored anew for each
-                  direction, unless pairs are expensive to score
+    Attributes:
+        stored_bytes: Scores of up to this size are computed once and held in memory; larger ones are scored anew for
+            each direction, unless pairs are expensive to score.
     """
 
     similarity: nn.Module
@@ -304,9 +310,10 @@ class Embedded(ScoreSource):
 def scored_once(source: ScoreSource, reads: float) -> ScoreSource:
     """The source itself, or its stored matrix where pairs are expensive and would be scored more often than once each.
 
-    reads  how many times all pairs are read: 1/5 for one set of five folds, 1 1/5 beside the whole gallery
-
     Scores are the same to the bit either way: those of a model of pairs depend on their pair alone.
+
+    Args:
+        reads: How many times all pairs are read: 1/5 for one set of five folds, 1 1/5 beside the whole gallery.
     """
     if reads > 1 and isinstance(source, Embedded) and not source.similarity.indexable:
         return source.stored()

@@ -46,7 +46,9 @@ _ROUNDING = (
 class Shortlists:
     """Candidates of every query of both directions, best first; a direction has as many for each of its queries.
 
-    image_to_text  (I M) rows of texts        text_to_image  (T N) rows of images
+    Attributes:
+        image_to_text: (I M) rows of texts.
+        text_to_image: (T N) rows of images.
     """
 
     image_to_text: Int[np.ndarray, "i m"]
@@ -87,8 +89,11 @@ def shortlists(
 
     Of equal scores the earlier row comes first; a score that is not a number comes last.
 
-    Raises RequirementError for a count below 1.
-    Cost   the similarity of all pairs in each direction, in blocks of bounded memory.
+    Raises:
+        RequirementError: If the count is below 1.
+
+    Complexity:
+        The similarity of all pairs in each direction, in blocks of bounded memory.
     """
     if count < 1:
         raise RequirementError(f"a shortlist needs 1 candidate or more; it got {count}")
@@ -103,8 +108,9 @@ def shortlists(
 def best(scores: Float[Tensor, "q c"], count: int) -> Int[np.ndarray, "q m"]:
     """The columns of the best `count` scores of each row, best first; of equal ones the earlier column.
 
-    >>> best(torch.tensor([[0.1, 0.9, 0.9, 0.9]]), 2).tolist()
-    [[1, 2]]
+    Example:
+        >>> best(torch.tensor([[0.1, 0.9, 0.9, 0.9]]), 2).tolist()
+        [[1, 2]]
     """
     scores = torch.nan_to_num(scores, nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     count = min(count, scores.shape[1])
@@ -125,8 +131,11 @@ def pair_scores(
     Pairs are scored image by image, each with all its texts: scores differ from those of an exhaustive run by about
     1e-6 of their size, and IMRAM's of a text of one word by up to 1e-4 (as `model.Model.compare` says).
 
-    Raises ShapeError unless the pairs are ordered by image.
-    Cost   the similarity of these pairs; what it needs of a text alone it makes again for every image.
+    Raises:
+        ShapeError: Unless the pairs are ordered by image.
+
+    Complexity:
+        The similarity of these pairs; what it needs of a text alone it makes again for every image.
     """
     image_rows = pairs[:, 0]
     if (image_rows[1:] < image_rows[:-1]).any():
@@ -161,7 +170,8 @@ def reranked(
 ) -> Mapping[Direction, Float[np.ndarray, "q m"]]:
     """Scores of every query's candidates by the second model, as its lists have them.
 
-    Cost   `pair_scores` of the pairs that either direction lists.
+    Complexity:
+        `pair_scores` of the pairs that either direction lists.
     """
     pairs = lists.pairs()
     scores = pair_scores(similarity, images, texts, pairs)
@@ -172,8 +182,11 @@ def reranked(
 class CandidateScores(ScoreSource):
     """Lists in their second order, followed by all other candidates in their first.
 
-    first   scores of the first stage       lists, scores  candidates of every query, and what the second gave them; -1
-                                                           stands for one that was listed and is no candidate here
+    Attributes:
+        first: Scores of the first stage.
+        lists: Candidates of every query, and what the second gave them; -1 stands for one that was listed and is no
+            candidate here.
+        scores: See `lists`.
     """
 
     first: ScoreSource
@@ -228,9 +241,10 @@ class RankingStage(NamedTuple):
 class TwoStage(ScoreSource):
     """Scores of two models, of which the second scores only what the first lists.
 
-    candidates  of each query, at most `most`
-    every       the second model's scores of all pairs, where they are computed
-    cached      what was listed and scored, by the rows of images and texts
+    Attributes:
+        candidates: Of each query, at most `most`.
+        every: The second model's scores of all pairs, where they are computed.
+        cached: What was listed and scored, by the rows of images and texts.
     """
 
     first: Embedded
@@ -284,17 +298,21 @@ def evaluate_two_stage(
 ) -> Result:
     """How well two models together find partners: the first lists candidates, and the second orders them.
 
-    candidates  how many a query; several make a sweep, for which the second model scores every pair once, so that the
-                loss of each number against that is reported. Figures are those of the largest number
-
     A partner that is not among the candidates stands behind them all, where the first stage has it. What the second
     model scored, and what was missed, is under "two_stage" in `Result.about`; that of `also_folds` stands there by
     itself, as every set of folds has lists of its own. The loss is that of the first set.
 
-    Raises RequirementError where there is no candidate to list, for a first stage whose vectors do not decide the
-    score, and for people's judgements, which compare scores of different queries; ShapeError for embeddings of other
-    items.
-    Cost   the first model's similarity of all pairs twice, and the second's of the pairs that are listed.
+    Args:
+        candidates: How many a query; several make a sweep, for which the second model scores every pair once, so that
+            the loss of each number against that is reported. Figures are those of the largest number.
+
+    Raises:
+        RequirementError: If there is no candidate to list, for a first stage whose vectors do not decide the score, and
+            for people's judgements, which compare scores of different queries.
+        ShapeError: For embeddings of other items.
+
+    Complexity:
+        The first model's similarity of all pairs twice, and the second's of the pairs that are listed.
     """
     protocol, extra, counts = protocol or Protocol(), extra or ExtraMetrics(), sorted(set(candidates))
     require_plan(counts, extra)

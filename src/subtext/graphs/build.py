@@ -33,13 +33,14 @@ from subtext.ops.nearest import NearestRows, nearest_rows
 class GraphOptions:
     """How neighbours are chosen.
 
-    neighbours       per text; 200 in the paper
-    candidate_split  the split whose texts may be neighbours; texts of other splits only get neighbours; "all"
-    search           "exact", or "approximate"
-    same_image       "drop": a text of the same image is no neighbour; "keep": it may be one
-    distance         "l2" or "cosine"; None for the space's own
-
     A text is never its own neighbour, nor that of a text with the same words or the same vector.
+
+    Attributes:
+        neighbours: Per text; 200 in the paper.
+        candidate_split: The split whose texts may be neighbours; texts of other splits only get neighbours; "all".
+        search: "exact", or "approximate".
+        same_image: "drop": a text of the same image is no neighbour; "keep": it may be one.
+        distance: "l2" or "cosine"; None for the space's own.
     """
 
     neighbours: int = 200
@@ -60,12 +61,16 @@ def build_graph(
 ) -> Graph:
     """The graph of all texts of `pairs`, in a space that is fitted to the candidate split.
 
-    source            where the pairs come from, stored in the graph
-    placed, compared  called with the number of texts that have a vector, and that have neighbours
+    Args:
+        source: Where the pairs come from, stored in the graph.
+        placed: Called with the number of texts that have a vector.
+        compared: That have neighbours.
 
-    Raises DataError when there are not more texts than neighbours, when all texts are the same, and what the space
-    raises.
-    Cost the space's own, and that of `ops.nearest.nearest_rows`.
+    Raises:
+        DataError: If there are not more texts than neighbours, if all texts are the same, and what the space raises.
+
+    Complexity:
+        The space's own, and that of `ops.nearest.nearest_rows`.
     """
     options = options or GraphOptions()
     everywhere = options.candidate_split == "all"
@@ -188,7 +193,8 @@ def open_space(
 ) -> Space:
     """The space that a text names: doc2vec, lsa, sentence:NAME, features:FILE or text-features:FILE.
 
-    Raises RequirementError for another text, and what opening a feature file raises.
+    Raises:
+        RequirementError: For another text, and what opening a feature file raises.
     """
     name, _, value = space.partition(":")
     if name == "doc2vec" and not value:

@@ -33,14 +33,15 @@ class Graph:
     A row is a text of a data set. A pair of image and text takes its text's row, and both modalities share it: the
     neighbours of an image are the images of its text's neighbours (`image_of_text`), one a neighbouring text.
 
-    ids         (N) the texts, in the order of Dataset.texts
-    marks       (N) int64, of each text's id and words: what tells another data set apart
-    neighbours  (N E) rows of this graph; -1 fills up a list that is shorter than E, always at its end
-    distances   (N E) to them in the space, rising, in its metric (L2, or 1 - cosine); infinite where there is no
-                neighbour
-    space       "name" of the space, and its settings
-    settings    how neighbours were chosen: split, among, search, metric, same_picture
-    source      where the texts came from, for people and for `subtext neighbours show`
+    Attributes:
+        ids: (N) the texts, in the order of Dataset.texts.
+        marks: (N) int64, of each text's id and words: what tells another data set apart.
+        neighbours: (N E) rows of this graph; -1 fills up a list that is shorter than E, always at its end.
+        distances: (N E) to them in the space, rising, in its metric (L2, or 1 - cosine); infinite where there is no
+            neighbour.
+        space: "name" of the space, and its settings.
+        settings: How neighbours were chosen: split, among, search, metric, same_picture.
+        source: Where the texts came from, for people and for `subtext neighbours show`.
     """
 
     ids: list[str]
@@ -89,7 +90,10 @@ class Graph:
     def within(self, texts: Items) -> Graph:
         """The graph among some of its texts: neighbours that are not among them are left out, and lists grow shorter.
 
-        Rows are those of `texts`. Raises DataError when one of them is not in the graph.
+        Rows are those of `texts`.
+
+        Raises:
+            DataError: If one of them is not in the graph.
         """
         order = np.argsort(self.marks, kind="stable")
         rows_of = group_labels(texts)
@@ -126,7 +130,9 @@ class Graph:
     def save(self, folder: Path) -> None:
         """Write a folder of arrays and JSON, whole or not at all.
 
-        Raises DataError when something stands there, OutputError when it cannot be written.
+        Raises:
+            DataError: If something stands there.
+            OutputError: If it cannot be written.
         """
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise DataError(f"a graph needs a new or empty folder; {folder} holds something; name another or remove it")
@@ -149,7 +155,8 @@ class Graph:
     def load(folder: Path) -> Graph:
         """What `save` wrote; neighbours and distances are mapped, and read once to see whether they are whole.
 
-        Raises DataError when the folder is no graph, is damaged, or was written by a newer Subtext.
+        Raises:
+            DataError: If the folder is no graph, is damaged, or was written by a newer Subtext.
         """
         manifest = _manifest(folder)
         try:

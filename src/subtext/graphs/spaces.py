@@ -39,9 +39,10 @@ Progress = Callable[[int], None]
 class EmbedsTexts:
     """Where the texts of a data set are.
 
-    vectors  (N D) float32, finite
-    known    (N) bool: False for a text that the space cannot place (it has none of the words that the space knows); it
-             gets no neighbours and is nobody's
+    Attributes:
+        vectors: (N D) float32, finite.
+        known: (N) bool: False for a text that the space cannot place (it has none of the words that the space knows);
+            it gets no neighbours and is nobody's.
     """
 
     vectors: Float[np.ndarray, "n d"]
@@ -66,7 +67,8 @@ class Space(Protocol):
 def words_of(texts: Items) -> list[str]:
     """The texts themselves.
 
-    Raises DataError that names the first item which has none: such a data set has features in their place.
+    Raises:
+        DataError: If it names the first item which has none: such a data set has features in their place.
     """
     words = [value for value in texts.values if isinstance(value, str)]
     if len(words) < len(texts):
@@ -87,12 +89,14 @@ def unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
 class FeatureSpace:
     """Rows of a file of features, joined by name; a grid is averaged over its cells.
 
-    of  "images": each text stands where its image does, so that neighbours are images that look alike, and their
-        texts with them (the "Img NNs" of Thomas and Kovashka 2020, Table 2); "texts": the file names texts
-
     Distances are L2 on the features as they are.
 
-    Raises DataError when an item has no row, or a text has no image.
+    Args:
+        of: "images": each text stands where its image does, so that neighbours are images that look alike, and their
+            texts with them (the "Img NNs" of Thomas and Kovashka 2020, Table 2); "texts": the file names texts.
+
+    Raises:
+        DataError: If an item has no row, or a text has no image.
     """
 
     file: FeatureFile
@@ -126,7 +130,8 @@ class FeatureSpace:
 class SentenceSpace:
     """The vectors of a sentence encoder as unit rows. Gives cosine distances.
 
-    Raises RequirementError when the model or its tokeniser cannot be had.
+    Raises:
+        RequirementError: If the model or its tokeniser cannot be had.
     """
 
     encoder: SentenceEncoder
@@ -147,10 +152,14 @@ def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> csr_array:
 
         tf * (ln((1 + T) / (1 + df)) + 1)        T texts to learn from, df of them have the word
 
-    A text of unknown words alone is a row of nothing. Raises DataError when no text to learn from has a word.
+    A text of unknown words alone is a row of nothing.
 
-    >>> [round(float(value), 3) for value in tfidf(["a dog", "a cat"], np.array([True, True])).data[:2]]
-    [0.58, 0.815]
+    Raises:
+        DataError: If no text to learn from has a word.
+
+    Example:
+        >>> [round(float(value), 3) for value in tfidf(["a dog", "a cat"], np.array([True, True])).data[:2]]
+        [0.58, 0.815]
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -173,14 +182,18 @@ def cosines(rows: csr_array, left: Int[np.ndarray, "m"], right: Int[np.ndarray, 
 class LsaSpace:
     """TF-IDF of the words, then the D right singular vectors of the largest singular values; unit rows.
 
-    width  D; fewer where there are fewer words or texts
-    seed   of the random search for the directions
-
     Words of any script are read (`data.words`). A text is not placed that has no known word, or
     whose words none of the D directions has: a larger D places more. Gives cosine distances.
 
-    Raises DataError where no text to learn from has a word.
-    Cost time of 2 x 5 products of the sparse matrix with D + 16 columns (Halko, Martinsson and Tropp 2011).
+    Args:
+        width: D; fewer where there are fewer words or texts.
+        seed: Of the random search for the directions.
+
+    Raises:
+        DataError: If no text to learn from has a word.
+
+    Complexity:
+        Time of 2 x 5 products of the sparse matrix with D + 16 columns (Halko, Martinsson and Tropp 2011).
     """
 
     width: int = 200
@@ -230,12 +243,15 @@ def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
     Characters beyond ASCII become "?", as in the authors' code, and so part a word: this reading is for English.
     Letters and digits that touch stay together ("25bn"), as in the authors' output.
 
-    sentences  only the first so many are read (two for Politics); None for the whole text
+    Args:
+        sentences: Only the first so many are read (two for Politics); None for the whole text.
 
-    Raises RequirementError where gensim is not installed.
+    Raises:
+        RequirementError: If gensim is not installed.
 
-    >>> " ".join(doc2vec_words("The <b>Border-wall</b> plan is a 5-year, $25bn idea; it isn't cheap!"))
-    'border wall plan year 25bn idea isn cheap'
+    Example:
+        >>> " ".join(doc2vec_words("The <b>Border-wall</b> plan is a 5-year, $25bn idea; it isn't cheap!"))
+        'border wall plan year 25bn idea isn cheap'
     """
     _require_gensim("the space doc2vec", "use the space lsa")
     from gensim.parsing.preprocessing import STOPWORDS
@@ -254,18 +270,22 @@ MANY = 200_000
 class Doc2VecSpace:
     """Distributed memory over the texts that may be learnt from; every text is placed by inference, these too.
 
-    width      D, the paper's 200          window    words to either side, the paper's 20
-    min_count  occurrences below which a word is left out, the paper's 20; set it low for a small set
-    epochs     of training, and of inference for each text; None: 20 from 200,000 texts on, else 50
-    output     "hs": a hierarchical softmax, as in the paper; "ns": 5 negative samples, as in the authors' code
-    sentences  how many are read of each text, from its start; None for all (two for Politics in the paper)
-    seed       of the weights and of inference
-    workers    more than one is faster, and gives other places at every run
-
     A text without a known word is not placed. The place of a text depends on its words alone, not on its neighbours in
     the file. Distances are L2 on the vectors as they are.
 
-    Raises RequirementError where gensim is missing, DataError where no word comes `min_count` times.
+    Args:
+        width: D, the paper's 200.
+        window: Words to either side, the paper's 20.
+        min_count: Occurrences below which a word is left out, the paper's 20; set it low for a small set.
+        epochs: Of training, and of inference for each text; None: 20 from 200,000 texts on, else 50.
+        output: "hs": a hierarchical softmax, as in the paper; "ns": 5 negative samples, as in the authors' code.
+        sentences: How many are read of each text, from its start; None for all (two for Politics in the paper).
+        seed: Of the weights and of inference.
+        workers: More than one is faster, and gives other places at every run.
+
+    Raises:
+        RequirementError: If gensim is missing.
+        DataError: If no word comes `min_count` times.
     """
 
     width: int = 200
@@ -358,9 +378,13 @@ def word_vectors(
     the data set. Settings are those of `Doc2VecSpace`, but every word of the texts has a vector, stop-words too, since
     the encoder reads them all; the authors' encoder leaves out words that its Doc2Vec left out.
 
-    texts  to learn from        words  the encoder's        width  D, of the vectors
+    Args:
+        texts: To learn from.
+        words: The encoder's.
+        width: D, of the vectors.
 
-    Raises RequirementError where gensim is missing.
+    Raises:
+        RequirementError: If gensim is missing.
     """
     _require_gensim("word_vectors=doc2vec", "use word_vectors=random")
     return _word_vectors(tuple(texts), tuple(words), width, seed)

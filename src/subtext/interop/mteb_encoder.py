@@ -27,13 +27,15 @@ Vectors = np.ndarray | Tensor
 class MtebEncoder:
     """A model in MTEB's encoder protocol: `mteb.evaluate(MtebEncoder(model), tasks)`.
 
-    model  any model that embeds images and texts one by one, with one or several views per item
-    name   its name in MTEB's results, as "organisation/model"
-
     Use it for tasks of the type Any2AnyRetrieval whose queries and documents are images or texts. An item with both an
     image and a text is refused, because the model cannot combine the two vectors.
 
-    Raises RequirementError when the model only scores pairs.
+    Args:
+        model: Any model that embeds images and texts one by one, with one or several views per item.
+        name: Its name in MTEB's results, as "organisation/model".
+
+    Raises:
+        RequirementError: If the model only scores pairs.
     """
 
     def __init__(self, model: Model, *, name: str = "subtext/model") -> None:
@@ -57,10 +59,13 @@ class MtebEncoder:
     ) -> np.ndarray:
         """Vectors of images or texts: (N D) float32, or (N K D) for a model of K views.
 
-        inputs  batches with a column "image" of PIL images or "text" of strings
         Task, split and prompt type have no effect: the model has no instructions.
 
-        Raises RequirementError for a batch of both columns or of neither, and for another precision.
+        Args:
+            inputs: Batches with a column "image" of PIL images or "text" of strings.
+
+        Raises:
+            RequirementError: For a batch of both columns or of neither, and for another precision.
         """
         if precision != "float32":
             raise RequirementError(f"MTEB encoding needs precision 'float32'; it got '{precision}'; leave it out")
@@ -81,7 +86,8 @@ class MtebEncoder:
     def similarity_pairwise(self, embeddings1: Vectors, embeddings2: Vectors) -> Float[Tensor, "n"]:
         """Scores of items with the same position: first with first, second with second, and so on.
 
-        Raises ShapeError when the two differ in number.
+        Raises:
+            ShapeError: If the two differ in number.
         """
         if len(embeddings1) != len(embeddings2):
             raise ShapeError(
@@ -95,7 +101,8 @@ class MtebEncoder:
     def mteb_model_meta(self) -> ModelMeta:
         """The description of the model in MTEB's results.
 
-        Raises RequirementError when mteb is not installed.
+        Raises:
+            RequirementError: If mteb is not installed.
         """
         try:
             from mteb.models.model_meta import ModelMeta

@@ -43,16 +43,20 @@ _CHECKSUM = "crc32"
 class DataSource:
     """The source of a run's data, which later commands read again.
 
-    data                     file or folder of pairs; empty for pairs made in memory
-    images                   folder of images; None where paths start from the data's own folder
-    features, text_features  files of precomputed features
-    train_split, val_split   names of splits; val_split is None for a run without validation
-    split_seed               of the 80-10-10 split of data without splits
-    on_error                 "raise" or "skip" rows that cannot be used
-    columns, text_fields     names of a foreign table's columns, and of the fields that are texts
-    fingerprint              of the training and validation pairs (`data.fingerprint`)
-    inputs                   fingerprint of all other inputs: feature files, vocabulary, transform, precision of cached
-                             outputs of frozen encoders, and graphs of neighbours
+    Attributes:
+        data: File or folder of pairs; empty for pairs made in memory.
+        images: Folder of images; None where paths start from the data's own folder.
+        features: Files of precomputed features.
+        text_features: See `features`.
+        train_split: Names of splits.
+        val_split: val_split is None for a run without validation.
+        split_seed: Of the 80-10-10 split of data without splits.
+        on_error: "raise" or "skip" rows that cannot be used.
+        columns: Names of a foreign table's columns.
+        text_fields: Of the fields that are texts.
+        fingerprint: Of the training and validation pairs (`data.fingerprint`).
+        inputs: Fingerprint of all other inputs: feature files, vocabulary, transform, precision of cached outputs of
+            frozen encoders, and graphs of neighbours.
     """
 
     data: str = ""
@@ -73,18 +77,24 @@ class DataSource:
 class Record:
     """The options, data and results of one run.
 
-    model, arguments   the model recipe and its options
-    methods            (name, arguments) of each training method, in the order applied
-    plan, phases       the training plan, as plain data
-    data               the source of the pairs
-    seed               of every draw
-    status             "training" until the end; "stopped" when a person, a signal or a bad number ended it
-    best, best_epoch   validation figures of the kept weights, and their epoch counted from 1; empty and None before. 0
-                       is the model before training, where that takes part in the selection
-    start              validation figures of that model; empty where it does not take part
-    epochs, steps      finished so far
-    seconds            of training, over all resumptions
-    version, versions  of Subtext, and of its libraries
+    Attributes:
+        model: The model recipe and its options.
+        arguments: See `model`.
+        methods: (name, arguments) of each training method, in the order applied.
+        plan: The training plan, as plain data.
+        phases: See `plan`.
+        data: The source of the pairs.
+        seed: Of every draw.
+        status: "training" until the end; "stopped" when a person, a signal or a bad number ended it.
+        best: Validation figures of the kept weights, and their epoch counted from 1; empty and None before. 0 is the
+            model before training, where that takes part in the selection.
+        best_epoch: See `best`.
+        start: Validation figures of that model; empty where it does not take part.
+        epochs: Finished so far.
+        steps: See `epochs`.
+        seconds: Of training, over all resumptions.
+        version: Of Subtext.
+        versions: Of its libraries.
     """
 
     model: str
@@ -112,7 +122,8 @@ class Record:
     def from_json(text: str | bytes, *, where: str = RECORD) -> Record:
         """The record again.
 
-        Raises CheckpointError, naming `where`, when the text is not JSON or has fields that this version does not know.
+        Raises:
+            CheckpointError: Naming `where`, when the text is not JSON or has fields that this version does not know.
         """
         try:
             values = current_record(json.loads(text))
@@ -137,10 +148,11 @@ class Record:
     def differences(self, record: Record, defaults_before: Sequence[Mapping[str, object]] = ()) -> list[str]:
         """What makes `record` another training, as "--option this -> other"; empty when it is the same training.
 
-        defaults_before  values of the options that this record, of an older version, lacks: those of the model and the
-                         plan, then those of each method. Without it a missing option is a difference
-
         Options are spelt as on the command line. Another model is reported alone, because its options differ anyway.
+
+        Args:
+            defaults_before: Values of the options that this record, of an older version, lacks: those of the model and
+                the plan, then those of each method. Without it a missing option is a difference.
         """
         if self.model != record.model:
             return [f"the model: {self.model} -> {record.model}"]
@@ -182,7 +194,8 @@ def require_new_folder(folder: Path, subject: str) -> None:
 def load_record(run: Path) -> Record:
     """Read RUN/run.json.
 
-    Raises CheckpointError when there is none.
+    Raises:
+        CheckpointError: If there is none.
     """
     path = run / RECORD
     if not path.is_file():
@@ -215,7 +228,8 @@ def save_assets(run: Path, model: nn.Module) -> None:
 def load_run(run: Path) -> tuple[Record, dict[str, Tensor]]:
     """The record and the kept weights of a run.
 
-    Raises CheckpointError when the folder is no run, or has no weights yet.
+    Raises:
+        CheckpointError: If the folder is no run, or has no weights yet.
     """
     record = load_record(run)
     if not (run / WEIGHTS).is_file():
@@ -276,7 +290,8 @@ def put_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, copied into memory.
 
-    Raises CheckpointError when the file is missing or damaged.
+    Raises:
+        CheckpointError: If the file is missing or damaged.
     """
     return verified_tensors(path)[0]
 

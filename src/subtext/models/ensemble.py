@@ -34,9 +34,10 @@ def build_ensemble(models: Sequence[Model]) -> Model:
     members' vectors, each times the root of its share of the sum of scales. Its cosine is then the mean of the scores,
     without shifts, over the mean scale. Such members may read texts differently: one by words, another by subwords.
 
-    Raises RecipeError for fewer than two models, for models that read other inputs than the first (other features or
-    pixels; where pairs are compared part by part, another vocabulary or longest text), and for items that are
-    distributions.
+    Raises:
+        RecipeError: For fewer than two models, for models that read other inputs than the first (other features or
+            pixels; where pairs are compared part by part, another vocabulary or longest text), and for items that are
+            distributions.
     """
     if len(models) < 2:
         raise RecipeError(f"an ensemble needs two models or more; it got {len(models)}; name another")
@@ -83,8 +84,9 @@ def build_ensemble(models: Sequence[Model]) -> Model:
 class Members(nn.Module):
     """The branches of one modality as one encoder, whose output is the Embeddings of every member.
 
-    branches    of the members, in order
-    input_spec  of all of them together
+    Args:
+        branches: Of the members, in order.
+        input_spec: Of all of them together.
     """
 
     def __init__(self, branches: Sequence[Branch], input_spec: Input) -> None:
@@ -112,12 +114,12 @@ class Members(nn.Module):
 class ConcatEmbeddings(nn.Module):
     """Several models' vectors and parts of an item, side by side: the first D numbers are the first model's.
 
-    factors  (M) factor of each model's vectors, which then may differ in width, and parts are left out; None for
-             vectors and parts as they are
+    Args:
+        factors: (M) factor of each model's vectors, which then may differ in width, and parts are left out; None for
+            vectors and parts as they are.
 
-    Takes   a list of Embeddings of the same items, one vector an item, without factors of one width D.
-    Gives   Embeddings, vectors (N 1 M*D); without factors parts (N P M*D) and their mask.
-    Raises  ShapeError when vectors or parts are not alike.
+    Raises:
+        ShapeError: If vectors or parts are not alike.
     """
 
     def __init__(self, factors: Float[Tensor, "m"] | None = None) -> None:
@@ -126,7 +128,15 @@ class ConcatEmbeddings(nn.Module):
         self.register_buffer("factors", factors)
 
     def forward(self, members: list[Embeddings], ids: Int[Tensor, "n"]) -> Embeddings:
-        """The joined embeddings of items."""
+        """The joined embeddings of items.
+
+        Args:
+            members: A list of Embeddings of the same items, one vector an item, without factors of one width D.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, vectors (N 1 M*D); without factors parts (N P M*D) and their mask.
+        """
         if view_counts := [member.views for member in members if member.views != 1]:
             raise ShapeError(f"an ensemble needs models of one vector an item; one gives {view_counts[0]}; join others")
         if self.factors is not None:
@@ -146,11 +156,11 @@ class MeanSimilarity(nn.Module):
 
     score = sum over m of score_m / M, each of the member's own columns (`ConcatEmbeddings`)
 
-    similarities  of the members
+    Args:
+        similarities: Of the members.
 
-    Takes   Embeddings as `ConcatEmbeddings` gives them.
-    Gives   (I T) scores, on the scale of the members'; each member scores to the bit as it does alone.
-    Cost    that of all members.
+    Complexity:
+        That of all members.
     """
 
     indexable = False
@@ -164,7 +174,13 @@ class MeanSimilarity(nn.Module):
     ) -> Float[Tensor, "i t"]:
         """Scores of every image with every text, larger is better.
 
-        prepared  the result of `prepare` for these images
+        Args:
+            images: As `ConcatEmbeddings` gives them.
+            texts: As `images`.
+            prepared: The result of `prepare` for these images.
+
+        Returns:
+            (I T) scores, on the scale of the members'; each member scores to the bit as it does alone.
         """
         count = len(self.members)
         sides = zip(self.members, _apart(images, count), _apart(texts, count), prepared or ((),) * count, strict=True)

@@ -66,12 +66,18 @@ def refusal(branch: Branch, sources: Sources) -> str | None:
 def write_cache(
     branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision, device: torch.device
 ) -> Path:
-    """Run the encoder over the items, unless its outputs are cached already. Returns the folder of the cache.
+    """Run the encoder over the items, unless its outputs are cached already.
 
-    weights  fingerprint of the encoder's tensors
+    Args:
+        weights: Fingerprint of the encoder's tensors.
 
-    Raises RequirementError where the Input augments; DataError when float16 cannot hold an output; OutputError when the
-    cache cannot be written.
+    Returns:
+        The folder of the cache.
+
+    Raises:
+        RequirementError: If the Input augments.
+        DataError: If float16 cannot hold an output.
+        OutputError: If the cache cannot be written.
     """
     if (reason := refusal(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")
@@ -99,7 +105,8 @@ def write_cache(
 def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision) -> Branch:
     """A branch with the same head that reads what `write_cache` wrote in place of running the encoder.
 
-    Raises DataError when the cache is missing or damaged.
+    Raises:
+        DataError: If the cache is missing or damaged.
     """
     path = _path(folder, _about(branch, _digests(branch, sources), weights, precision))
     if not path.is_dir():
@@ -159,7 +166,9 @@ def _damaged(path: Path, problem: Exception) -> DataError:
 class CachedInput:
     """Items -> the cached outputs of an encoder, by id: "parts" (N P E) with "mask" (N P), and "pooled" (N G).
 
-    folder  as `write_cache` made it        rows  id -> the row of an item among those of the cache
+    Args:
+        folder: As `write_cache` made it.
+        rows: Id -> the row of an item among those of the cache.
     """
 
     augments = False
@@ -187,7 +196,8 @@ class CachedInput:
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The encoder's outputs for a batch, float32.
 
-        Raises DataError for an item that was missing when the cache was written.
+        Raises:
+            DataError: If an item was missing when the cache was written.
         """
         missing = [name for name in batch.ids if name not in self._rows]
         if missing:

@@ -111,8 +111,10 @@ class Model(nn.Module):
         """A model with the same weights whose vectors an index can search.
 
         For closed-form distances (PCME++), vectors have two more numbers and the scores stay the same (`Distanced`).
-        For sampled items (PCME), vectors cannot give the scores, so this is `by_mean`. Raises RequirementError as
-        `by_mean`, and if scores rise with the distance.
+        For sampled items (PCME), vectors cannot give the scores, so this is `by_mean`.
+
+        Raises:
+            RequirementError: As `by_mean`, and if scores rise with the distance.
         """
         similarity = self.similarity
         if not isinstance(similarity, ClosedFormDistance):
@@ -131,8 +133,10 @@ class Model(nn.Module):
     def by_mean(self, purpose: str) -> Model:
         """The model itself; for a probabilistic model, one with means as vectors and their cosine as score.
 
-        Use it for comparisons within one modality, and for plain vectors. Raises RequirementError if the score depends
-        on more than vectors.
+        Use it for comparisons within one modality, and for plain vectors.
+
+        Raises:
+            RequirementError: If the score depends on more than vectors.
         """
         if self.indexable:
             return self
@@ -147,8 +151,10 @@ class Model(nn.Module):
         """Score pairs in bfloat16, or (False) in float32; returns whether bfloat16 is used.
 
         This is independent of the option of the training and does not change the weights. If the machine does not
-        support bfloat16, scores stay in float32, because bfloat16 would be slower. Raises RequirementError for a model
-        that does not score pairs of parts.
+        support bfloat16, scores stay in float32, because bfloat16 would be slower.
+
+        Raises:
+            RequirementError: If a model does not score pairs of parts.
         """
         parts = self._multiplying()
         if not parts:
@@ -171,11 +177,13 @@ class Model(nn.Module):
     ) -> Embeddings:
         """Embeddings of images; their ids are their positions.
 
-        images  paths (against root), bytes or PIL images. For a model that reads features: of each image an array,
+        Args:
+            images: Paths (against root), bytes or PIL images. For a model that reads features: of each image an array,
                 (G) or (P E); where it reads both parts {"pooled": (G), "grid": (P E)}; or its name in the file of
-                features that the run was opened with
+                features that the run was opened with.
 
-        Raises DataError if an image cannot be read, or if features have a wrong shape.
+        Raises:
+            DataError: If an image cannot be read, or if features have a wrong shape.
         """
         return self.embed(self.image, _batches(self.image.input_spec, images, batch_size, Path(root)))
 

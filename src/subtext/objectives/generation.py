@@ -35,12 +35,14 @@ _SHORTEST = 3
 class Rates:
     """How much of a text noise changes. The paper states none of these.
 
-    gaussian  standard deviation of the noise, relative to the root mean square of the text's word vectors
-    tokens    share of word vectors set to zero, at least one vector
-    features  share of dimensions set to zero
-    dropout   share of all numbers set to zero; the others are not rescaled
+    Attributes:
+        gaussian: Standard deviation of the noise, relative to the root mean square of the text's word vectors.
+        tokens: Share of word vectors set to zero, at least one vector.
+        features: Share of dimensions set to zero.
+        dropout: Share of all numbers set to zero; the others are not rescaled.
 
-    Raises RequirementError for a deviation below 0 and shares outside [0, 1].
+    Raises:
+        RequirementError: For a deviation below 0 and shares outside [0, 1].
     """
 
     gaussian: float = 0.1
@@ -85,7 +87,9 @@ def add_noise(
     dropout         some numbers are zero
 
     The noise of a text depends on its own seed and length alone.
-    Cost   a few N P D numbers, sampled on the CPU.
+
+    Complexity:
+        A few N P D numbers, sampled on the CPU.
     """
     count, longest, width = parts.shape
     factor, added = torch.ones(count, longest, width), torch.zeros(count, longest, width)
@@ -142,8 +146,9 @@ def _permuted(values: Tensor, generator: torch.Generator) -> Tensor:
 def lengthened(text: str, second: str) -> str:
     """One text, then another of the same image.
 
-    >>> lengthened("a dog runs ", "wet sand")
-    'a dog runs wet sand'
+    Example:
+        >>> lengthened("a dog runs ", "wet sand")
+        'a dog runs wet sand'
     """
     return f"{text.strip()} {second.strip()}".strip()
 
@@ -153,8 +158,9 @@ def shortened(text: str, position: float) -> str:
 
     Words are separated by spaces. A text of at most three words stays as it is, and so does a text without spaces.
 
-    >>> shortened("a brown dog runs along the wet sand", 0.0)
-    'a brown dog runs'
+    Example:
+        >>> shortened("a brown dog runs along the wet sand", 0.0)
+        'a brown dog runs'
     """
     words = text.split()
     length = max(_SHORTEST, math.ceil((0.5 + 0.4 * position) * len(words)))

@@ -23,26 +23,37 @@ class Cosines:
     The temperature of losses on soft ranks (Smooth-AP, DAA) is in cosines. From scores that a similarity has divided by
     a temperature, perhaps a learnt one, such a loss would see the order but not the distances.
 
-    of  direction of the comparison
+    Args:
+        of: Direction of the comparison.
 
-    Takes     Scene whose comparisons hold their embeddings; of several views the best pair counts.
-    Gives     the Comparison with inner products of its vectors, which heads give unit length, for scores. The gradient
-              reaches vectors, and no scale or shift.
-    Raises    RequirementError for a scene without embeddings.
-    Cost      time Q C K K D, memory Q C K K.
+    Raises:
+        RequirementError: For a scene without embeddings.
 
-    >>> import torch
-    >>> from subtext.core import Embeddings, Truth
-    >>> items = Embeddings(torch.eye(2)[:, None], torch.arange(2))
-    >>> whole = Comparison(20 * torch.eye(2) - 10, Truth(torch.eye(2, dtype=torch.bool)), items, items)
-    >>> Cosines(of="image_to_text")(Scene(whole, whole.flip()), Epoch(0, 0)).scores.tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
+    Complexity:
+        Time Q C K K D, memory Q C K K.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Embeddings, Truth
+        >>> items = Embeddings(torch.eye(2)[:, None], torch.arange(2))
+        >>> whole = Comparison(20 * torch.eye(2) - 10, Truth(torch.eye(2, dtype=torch.bool)), items, items)
+        >>> Cosines(of="image_to_text")(Scene(whole, whole.flip()), Epoch(0, 0)).scores.tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
     """
 
     of: Direction
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
-        """The comparison with cosines as scores."""
+        """The comparison with cosines as scores.
+
+        Args:
+            scene: Whose comparisons hold their embeddings; of several views the best pair counts.
+            epoch: Not read.
+
+        Returns:
+            The Comparison with inner products of its vectors, which heads give unit length, for scores. The gradient
+            reaches vectors, and no scale or shift.
+        """
         comparison = scene.comparison(self.of)
         queries, candidates = embeddings_of(comparison, "Cosines")
         return replace(comparison, scores=best_views(queries.vectors, candidates.vectors))
@@ -62,22 +73,24 @@ class Distance:
     1024 dimensions leaves rows of zeros, and then samples among all items, positives too. Here each row is normalised
     by itself, and a query without a negative in reach samples among all of its negatives alike.
 
-    of        direction whose queries sample
-    nearest   minimum of distances; 0.5 in the authors' code
-    furthest  negatives at this distance or more are not sampled; 1.4 in their code, where their loss is 0
+    Args:
+        of: Direction whose queries sample.
+        nearest: Minimum of distances; 0.5 in the authors' code.
+        furthest: Negatives at this distance or more are not sampled; 1.4 in their code, where their loss is 0.
 
-    Takes     Scene whose comparisons hold their embeddings; of several views the best pair counts. Of Epoch
-              number and seed.
-    Gives     the Comparison with one negative per query, and the others ignored.
-    Raises    RequirementError for bounds that are not 0 < nearest < furthest, and a scene without embeddings.
-    Cost      time Q C K K D, memory Q C K K.
+    Raises:
+        RequirementError: For bounds that are not 0 < nearest < furthest, and a scene without embeddings.
 
-    >>> from subtext.core import Truth
-    >>> items = Embeddings(torch.eye(3)[:, None], torch.arange(3))
-    >>> whole = Comparison(torch.eye(3), Truth(torch.eye(3, dtype=torch.bool)), items, items)
-    >>> mined = Distance(of="image_to_text", furthest=1.5)(Scene(whole, whole.flip()), Epoch(0, 0))
-    >>> mined.truth.negative.sum(dim=1).tolist()
-    [1, 1, 1]
+    Complexity:
+        Time Q C K K D, memory Q C K K.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> items = Embeddings(torch.eye(3)[:, None], torch.arange(3))
+        >>> whole = Comparison(torch.eye(3), Truth(torch.eye(3, dtype=torch.bool)), items, items)
+        >>> mined = Distance(of="image_to_text", furthest=1.5)(Scene(whole, whole.flip()), Epoch(0, 0))
+        >>> mined.truth.negative.sum(dim=1).tolist()
+        [1, 1, 1]
     """
 
     of: Direction
@@ -91,7 +104,15 @@ class Distance:
             )
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
-        """The comparison with one sampled negative per query."""
+        """The comparison with one sampled negative per query.
+
+        Args:
+            scene: Whose comparisons hold their embeddings; of several views the best pair counts.
+            epoch: Number and seed.
+
+        Returns:
+            The Comparison with one negative per query, and the others ignored.
+        """
         comparison = scene.comparison(self.of)
         queries, candidates = embeddings_of(comparison, "Distance")
         truth = comparison.truth
@@ -126,11 +147,13 @@ def log_rarity(distances: Float[Tensor, "*shape"], width: int, *, least: float =
     q(d) = d^(D-2) (1 - d^2 / 4)^((D-3)/2)
     is the frequency of distance d between two random points in D dimensions: nearly always about sqrt(2) for large D.
 
-    distances  0 to 2; at least `least`, since noise decides among smaller ones
-    width      D, 2 or more
+    Args:
+        distances: 0 to 2; at least `least`, since noise decides among smaller ones.
+        width: D, 2 or more.
 
-    >>> [round(value, 4) for value in log_rarity(torch.tensor([0.1, 0.5, 1.2]), 4).tolist()]
-    [1.4186, 1.4186, -0.1415]
+    Example:
+        >>> [round(value, 4) for value in log_rarity(torch.tensor([0.1, 0.5, 1.2]), 4).tolist()]
+        [1.4186, 1.4186, -0.1415]
     """
     clamped = distances.clamp_min(least)
     # Zero at distance 2: the minimum keeps the logarithm finite.
@@ -155,31 +178,34 @@ class Hubs:
     The bank comes with the Epoch, not as columns of the comparison: W_ij needs the bank's scores of the candidate too,
     also of other processes' candidates, and columns would be negatives of every other term.
 
-    of               direction of the comparison
-    threshold        of the loss, `HAL`, in score units
-    positive_scale, positive_threshold  alpha and `above`; 40 and 0.2
-    negative_scale, negative_threshold  beta and `below`; 40 and 0.1
-    nearest          number of scores of the bank; 250, at most the number of pairs in the batch
-    inside           whether beta multiplies `below`, exp(beta (t - below)), as in the positive part; not in their code
-    other_pictures   whether to exclude stored pairs of the batch's images too, not only those of its texts. Their code
-                     takes other captions of the same image for negatives
+    Args:
+        of: Direction of the comparison.
+        threshold: Of the loss, `HAL`, in score units.
+        positive_scale: alpha and `above`.
+        positive_threshold: 40 and 0.2.
+        negative_scale: beta and `below`.
+        negative_threshold: 40 and 0.1.
+        nearest: Number of scores of the bank; 250, at most the number of pairs in the batch.
+        inside: Whether beta multiplies `below`, exp(beta (t - below)), as in the positive part; not in their code.
+        other_pictures: Whether to exclude stored pairs of the batch's images too, not only those of its texts. Their
+            code takes other captions of the same image for negatives.
 
-    Takes     Scene of pairs with their embeddings, of plain cosines; Epoch.bank with "hubs/image" and "hubs/text".
-    Gives     the Comparison with weighted scores; unchanged without a bank, as in validation, and where the bank has
-              no other pair.
-    Raises    RequirementError for a bank without these names, without embeddings, and where images and texts are not
-              pairs.
-    Cost      time B P K K D for a bank of P pairs, memory B P K K.
+    Raises:
+        RequirementError: For a bank without these names, without embeddings, and where images and texts are not pairs.
 
-    >>> from subtext.core import Truth
-    >>> axes = Embeddings(torch.eye(2)[:, None], torch.arange(2))
-    >>> kept = Embeddings(torch.eye(2)[:1, None], torch.tensor([9]))
-    >>> whole = Comparison(torch.eye(2), Truth(torch.eye(2, dtype=torch.bool)), axes, axes)
-    >>> epoch = Epoch(1, 0, bank={"hubs/image": kept, "hubs/text": kept})
-    >>> soft = Hubs(of="image_to_text", threshold=0.0, positive_scale=1.0, negative_scale=1.0)
-    >>> mined = soft(Scene(whole, whole.flip()), epoch)
-    >>> [[round(cell, 3) for cell in row] for row in mined.scores.tolist()]
-    [[0.667, 0.0], [0.0, 0.424]]
+    Complexity:
+        Time B P K K D for a bank of P pairs, memory B P K K.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> axes = Embeddings(torch.eye(2)[:, None], torch.arange(2))
+        >>> kept = Embeddings(torch.eye(2)[:1, None], torch.tensor([9]))
+        >>> whole = Comparison(torch.eye(2), Truth(torch.eye(2, dtype=torch.bool)), axes, axes)
+        >>> epoch = Epoch(1, 0, bank={"hubs/image": kept, "hubs/text": kept})
+        >>> soft = Hubs(of="image_to_text", threshold=0.0, positive_scale=1.0, negative_scale=1.0)
+        >>> mined = soft(Scene(whole, whole.flip()), epoch)
+        >>> [[round(cell, 3) for cell in row] for row in mined.scores.tolist()]
+        [[0.667, 0.0], [0.0, 0.424]]
     """
 
     of: Direction
@@ -197,7 +223,16 @@ class Hubs:
             raise RequirementError(f"Hubs needs nearest of 1 or more; it got {self.nearest}")
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
-        """The comparison with weighted scores."""
+        """The comparison with weighted scores.
+
+        Args:
+            scene: Of pairs with their embeddings, of plain cosines.
+            epoch: Epoch.bank with "hubs/image" and "hubs/text".
+
+        Returns:
+            The Comparison with weighted scores; unchanged without a bank, as in validation, and where the bank has no
+            other pair.
+        """
         comparison, bank = scene.comparison(self.of), epoch.bank
         if bank is None:
             return comparison

@@ -37,11 +37,13 @@ Weighting = Callable[[Scene, Epoch], Tensor]
 class WeightTotal:
     """What weightings share whose weights have a known sum over the batch.
 
-    total  the sum of the weights over the batch, above 0; lambda of Thomas and Kovashka 2022, 96 to 196 at B = 32
-    of     direction whose queries are weighted
-    batch  pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
+    Attributes:
+        total: The sum of the weights over the batch, above 0; lambda of Thomas and Kovashka 2022, 96 to 196 at B = 32.
+        of: Direction whose queries are weighted.
+        batch: Pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch.
 
-    Raises RequirementError for a total that is not above 0 and a batch below 0.
+    Raises:
+        RequirementError: For a total that is not above 0 and a batch below 0.
     """
 
     total: float
@@ -64,13 +66,16 @@ class WeightTotal:
 class Term:
     """One loss on one comparison.
 
-    on          the name of a comparison of the Scene
-    weight      coefficient in the sum
-    reduction   over the queries: their sum, their mean, or the sum over Q x C (the PVSE papers' mean over all cells)
-    weighting   sample weights, applied before the reduction; None: all weights are 1
-    mining      selects the input of the loss, such as sampled negatives; None: the full comparison
-    unmined     the loss while mining has no bank and changes nothing; None: the same loss
-    from_epoch, until_epoch  the term is used in epochs from_epoch <= number < until_epoch (None: to the end)
+    Args:
+        on: The name of a comparison of the Scene.
+        weight: Coefficient in the sum.
+        reduction: Over the queries: their sum, their mean, or the sum over Q x C (the PVSE papers' mean over all
+            cells).
+        weighting: Sample weights, applied before the reduction; None: all weights are 1.
+        from_epoch: The term is used in epochs from_epoch <= number < until_epoch (None: to the end).
+        until_epoch: See `from_epoch`.
+        mining: Selects the input of the loss, such as sampled negatives; None: the full comparison.
+        unmined: The loss while mining has no bank and changes nothing; None: the same loss.
     """
 
     loss: Loss
@@ -113,7 +118,8 @@ class Term:
 class Penalty:
     """A regulariser and its coefficient.
 
-    share_of  the direction whose queries it averages; any, where it reads the full batch
+    Args:
+        share_of: The direction whose queries it averages; any, where it reads the full batch.
     """
 
     regulariser: Regulariser

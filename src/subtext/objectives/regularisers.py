@@ -23,21 +23,24 @@ class KL:
     value = -1/2 sum over items and dimensions of (1 + l - m^2 - exp(l)),   l = 2 log_std, the log of the variance
     for images + the same for texts. m is the mean of an item's vectors: of its samples, or mu.
 
-    of         "both", or one modality alone: where processes share a batch, each modality has a share of its own
-    over       "sum" of items and dimensions as in PCME, "mean" of them as in PCME++
-    published  l = log_std, as in PCME's code, which samples with the same number as a log deviation; the minimum is
-               still at a deviation of 1
+    Args:
+        of: "both", or one modality alone: where processes share a batch, each modality has a share of its own.
+        over: "sum" of items and dimensions as in PCME, "mean" of them as in PCME++.
+        published: l = log_std, as in PCME's code, which samples with the same number as a log deviation; the minimum is
+            still at a deviation of 1.
 
-    Takes     Scene whose comparisons hold embeddings with log_std, which gaussian heads give.
-    Gives     () >= 0. The gradient reaches vectors and deviations of this process's pairs.
-    Raises    RequirementError where a modality has no deviations, and for an unknown setting.
-    Cost      B K D.
+    Raises:
+        RequirementError: If a modality has no deviations, and for an unknown setting.
 
-    >>> from subtext.core import Comparison, Truth
-    >>> x = Embeddings(torch.zeros(1, 1, 1), torch.arange(1), log_std=torch.full((1, 1, 1), 0.5))
-    >>> forward = Comparison(torch.zeros(1, 1), Truth(torch.ones(1, 1, dtype=torch.bool)), x, x)
-    >>> round(KL()(Scene(forward, forward.flip())).item(), 4)  # 2 * (e - 2) / 2
-    0.7183
+    Complexity:
+        B K D.
+
+    Example:
+        >>> from subtext.core import Comparison, Truth
+        >>> x = Embeddings(torch.zeros(1, 1, 1), torch.arange(1), log_std=torch.full((1, 1, 1), 0.5))
+        >>> forward = Comparison(torch.zeros(1, 1), Truth(torch.ones(1, 1, dtype=torch.bool)), x, x)
+        >>> round(KL()(Scene(forward, forward.flip())).item(), 4)  # 2 * (e - 2) / 2
+        0.7183
     """
 
     of: Literal["both", "image", "text"] = "both"
@@ -49,7 +52,14 @@ class KL:
         require_choice(self, "over")
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
-        """One value for the batch."""
+        """One value for the batch.
+
+        Args:
+            scene: Whose comparisons hold embeddings with log_std, which gaussian heads give.
+
+        Returns:
+            () >= 0. The gradient reaches vectors and deviations of this process's pairs.
+        """
         values = []
         for side, items in _sides(scene, self.of):
             if items is None or items.log_std is None:
@@ -82,22 +92,25 @@ class MMD:
     over all views of all images, x, and of all texts, y, the diagonal with them (the biased estimate). The kernel takes
     the plain distance, as the authors' code does although it calls the kernel radial; `squared` gives exp(-gamma d^2).
 
-    gamma    above 0, per unit of distance; 0.5 in PVSE
-    squared  whether the kernel takes the squared distance
-
     PVSE adds it where K > 1 alone; that is the recipe's choice, since one view has a distribution as well.
 
-    Takes     Scene whose comparisons hold their embeddings; of the candidates those of pairs, here or gathered.
-    Gives     () >= 0, 0 for equal distributions. The gradient reaches every vector; two equal vectors have none.
-    Raises    RequirementError for a gamma that is not above 0 and a scene without embeddings.
-    Cost      time (B K)^2 D, memory (B K)^2.
+    Args:
+        gamma: Above 0, per unit of distance; 0.5 in PVSE.
+        squared: Whether the kernel takes the squared distance.
 
-    >>> from subtext.core import Comparison, Embeddings, Truth
-    >>> x = Embeddings(torch.tensor([[[0.0, 0.0]], [[1.0, 0.0]]]), torch.arange(2))
-    >>> y = Embeddings(torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]]), torch.arange(2))
-    >>> forward = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)), x, y)
-    >>> round(MMD()(Scene(forward, forward.flip())).item(), 6)  # 1 - exp(-sqrt(2) / 2)
-    0.506931
+    Raises:
+        RequirementError: For a gamma that is not above 0 and a scene without embeddings.
+
+    Complexity:
+        Time (B K)^2 D, memory (B K)^2.
+
+    Example:
+        >>> from subtext.core import Comparison, Embeddings, Truth
+        >>> x = Embeddings(torch.tensor([[[0.0, 0.0]], [[1.0, 0.0]]]), torch.arange(2))
+        >>> y = Embeddings(torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]]), torch.arange(2))
+        >>> forward = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)), x, y)
+        >>> round(MMD()(Scene(forward, forward.flip())).item(), 6)  # 1 - exp(-sqrt(2) / 2)
+        0.506931
     """
 
     gamma: float = 0.5
@@ -108,7 +121,14 @@ class MMD:
             raise RequirementError(f"MMD needs a gamma above 0; it got {self.gamma}")
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
-        """One value for the batch."""
+        """One value for the batch.
+
+        Args:
+            scene: Whose comparisons hold their embeddings; of the candidates those of pairs, here or gathered.
+
+        Returns:
+            () >= 0, 0 for equal distributions. The gradient reaches every vector; two equal vectors have none.
+        """
         images, texts = (precise(items.vectors).flatten(0, 1) for items in batch_items(scene, "MMD"))
         within = self._kernel(images, images).mean() + self._kernel(texts, texts).mean()
         return within - 2 * self._kernel(images, texts).mean()
@@ -133,18 +153,21 @@ class Uniformity:
     The authors' code samples 128 of them with replacement, some twice, at distance 0 from themselves. Here all count: a
     regulariser has no seed or epoch to sample by, and 128 vectors only estimate the mean over all pairs.
 
-    steepness  above 0, per squared distance; 2 in both
+    Args:
+        steepness: Above 0, per squared distance; 2 in both.
 
-    Takes     Scene whose comparisons hold their embeddings; those gathered from other processes count as well.
-    Gives     () <= 0, 0 where all vectors are equal. The gradient reaches every vector.
-    Raises    RequirementError for a steepness that is not above 0 and for a scene of scores alone.
-    Cost      time (2 B K)^2 D, memory (2 B K)^2.
+    Raises:
+        RequirementError: For a steepness that is not above 0 and for a scene of scores alone.
 
-    >>> from subtext.core import Comparison, Embeddings, Truth
-    >>> x, y = (Embeddings(torch.tensor([[[place]]]), torch.arange(1)) for place in (0.0, 1.0))
-    >>> forward = Comparison(torch.zeros(1, 1), Truth(torch.ones(1, 1, dtype=torch.bool)), x, y)
-    >>> Uniformity()(Scene(forward, forward.flip())).item()
-    -2.0
+    Complexity:
+        Time (2 B K)^2 D, memory (2 B K)^2.
+
+    Example:
+        >>> from subtext.core import Comparison, Embeddings, Truth
+        >>> x, y = (Embeddings(torch.tensor([[[place]]]), torch.arange(1)) for place in (0.0, 1.0))
+        >>> forward = Comparison(torch.zeros(1, 1), Truth(torch.ones(1, 1, dtype=torch.bool)), x, y)
+        >>> Uniformity()(Scene(forward, forward.flip())).item()
+        -2.0
     """
 
     steepness: float = 2.0
@@ -154,7 +177,14 @@ class Uniformity:
             raise RequirementError(f"Uniformity needs a steepness above 0; it got {self.steepness}")
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
-        """One value for the batch."""
+        """One value for the batch.
+
+        Args:
+            scene: Whose comparisons hold their embeddings; those gathered from other processes count as well.
+
+        Returns:
+            () <= 0, 0 where all vectors are equal. The gradient reaches every vector.
+        """
         vectors = torch.cat([precise(items.vectors).flatten(0, 1) for items in batch_items(scene, "Uniformity")])
         lengths = vectors.square().sum(dim=1)
         squares = (lengths[:, None] + lengths - 2 * product(vectors, vectors)).clamp_min(0)
@@ -173,25 +203,35 @@ class ViewDiversity:
     the views, which share the global feature. PIE-Net's residuals come from a sigmoid, so their cosines are above 0 and
     the norm can be small only where they are near orthogonal.
 
-    of        "both", or one modality alone: where processes share a batch, each modality has a share of its own
+    Args:
+        of: "both", or one modality alone: where processes share a batch, each modality has a share of its own.
 
-    Takes     Scene whose queries have residuals, which the PIE head gives.
-    Gives     () in [0, 2), 0 for K = 1. The gradient reaches the residuals of this process's pairs.
-    Raises    RequirementError where a modality has no residuals.
-    Cost      time B K^2 D, memory B K^2.
+    Raises:
+        RequirementError: If a modality has no residuals.
 
-    >>> from subtext.core import Comparison, Truth
-    >>> residuals = torch.tensor([[[1.0, 0.0], [3.0, 4.0]]])  # one item, cosine 0.6
-    >>> x = Embeddings(residuals, torch.arange(1), residuals=residuals)
-    >>> forward = Comparison(torch.zeros(1, 1), Truth(torch.ones(1, 1, dtype=torch.bool)), x, x)
-    >>> round(ViewDiversity()(Scene(forward, forward.flip())).item(), 4)  # 2 * sqrt(2 * 0.36) / 4
-    0.4243
+    Complexity:
+        Time B K^2 D, memory B K^2.
+
+    Example:
+        >>> from subtext.core import Comparison, Truth
+        >>> residuals = torch.tensor([[[1.0, 0.0], [3.0, 4.0]]])  # one item, cosine 0.6
+        >>> x = Embeddings(residuals, torch.arange(1), residuals=residuals)
+        >>> forward = Comparison(torch.zeros(1, 1), Truth(torch.ones(1, 1, dtype=torch.bool)), x, x)
+        >>> round(ViewDiversity()(Scene(forward, forward.flip())).item(), 4)  # 2 * sqrt(2 * 0.36) / 4
+        0.4243
     """
 
     of: Literal["both", "image", "text"] = "both"
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
-        """One value for the batch."""
+        """One value for the batch.
+
+        Args:
+            scene: Whose queries have residuals, which the PIE head gives.
+
+        Returns:
+            () in [0, 2), 0 for K = 1. The gradient reaches the residuals of this process's pairs.
+        """
         values = []
         for side, items in _sides(scene, self.of):
             if items is None or items.residuals is None:

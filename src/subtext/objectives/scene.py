@@ -32,9 +32,10 @@ class Groups(NamedTuple):
 class Relevance(NamedTuple):
     """Graded relevance of the items of a batch.
 
-    images  (I T) of its images with all candidates: those of this process first, then those of other processes
-    texts   (T I) of its texts likewise
-    scale   name of the measure
+    Attributes:
+        images: (I T) of its images with all candidates: those of this process first, then those of other processes.
+        texts: (T I) of its texts likewise.
+        scale: Name of the measure.
     """
 
     images: Tensor
@@ -63,12 +64,13 @@ def compose(
     """The two comparisons of a batch: of pairs, where image i belongs with text i, or of images with all their texts,
     where there are more texts than images.
 
-    groups     group of each pair (B), or of each image and each text; items of one group are never negatives
-    positives  "group": every candidate of the query's group; "pair": its partner alone, the others of the group are
-               ignored; only for pairs
-    gathered   images, texts and groups of the same step on other processes: further candidates in both directions
-    relevance  of the pairs of the batch, for losses that read Truth.relevance
-    scores     (I T) of images with texts, where they are computed already and nothing is gathered
+    Args:
+        groups: Group of each pair (B), or of each image and each text; items of one group are never negatives.
+        positives: "group": every candidate of the query's group; "pair": its partner alone, the others of the group are
+            ignored; only for pairs.
+        gathered: Images, texts and groups of the same step on other processes: further candidates in both directions.
+        relevance: Of the pairs of the batch, for losses that read Truth.relevance.
+        scores: (I T) of images with texts, where they are computed already and nothing is gathered.
     """
     local = Groups.of(groups)
     build = Truth.from_groups if positives == "group" else Truth.of_pairs
@@ -105,12 +107,13 @@ def compare_neighbours(
 ) -> Comparison:
     """Items against sampled neighbours of the same modality, neighbour i for item i, and against each other.
 
-    negatives  the other items ("anchors"), their neighbours, or both. Candidates of the group of the item, or of its
-               neighbour, are ignored
-    gathered   items and neighbours of the same step on other processes: further candidates
-
     Scores are cosines, without the scale and shift of the similarity, which belong to images against texts.
     Candidates are neighbours (those of this process first), then items; no items for negatives="neighbours".
+
+    Args:
+        negatives: The other items ("anchors"), their neighbours, or both. Candidates of the group of the item, or of
+            its neighbour, are ignored.
+        gathered: Items and neighbours of the same step on other processes: further candidates.
     """
     neighbour_groups, item_groups = [neighbours], [other_side]
     if gathered is not None:
@@ -141,12 +144,15 @@ def add_negatives(
 ) -> Comparison:
     """A comparison with additional negatives of every query: generated texts.
 
-    outscoring  whether to count negatives that score above the query's partner; else they are ignored, as Gong et al.
-                2024 leave out the hardest (alpha)
-    scores      of the queries with them, where they are computed already
-
     The result has neither relevance nor the candidates' embeddings: generated texts have none.
-    Raises RequirementError for a comparison without the embeddings of its queries.
+
+    Args:
+        outscoring: Whether to count negatives that score above the query's partner; else they are ignored, as Gong et
+            al. 2024 leave out the hardest (alpha).
+        scores: Of the queries with them, where they are computed already.
+
+    Raises:
+        RequirementError: For a comparison without the embeddings of its queries.
     """
     if comparison.queries is None:
         raise RequirementError(
@@ -174,7 +180,9 @@ def compare_with_random(similarity: nn.Module, comparison: Comparison, sampled: 
 
     One of them may be the query's partner: the code of Thomas and Kovashka 2020 samples from all texts and takes every
     sample for a negative. Their scores are cosines; the result has neither relevance nor origin.
-    Raises RequirementError for a comparison without its embeddings.
+
+    Raises:
+        RequirementError: For a comparison without its embeddings.
     """
     queries, candidates = embeddings_of(comparison, "a random negative")
     match = comparison.truth.match
@@ -189,7 +197,11 @@ def compare_with_random(similarity: nn.Module, comparison: Comparison, sampled: 
 
 
 def embeddings_of(comparison: Comparison, reader: str) -> tuple[Embeddings, Embeddings]:
-    """Queries and candidates. Raises RequirementError, in the name of `reader`, for a comparison of scores alone."""
+    """Queries and candidates.
+
+    Raises:
+        RequirementError: In the name of `reader`, for a comparison of scores alone.
+    """
     if comparison.queries is None or comparison.candidates is None:
         raise RequirementError(
             f"{reader} needs the embeddings behind the scores; this batch has scores alone; compose the scene from "
@@ -203,7 +215,8 @@ def compare_draws(comparison: Comparison, reader: str, *, within: bool = False) 
 
     The truth of a pair of draws is that of its items: all draws of a positive are positives.
 
-    within  the candidates' draws are those of the queries instead; needs as many candidates as queries
+    Args:
+        within: The candidates' draws are those of the queries instead; needs as many candidates as queries.
     """
     queries, candidates = embeddings_of(comparison, reader)
     rows, columns = queries.vectors, (queries if within else candidates).vectors
@@ -230,7 +243,8 @@ def _origin(candidates: Embeddings, local: int) -> Tensor:
 def batch_items(scene: Scene, reader: str = "a pair") -> tuple[Embeddings, Embeddings]:
     """Images and texts of the full batch: those of this process first, in order, then those of the others.
 
-    Raises RequirementError, in the name of `reader`, for a scene of scores alone.
+    Raises:
+        RequirementError: In the name of `reader`, for a scene of scores alone.
     """
     sides = []
     for comparison in (scene.text_to_image, scene.image_to_text):

@@ -27,22 +27,34 @@ class Uniform(WeightTotal):
     over the B pairs of the whole batch, other processes' with them. A weighting whose weights sum to `total` changes
     two things, the scale of its term and the balance of pairs; this one changes the scale alone.
 
-    total, of, batch  as in `WeightTotal`
+    Args:
+        total: As in `WeightTotal`.
+        of: See `total`.
+        batch: See `total`.
 
-    Takes     Scene of pairs, or of images with all their texts (an image then counts as the sum of its texts); no
-              Epoch.
-    Gives     (Q), without gradient.
-    Raises    RequirementError for a total that is not above 0 and a batch below 0.
-    Cost      time and memory Q.
+    Raises:
+        RequirementError: For a total that is not above 0 and a batch below 0.
 
-    >>> from subtext.core import Comparison, Truth
-    >>> forward = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)))
-    >>> Uniform(total=6.0)(Scene(forward, forward.flip()), Epoch(0, 0)).tolist()
-    [3.0, 3.0]
+    Complexity:
+        Time and memory Q.
+
+    Example:
+        >>> from subtext.core import Comparison, Truth
+        >>> forward = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)))
+        >>> Uniform(total=6.0)(Scene(forward, forward.flip()), Epoch(0, 0)).tolist()
+        [3.0, 3.0]
     """
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
-        """One weight per query."""
+        """One weight per query.
+
+        Args:
+            scene: Of pairs, or of images with all their texts (an image then counts as the sum of its texts).
+            epoch: Not read.
+
+        Returns:
+            (Q), without gradient.
+        """
         scores, pairs = scene.comparison(self.of).scores, count_pairs(scene)
         dtype = torch.promote_types(scores.dtype, torch.float32)
         weight = self.total_for(pairs) / pairs
@@ -57,23 +69,36 @@ class Random(WeightTotal):
     drawn for each pair anew in every epoch, from (seed, epoch, pair), and the same in both directions. The largest
     weight is at most e times the smallest.
 
-    total, of, batch  as in `WeightTotal`
+    Args:
+        total: As in `WeightTotal`.
+        of: See `total`.
+        batch: See `total`.
 
-    Takes     Scene of pairs, or of images with all their texts (an image then counts as the sum of its texts), with
-              their embeddings: pairs are known by the ids of their texts. Of Epoch number and seed.
-    Gives     (Q) above 0, without gradient.
-    Raises    RequirementError for a total that is not above 0, a batch below 0, and a scene without embeddings.
-    Cost      time and memory B.
+    Raises:
+        RequirementError: For a total that is not above 0, a batch below 0, and a scene without embeddings.
 
-    >>> from subtext.core import Comparison, Embeddings, Truth
-    >>> items = Embeddings(torch.eye(2)[:, None], torch.tensor([7, 3]))
-    >>> forward = Comparison(torch.eye(2), Truth(torch.eye(2, dtype=torch.bool)), items, items)
-    >>> round(Random(total=6.0)(Scene(forward, forward.flip()), Epoch(0, 0)).sum().item(), 4)
-    6.0
+    Complexity:
+        Time and memory B.
+
+    Example:
+        >>> from subtext.core import Comparison, Embeddings, Truth
+        >>> items = Embeddings(torch.eye(2)[:, None], torch.tensor([7, 3]))
+        >>> forward = Comparison(torch.eye(2), Truth(torch.eye(2, dtype=torch.bool)), items, items)
+        >>> round(Random(total=6.0)(Scene(forward, forward.flip()), Epoch(0, 0)).sum().item(), 4)
+        6.0
     """
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
-        """One weight per query."""
+        """One weight per query.
+
+        Args:
+            scene: Of pairs, or of images with all their texts (an image then counts as the sum of its texts), with
+                their embeddings: pairs are known by the ids of their texts.
+            epoch: Number and seed.
+
+        Returns:
+            (Q) above 0, without gradient.
+        """
         scores, texts = scene.comparison(self.of).scores, batch_items(scene)[1]
         keys = texts.ids.cpu().numpy()
         samples = draw.uniform(keys, seed=epoch.seed, epoch=epoch.draws, purpose="random weight")[:, 0]
@@ -92,20 +117,23 @@ class Rank:
     strictly greater score stand before the positive: the authors' unstable sort leaves ties to chance. Of several
     positives the best one is ranked, among the negatives alone, so R is 1 + the query's negatives.
 
-    of        direction whose scores are ranked; a term on the other direction takes a weighting of its own
-    strength  0 or more, 1 in the paper; 0 gives ones
+    Args:
+        of: Direction whose scores are ranked; a term on the other direction takes a weighting of its own.
+        strength: 0 or more, 1 in the paper; 0 gives ones.
 
-    Takes     Scene; no Epoch.
-    Gives     (Q) in (1, 1 + strength], without gradient; 1 + strength for a query without positives.
-    Raises    RequirementError for a strength below 0.
-    Cost      time and memory Q C.
+    Raises:
+        RequirementError: If the strength is below 0.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> scores = torch.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.9, 0.8]])
-    >>> forward = Comparison(scores, Truth(torch.eye(3, dtype=torch.bool)))
-    >>> Rank(of="image_to_text")(Scene(forward, forward.flip()), Epoch(0, 0)).tolist()  # ranks 3, 2, 2
-    [2.0, 1.5, 1.5]
+    Complexity:
+        Time and memory Q C.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> scores = torch.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.9, 0.8]])
+        >>> forward = Comparison(scores, Truth(torch.eye(3, dtype=torch.bool)))
+        >>> Rank(of="image_to_text")(Scene(forward, forward.flip()), Epoch(0, 0)).tolist()  # ranks 3, 2, 2
+        [2.0, 1.5, 1.5]
     """
 
     of: Direction
@@ -116,7 +144,15 @@ class Rank:
             raise RequirementError(f"Rank needs a strength of 0 or more; it got {self.strength}")
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
-        """One weight per query."""
+        """One weight per query.
+
+        Args:
+            scene: The scene.
+            epoch: Not read.
+
+        Returns:
+            (Q) in (1, 1 + strength], without gradient; 1 + strength for a query without positives.
+        """
         comparison = scene.comparison(self.of)
         scores, negative = precise(comparison.scores).detach(), comparison.truth.negative
         best = masked_max(scores, comparison.truth.match)
@@ -139,22 +175,26 @@ class Density(WeightTotal):
         none     weight = p_i, the paper's own; `total` is not read
     The paper's code was never published: this class and `ops.density` follow its abstract and accounts of others.
 
-    total, of, batch  as in `WeightTotal`
-    scale             normalisation of p; the sum is comparable with other weightings
+    Args:
+        total: As in `WeightTotal`.
+        of: See `total`.
+        batch: See `total`.
+        scale: Normalisation of p; the sum is comparable with other weightings.
 
-    Takes     Scene of pairs, or of images with all their texts (an image then counts as the sum of its texts), with
-              their embeddings; Epoch.table with "density", by the row of the pair's text.
-    Gives     (Q) >= 0, without gradient. Without a table, as in validation, every pair counts total / B, or 1.
-    Raises    RequirementError for a total that is not above 0, an unknown scale, a batch below 0, and a table that
-              lacks the name.
-    Cost      time and memory B.
+    Raises:
+        RequirementError: For a total that is not above 0, an unknown scale, a batch below 0, and a table that lacks the
+            name.
 
-    >>> from subtext.core import Comparison, Embeddings, Truth
-    >>> items = Embeddings(torch.eye(2)[:, None], torch.tensor([2, 0]))
-    >>> forward = Comparison(torch.eye(2), Truth(torch.eye(2, dtype=torch.bool)), items, items)
-    >>> epoch = Epoch(0, 0, table={"density": torch.tensor([0.25, 0.5, 0.75])})
-    >>> Density(total=4.0)(Scene(forward, forward.flip()), epoch).tolist()
-    [3.0, 1.0]
+    Complexity:
+        Time and memory B.
+
+    Example:
+        >>> from subtext.core import Comparison, Embeddings, Truth
+        >>> items = Embeddings(torch.eye(2)[:, None], torch.tensor([2, 0]))
+        >>> forward = Comparison(torch.eye(2), Truth(torch.eye(2, dtype=torch.bool)), items, items)
+        >>> epoch = Epoch(0, 0, table={"density": torch.tensor([0.25, 0.5, 0.75])})
+        >>> Density(total=4.0)(Scene(forward, forward.flip()), epoch).tolist()
+        [3.0, 1.0]
     """
 
     scale: Literal["sum", "softmax", "none"] = "sum"
@@ -164,7 +204,16 @@ class Density(WeightTotal):
         require_choice(self, "scale")
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
-        """One weight per query."""
+        """One weight per query.
+
+        Args:
+            scene: Of pairs, or of images with all their texts (an image then counts as the sum of its texts), with
+                their embeddings.
+            epoch: Epoch.table with "density", by the row of the pair's text.
+
+        Returns:
+            (Q) >= 0, without gradient. Without a table, as in validation, every pair counts total / B, or 1.
+        """
         scores, pairs = scene.comparison(self.of).scores, count_pairs(scene)
         dtype = torch.promote_types(scores.dtype, torch.float32)
         if epoch.table is None:
@@ -214,34 +263,38 @@ class Neighbourhood(WeightTotal):
     The paper leaves the place of `total` open. Printed is total within a_m alone, which makes the weights numerically
     uniform and the loss `total` times smaller, against what the paper says of its size.
 
-    total        lambda, the sum of the weights over a batch of `batch` pairs; 96 to 196 at 32 pairs in the paper
-    diversity, discrepancy  beta and gamma; 1 and 0 is the paper's DIVERSITY, 0 and 1 its DISCREPANCY
-    of           direction whose queries are weighted: a pair's two directions have the same weight
-    sign         Gamma: -1 counts pairs in diverse neighbourhoods more, 1 less, 0 gives uniform weights
-    combine      of the two modalities: |a_image - a_text|, their difference, sum, product or maximum; the weights of
-                 one alone; or "mean", the softmax of the mean u, as eq. 7 and 8 are printed
-    placement    of total: "both" in a_m and outside; "outer", "inner" (as printed) in one of them; "scores" outside,
-                 with u_m in the place of a_m. Not read by image, text and mean, which have one softmax
-    statistics   "pooled" multiplies beta and gamma by mean times standard deviation of the raw score over the data set
-                 (eq. 8) and both modalities, "each" by those of its modality
-    batch        pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch
-    current      DIS of the present embeddings, against stored embeddings of their neighbours' neighbours
-    control      a control that keeps the weights and takes away their meaning: each pair has the scores of another,
-                 "permuted" the same one in every epoch, "random" a new one. Effective sample sizes stay
+    Args:
+        total: lambda, the sum of the weights over a batch of `batch` pairs; 96 to 196 at 32 pairs in the paper.
+        of: Direction whose queries are weighted: a pair's two directions have the same weight.
+        batch: Pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch.
+        diversity: beta and gamma.
+        discrepancy: 1 and 0 is the paper's DIVERSITY, 0 and 1 its DISCREPANCY.
+        sign: Gamma: -1 counts pairs in diverse neighbourhoods more, 1 less, 0 gives uniform weights.
+        combine: Of the two modalities: |a_image - a_text|, their difference, sum, product or maximum; the weights of
+            one alone; or "mean", the softmax of the mean u, as eq. 7 and 8 are printed.
+        placement: Of total: "both" in a_m and outside; "outer", "inner" (as printed) in one of them; "scores" outside,
+            with u_m in the place of a_m. Not read by image, text and mean, which have one softmax.
+        statistics: "pooled" multiplies beta and gamma by mean times standard deviation of the raw score over the data
+            set (eq. 8) and both modalities, "each" by those of its modality.
+        current: DIS of the present embeddings, against stored embeddings of their neighbours' neighbours.
+        control: A control that keeps the weights and takes away their meaning: each pair has the scores of another,
+            "permuted" the same one in every epoch, "random" a new one. Effective sample sizes stay.
 
-    Takes     Scene of pairs, or of images with all their texts (an image then counts as the sum of its texts);
-              Epoch.table with "diversity/image" and so on.
-    Gives     (Q), sum over the batch `total` (1 for placement "inner"), without gradient.
-    Raises    RequirementError for a total that is not above 0, and for tables or embeddings that are not there.
-    Cost      time and memory B.
+    Raises:
+        RequirementError: For a total that is not above 0, and for tables or embeddings that are not there.
 
-    >>> from subtext.core import Comparison, Truth
-    >>> forward = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)), *[
-    ...     Embeddings(torch.ones(2, 1, 1), torch.arange(2))] * 2)
-    >>> table = {"diversity/image": torch.tensor([0.9, 0.5]), "diversity/text": torch.tensor([0.9, 0.5])}
-    >>> weights = Neighbourhood(total=4.0, combine="text", batch=2)(Scene(forward, forward.flip()), Epoch(1, 0, table))
-    >>> [round(weight, 3) for weight in weights.tolist()]  # 4 / (1 + exp(.4)) for the pair among alike neighbours
-    [1.605, 2.395]
+    Complexity:
+        Time and memory B.
+
+    Example:
+        >>> from subtext.core import Comparison, Truth
+        >>> forward = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)), *[
+        ...     Embeddings(torch.ones(2, 1, 1), torch.arange(2))] * 2)
+        >>> table = {"diversity/image": torch.tensor([0.9, 0.5]), "diversity/text": torch.tensor([0.9, 0.5])}
+        >>> weights = Neighbourhood(total=4.0, combine="text", batch=2)(Scene(forward, forward.flip()),
+        ...     Epoch(1, 0, table))
+        >>> [round(weight, 3) for weight in weights.tolist()]  # 4 / (1 + exp(.4)) for the pair among alike neighbours
+        [1.605, 2.395]
     """
 
     batch: int = 32
@@ -255,7 +308,15 @@ class Neighbourhood(WeightTotal):
     control: Control = "none"
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Float[Tensor, "q"]:
-        """One weight per query."""
+        """One weight per query.
+
+        Args:
+            scene: Of pairs, or of images with all their texts (an image then counts as the sum of its texts).
+            epoch: Epoch.table with "diversity/image" and so on.
+
+        Returns:
+            (Q), sum over the batch `total` (1 for placement "inner"), without gradient.
+        """
         queries, pairs = scene.comparison(self.of), count_pairs(scene)
         dtype = torch.promote_types(queries.scores.dtype, torch.float32)
         if epoch.table is None:

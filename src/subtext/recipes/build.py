@@ -58,14 +58,18 @@ def build(
 ) -> Setup:
     """The Setup of a model with its methods, applied in order.
 
-    model, options  a name of `catalogue.models()` and its options; those left out keep their defaults
-    methods         names of `catalogue.methods()` with their options
-    plan            fields of Plan that replace the model's own
-    context         what the data set, or the saved run, offers
-
     Initial weights depend on `context.seed` alone; torch's own generator is left as it was.
-    Raises RecipeError for an unknown name, option or value, for an option of a new run that was changed and that
-    nothing would read, and for a method that does not fit the model.
+
+    Args:
+        model: A name of `catalogue.models()` and its options.
+        options: Those left out keep their defaults.
+        methods: Names of `catalogue.methods()` with their options.
+        plan: Fields of Plan that replace the model's own.
+        context: What the data set, or the saved run, offers.
+
+    Raises:
+        RecipeError: For an unknown name, option or value, for an option of a new run that was changed and that nothing
+            would read, and for a method that does not fit the model.
     """
     recipes, known_methods = catalogue.models(), catalogue.methods()
     if model not in recipes:
@@ -185,8 +189,9 @@ def chosen_facts(values: Mapping[str, object], context: BuildContext | None = No
 
     `Option.holds` compares it with the choices that an option requires.
 
-    values   every option of the model and of the plan
-    context  what the data set offers; None for nothing
+    Args:
+        values: Every option of the model and of the plan.
+        context: What the data set offers; None for nothing.
     """
     context = context or BuildContext()
     facts: dict[str, tuple[str, ...]] = {name: (str(value),) for name, value in values.items()}
@@ -213,7 +218,7 @@ def built_facts(setup: Setup) -> dict[str, tuple[str, ...]]:
     spec, encoder = text.input_spec, text.encoder
     # Only a model with towers has imported their module, and with it transformers, which takes seconds.
     towers = sys.modules.get("subtext.models.encoders.dual")
-    is_tower = towers is not None and isinstance(encoder, towers.Tower)
+    is_tower = towers is not None and isinstance(encoder, towers.TextTower)
     several = spec.grid is not None if isinstance(spec, FeatureInput) else not is_tower
     kinds = ((Bag, "bag"), (Recurrent, "gru"), (Precomputed, "features"))
     names = next(((name,) for kind, name in kinds if isinstance(encoder, kind)), ("a text backbone", "backbone"))
@@ -240,11 +245,15 @@ def _features(shape: FeatureShape | FeatureInput | None) -> tuple[str, ...]:
 def reopen(folder: Path, *, features: Path | None = None, text_features: Path | None = None) -> tuple[Model, Record]:
     """The model of a run's folder on the CPU, in eval mode with the kept weights, and the record of the run.
 
-    features, text_features  files that replace those which the run remembers. A remembered file that is gone is no
-                             error until an item is looked up in it by name
+    Args:
+        features: Files that replace those which the run remembers. A remembered file that is gone is no error until an
+            item is looked up in it by name.
+        text_features: See `features`.
 
-    Raises CheckpointError when the folder is no run, or is damaged or of another recipe; DataError when a file that was
-    given cannot be read or has other widths; RecipeError when a file is given for a modality that reads none.
+    Raises:
+        CheckpointError: If the folder is no run, or is damaged or of another recipe.
+        DataError: If a file that was given cannot be read or has other widths.
+        RecipeError: If a file is given for a modality that reads none.
     """
     record, tensors = load_run(folder)
     context = BuildContext(assets=folder / ASSETS, seed=record.seed)
@@ -274,7 +283,9 @@ def reopen(folder: Path, *, features: Path | None = None, text_features: Path | 
 def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
     """Let a branch look its items up in a file of features.
 
-    Raises RecipeError when the branch reads something else, and DataError when the widths differ.
+    Raises:
+        RecipeError: If the branch reads something else.
+        DataError: If the widths differ.
     """
     if not isinstance(branch.input_spec, FeatureInput):
         option = "features" if modality == "image" else "text features"
@@ -286,7 +297,11 @@ def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
 
 
 def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path) -> None:
-    """Load weights into a model. Raises CheckpointError where they are of another one."""
+    """Load weights into a model.
+
+    Raises:
+        CheckpointError: If they are of another one.
+    """
     state = model.state_dict()
     shaped = [
         f"{name} {tuple(tensors[name].shape)} for {tuple(value.shape)}"
@@ -313,7 +328,8 @@ def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path) -> None:
 def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
     """The record of the ensemble of these runs: each member's recipe, and what they have in common.
 
-    Raises RecipeError for runs trained on other pairs than the first, and for a member that is an ensemble.
+    Raises:
+        RecipeError: For runs trained on other pairs than the first, and for a member that is an ensemble.
     """
     first = records[0]
     for run, record in zip(runs, records, strict=True):
@@ -354,7 +370,8 @@ def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
 def _ensemble_model(record: Record, context: BuildContext) -> Model:
     """The ensemble of a record before its weights are loaded.
 
-    Raises CheckpointError for a record without members; what building the members raises.
+    Raises:
+        CheckpointError: For a record without members; what building the members raises.
     """
     try:
         members = [

@@ -27,16 +27,17 @@ _KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 class Option:
     """One option of a recipe or of the training plan.
 
-    name      as in Python, with underscores
-    type      int, float, str or bool
-    choices   the values that it takes; None for any of the type
-    help      one line, after the choices that the option requires
-    group     the argument of the recipe that it is a field of; empty where it is an argument itself
-    requires  the choices that have to be made for the option to be read; all of them
-    range     the numbers that it takes; None for all of its type
-    before    the value in records that are older than the option: the default, or a `DefaultBefore`
-    is_path   whether it is a file or folder
-    old_name  its name in earlier versions, which is still read; empty where it is the same
+    Attributes:
+        name: As in Python, with underscores.
+        type: Int, float, str or bool.
+        choices: The values that it takes; None for any of the type.
+        help: One line, after the choices that the option requires.
+        group: The argument of the recipe that it is a field of; empty where it is an argument itself.
+        requires: The choices that have to be made for the option to be read; all of them.
+        range: The numbers that it takes; None for all of its type.
+        before: The value in records that are older than the option: the default, or a `DefaultBefore`.
+        is_path: Whether it is a file or folder.
+        old_name: Its name in earlier versions, which is still read; empty where it is the same.
     """
 
     name: str
@@ -52,7 +53,11 @@ class Option:
     old_name: str = ""
 
     def read(self, value: object) -> object:
-        """A value of this option's type, from itself or from text. Raises RecipeError for any other value."""
+        """A value of this option's type, from itself or from text.
+
+        Raises:
+            RecipeError: For any other value.
+        """
         result = self._typed(value)
         if self.range is not None:
             self.range.require(self.name, result)
@@ -88,10 +93,11 @@ class Option:
 class Recipe:
     """A model or a method.
 
-    function  a model: (context, *, options) -> Setup; a method: (setup, *, options) -> Setup
-    summary   the first sentence of its docstring
-    plan      how a model is trained by default; the common plan for a method, which brings none
-    groups    argument name -> dataclass, for options that several models share
+    Attributes:
+        function: A model: (context, *, options) -> Setup; a method: (setup, *, options) -> Setup.
+        summary: The first sentence of its docstring.
+        plan: How a model is trained by default; the common plan for a method, which brings none.
+        groups: Argument name -> dataclass, for options that several models share.
     """
 
     name: str
@@ -104,7 +110,8 @@ class Recipe:
     def arguments(self, options: Mapping[str, object]) -> dict[str, Any]:
         """The keyword arguments of `function` for flat options.
 
-        Raises RecipeError for an unknown option, with near names, and for a value of the wrong kind.
+        Raises:
+            RecipeError: For an unknown option, with near names, and for a value of the wrong kind.
         """
         values = read_options(f"option of '{self.name}'", self.options, options)
         result: dict[str, Any] = {option.name: values[option.name] for option in self.options if not option.group}
@@ -128,10 +135,12 @@ def methods() -> dict[str, Recipe]:
 def register_method(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add a training method under the name of its function, for `train(with_=...)`; usable as a decorator.
 
-    function  Setup -> Setup. Its keyword-only parameters are the options: each has a default and a type
-              Annotated[type, "help"]
+    Args:
+        function: Setup -> Setup. Its keyword-only parameters are the options: each has a default and a type
+            Annotated[type, "help"].
 
-    Raises RecipeError for an option without help or default, and for the name of a method of this package.
+    Raises:
+        RecipeError: For an option without help or default, and for the name of a method of this package.
     """
     known = methods().get(function.__name__)
     if known is not None and known.function.__module__.startswith(f"{__package__}."):
@@ -148,9 +157,11 @@ def plan_options(plan: Plan) -> list[Option]:
 def read_options(kind: str, options: Iterable[Option], arguments: Mapping[str, object]) -> dict[str, Any]:
     """The value of every option: the one given, under its name or its old one, else the default.
 
-    kind  what the options are, for a message
+    Args:
+        kind: What the options are, for a message.
 
-    Raises RecipeError for an unknown option, with near names, and for a value of the wrong kind.
+    Raises:
+        RecipeError: For an unknown option, with near names, and for a value of the wrong kind.
     """
     current = {option.name: option for option in options}
     old = {option.old_name: option for option in current.values() if option.old_name}
@@ -166,7 +177,10 @@ def read_options(kind: str, options: Iterable[Option], arguments: Mapping[str, o
 def read_method(text: str) -> tuple[str, dict[str, object]]:
     """`mithun:strength=0.5,hardest_only=no` as ("mithun", {"strength": 0.5, "hardest_only": False}).
 
-    Paths become absolute. Raises RecipeError for an unknown method, option or value, with near names.
+    Paths become absolute.
+
+    Raises:
+        RecipeError: For an unknown method, option or value, with near names.
     """
     name, _, assignments = text.partition(":")
     if name not in methods():

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 class Side:
     """How a modality is read and which encoder it has; a recipe adds the head.
 
-    encoder        has `parts_width` and `pooled_width`
-    several_parts  whether an item has more than one part, so that attention has a choice
+    Attributes:
+        encoder: Has `parts_width` and `pooled_width`.
+        several_parts: Whether an item has more than one part, so that attention has a choice.
     """
 
     input_spec: Input
@@ -46,7 +47,8 @@ def image_side(context: BuildContext, inputs: InputOptions) -> Side:
 
     A new run is built from the options; a saved one from its assets, and its tensors are filled in later.
 
-    Raises RequirementError when image=features and there are none, or a backbone is not available.
+    Raises:
+        RequirementError: If image=features and there are none, or a backbone is not available.
     """
     saved, shape = context.asset("image"), context.image_features
     kind = _kind(saved, inputs.image, shape, default="tiny")
@@ -117,14 +119,16 @@ def text_side(
 ) -> Side:
     """The text side: a GRU or a bag of words over the training texts' vocabulary, features, or a text backbone.
 
-    width        of a GRU's states
-    default      what "auto" is without features
-    parts        what a GRU gives as parts: its states or its words; with "mean" a bag of words gives its mean alone
-    bag_width    of the words of a bag whose word_dim is 0; that of a GRU is then 300
-    dropout      on what the encoder gives
-    legacy_last  see `encoders.recurrent`
+    Args:
+        width: Of a GRU's states.
+        default: What "auto" is without features.
+        parts: What a GRU gives as parts: its states or its words; with "mean" a bag of words gives its mean alone.
+        bag_width: Of the words of a bag whose word_dim is 0; that of a GRU is then 300.
+        dropout: On what the encoder gives.
+        legacy_last: See `encoders.recurrent`.
 
-    Raises RequirementError when features or training texts are needed and missing, or a backbone is not available.
+    Raises:
+        RequirementError: If features or training texts are needed and missing, or a backbone is not available.
     """
     saved, shape = context.asset("text"), context.text_features
     kind = _kind(saved, texts.text, shape, default=default)
@@ -190,7 +194,8 @@ def _start_words(embedding: nn.Embedding, words: WordInput, texts: InputOptions,
 def feature_side(context: BuildContext, modality: Literal["image", "text"]) -> Side:
     """The side of a modality whose vectors are precomputed, at unit length.
 
-    Raises RequirementError when there are none.
+    Raises:
+        RequirementError: If there are none.
     """
     shape = context.image_features if modality == "image" else context.text_features
     return _features(modality, context.asset(modality), shape, scaling="unit", dropout=0.0)
@@ -218,7 +223,8 @@ def _features(
 ) -> Side:
     """The side of a modality whose items are precomputed.
 
-    regions  for a model that reads an image by its parts
+    Args:
+        regions: For a model that reads an image by its parts.
     """
     if saved is not None:
         input_spec = FeatureInput.load(saved)
@@ -275,12 +281,14 @@ def dual_sides(
 ) -> tuple[Side, Side, float, float | None]:
     """Both sides of a pretrained dual encoder, with the input that it was trained on, and its scale and shift.
 
-    name        its name or folder, or open_clip:ARCHITECTURE/WEIGHTS
-    max_tokens  longest text in subwords; 0 for what the model can read
-    token_mask  share of subwords masked while training
-    prompt      of SubwordInput
+    Args:
+        name: Its name or folder, or open_clip:ARCHITECTURE/WEIGHTS.
+        max_tokens: Longest text in subwords; 0 for what the model can read.
+        token_mask: Share of subwords masked while training.
+        prompt: Of SubwordInput.
 
-    Raises RequirementError for a prompt without the place of the text, and for a model that is not available.
+    Raises:
+        RequirementError: For a prompt without the place of the text, and for a model that is not available.
     """
     from subtext.models.encoders.dual import Dual, OpenClip, module_folder
     from subtext.models.encoders.hub import preprocessing_of

@@ -62,8 +62,9 @@ def parts_heads(
 ) -> tuple[Parts, Parts]:
     """Heads that keep the parts in the joint space: regions are mapped to it; the words of a GRU are in it already.
 
-    unit    parts of unit length
-    pooled  the image's vector is a map of its pooled feature, not the mean of its regions
+    Args:
+        unit: Parts of unit length.
+        pooled: The image's vector is a map of its pooled feature, not the mean of its regions.
     """
     image, text = (side.encoder for side in sides)
     gru = isinstance(text, Recurrent)
@@ -84,7 +85,8 @@ def hardest_negative_triplet(
 ) -> dict[str, Term]:
     """A triplet loss on the hardest negative of the batch in each direction, summed as most publish it.
 
-    all_negatives_epochs  epochs over all negatives before that
+    Args:
+        all_negatives_epochs: Epochs over all negatives before that.
     """
     terms: dict[str, Term] = {}
     for side in DIRECTIONS:
@@ -107,8 +109,10 @@ def softmax(
 def gaussian_terms(loss: Any, divergence: KL, *, reduction: Reduction, weight: float) -> dict[str, Term | Penalty]:
     """The objective of models whose items are distributions.
 
-    loss        in both directions        reduction  of its values
-    divergence  of the distributions of either modality, times `weight`; 0 leaves it out
+    Args:
+        loss: In both directions.
+        divergence: Of the distributions of either modality, times `weight`; 0 leaves it out.
+        reduction: Of its values.
     """
     terms: dict[str, Term | Penalty] = {**both_directions(loss, reduction=reduction)}
     if weight:
@@ -177,11 +181,14 @@ def weight_terms(
 ) -> Setup:
     """The setup with sample weights on its losses between images and texts, in both directions.
 
-    make       the weighting of a direction
-    average    halves those losses: the mean of both directions, 1 / (2 B^2) over the cells, where PVSE's is their sum
-    drop_last  as in Plan
+    Args:
+        make: The weighting of a direction.
+        average: Halves those losses: the mean of both directions, 1 / (2 B^2) over the cells, where PVSE's is their
+            sum.
+        drop_last: As in Plan.
 
-    Raises RecipeError where there is no such loss, and where one is weighted already.
+    Raises:
+        RecipeError: If there is no such loss, and if one is weighted already.
     """
     require_plain_texts(method, setup)
     terms = ranking_terms(setup)
@@ -207,8 +214,10 @@ def weight_terms(
 def replace_terms(method: str, setup: Setup, terms: Mapping[str, Term]) -> Setup:
     """The setup with new losses between images and texts, and the plain cosine.
 
-    Penalties stay. A learnt scale and shift are removed, because they belong to the old losses. Raises RecipeError if
-    the old losses have sample weights or sampled negatives, which would be lost.
+    Penalties stay. A learnt scale and shift are removed, because they belong to the old losses.
+
+    Raises:
+        RecipeError: If the old losses have sample weights or sampled negatives, which would be lost.
     """
     require_plain_texts(method, setup)
     replaced = ranking_terms(setup)
@@ -227,16 +236,18 @@ def replace_terms(method: str, setup: Setup, terms: Mapping[str, Term]) -> Setup
 def add_terms(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weight: float) -> Setup:
     """The setup with this loss beside its own, in both directions.
 
-    weight      of each direction, for the mean over its queries; below 0 for the one that relates to the model's loss
-                as `sum_weight` does to a sum over a batch of 128, whatever the batch of the plan is: the added loss is
-                reduced as the model's is, at `sum_weight` / 128 a query
-
     A loss whose value for a query sums over all candidates (`pcme`) grows with the batch by itself, and the share of
     what is added falls by as much.
 
     Where items have cosines (`has_cosines`) the loss reads plain ones; else the model's own scores.
 
-    Raises RecipeError where the model has no loss between images and texts.
+    Args:
+        weight: Of each direction, for the mean over its queries; below 0 for the one that relates to the model's loss
+            as `sum_weight` does to a sum over a batch of 128, whatever the batch of the plan is: the added loss is
+            reduced as the model's is, at `sum_weight` / 128 a query.
+
+    Raises:
+        RecipeError: If the model has no loss between images and texts.
     """
     parts, own_terms = setup.objective.parts, [term for term, _ in ranking_terms(setup).values()]
     if not own_terms:
@@ -272,10 +283,12 @@ def neighbour_weights(
 ) -> Setup:
     """The setup with weights from a graph, and with the memory that they need.
 
-    weighting  beta, gamma and statistics; the rest comes from `weights` and `comparison`
+    Args:
+        weighting: beta, gamma and statistics; the rest comes from `weights` and `comparison`.
 
-    Raises RecipeError without a graph, for a model whose items are no vectors, for options of several views where there
-    is one, and for what cannot be computed for the best pair of views.
+    Raises:
+        RecipeError: Without a graph, for a model whose items are no vectors, for options of several views where there
+            is one, and for what cannot be computed for the best pair of views.
     """
     branches = setup.model.image, setup.model.text
     if not neighbours.graph:

@@ -14,9 +14,12 @@ from pathlib import Path
 class PageHit:
     """One image that a search found, or one text.
 
-    title    its first text, or itself   score  cosine
-    picture  data URI; None where the image cannot be shown; empty for a text alone
-    notes    small words below it        right   whether it is a correct result
+    Attributes:
+        title: Its first text, or itself.
+        score: Cosine.
+        picture: Data URI; None where the image cannot be shown; empty for a text alone.
+        notes: Small words below it.
+        right: Whether it is a correct result.
     """
 
     title: str
@@ -30,7 +33,8 @@ class PageHit:
 class PageSearch:
     """A query, a remark on it, and what was found, best first.
 
-    picture  data URI of the query, where it is an image
+    Attributes:
+        picture: Data URI of the query, where it is an image.
     """
 
     query: str
@@ -54,8 +58,9 @@ class Figure:
 class PageSection:
     """A heading, a sentence or two, and searches below them, or a drawing.
 
-    columns  how many searches stand side by side, where there is room
-    drawing  an SVG document of this package (`report.plots`), which is put in as it is
+    Attributes:
+        columns: How many searches stand side by side, where there is room.
+        drawing: An SVG document of this package (`report.plots`), which is put in as it is.
     """
 
     title: str
@@ -69,9 +74,13 @@ class PageSection:
 class HtmlPage:
     """Everything on the page.
 
-    verdict   the one sentence to take away      figures   how well, beside chance
-    sections  searches                           facts     (name, value) of how it was made
-    commands  lines for a terminal               credit    whose images these are
+    Attributes:
+        verdict: The one sentence to take away.
+        figures: How well, beside chance.
+        sections: Searches.
+        facts: (name, value) of how it was made.
+        commands: Lines for a terminal.
+        credit: Whose images these are.
     """
 
     title: str
@@ -109,7 +118,8 @@ def render(page: HtmlPage) -> str:
 def document(title: str, body: Sequence[str], *, style: str = "", script: str = "", language: str = "en") -> str:
     """A complete HTML document, which may load nothing, and run nothing but its own script.
 
-    style  added to that of all pages
+    Args:
+        style: Added to that of all pages.
     """
     policy, ran = "default-src 'none'; img-src data:; style-src 'unsafe-inline'", ""
     if script:

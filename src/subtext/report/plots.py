@@ -26,9 +26,10 @@ _DASHES = ("-", "--", ":")
 class Curve:
     """A line through points.
 
-    name       in the legend
-    points     (x, y) from left to right; points that are not finite are left out
-    reference  grey and dashed: a line to compare with, such as chance
+    Attributes:
+        name: In the legend.
+        points: (x, y) from left to right; points that are not finite are left out.
+        reference: Grey and dashed: a line to compare with, such as chance.
     """
 
     name: str
@@ -40,7 +41,9 @@ class Curve:
 class Chart:
     """A panel of curves.
 
-    log_x, log_y  whether an axis is logarithmic; points that are not above 0 on it are left out
+    Attributes:
+        log_y: Points that are not above 0 on it are left out.
+        log_x: Whether an axis is logarithmic.
     """
 
     title: str

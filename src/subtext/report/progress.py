@@ -145,7 +145,8 @@ def _bar() -> Progress:
 class Estimate:
     """The time that is left, by the rate of the last `WINDOW` seconds.
 
-    rate  items a second, as of the last call; 0 before enough is known
+    Args:
+        rate: Items a second, as of the last call; 0 before enough is known.
     """
 
     def __init__(self) -> None:

@@ -56,7 +56,11 @@ class SavedReport(Report):
     """A result that is also kept as JSON."""
 
     def save(self, path: Path) -> None:
-        """Write `json_text` to a file, in one step. Raises OutputError when it cannot be written."""
+        """Write `json_text` to a file, in one step.
+
+        Raises:
+            OutputError: If it cannot be written.
+        """
         from subtext.data.atomic import write_text
 
         write_text(path, self.json_text() + "\n")
@@ -89,10 +93,11 @@ def as_html(lines: Sequence[str]) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 0) -> Table:
     """Rows under a head; the first column to the left, numbers to the right, a dash for what is missing.
 
-    >>> print(table(["recall", "@1"], [["model", 12.34], ["chance", None]]))
-    recall    @1
-    model   12.3
-    chance     -
+    Example:
+        >>> print(table(["recall", "@1"], [["model", 12.34], ["chance", None]]))
+        recall    @1
+        model   12.3
+        chance     -
     """
     written = [[str(cell) for cell in head], *[[_cell(cell) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in written) for column in range(len(head))]
@@ -117,8 +122,9 @@ def printable(text: str) -> str:
 
     So are overrides of the direction of writing, which show a text in another order than it has.
 
-    >>> printable("a\x1b[2Jb")
-    'a\\u001b[2Jb'
+    Example:
+        >>> printable("a\x1b[2Jb")
+        'a\\u001b[2Jb'
     """
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -131,8 +137,9 @@ def shortened(text: str, width: int) -> str:
 def size(count: int) -> str:
     """Bytes for people.
 
-    >>> size(1_536_000)
-    '1.5 MB'
+    Example:
+        >>> size(1_536_000)
+        '1.5 MB'
     """
     value, power = float(count), 0
     while value >= 1000 and power < 4:
@@ -143,8 +150,9 @@ def size(count: int) -> str:
 def duration(seconds: float) -> str:
     """A time for people.
 
-    >>> duration(75)
-    '1 min 15 s'
+    Example:
+        >>> duration(75)
+        '1 min 15 s'
     """
     total_seconds = round(seconds)
     if total_seconds < 60:

@@ -46,13 +46,16 @@ def best_rows(
 ) -> Int[np.ndarray, "q t"]:
     """The `count` rows of the largest inner product with each query, in no promised order; -1 where there are fewer.
 
-    vectors  float32, rows one after the other in memory, R of 1 or more
-    dead     rows that are passed over
+    Args:
+        vectors: float32, rows one after the other in memory, R of 1 or more.
+        dead: Rows that are passed over.
 
-    Cost time Q R D; memory Q count.
+    Complexity:
+        Time Q R D; memory Q count.
 
-    >>> best_rows(np.float32([[0, 1]]), np.float32([[1, 0], [0, 1], [0.6, 0.8]]), 2).tolist()
-    [[1, 2]]
+    Example:
+        >>> best_rows(np.float32([[0, 1]]), np.float32([[1, 0], [0, 1], [0.6, 0.8]]), 2).tolist()
+        [[1, 2]]
     """
     queries = np.ascontiguousarray(queries, dtype=np.float32)
     count = min(count, len(vectors))
@@ -73,8 +76,9 @@ def scores_of_rows(
 ) -> Float[np.ndarray, "n"]:
     """(n) inner products of one query with chosen rows. Cost time n D.
 
-    >>> scores_of_rows(np.float32([0, 2]), np.float32([[1, 0], [0, 1]]), np.array([1, 1, 0])).tolist()
-    [2.0, 2.0, 0.0]
+    Example:
+        >>> scores_of_rows(np.float32([0, 2]), np.float32([[1, 0], [0, 1]]), np.array([1, 1, 0])).tolist()
+        [2.0, 2.0, 0.0]
     """
     scores = np.empty(len(rows), dtype=np.float32)
     if len(rows):
@@ -93,14 +97,16 @@ def rescore_top_k(
 ) -> tuple[Int[np.ndarray, "t"], Float[np.ndarray, "t"]]:
     """The `top` items among candidate rows: each once, by its best row and the best view of the query, best first.
 
-    keys  (n) the item that each row belongs to; equal scores stand in the order of the keys
-
     Sums are taken in float64, row by row: a score depends on its pair alone, and not on where the row lies.
 
-    >>> keys, scores = rescore_top_k(np.float32([[0, 1]]), np.float32([[1, 0], [0, 1], [0, 0.5]]), np.array([7, 7, 3]),
-    2)
-    >>> keys.tolist(), scores.tolist()
-    ([7, 3], [1.0, 0.5])
+    Args:
+        keys: (n) the item that each row belongs to; equal scores stand in the order of the keys.
+
+    Example:
+        >>> vectors = np.float32([[1, 0], [0, 1], [0, 0.5]])
+        >>> keys, scores = rescore_top_k(np.float32([[0, 1]]), vectors, np.array([7, 7, 3]), 2)
+        >>> keys.tolist(), scores.tolist()
+        ([7, 3], [1.0, 0.5])
     """
     products = np.einsum("nd,ld->nl", vectors, queries, dtype=np.float64, casting="same_kind")
     scores = products.max(axis=1).astype(np.float32) if len(vectors) else np.empty(0, dtype=np.float32)
@@ -113,8 +119,9 @@ def rescore_top_k(
 def list_count(rows: int) -> int:
     """How many lists: about twice the square root of the rows, so that centroids and lists cost alike.
 
-    >>> list_count(100), list_count(1_000_000)
-    (16, 2048)
+    Example:
+        >>> list_count(100), list_count(1_000_000)
+        (16, 2048)
     """
     return 2 ** max(4, round(np.log2(2 * np.sqrt(max(1, rows)))))
 
@@ -122,10 +129,12 @@ def list_count(rows: int) -> int:
 def train(vectors: Float[np.ndarray, "r d"], count: int, *, seed: int) -> Float[np.ndarray, "c d"]:
     """(C D) centroids of unit length, by spherical k-means on a drawn sample.
 
-    vectors  float32; may be memory-mapped: only the sample is read
-    count    C, at most R
+    Args:
+        vectors: float32; may be memory-mapped: only the sample is read.
+        count: C, at most R.
 
-    Cost time min(R, 40 C) C D, eight times over.
+    Complexity:
+        Time min(R, 40 C) C D, eight times over.
     """
     chosen = draw.permutation(len(vectors), seed=seed, epoch=0, purpose="lists: sample")[: count * PER_LIST]
     sample = np.ascontiguousarray(vectors[np.sort(chosen)], dtype=np.float32)
@@ -156,8 +165,9 @@ def likeliest(query: Float[np.ndarray, "d"], centroids: Float[np.ndarray, "c d"]
 def rows_in(lists: Int[np.ndarray, "p"], offsets: Int[np.ndarray, "c1"]) -> Int[np.ndarray, "n"]:
     """The rows of some lists; list c holds rows offsets[c] to offsets[c + 1].
 
-    >>> rows_in(np.array([0, 2]), np.array([0, 2, 5, 6])).tolist()
-    [0, 1, 5]
+    Example:
+        >>> rows_in(np.array([0, 2]), np.array([0, 2, 5, 6])).tolist()
+        [0, 1, 5]
     """
     starts = offsets[lists]
     lengths = offsets[lists + 1] - starts
@@ -174,10 +184,16 @@ def probes_needed(
 ) -> tuple[int, list[float]]:
     """How many lists find `RECALL` of the ten nearest rows, for each set of queries; at most one in 16 too many.
 
-    queries  sets of (Q D), each with that recall: images and texts lie apart, and their neighbours differ
+    A query that is itself a row is passed over as its own answer.
 
-    A query that is itself a row is passed over as its own answer. Returns the number and the recall of each set.
-    Cost time Q R D for the exact answers.
+    Args:
+        queries: Sets of (Q D), each with that recall: images and texts lie apart, and their neighbours differ.
+
+    Returns:
+        The number and the recall of each set.
+
+    Complexity:
+        Time Q R D for the exact answers.
     """
     ranks: list[list[NDArray[np.int64]]] = []
     for group in queries:

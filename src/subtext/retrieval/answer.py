@@ -26,9 +26,11 @@ WORDS_SHOWN = 8
 class Reason:
     """A text or image that supports a hit.
 
-    id, text  its id, and its words (None for an image)
-    score     its cosine with the query; of a nearest one, with the item
-    of        "own": it is paired with the item; "nearest": the item has no pairs, and this is its nearest neighbour
+    Attributes:
+        id: Its id.
+        text: Its words (None for an image).
+        score: Its cosine with the query; of a nearest one, with the item.
+        of: "own": it is paired with the item; "nearest": the item has no pairs, and this is its nearest neighbour.
     """
 
     id: str
@@ -41,16 +43,18 @@ class Reason:
 class Hit:
     """One result.
 
-    id        its id in the data set
-    score     cosine of the best matching views, in [-1, 1]; the inner product for a model without normalisation. For a
-              query of several parts, their weighted sum in standard deviations above the mean item
-    path      absolute path of an image; None for a text, and for an image without a file
-    captions  the texts of an image; for a text hit, the text itself
-    metadata  "split" and other columns of the data set; for a text also "images", the ids of its images
-    probability  of a true match; None if the index is not calibrated for this kind of query, or nothing matches well
-    why       reasons, strongest first, if `explain` was set
-    uncertainty  root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
-              its score is then the cosine of the means minus half of both sums of variances. None for other models
+    Attributes:
+        id: Its id in the data set.
+        score: Cosine of the best matching views, in [-1, 1]; the inner product for a model without normalisation. For a
+            query of several parts, their weighted sum in standard deviations above the mean item.
+        path: Absolute path of an image; None for a text, and for an image without a file.
+        captions: The texts of an image; for a text hit, the text itself.
+        metadata: "split" and other columns of the data set; for a text also "images", the ids of its images.
+        probability: Of a true match; None if the index is not calibrated for this kind of query, or nothing matches
+            well.
+        why: Reasons, strongest first, if `explain` was set.
+        uncertainty: Root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
+            its score is then the cosine of the means minus half of both sums of variances. None for other models.
     """
 
     id: str
@@ -71,9 +75,10 @@ class Hit:
 class Fit:
     """Whether the index contains a good match for the query.
 
-    percentile  share of answerable queries that are as weak as this query or weaker: 0.5 for a typical query, 0 for a
-                query that is weaker than all
-    threshold   percentile below which there is no good match: the share of answerable queries with a wrong message
+    Attributes:
+        percentile: Share of answerable queries that are as weak as this query or weaker: 0.5 for a typical query, 0 for
+            a query that is weaker than all.
+        threshold: Percentile below which there is no good match: the share of answerable queries with a wrong message.
     """
 
     percentile: float
@@ -103,19 +108,20 @@ class Fit:
 class Answer:
     """The results of one query. It iterates over its hits, best first.
 
-    unit      of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking, "bm25" where
-              the model knows no word of the query and texts of the index have some
-    target    "images" or "texts": what was searched
-    fit       whether there is a good match; None if the index is not calibrated for this kind of query, or the
-              conditions leave nothing
-    left_out  hits below `min_probability`
-    stale     share of items that changed since the calibration, if it is too large for reliable probabilities
-    words     (word, whether the model knows it) for each word of the query; None for a subword model or without text
-    notes     notes on texts that are too long for the model, and on words and values that nothing in the index has
-    exact     phrases, numbers, names and unknown words of the query that texts of the index have; they were searched
-    rare      words of the query that the model saw a few times -> how often; then there are no probabilities
-    meant     words that no text of the index has -> the nearest that some have
-    request   the query as plain data, for the JSON
+    Attributes:
+        unit: Of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking, "bm25" where
+            the model knows no word of the query and texts of the index have some.
+        target: "images" or "texts": what was searched.
+        fit: Whether there is a good match; None if the index is not calibrated for this kind of query, or the
+            conditions leave nothing.
+        left_out: Hits below `min_probability`.
+        stale: Share of items that changed since the calibration, if it is too large for reliable probabilities.
+        words: (word, whether the model knows it) for each word of the query; None for a subword model or without text.
+        notes: Notes on texts that are too long for the model, and on words and values that nothing in the index has.
+        exact: Phrases, numbers, names and unknown words of the query that texts of the index have; they were searched.
+        meant: Words that no text of the index has -> the nearest that some have.
+        rare: Words of the query that the model saw a few times -> how often; then there are no probabilities.
+        request: The query as plain data, for the JSON.
     """
 
     hits: list[Hit]

@@ -47,9 +47,13 @@ CHUNK = 2048
 class WriteCounts:
     """What became of the items of a data set: numbers of images and texts together.
 
-    embedded   new ones and changed ones            amended  only their paths, texts, metadata or links changed
-    unchanged  in the index already                 deleted  no longer in the data
-    left_out   deleted before, and not added again  renamed  new names of content that the data had under others
+    Attributes:
+        embedded: New ones and changed ones.
+        amended: Only their paths, texts, metadata or links changed.
+        unchanged: In the index already.
+        deleted: No longer in the data.
+        left_out: Deleted before, and not added again.
+        renamed: New names of content that the data had under others.
     """
 
     embedded: int = 0
@@ -110,7 +114,10 @@ def new_manifest(
 ) -> Manifest:
     """The manifest of an index that is to hold vectors of this model; None where no model is known.
 
-    run, host, name  as `run`, `host` and `model` of the Manifest
+    Args:
+        run: As `run`, `host` and `model` of the Manifest.
+        host: See `run`.
+        name: See `run`.
     """
     similarity = None if model is None else model.similarity
     # Vectors of an unknown model are taken to be of the same one where they have the same width.
@@ -150,19 +157,23 @@ def grow(
 ) -> WriteCounts:
     """Put a data set into an index. Called again after an interruption, it resumes: what is stored is not embedded.
 
-    verb      "build", "add" or "update", for the journal
-    source    where the data came from, as plain data: the journal identifies the job by it
-    exact     a text keeps no links but those of the data
-    again     also adds items that were deleted before
-    renames   a new item takes over the vectors of one of the same content that the data set has no more
-    only      ids of each side to add; None for all
-    cached    of each side, as `known_outputs` gives it: items that the encoder need not run on
-    batch_size, workers   items embedded together; threads that read ahead
-    ray       address of the Ray cluster that embeds; None for this process
-    progress  receives the number of images and texts processed so far
+    Args:
+        verb: "build", "add" or "update", for the journal.
+        source: Where the data came from, as plain data: the journal identifies the job by it.
+        exact: A text keeps no links but those of the data.
+        again: Also adds items that were deleted before.
+        renames: A new item takes over the vectors of one of the same content that the data set has no more.
+        only: Ids of each side to add; None for all.
+        cached: Of each side, as `known_outputs` gives it: items that the encoder need not run on.
+        batch_size: Items embedded together.
+        workers: Threads that read ahead.
+        ray: Address of the Ray cluster that embeds; None for this process.
+        progress: Receives the number of images and texts processed so far.
 
-    Raises SearchIndexError when another model made the index, DataError when an item cannot be read: the chunks before
-    it are stored. Raises RequirementError for what `require_ray` refuses.
+    Raises:
+        SearchIndexError: If another model made the index.
+        DataError: If an item cannot be read: the chunks before it are stored.
+        RequirementError: For what `require_ray` refuses.
     """
     if ray is not None:
         require_ray(model)
@@ -205,10 +216,11 @@ def grow(
 class Chunk:
     """Items of a side that are embedded and stored together.
 
-    rows    of the data set, without those that are left out; items  these
-    count   with those that are left out
-    stored  id -> row of those that are in the index
-    splits  whether their splits are metadata: those that were drawn say nothing of them
+    Attributes:
+        rows: Of the data set, without those that are left out; items, these.
+        count: With those that are left out.
+        stored: Id -> row of those that are in the index.
+        splits: Whether their splits are metadata: those that were drawn say nothing of them.
     """
 
     side: Side
@@ -253,10 +265,12 @@ def _chunks(writer: Writer, pairs: Dataset, *, again: bool, only: Mapping[Side, 
 class _Worker:
     """Embeds the new items of chunks; on a cluster each worker has one.
 
-    roots    folders that paths of the data set and of the index start from
-    reading  items embedded together; threads that read ahead
-    cached   see `grow`
-    store, absent  the index, and what `_absent` gives, where renamed items keep their vectors
+    Args:
+        roots: Folders that paths of the data set and of the index start from.
+        reading: Items embedded together; threads that read ahead.
+        cached: See `grow`.
+        store: The index.
+        absent: What `_absent` gives, where renamed items keep their vectors.
     """
 
     model: Model
@@ -335,8 +349,10 @@ def require_ray(model: Model) -> None:
 def _on_cluster(address: str, worker: _Worker, chunks: Sequence[Chunk]) -> Iterator[tuple[Chunk, Prepared]]:
     """Each chunk with what the workers of a cluster made of it, in order.
 
-    A worker that ends is started again, and its chunk done again. Raises RequirementError for a cluster that cannot be
-    reached, and what a chunk raises, after those before it.
+    A worker that ends is started again, and its chunk done again.
+
+    Raises:
+        RequirementError: For a cluster that cannot be reached, and what a chunk raises, after those before it.
     """
     import ray
     import ray.data
@@ -397,9 +413,12 @@ PROBES = ("a", "Zoë's dogs: 3.5 km, 北京 🚣🏽 -- xyzzy?", "the quick brow
 def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
     """Keep the text side of an index's model in the index, so that a search by words opens no model.
 
-    texts  of the index: some of them are embedded by the arrays and by the model, and have to be equal to `TOLERANCE`
+    Args:
+        texts: Of the index: some of them are embedded by the arrays and by the model, and have to be equal to
+            `TOLERANCE`.
 
-    Gives why there is none; "" where it is kept, has been before, or the store keeps none.
+    Returns:
+        Why there is none; "" where it is kept, has been before, or the store keeps none.
     """
     folder = store.text_side
     if folder is None:
@@ -488,9 +507,12 @@ def taken_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
 def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -> list[IndexEntry]:
     """What an index stores of items; a file of the path, size and time of a stored one is not read again.
 
-    data_root, index_root  folders that the items' paths and those of the index start from
+    Args:
+        data_root: Folders that the items' paths and those of the index start from.
+        index_root: See `data_root`.
 
-    Raises DataError when an image's file, or an item's features, cannot be read.
+    Raises:
+        DataError: If an image's file, or an item's features, cannot be read.
     """
     items, side, digests = chunk.items, chunk.side, None
     if isinstance(input_spec, FeatureInput):

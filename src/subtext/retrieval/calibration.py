@@ -31,14 +31,15 @@ STALE = 0.1
 class DirectionCalibration:
     """The calibration of one direction of search, such as words for images.
 
-    temperature  t of the posterior exp(s / t) / sum over the index, in units of the cosine
-    weights      of s / t and of the level log sum exp(s / t); their bias
-    steps        xs, ys: from those log odds to a probability
-    signs        name -> (101) quantiles over queries that have a match here, rising
-    quantiles    (101) of the lowest percentile of these queries among their signs
-    refused      share of them below which nothing is said to fit
-    measured     figures on the third part; see `search.confidence`
-    bins         of its reliability plot: predicted, came_true, counts
+    Attributes:
+        temperature: t of the posterior exp(s / t) / sum over the index, in units of the cosine.
+        weights: Of s / t and of the level log sum exp(s / t); their bias.
+        steps: Xs, ys: from those log odds to a probability.
+        signs: Name -> (101) quantiles over queries that have a match here, rising.
+        quantiles: (101) of the lowest percentile of these queries among their signs.
+        refused: Share of them below which nothing is said to fit.
+        measured: Figures on the third part; see `search.confidence`.
+        bins: Of its reliability plot: predicted, came_true, counts.
     """
 
     temperature: float
@@ -60,12 +61,15 @@ class DirectionCalibration:
 class Calibration:
     """What scores of an index are worth.
 
-    ways      "images" and "texts", what is searched with the other -> Way
-    pairs     a pair's cosine to the probability that it is right, where right and chance pairs are equally many: steps
-              and what was measured
-    data      where the pairs came from, split, how many
-    counts    items of each side at that time      last  greatest key of each side at that time
-    created, version   UTC time; version of Subtext
+    Attributes:
+        ways: "images" and "texts", what is searched with the other -> Way.
+        pairs: A pair's cosine to the probability that it is right, where right and chance pairs are equally many: steps
+            and what was measured.
+        data: Where the pairs came from, split, how many.
+        counts: Items of each side at that time.
+        last: Greatest key of each side at that time.
+        created: UTC time.
+        version: Version of Subtext.
     """
 
     ways: Mapping[Side, DirectionCalibration]
@@ -83,7 +87,11 @@ class Calibration:
 
     @staticmethod
     def from_json(text: str, *, where: str) -> Calibration:
-        """The calibration again. Raises SearchIndexError, naming `where`, for anything else."""
+        """The calibration again.
+
+        Raises:
+            SearchIndexError: Naming `where`, for anything else.
+        """
         advice = "calibrate the index again (subtext index calibrate)"
         try:
             content = json.loads(text)
@@ -105,7 +113,11 @@ class Calibration:
 
 
 def stored_calibration(view: View) -> Calibration | None:
-    """What the scores of an index are worth; None where that was not measured. Raises SearchIndexError for damage."""
+    """What the scores of an index are worth; None where that was not measured.
+
+    Raises:
+        SearchIndexError: For damage.
+    """
     documents = view.records(CALIBRATION)
     where = f"the calibration of {view.manifest.run or 'the index'}"
     return Calibration.from_json(documents[0][0], where=where) if documents else None

@@ -54,17 +54,19 @@ class Year(Month):
 class Condition:
     """One condition on a metadata field; several conditions all have to hold.
 
-    field  a metadata field; "id"; or "text", the words of an item, which takes only "contains"
-    test   = and != for texts, numbers and booleans; < <= > >= for numbers and dates; in: one of several values;
-           contains: a substring, ignoring case; for "text" a phrase of whole words
-    value  for "in" a sequence; for "!=" one value or several, none of which may be equal.
-           A date is compared with texts in ISO 8601; a day without a time is the whole day, in UTC. On a field with
-           dates a number of four digits is that year, too: "=" any day of it, "<" before it, ">" after it. A stored
-           year or month ("1958", "1958-07") is equal to itself and its year; it has no order
-
     A field with several values fulfils a condition when one of them does, and "!=" when none is equal.
 
-    Raises RequirementError when the value does not suit the test.
+    Attributes:
+        field: A metadata field; "id"; or "text", the words of an item, which takes only "contains".
+        test: = and != for texts, numbers and booleans; < <= > >= for numbers and dates; in: one of several values;
+            contains: a substring, ignoring case; for "text" a phrase of whole words.
+        value: For "in" a sequence; for "!=" one value or several, none of which may be equal. A date is compared with
+            texts in ISO 8601; a day without a time is the whole day, in UTC. On a field with dates a number of four
+            digits is that year, too: "=" any day of it, "<" before it, ">" after it. A stored year or month ("1958",
+            "1958-07") is equal to itself and its year; it has no order.
+
+    Raises:
+        RequirementError: If the value does not suit the test.
     """
 
     field: str
@@ -97,12 +99,14 @@ def parse(text: str) -> Condition:
     A value in quotation marks is a text. A number, `true`, `false` or a date is read as such; tests of equality also
     compare it as a text. A date is a day, 2021-03-05, with or without a time, or a month, 2021-03.
 
-    Raises RequirementError for anything else.
+    Raises:
+        RequirementError: For anything else.
 
-    >>> parse("year>=1990"), parse('code = "7"').value
-    (Condition(field='year', test='>=', value=1990), '7')
-    >>> parse("code = 7").test, parse("code = 7").value
-    ('in', [7, '7'])
+    Example:
+        >>> parse("year>=1990"), parse('code = "7"').value
+        (Condition(field='year', test='>=', value=1990), '7')
+        >>> parse("code = 7").test, parse("code = 7").value
+        ('in', [7, '7'])
     """
     match = _SYNTAX.fullmatch(text)
     if match is None:
@@ -151,10 +155,11 @@ def dated(text: str) -> date | None:
 def facets(metadata: Mapping[str, Any]) -> set[Facet]:
     """The values that metadata is filtered by: texts and numbers, those of lists, and the dates among the texts.
 
-    >>> sorted(facets({"year": 1990, "tags": ["a", "b"], "map": {"x": 1}, "none": None}))
-    [('tags', 'a'), ('tags', 'b'), ('year', 1990)]
-    >>> [name for name, _ in sorted(facets({"taken": "2021-03-05"}))]
-    ['taken', 'taken@']
+    Example:
+        >>> sorted(facets({"year": 1990, "tags": ["a", "b"], "map": {"x": 1}, "none": None}))
+        [('tags', 'a'), ('tags', 'b'), ('year', 1990)]
+        >>> [name for name, _ in sorted(facets({"taken": "2021-03-05"}))]
+        ['taken', 'taken@']
     """
     result: set[Facet] = set()
     for name, content in metadata.items():
@@ -173,8 +178,9 @@ def facets(metadata: Mapping[str, Any]) -> set[Facet]:
 def seconds(text: str) -> float | None:
     """A date of ISO 8601 as seconds since 1970, in UTC unless it names an offset; None for any other text.
 
-    >>> seconds("1970-01-02"), seconds("1970-01-01T01:00:00+01:00"), seconds("1936")
-    (86400.0, 0.0, None)
+    Example:
+        >>> seconds("1970-01-02"), seconds("1970-01-01T01:00:00+01:00"), seconds("1936")
+        (86400.0, 0.0, None)
     """
     if not _ISO.fullmatch(text):
         return None
@@ -197,8 +203,9 @@ def moment(value: date, *, last: bool = False) -> float:
 def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool = True) -> NDArray[np.int64]:
     """The keys of the items of an index that fulfil every condition, ascending.
 
-    strict  raises RequirementError when no item of that side has a field of the conditions, or a value is of another
-            type than all values of its field, or goes on with another condition
+    Args:
+        strict: Raises RequirementError when no item of that side has a field of the conditions, or a value is of
+            another type than all values of its field, or goes on with another condition.
     """
     fields = view.fields(side) if where else []
     missing = sorted({condition.field for condition in where if strict} - {TEXT, ID, *fields})

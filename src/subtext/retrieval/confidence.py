@@ -80,8 +80,10 @@ def sample(view: View, side: Side, count: int, *, seed: int = 0) -> NDArray[np.i
 class Background:
     """A sample of one side of an index.
 
-    keys     (M) ascending        vectors  (M K D)
-    total    items of that side
+    Attributes:
+        keys: (M) ascending.
+        vectors: (M K D).
+        total: Items of that side.
     """
 
     keys: NDArray[np.int64]
@@ -103,10 +105,12 @@ class Background:
 class Evidence:
     """The scores that an index gives one query.
 
-    keys, scores  (T) the best hits, best first
-    background    (M) scores of the sampled items, those of the best hits among them as NaN
-    same_side     (M') scores with sampled items of the query's own modality, NaN for those left out; may be empty
-    total         items that could have been returned
+    Attributes:
+        keys: (T) the best hits, best first.
+        scores: See `keys`.
+        background: (M) scores of the sampled items, those of the best hits among them as NaN.
+        same_side: (M') scores with sampled items of the query's own modality, NaN for those left out; may be empty.
+        total: Items that could have been returned.
     """
 
     keys: NDArray[np.int64]
@@ -158,7 +162,8 @@ class Evidence:
 def _weakest_percentile(signs: Mapping[str, float], quantiles: Mapping[str, Sequence[float]]) -> float:
     """The lowest percentile of the signs: a query is weak if it is unfamiliar, or if nothing matches it.
 
-    quantiles  of each sign over answerable queries; signs without quantiles are ignored
+    Args:
+        quantiles: Of each sign over answerable queries; signs without quantiles are ignored.
     """
     return min((_percentile(value, quantiles[name]) for name, value in signs.items() if name in quantiles), default=1.0)
 
@@ -178,7 +183,8 @@ def probabilities(scores: NDArray[np.float32], level: float, way: DirectionCalib
 class Judgement:
     """What a calibrated index says of one query: its level, and whether anything matches.
 
-    stale  share of the items that changed since the calibration, where that is too much; else None
+    Attributes:
+        stale: Share of the items that changed since the calibration, where that is too much; else None.
     """
 
     way: DirectionCalibration
@@ -194,7 +200,8 @@ class Judgement:
 class Confidence:
     """The calibration and the backgrounds of an index at one moment; a view of the same moment has them at hand.
 
-    calibration  None where it has none
+    Args:
+        calibration: None where it has none.
     """
 
     def __init__(self, view: View) -> None:
@@ -222,7 +229,8 @@ class Confidence:
     ) -> Sequence[Judgement | None]:
         """The judgement of each of (Q L D) queries; None where the index is not calibrated for their modality.
 
-        results  their best hits of the full side; searched again where there are fewer than `BEST`, or none
+        Args:
+            results: Their best hits of the full side; searched again where there are fewer than `BEST`, or none.
         """
         way = None if self.calibration is None or side == modality else self.calibration.ways.get(side)
         if way is None:
@@ -243,7 +251,9 @@ class Confidence:
 class HeldOutPairs:
     """Embedded pairs that were used neither for training nor for model selection.
 
-    images, texts  embeddings of the pairs' items, in their order
+    Attributes:
+        images: Embeddings of the pairs' items, in their order.
+        texts: See `images`.
     """
 
     pairs: Dataset
@@ -261,9 +271,11 @@ class HeldOutPairs:
 class Observations:
     """What the index returned for the queries of one modality, Q in number.
 
-    evidence  of each query                       correct  (T) bool of each: whether a hit is a true match
-    truth     scores of each with its true matches
-    fitted    (Q) bool: whether the query is in the half that is fitted on
+    Attributes:
+        evidence: Of each query.
+        correct: (T) bool of each: whether a hit is a true match.
+        truth: Scores of each with its true matches.
+        fitted: (Q) bool: whether the query is in the half that is fitted on.
     """
 
     evidence: list[Evidence]
@@ -275,10 +287,12 @@ class Observations:
 def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, Any], seed: int = 0) -> Calibration:
     """What the scores of an index mean, by held-out pairs.
 
-    data  where the pairs came from, as plain data
+    Args:
+        data: Where the pairs came from, as plain data.
 
-    Raises DataError for fewer than `MIN_GROUPS` groups of pairs, RequirementError where scores do not tell right from
-    wrong at all.
+    Raises:
+        DataError: For fewer than `MIN_GROUPS` groups of pairs.
+        RequirementError: If scores do not tell right from wrong at all.
     """
     pairs = held_out.pairs
     groups = len(np.intersect1d(pairs.images.groups, pairs.texts.groups))

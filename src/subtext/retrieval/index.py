@@ -51,12 +51,14 @@ TEMPERATURE = 0.05
 class Index:
     """A search index and the model that made it.
 
-    store  vectors, texts and metadata of the items
-    model  embeds queries; with `text_side`, a function that opens it when a query has an image
-    text_side  embeds the texts of queries in place of the model, without torch
+    Args:
+        store: Vectors, texts and metadata of the items.
+        model: Embeds queries; with `text_side`, a function that opens it when a query has an image.
+        text_side: Embeds the texts of queries in place of the model, without torch.
 
-    Raises SearchIndexError if another model made the vectors, and RequirementError if the model only scores pairs:
-    here, or with `text_side` where the model is opened.
+    Raises:
+        SearchIndexError: If another model made the vectors.
+        RequirementError: If the model only scores pairs: here, or with `text_side` where the model is opened.
     """
 
     def __init__(self, store: Store, model: Model | Callable[[], Model], text_side: TextSide | None = None) -> None:
@@ -140,11 +142,14 @@ class Index:
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
         the feature file, or an npy or npz file. Arrays as in `Model.embed_images` are also possible.
 
-        >>> index.search("a dog that waits", where=["year < 1950"], top=5)     # doctest: +SKIP
-        Answer(5 images; best: 1936-041 (0.412))
+        Raises:
+            RequirementError: For an empty query, an unknown id or metadata field, missing features, and
+                `min_probability` without a calibration.
+            DataError: For an empty text, or an image that cannot be read.
 
-        Raises RequirementError for an empty query, an unknown id or metadata field, missing features, and
-        `min_probability` without a calibration. Raises DataError for an empty text, or an image that cannot be read.
+        Example:
+            >>> index.search("a dog that waits", where=["year < 1950"], top=5)     # doctest: +SKIP
+            Answer(5 images; best: 1936-041 (0.412))
         """
         return self.answer(
             Query(
@@ -287,8 +292,9 @@ class Index:
     ) -> list[Answer]:
         """The best `top` items for each of (Q L D) vectors of the model.
 
-        modality  modality of the vectors; by default that of `target`, for which there is no calibration
-        exact     compares every vector, even if the index has inverted lists
+        Args:
+            modality: Modality of the vectors; by default that of `target`, for which there is no calibration.
+            exact: Compares every vector, even if the index has inverted lists.
         """
         side, source = require_target(target, top), require_target(modality or target, top)
         if vectors.ndim != 3 or vectors.shape[2] != self.store.manifest.width:
@@ -348,7 +354,12 @@ class Index:
         return spec.file.name_of(str(image), *inside)
 
     def embed_text(self, text: str) -> Embeddings:
-        """The vectors of a text. Raises DataError for an empty text, RequirementError for a model without words."""
+        """The vectors of a text.
+
+        Raises:
+            DataError: For an empty text.
+            RequirementError: For a model without words.
+        """
         self._require_texts([text])
         return self.model.embed_texts([text])
 
@@ -418,7 +429,8 @@ class Index:
     ) -> Answer:
         """An answer with these items, their probabilities and uncertainties.
 
-        weak_as_well  gives probabilities where nothing matches well, too
+        Args:
+            weak_as_well: Gives probabilities where nothing matches well, too.
         """
         missing = [None] * len(result.keys)
         chances = (

@@ -19,8 +19,9 @@ LONGEST = 2**26
 def inside(folder: Path, name: object) -> Path:
     """The file or folder of a relative name in a folder; it may not exist yet.
 
-    Raises SearchIndexError for a name that leads elsewhere, or is a symbolic link: an index comes from anywhere, and
-    nothing outside of it may be read, changed or removed in its name.
+    Raises:
+        SearchIndexError: For a name that leads elsewhere, or is a symbolic link: an index comes from anywhere, and
+            nothing outside of it may be read, changed or removed in its name.
     """
     home = folder.resolve()
     try:
@@ -47,7 +48,11 @@ def file_checksum(file: Path) -> str:
 
 
 def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """An array on disk, mapped for reading. Raises SearchIndexError when it is missing, cut off or another."""
+    """An array on disk, mapped for reading.
+
+    Raises:
+        SearchIndexError: If it is missing, cut off or another.
+    """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as problem:
@@ -71,7 +76,11 @@ def json_object(source: object) -> dict[str, Any] | None:
 
 
 def stored_object(source: object, owner: str) -> dict[str, Any]:
-    """The object that an index holds as JSON. Raises SearchIndexError where it is none."""
+    """The object that an index holds as JSON.
+
+    Raises:
+        SearchIndexError: If it is none.
+    """
     if (parsed := json_object(source)) is None:
         raise SearchIndexError(f"{owner} needs an object of JSON in the index, and has none; restore a backup")
     return parsed

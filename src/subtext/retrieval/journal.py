@@ -15,9 +15,12 @@ from subtext.retrieval.stores.store import Store, View
 class IndexJob:
     """One job of the journal.
 
-    source    where its items came from, as plain data; None for a deletion or a compaction
-    started, finished   UTC times; finished is None while it runs, and after it was interrupted
-    done, total         items processed, and how many there were
+    Attributes:
+        source: Where its items came from, as plain data; None for a deletion or a compaction.
+        started: UTC times; finished is None while it runs, and after it was interrupted.
+        finished: See `started`.
+        done: Items processed.
+        total: How many there were.
     """
 
     number: int

@@ -25,19 +25,23 @@ STORE_NAME = re.compile(r"store-(\d+)")
 class Manifest:
     """One index in words and numbers.
 
-    fingerprint      of the model that made the vectors; another model's queries are refused
-    run              folder of that model's run; "" for a pretrained model
-    host             its recipe, or the name of a pretrained model
-    model            of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt
-    width            D of every vector
-    scale, shift     the model's score is scale * cosine + shift
-    views            "images" and "texts" -> K vectors an item
-    root             folder that relative image paths start from
-    data             where the first items came from: path, split, and whatever names them again
-    store            the folder inside the index that holds items and vectors
-    generation       changes that had been acknowledged when this was written: fewer in the store are a loss
-    exact_up_to      rows of a side that are all compared; beyond them the likeliest lists are
-    created, version, format   UTC time; version of Subtext; version of this layout
+    Attributes:
+        fingerprint: Of the model that made the vectors; another model's queries are refused.
+        run: Folder of that model's run; "" for a pretrained model.
+        host: Its recipe, or the name of a pretrained model.
+        width: D of every vector.
+        scale: The model's score is scale * cosine + shift.
+        shift: See `scale`.
+        views: "images" and "texts" -> K vectors an item.
+        root: Folder that relative image paths start from.
+        data: Where the first items came from: path, split, and whatever names them again.
+        store: The folder inside the index that holds items and vectors.
+        generation: Changes that had been acknowledged when this was written: fewer in the store are a loss.
+        exact_up_to: Rows of a side that are all compared; beyond them the likeliest lists are.
+        created: UTC time; version of Subtext; version of this layout.
+        version: See `created`.
+        format: See `created`.
+        model: Of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt.
     """
 
     fingerprint: str
@@ -65,8 +69,9 @@ class Manifest:
     def from_json(text: str, *, where: str) -> Manifest:
         """The manifest again.
 
-        Raises SearchIndexError, naming `where`, for other JSON, missing or wrong fields, a changed byte, and another
-        format.
+        Raises:
+            SearchIndexError: Naming `where`, for other JSON, missing or wrong fields, a changed byte, and another
+                format.
         """
         try:
             content = json.loads(text)
@@ -130,8 +135,9 @@ def with_checksum(content: Mapping[str, Any], *, indent: int) -> str:
 def checksum(values: Mapping[str, Any]) -> str:
     """16 hexadecimal digits of an object that JSON can hold, in whatever order its names stand.
 
-    >>> checksum({"a": 1, "b": 2}) == checksum({"b": 2, "a": 1})
-    True
+    Example:
+        >>> checksum({"a": 1, "b": 2}) == checksum({"b": 2, "a": 1})
+        True
     """
     text = json.dumps(values, sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -32,31 +32,35 @@ _STRAIGHT = str.maketrans(dict.fromkeys("“”„‟«»", '"'))
 class Query:
     """One search request. Text, an image and examples can be combined.
 
-    text       words that the results should match. A phrase in quotes (straight or typographic) stands in `phrases` as
-               well; words with a minus, or a phrase in quotes with one, are `not_text` where there is something else
-               to search for
-    image      path, bytes, PIL image or precomputed features of an image that the results should match
-    like       ids of items of the index as positive examples. An id names an image first, then a text; ("texts", id)
-               names a text
-    not_like   ids of items as negative examples          not_text  words that the results should not match
-    image_weight     weight of the image (without an image: of `like`), from 0 to 1; the text has the rest
-    not_like_weight  weight of all negative parts, from 0 to 1000; the positive parts have weight 1
-    top, target      number of results; "images" or "texts"
-    where      conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must be true
-    lexical    also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009). None:
-               for text alone, without `min_probability`, where the query has a phrase in quotes, a number, a name with
-               its capital letter, or a word that the model does not know or saw a few times, and a text has it, too
-    captions   of a search for images by text: an image also counts by the best of its own texts. Both cosines are
-               compared in standard deviations over the index, and the larger one ranks the image
-    hubness    correction of items that are similar to nearly every query: "csls" (Lample et al. 2018), or
-               "softmax", the inverted softmax (Smith et al. 2017)
-    diversity  from 0 to 1: ranks near-duplicates of better results lower (maximal marginal relevance)
-    min_probability  leaves out results below this probability of being a true match; needs a calibrated index
-    explain    adds to each result the captions, or images, that support it
-    depth      number of candidates that `lexical`, `captions`, `hubness` and `diversity` re-rank
-    phrases    of a lexical search: items with texts that have one of them come first
+    Attributes:
+        text: Words that the results should match. A phrase in quotes (straight or typographic) stands in `phrases` as
+            well; words with a minus, or a phrase in quotes with one, are `not_text` where there is something else to
+            search for.
+        image: Path, bytes, PIL image or precomputed features of an image that the results should match.
+        like: Ids of items of the index as positive examples. An id names an image first, then a text; ("texts", id)
+            names a text.
+        not_like: Ids of items as negative examples.
+        not_text: Words that the results should not match.
+        image_weight: Weight of the image (without an image: of `like`), from 0 to 1; the text has the rest.
+        not_like_weight: Weight of all negative parts, from 0 to 1000; the positive parts have weight 1.
+        top: Number of results.
+        target: "images" or "texts".
+        where: Conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must be true.
+        lexical: Also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009). None:
+            for text alone, without `min_probability`, where the query has a phrase in quotes, a number, a name with its
+            capital letter, or a word that the model does not know or saw a few times, and a text has it, too.
+        hubness: Correction of items that are similar to nearly every query: "csls" (Lample et al. 2018), or "softmax",
+            the inverted softmax (Smith et al. 2017).
+        diversity: From 0 to 1: ranks near-duplicates of better results lower (maximal marginal relevance).
+        min_probability: Leaves out results below this probability of being a true match; needs a calibrated index.
+        explain: Adds to each result the captions, or images, that support it.
+        captions: Of a search for images by text: an image also counts by the best of its own texts. Both cosines are
+            compared in standard deviations over the index, and the larger one ranks the image.
+        depth: Number of candidates that `lexical`, `captions`, `hubness` and `diversity` re-rank.
+        phrases: Of a lexical search: items with texts that have one of them come first.
 
-    Raises RequirementError for an empty query, and for values out of range.
+    Raises:
+        RequirementError: For an empty query, and for values out of range.
     """
 
     text: str | None = None
@@ -173,10 +177,11 @@ class Query:
 class Part:
     """One part of a query as vectors.
 
-    weight    below 0 for a negative part
-    vectors   (L D)
-    modality  the side that they are of
-    key       of the item of the index, on that side; None for text or an external image
+    Attributes:
+        weight: Below 0 for a negative part.
+        vectors: (L D).
+        modality: The side that they are of.
+        key: Of the item of the index, on that side; None for text or an external image.
     """
 
     weight: float
@@ -186,7 +191,11 @@ class Part:
 
 
 def require_target(target: str, top: int) -> Side:
-    """The side to search. Raises RequirementError for another name, and for a `top` below 1."""
+    """The side to search.
+
+    Raises:
+        RequirementError: For another name, and for a `top` below 1.
+    """
     if target not in SIDES:
         raise RequirementError(f"a search looks for 'images' or 'texts'; it got '{target}'")
     if top < 1:
@@ -296,7 +305,8 @@ LIKE = 0.8
 def exact_words(view: View, text: str, phrases: Sequence[str], unknown: Sequence[str]) -> tuple[str, ...]:
     """The phrases, numbers, names and unknown words of a query that texts of the index have; see `Query.lexical`.
 
-    unknown  words that the model does not know
+    Args:
+        unknown: Words that the model does not know.
     """
     exact = [phrase for phrase in phrases if len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
     keys = [key for key, _ in view.search_text(text, top=EVIDENCE)]
@@ -316,7 +326,8 @@ def exact_words(view: View, text: str, phrases: Sequence[str], unknown: Sequence
 def absent_words(view: View, query: Query, exact: Sequence[str]) -> tuple[str, ...]:
     """A note on the phrases of a query, and on the words of a lexical one, that no text of the index has.
 
-    exact  what `exact_words` found
+    Args:
+        exact: What `exact_words` found.
     """
     if query.lexical is False:
         return ()
@@ -356,11 +367,12 @@ def reranked(
 ) -> Hits:
     """The candidates re-ranked by `query.hubness`, `captions`, `lexical` and `diversity`; their scores do not change.
 
-    background   items of the query's own modality, for the hubness correction
-    captions     the query in standard deviations over the images, and over the texts
-    temperature  of the inverted softmax
-    among        keys that the search is restricted to; None for all
-    by_words     a lexical search leaves out the items that it does not find, and gives BM25 scores
+    Args:
+        background: Items of the query's own modality, for the hubness correction.
+        temperature: Of the inverted softmax.
+        among: Keys that the search is restricted to; None for all.
+        captions: The query in standard deviations over the images, and over the texts.
+        by_words: A lexical search leaves out the items that it does not find, and gives BM25 scores.
     """
     if not len(result.keys):
         return result
@@ -491,14 +503,17 @@ def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Par
 def fuse_ranks(lists: Sequence[Sequence[int]], *, constant: int = RANK) -> dict[int, float]:
     """Reciprocal rank fusion (Cormack, Clarke and Buettcher 2009): sum over lists of 1 / (constant + rank).
 
-    lists     keys, best first, ranks from 1; a list adds nothing to a key that it lacks
-    constant  the larger, the less the first ranks count more than the others
+    Args:
+        lists: Keys, best first, ranks from 1; a list adds nothing to a key that it lacks.
+        constant: The larger, the less the first ranks count more than the others.
 
-    Gives key -> score, larger is better. The scores of the lists are not read, so they need no common scale.
+    Returns:
+        Key -> score, larger is better. The scores of the lists are not read, so they need no common scale.
 
-    >>> fused = fuse_ranks([[7, 8], [8]], constant=1)
-    >>> fused[7], round(fused[8], 4)
-    (0.5, 0.8333)
+    Example:
+        >>> fused = fuse_ranks([[7, 8], [8]], constant=1)
+        >>> fused[7], round(fused[8], 4)
+        (0.5, 0.8333)
     """
     scores: dict[int, float] = {}
     for keys in lists:
@@ -512,13 +527,15 @@ def local_scaling(
 ) -> Float[np.ndarray, "c"]:
     """Cross-domain similarity local scaling (CSLS, Lample and others 2018) of one query's scores: 2 s_c - r_c.
 
-    bank_scores  scores of each candidate with a bank of B other queries
-    nearest      how many of the largest are averaged for r_c, which is large for a hub
-
     The query's own mean is the same for all candidates and is left out. Cost time C B.
 
-    >>> local_scaling(np.array([0.5, 0.375]), np.array([[0.5, 0.5], [0.125, 0.125]]), nearest=2).tolist()
-    [0.5, 0.625]
+    Args:
+        bank_scores: Scores of each candidate with a bank of B other queries.
+        nearest: How many of the largest are averaged for r_c, which is large for a hub.
+
+    Example:
+        >>> local_scaling(np.array([0.5, 0.375]), np.array([[0.5, 0.5], [0.125, 0.125]]), nearest=2).tolist()
+        [0.5, 0.625]
     """
     count = min(nearest, bank_scores.shape[1])
     if not count:
@@ -533,8 +550,9 @@ def inverted_softmax(
 
     The probability that a candidate chooses this query among a bank of B others. Cost time C B.
 
-    >>> inverted_softmax(np.array([0.0, 0.0]), np.array([[0.0], [1.0]]), temperature=1.0).tolist()
-    [0.0, -1.0]
+    Example:
+        >>> inverted_softmax(np.array([0.0, 0.0]), np.array([[0.0], [1.0]]), temperature=1.0).tolist()
+        [0.0, -1.0]
     """
     scaled = bank_scores / temperature
     highest = scaled.max(axis=1, keepdims=True)
@@ -547,15 +565,18 @@ def spread_out(
 ) -> Int[np.ndarray, "t"]:
     """Maximal marginal relevance (Carbonell and Goldstein 1998): `count` candidates, each the best after those before.
 
-    relevance   of each candidate, larger is better; brought to [0, 1] over the candidates
-    similarity  similarity of candidates, as cosines
-    diversity   d in [0, 1]: (1 - d) relevance - d * (the largest similarity to a selected one); 0 sorts by relevance
-
     Equal candidates stay in their order. Cost time count C.
 
-    >>> alike = np.array([[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> spread_out(np.array([1.0, 0.9, 0.5]), alike, count=2, diversity=0.5).tolist()
-    [0, 2]
+    Args:
+        relevance: Of each candidate, larger is better; brought to [0, 1] over the candidates.
+        similarity: Similarity of candidates, as cosines.
+        diversity: d in [0, 1]: (1 - d) relevance - d * (the largest similarity to a selected one); 0 sorts by
+            relevance.
+
+    Example:
+        >>> alike = np.array([[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 1.0]])
+        >>> spread_out(np.array([1.0, 0.9, 0.5]), alike, count=2, diversity=0.5).tolist()
+        [0, 2]
     """
     span = float(np.ptp(relevance)) if len(relevance) else 0.0
     scaled = (relevance - relevance.min()) / span if span else np.zeros(len(relevance))

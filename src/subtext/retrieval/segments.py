@@ -23,9 +23,12 @@ MARGIN = 16
 class Segment:
     """Rows of vectors.
 
-    folder   where they are stored   lists  name of the lists that they are sorted by; None where they are not
-    vectors  (R D) float32           keys   (R) int64
-    offsets  (C + 1) int64, or None
+    Attributes:
+        folder: Where they are stored.
+        lists: Name of the lists that they are sorted by; None where they are not.
+        vectors: (R D) float32.
+        keys: (R) int64.
+        offsets: (C + 1) int64, or None.
     """
 
     folder: Path
@@ -77,10 +80,11 @@ class InvertedLists:
 class SegmentTable:
     """The segments of one side at one moment; shared by all views of that moment.
 
-    deleted  keys of deleted items, whose rows are still in the segments
-    lists    that rows of segments are sorted by; None where there are none
-    views    K, rows an item
-    exact_up_to  rows up to which all are compared
+    Attributes:
+        deleted: Keys of deleted items, whose rows are still in the segments.
+        lists: That rows of segments are sorted by; None where there are none.
+        views: K, rows an item.
+        exact_up_to: Rows up to which all are compared.
     """
 
     segments: tuple[Segment, ...]
@@ -120,9 +124,10 @@ class SegmentTable:
     ) -> list[Hits]:
         """The best `top` items of each of (Q L D) queries, or of those `among` these keys.
 
-        exact  compares all rows, however many there are
-
         Never fewer than `top` while there are as many: where the searched lists hold fewer, all rows are compared.
+
+        Args:
+            exact: Compares all rows, however many there are.
         """
         by_lists = self.by_lists and not exact and (among is None or len(among) > self.exact_up_to)
         if among is None and not by_lists:
@@ -155,7 +160,8 @@ class SegmentTable:
     def _in_lists(self, query: NDArray[np.float32], allowed: list[NDArray[np.int64]] | None) -> list[NDArray[np.int64]]:
         """Rows of each segment in the lists that are most similar to each view of the query; without lists all rows.
 
-        allowed  rows of each segment that may be hits; None for all
+        Args:
+            allowed: Rows of each segment that may be hits; None for all.
         """
         assert self.lists is not None
         centroids = self.lists.centroids

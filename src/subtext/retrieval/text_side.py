@@ -42,12 +42,13 @@ _LEAST_COLUMNS = 8
 class TextSide:
     """Texts to vectors, as the model that made an index does it.
 
-    fingerprint  of the model
-    input_spec   texts to tokens
-    settings     "encoder": "bag" or "bert", with its "heads", "epsilon", "pooling" and "unit"; of the head, "source":
-                 "parts" or "pooled", and "normalise"
-    arrays       parameters by their names in the model's text branch, float32
-    difference   from the model, when the arrays were written
+    Args:
+        fingerprint: Of the model.
+        input_spec: Texts to tokens.
+        settings: "encoder": "bag" or "bert", with its "heads", "epsilon", "pooling" and "unit"; of the head, "source":
+            "parts" or "pooled", and "normalise".
+        arrays: Parameters by their names in the model's text branch, float32.
+        difference: From the model, when the arrays were written.
     """
 
     fingerprint: str
@@ -144,9 +145,11 @@ class TextSide:
     def open(folder: Path, fingerprint: str) -> TextSide:
         """What `save` wrote, with its arrays mapped.
 
-        fingerprint  of the model that made the index
+        Args:
+            fingerprint: Of the model that made the index.
 
-        Raises SearchIndexError for the arrays of another model, and for files that are missing, damaged or links.
+        Raises:
+            SearchIndexError: For the arrays of another model, and for files that are missing, damaged or links.
         """
         about = read_about(folder, fingerprint)
         for name, digest in about["files"].items():
@@ -167,7 +170,11 @@ class TextSide:
 
 
 def read_about(folder: Path, fingerprint: str) -> dict[str, Any]:
-    """The description of a text side. Raises SearchIndexError as `TextSide.open`."""
+    """The description of a text side.
+
+    Raises:
+        SearchIndexError: As `TextSide.open`.
+    """
     advice = _advice(folder)
     try:
         names = {inside(folder, file.name).name for file in inside(folder.parent, folder.name).iterdir()} - {ABOUT}
@@ -201,7 +208,11 @@ def text_side_problems(folder: Path, manifest: Manifest) -> Iterator[IndexIssue]
 
 
 def text_side_sums(folder: Path, fingerprint: str) -> dict[str, str]:
-    """File -> its checksum when a text side was written. Raises SearchIndexError as `TextSide.open`."""
+    """File -> its checksum when a text side was written.
+
+    Raises:
+        SearchIndexError: As `TextSide.open`.
+    """
     return {**read_about(folder, fingerprint)["files"], ABOUT: file_checksum(folder / ABOUT)}
 
 

@@ -25,14 +25,19 @@ ROWS = "metadata.jsonl"
 def trace_name(side: Side, name: str) -> str:
     """32 hexadecimal digits that stand for an item in the names of cached files: ids may be of any length and letters.
 
-    >>> len(trace_name("images", "a/b.jpg"))
-    32
+    Example:
+        >>> len(trace_name("images", "a/b.jpg"))
+        32
     """
     return deletion_hash(side, name).hex()
 
 
 def require_own(index: Path) -> Path:
-    """The folder of an index. Raises SearchIndexError where what is kept beside its items is a symbolic link."""
+    """The folder of an index.
+
+    Raises:
+        SearchIndexError: If what is kept beside its items is a symbolic link.
+    """
     for name in (CACHE, f"{CACHE}/thumbnails", LOGS, ADDED):
         inside(index, name)
     return index
@@ -41,9 +46,11 @@ def require_own(index: Path) -> Path:
 def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
     """Remove cached files and log lines of items; gives how many files and lines.
 
-    gone  trace name -> texts that name the item in logs: its id, and its path
+    Args:
+        gone: Trace name -> texts that name the item in logs: its id, and its path.
 
-    Raises OutputError when a log cannot be written.
+    Raises:
+        OutputError: If a log cannot be written.
     """
     removed = 0
     for file in [*(index / CACHE).rglob("*"), *(index / ADDED).glob("*")]:
@@ -72,7 +79,11 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
 
 
 def added_rows(index: Path) -> list[dict[str, Any]]:
-    """The rows of the data set of added items. Raises SearchIndexError where they are damaged, or a symbolic link."""
+    """The rows of the data set of added items.
+
+    Raises:
+        SearchIndexError: If they are damaged, or a symbolic link.
+    """
     file = inside(index, f"{ADDED}/{ROWS}")
     try:
         # Not splitlines: an id may have a line separator of Unicode in it.
@@ -91,7 +102,11 @@ def added_rows(index: Path) -> list[dict[str, Any]]:
 
 
 def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write the rows of a data set of added items. Raises OutputError."""
+    """Write the rows of a data set of added items.
+
+    Raises:
+        OutputError: .
+    """
     write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 

@@ -18,7 +18,11 @@ ATTEMPTS = 5
 
 
 def verify(index: Path | str) -> list[IndexIssue]:
-    """All damage of an index; empty for an intact one. Raises SearchIndexError only where there is no index at all."""
+    """All damage of an index; empty for an intact one.
+
+    Raises:
+        SearchIndexError: Only where there is no index at all.
+    """
     kind = store_class(index)
     try:
         store = open_store(index)

@@ -23,8 +23,9 @@ LEAST = 1e-6
 def words(text: str) -> list[str]:
     """The words of a text, in their order.
 
-    >>> words("The café's N°7 — ÉTÉ!")
-    ['the', 'cafe', 's', 'n', '7', 'ete']
+    Example:
+        >>> words("The café's N°7 — ÉTÉ!")
+        ['the', 'cafe', 's', 'n', '7', 'ete']
     """
     plain = "".join(
         sign if unicodedata.category(sign)[0] in "LN" or unicodedata.category(sign) == "Co" else " "
@@ -37,8 +38,9 @@ def words(text: str) -> list[str]:
 def as_vector(text: Sequence[str]) -> str:
     """Words and their positions, as PostgreSQL writes a tsvector.
 
-    >>> as_vector(["a", "dog", "a"])
-    "'a':1,3 'dog':2"
+    Example:
+        >>> as_vector(["a", "dog", "a"])
+        "'a':1,3 'dog':2"
     """
     positions: dict[str, list[str]] = {}
     for position, word in enumerate(text[:POSITIONS], start=1):
@@ -49,7 +51,8 @@ def as_vector(text: Sequence[str]) -> str:
 def phrase_query(text: str) -> str:
     """A tsquery for all words of a text in their order; "" for none.
 
-    >>> phrase_query("a dog's day")
-    "'a' <-> 'dog' <-> 's' <-> 'day'"
+    Example:
+        >>> phrase_query("a dog's day")
+        "'a' <-> 'dog' <-> 's' <-> 'day'"
     """
     return " <-> ".join(f"'{word}'" for word in words(text))

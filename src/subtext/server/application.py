@@ -207,7 +207,11 @@ def score(request: Request, server: ReadAccess, form: schemas.PairScoring) -> sc
 
 
 def _vectors(index: Index, side: Side, name: str) -> NDArray[np.float32]:
-    """(K D) vectors of an item. Raises Refusal where it is not there."""
+    """(K D) vectors of an item.
+
+    Raises:
+        Refusal: If it is not there.
+    """
     vectors = index.vectors_of(side, name)
     if vectors is None:
         raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {side} of this library")

@@ -73,7 +73,8 @@ _HEAD, _TAIL = 1024, 2**16 + 22
 class Decoding:
     """Bounds the images that are decoded at one time: many small ones, or a large one alone.
 
-    pixels  of an image that is alone; smaller ones count twice their pixels, as not all are scaled down at once
+    Args:
+        pixels: Of an image that is alone; smaller ones count twice their pixels, as not all are scaled down at once.
     """
 
     def __init__(self, pixels: int) -> None:
@@ -84,7 +85,11 @@ class Decoding:
 
     @contextmanager
     def hold(self, pixels: int) -> Iterator[None]:
-        """While an image of so many pixels is decoded. Raises Refusal (503) where that has to wait too long."""
+        """While an image of so many pixels is decoded.
+
+        Raises:
+            Refusal: (503) where that has to wait too long.
+        """
         share = min(2 * pixels, self.pixels)
         with self._changed:
             if not self._changed.wait_for(lambda: self._free >= share, timeout=DECODE_SECONDS):
@@ -105,8 +110,9 @@ class Decoding:
 class Thumbnails:
     """Thumbnails of an index's items, cached in INDEX/cache/thumbnails under names that are removed with the item.
 
-    roots    folders whose images may be shown; a file elsewhere, or a link that leads there, is not
-    storage  the folder of the index, or for it; None to cache nothing
+    Args:
+        roots: Folders whose images may be shown; a file elsewhere, or a link that leads there, is not.
+        storage: The folder of the index, or for it; None to cache nothing.
     """
 
     def __init__(self, roots: Sequence[Path], storage: Path | None, decoding: Decoding) -> None:
@@ -117,7 +123,8 @@ class Thumbnails:
     def of(self, store: Store, name: str, size: int) -> tuple[bytes, bool]:
         """The thumbnail of an item as WebP of at most `size` pixels a side, and whether it was made just now.
 
-        Raises Refusal where there is no such item, it has no image that may be shown, or it cannot be decoded.
+        Raises:
+            Refusal: If there is no such item, it has no image that may be shown, or it cannot be decoded.
         """
         with store.reading() as view:
             rows = view.rows("images", ids=[name])
@@ -175,7 +182,11 @@ class Thumbnails:
 def _header(data: bytes, formats: tuple[str, ...] | None = None) -> tuple[str, int]:
     """The format of an image, and its pixels, times HEAVY.
 
-    Raises one of _NO_IMAGE, DecompressionBombError, or DataError for a format that needs a package.
+    Raises one of _NO_IMAGE.
+
+    Raises:
+        DecompressionBombError: If a format needs a package.
+        DataError: If a format needs a package.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -190,10 +201,12 @@ def _header(data: bytes, formats: tuple[str, ...] | None = None) -> tuple[str, i
 def require_image(data: bytes, *, pixels: int) -> tuple[str, int]:
     """The suffix for a file with this image, and its pixels, times HEAVY; it is nothing besides. Decodes nothing.
 
-    pixels  that it may have: width times height, times HEAVY
+    Args:
+        pixels: That it may have: width times height, times HEAVY.
 
-    Raises Refusal: 415 for another format, and for an image that is also a page, document or archive; 413 for too many
-    pixels.
+    Raises:
+        Refusal: 415 for another format, and for an image that is also a page, document or archive; 413 for too many
+            pixels.
     """
     try:
         form, size = _header(data, tuple(FORMATS))
@@ -240,7 +253,8 @@ class Upload:
 def storage_of(store: Store, storage_dir: Path | None) -> Path | None:
     """The folder for an index's thumbnails, log and uploads: its own, or `storage_dir` where it is no folder.
 
-    Raises SearchIndexError where one of them is a symbolic link inside an index.
+    Raises:
+        SearchIndexError: If one of them is a symbolic link inside an index.
     """
     return require_own(store.path) if isinstance(store, Folder) else storage_dir
 
@@ -248,10 +262,13 @@ def storage_of(store: Store, storage_dir: Path | None) -> Path | None:
 def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | None = None) -> WriteCounts:
     """Add items; they are on the disk and searchable when this returns.
 
-    storage_dir  folder for the images of an index that is no folder
+    Args:
+        storage_dir: Folder for the images of an index that is no folder.
 
-    Raises Refusal: 409 for an id that exists, 503 while another process writes, 403 without a folder for images;
-    RequirementError for a model that reads no images; DataError for what cannot be read. Then nothing is added.
+    Raises:
+        Refusal: 409 for an id that exists, 503 while another process writes, 403 without a folder for images.
+        RequirementError: If a model reads no images.
+        DataError: For what cannot be read. Then nothing is added.
     """
     store, storage = index.store, storage_of(index.store, storage_dir)
     if storage is None:
@@ -286,9 +303,11 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
 def changing(store: Store, verb: str, storage: Path | None) -> Iterator[Writer]:
     """The store's writer, after a short wait for another one.
 
-    storage  folder of an index that is none itself: only one process at a time changes it
+    Args:
+        storage: Folder of an index that is none itself: only one process at a time changes it.
 
-    Raises Refusal while another process writes.
+    Raises:
+        Refusal: While another process writes.
     """
     until = time.monotonic() + LOCK_SECONDS
     while True:

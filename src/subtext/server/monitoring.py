@@ -76,7 +76,8 @@ class Metrics:
     def text(self, items: Mapping[tuple[str, str], int]) -> str:
         """All metrics in Prometheus' text format, with the memory of this process.
 
-        items  (library, side) -> number of items now
+        Args:
+            items: (library, side) -> number of items now.
         """
         registry = self.registry
         if MULTIPROCESS in os.environ:
@@ -105,9 +106,10 @@ class _Items(Collector):
 class RequestLog:
     """Writes lines to INDEX/logs/serve-DAY-PROCESS.jsonl, to standard output, or nowhere.
 
-    target  an index's folder, "-" for standard output, "" for nowhere
-
     Deleting an item replaces a log file by one without the item's lines: the handler then opens the new one.
+
+    Args:
+        target: An index's folder, "-" for standard output, "" for nowhere.
     """
 
     def __init__(self, target: Path | str) -> None:

@@ -192,13 +192,15 @@ class Refused(BaseModel):
 class ItemOut(BaseModel):
     """One item, as a hit or by itself.
 
-    score     cosine of the best matching vectors; for a query of several parts, deviations above the mean item
-    probability  of being a true match; None where the library is not calibrated for the query
-    uncertainty  root mean square of the item's deviations, where the model compares distributions: the score is then
-              one less half the expected squared distance; else None
-    captions  of an image; of a text, the text itself
-    metadata  as the data set has it                   picture   the id for /thumbnail; None for none
-    file      its path inside the collection; of a file elsewhere its name alone
+    Attributes:
+        score: Cosine of the best matching vectors; for a query of several parts, deviations above the mean item.
+        probability: Of being a true match; None where the library is not calibrated for the query.
+        uncertainty: Root mean square of the item's deviations, where the model compares distributions: the score is
+            then one less half the expected squared distance; else None.
+        captions: Of an image; of a text, the text itself.
+        metadata: As the data set has it.
+        picture: The id for /thumbnail; None for none.
+        file: Its path inside the collection; of a file elsewhere its name alone.
     """
 
     id: str
@@ -230,12 +232,15 @@ class ItemOut(BaseModel):
 class Results(BaseModel):
     """The answer to a search.
 
-    hits     best first                              unknown_words  that the model does not know
-    unit     of the scores                           left_out  hits below the minimum probability
-    message  what to know before trusting the hits; None where there is nothing
-    exact_words   phrases, numbers, names and unknown words of the query that texts of the library have
-    did_you_mean  words that no text has -> the nearest that some have
-    fits     False where nothing in the library matches the query; None where that is unknown
+    Attributes:
+        hits: Best first.
+        unit: Of the scores.
+        left_out: Hits below the minimum probability.
+        unknown_words: That the model does not know.
+        exact_words: Phrases, numbers, names and unknown words of the query that texts of the library have.
+        did_you_mean: Words that no text has -> the nearest that some have.
+        message: What to know before trusting the hits; None where there is nothing.
+        fits: False where nothing in the library matches the query; None where that is unknown.
     """
 
     index: str
@@ -277,9 +282,12 @@ class ItemDetail(BaseModel):
 class Facet(BaseModel):
     """A field of the metadata to filter by.
 
-    kind      "text", "number" or "date"        count   different values
-    values    the most common, with the number of items; empty where nearly every item has its own
-    low, high of numbers and dates
+    Attributes:
+        kind: "text", "number" or "date".
+        count: Different values.
+        values: The most common, with the number of items; empty where nearly every item has its own.
+        low: Of numbers and dates.
+        high: See `low`.
     """
 
     name: str
@@ -308,7 +316,8 @@ class PairScore(BaseModel):
 class PairScoresOut(BaseModel):
     """Scores of words with images.
 
-    message  what to know before trusting them; None where there is nothing
+    Attributes:
+        message: What to know before trusting them; None where there is nothing.
     """
 
     index: str
@@ -366,10 +375,12 @@ def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
 
     In JSON a date as text compares with dates; several values are for "in" and "!=".
 
-    Raises RequirementError for anything else, and for more than SQLite can process.
+    Raises:
+        RequirementError: For anything else, and for more than SQLite can process.
 
-    >>> parse_conditions(['{"field": "year", "test": ">=", "value": 1990}']) == parse_conditions(["year >= 1990"])
-    True
+    Example:
+        >>> parse_conditions(['{"field": "year", "test": ">=", "value": 1990}']) == parse_conditions(["year >= 1990"])
+        True
     """
     return tuple(_condition(text) for text in texts)
 

@@ -68,7 +68,9 @@ FORMER_PARAMETERS = {
 class Refusal(SubtextError):
     """A request that is refused.
 
-    status  of HTTP          retry   seconds after which it may be tried again; None where that would not help
+    Args:
+        status: Of HTTP.
+        retry: Seconds after which it may be tried again; None where that would not help.
     """
 
     def __init__(self, status: int, sentence: str, *, retry: int | None = None) -> None:
@@ -162,8 +164,10 @@ def log_facts(request: Request, facts: Mapping[str, Any]) -> None:
 class RateLimit:
     """A token bucket per client.
 
-    rate   tokens per second; 0 for no limit     burst  tokens of a full bucket
-    clock  seconds
+    Args:
+        rate: Tokens per second; 0 for no limit.
+        burst: Tokens of a full bucket.
+        clock: Seconds.
     """
 
     def __init__(self, rate: float, burst: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -175,9 +179,10 @@ class RateLimit:
     def wait(self, client: str, *, cost: float = 1.0) -> int:
         """Take `cost` tokens; 0, or the seconds after which there will be as many.
 
-        >>> limit = RateLimit(2, 1, clock=lambda: 0.0)
-        >>> limit.wait("a"), limit.wait("a"), limit.wait("b")
-        (0, 1, 0)
+        Example:
+            >>> limit = RateLimit(2, 1, clock=lambda: 0.0)
+            >>> limit.wait("a"), limit.wait("a"), limit.wait("b")
+            (0, 1, 0)
         """
         if self.rate <= 0:
             return 0
@@ -340,7 +345,11 @@ class Guard:
 
     @no_type_check
     async def _read(self, body: bytearray, receive: Receive) -> None:
-        """Read the body of a request. Raises Refusal where it is too large or too slow, or others are held."""
+        """Read the body of a request.
+
+        Raises:
+            Refusal: If it is too large or too slow, or others are held.
+        """
         limits = self.state.settings.limits
         try:
             async with asyncio.timeout(limits.body_seconds):

@@ -30,12 +30,15 @@ _DATA, _ADDRESS, _LIMITS = OptionGroup("Data"), OptionGroup("Address"), OptionGr
 class Limits:
     """The cost that a request may have.
 
-    body          bytes                              pixels   of an image that is uploaded, and of all that
-                  are decoded at one time
-    body_seconds  time to send it                    answer_seconds   time to answer it
-    rate          requests per second and client, on average; 0 for no limit     burst  requests at once
-    max_requests  requests in work or waiting; more are refused with 503
-    cached_hits   hits of earlier answers that are kept in memory
+    Attributes:
+        body: Bytes are decoded at one time.
+        pixels: Of an image that is uploaded, and of all that.
+        body_seconds: Time to send it.
+        answer_seconds: Time to answer it.
+        rate: Requests per second and client, on average; 0 for no limit.
+        burst: Requests at once.
+        max_requests: Requests in work or waiting; more are refused with 503.
+        cached_hits: Hits of earlier answers that are kept in memory.
     """
 
     body: int = 20 * 2**20
@@ -52,9 +55,11 @@ class Limits:
 class Settings:
     """The settings of a server, as plain data that its processes pass on; see `serve`.
 
-    token, read_token  of a change, which "" refuses; of every request, where "" asks for none
-    storage_dir        "" for none
-    log                "index" writes into the first index, "-" to standard output, "" nowhere
+    Attributes:
+        token: Of a change, which "" refuses.
+        read_token: Of every request, where "" asks for none.
+        storage_dir: "" for none.
+        log: "index" writes into the first index, "-" to standard output, "" nowhere.
     """
 
     indexes: tuple[str, ...]
@@ -136,8 +141,10 @@ def serve(
     files. Changes need a token. The page can compare two indexes side by side. /openapi.json describes the routes;
     docs/serving.md describes how to serve an index to others.
 
-    Raises RequirementError if a package is missing or the address is in use, ArgumentError for contradictory arguments,
-    and the errors of opening an index. It returns when the process gets SIGINT or SIGTERM.
+    Raises:
+        RequirementError: If a package is missing or the address is in use.
+        ArgumentError: For contradictory arguments, and the errors of opening an index. It returns when the process gets
+            SIGINT or SIGTERM.
     """
     from subtext.api.load import choose_device
 

@@ -37,7 +37,8 @@ CHECK_SECONDS = 5.0
 class Cache(Generic[T]):
     """The values that were used last.
 
-    limit  total weight of the values
+    Args:
+        limit: Total weight of the values.
     """
 
     def __init__(self, limit: int) -> None:
@@ -49,10 +50,11 @@ class Cache(Generic[T]):
     def get(self, key: Hashable) -> T | None:
         """The value; None where there is none.
 
-        >>> cache = Cache[str](4)
-        >>> cache.put("dog", "a dog", weight=3)
-        >>> cache.get("dog"), cache.put("cat", "a cat", weight=2), cache.get("dog"), cache.get("cat")
-        ('a dog', None, None, 'a cat')
+        Example:
+            >>> cache = Cache[str](4)
+            >>> cache.put("dog", "a dog", weight=3)
+            >>> cache.get("dog"), cache.put("cat", "a cat", weight=2), cache.get("dog"), cache.get("cat")
+            ('a dog', None, None, 'a cat')
         """
         with self._lock:
             if key not in self._values:
@@ -81,9 +83,10 @@ def state_of(index: Index) -> Hashable:
 class Batcher:
     """Answers the queries of many clients on one index: one thread answers those that wait as one batch.
 
-    current_index  returns the index; it is called before each batch, as the index may be opened again
-    cached_hits    hits of earlier answers that are cached
-    seconds        that a client waits at most
+    Args:
+        current_index: Returns the index; it is called before each batch, as the index may be opened again.
+        cached_hits: Hits of earlier answers that are cached.
+        seconds: That a client waits at most.
     """
 
     def __init__(
@@ -99,7 +102,8 @@ class Batcher:
     def answer(self, query: Query) -> Answer:
         """The answer, from the cache where the index has not changed.
 
-        Raises Refusal where it takes too long, and what `Index.answer` raises.
+        Raises:
+            Refusal: If it takes too long, and what `Index.answer` raises.
         """
         cached = self._cache.get((state_of(self.current_index()), query.cache_key))
         self.metrics.event("cache_misses" if cached is None else "cache_hits")
@@ -158,8 +162,9 @@ class Batcher:
 class Library:
     """An index that is served, opened again when it changes, with its thumbnails, uploads and query batches.
 
-    name        by which requests name it
-    open_index  opens it; called again when it was re-embedded with another model
+    Args:
+        name: By which requests name it.
+        open_index: Opens it; called again when it was re-embedded with another model.
     """
 
     def __init__(
@@ -190,7 +195,8 @@ class Library:
     def index(self) -> Index:
         """The index: a new one soon after it was re-embedded with another model.
 
-        Raises StoreGone while the server of a database is away.
+        Raises:
+            StoreGone: While the server of a database is away.
         """
         now = time.monotonic()
         if now - self._checked > CHECK_SECONDS and self._reopening.acquire(blocking=False):
@@ -217,7 +223,8 @@ class Library:
     def sweep(self, deleted: Mapping[str, Sequence[str]]) -> None:
         """Remove what is stored of deleted items beside a database; a folder does that by itself.
 
-        deleted  see `remove_traces`; the index names their texts, and other deleted items
+        Args:
+            deleted: See `remove_traces`; the index names their texts, and other deleted items.
         """
         store = self._index.store
         if self.storage is not None and not isinstance(store, Folder):
@@ -229,7 +236,10 @@ class Library:
 class ServerState:
     """The libraries, metrics and log of a server.
 
-    Raises what opening an index raises, and RequirementError for two indexes of one name.
+    Raises what opening an index raises.
+
+    Raises:
+        RequirementError: For two indexes of one name.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -257,7 +267,11 @@ class ServerState:
         self.allowed_hosts = frozenset((*local, *settings.allowed_hosts))
 
     def library(self, name: str | None) -> Library:
-        """The library of that name, by default the first. Raises Refusal where there is none."""
+        """The library of that name, by default the first.
+
+        Raises:
+            Refusal: If there is none.
+        """
         if name is None:
             return next(iter(self.libraries.values()))
         if name not in self.libraries:

@@ -60,7 +60,8 @@ class RelevanceSource(Protocol):
 class SharedWords:
     """Relevance by the words that a text shares with the texts of an image; documents are those of the pairs given.
 
-    name  tfidf1, the unigram cosine that Li et al. 2022 trained with; or CIDEr-D or CIDEr, up to 10
+    Attributes:
+        name: tfidf1, the unigram cosine that Li et al. 2022 trained with; or CIDEr-D or CIDEr, up to 10.
     """
 
     name: Words = "tfidf1"
@@ -155,10 +156,11 @@ class Mixing:
     (CutMix, Yun et al. 2019; lambda is what is left after the image's edge has cut it). j counts from the batch's end
     as i does from its start; lambda is drawn from Beta(2, 2).
 
-    share  of the images that are mixed, in [0, 1]; 0.25 in the paper
-    kind   "mixup", "cutmix", or either by the toss of a coin
-
     What is drawn for an image is a function of seed, epoch and its key; whom it is mixed with is the batch's matter.
+
+    Args:
+        share: Of the images that are mixed, in [0, 1]; 0.25 in the paper.
+        kind: "mixup", "cutmix", or either by the toss of a coin.
     """
 
     share: float = 0.25
@@ -189,7 +191,8 @@ class Mixing:
 def mixed_truth(shares: Float[Tensor, "n"], candidates: int) -> Relevance:
     """How much of every image belongs to which text, row i of images with row i of texts.
 
-    candidates  of both sides, own ones first: those of other processes have no part in these images
+    Args:
+        candidates: Of both sides, own ones first: those of other processes have no part in these images.
     """
     count = len(shares)
     rows = torch.arange(count)

@@ -126,17 +126,22 @@ def fit(
 ) -> TrainResult:
     """Train a setup and leave a run folder: record, kept weights, assets, log and model card.
 
-    train, val  pairs to learn from, and to select the epoch by; without val the last epoch is kept
-    record      model, arguments, methods and data of the run; the plan, the seed and the results are filled in here
-    report      called with the progress, on the first process
-
     The same call with `resume` after any end, a kill among them, goes on from the newest complete checkpoint and ends
     with the same weights, to the bit on a CPU with the same number of threads. SIGINT and SIGTERM end it after the step
     under way, with a checkpoint. A training that is finished has no checkpoints any more, and `resume` opens it.
 
-    Raises CheckpointError for a folder that holds something when not resuming, and when what is resumed was another
-    training; OutputError when the folder cannot be written; TrainingError when it cannot be trained by this plan, and
-    when a loss or gradient is not finite, the last checkpoint staying as it is.
+    Args:
+        train: Pairs to learn from, and to select the epoch by; without val the last epoch is kept.
+        val: See `train`.
+        record: Model, arguments, methods and data of the run; the plan, the seed and the results are filled in here.
+        report: Called with the progress, on the first process.
+
+    Raises:
+        CheckpointError: For a folder that holds something when not resuming, and when what is resumed was another
+            training.
+        OutputError: If the folder cannot be written.
+        TrainingError: If it cannot be trained by this plan, and if a loss or gradient is not finite, the last
+            checkpoint staying as it is.
     """
     notes: list[str] = []
     if val is None and setup.plan.select != "last":
@@ -213,10 +218,12 @@ def start_run(
 ) -> Record | None:
     """The record of the training that is to go on in a folder; None where one begins.
 
-    defaults_before  what holds for options that an older record lacks: `Record.differences`
+    Args:
+        defaults_before: What holds for options that an older record lacks: `Record.differences`.
 
-    Raises CheckpointError when the folder holds something and `resume` is False, holds things but no training, or
-    holds the training of another record.
+    Raises:
+        CheckpointError: If the folder holds something and `resume` is False, holds things but no training, or holds the
+            training of another record.
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return None
@@ -272,11 +279,14 @@ def _opened(
 def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[str]:
     """Refuse what cannot be trained by its plan, before anything is written.
 
-    Gives notes on what can be trained, but not as one may think.
+    Returns:
+        Notes on what can be trained, but not as one may think.
 
-    Raises DataError where texts lack the words that a relevance reads; TrainingError for fp16 without a GPU, a model
-    without a weight that learns, pairs that make no batch or that are all of one group, and a batch norm in training
-    with gradient caching: each chunk would be normed by itself, and the gradient be another one.
+    Raises:
+        DataError: If texts lack the words that a relevance reads.
+        TrainingError: For fp16 without a GPU, a model without a weight that learns, pairs that make no batch or that
+            are all of one group, and a batch norm in training with gradient caching: each chunk would be normed by
+            itself, and the gradient be another one.
     """
     plan = setup.plan
     if setup.relevance is not None:
@@ -415,7 +425,8 @@ def write_snapshot(run: Path, snapshot: Snapshot, *, keep: int) -> None:
 
     Later ones are removed too: the training went on from before them because they were damaged.
 
-    Raises OutputError when the disk is full; the checkpoints that were there stay.
+    Raises:
+        OutputError: If the disk is full; the checkpoints that were there stay.
     """
 
     def fill(folder: Path) -> None:
@@ -482,11 +493,14 @@ def _description(file: Path) -> dict[str, Any]:
 class EarlyStopping:
     """Counters of validation; all of them are part of a checkpoint.
 
-    largest     whether larger is better: rsum, not a loss
-    best        best value so far, and its epoch counted from 1
-    still       epochs since the best           waiting, drops  of the plateau schedule: epochs since the last drop or
-    figures     of the best epoch               best, and drops so far
-    start       figures before the first step, where they take part in the selection
+    Attributes:
+        largest: Whether larger is better: rsum, not a loss.
+        best: Best value so far, and its epoch counted from 1.
+        still: Epochs since the best.
+        waiting: Of the plateau schedule: epochs since the last drop or.
+        drops: See `waiting`.
+        figures: Of the best epoch, best, and drops so far.
+        start: Figures before the first step, where they take part in the selection.
     """
 
     largest: bool
@@ -501,9 +515,11 @@ class EarlyStopping:
     def look(self, value: float, figures: Mapping[str, float], *, epoch: int, plan: Plan) -> tuple[bool, bool]:
         """Count an epoch, from 1: whether its weights are the ones to keep, and whether training should end.
 
-        value  what is watched: rsum, the validation loss, or the training loss where there is no validation
+        Args:
+            value: What is watched: rsum, the validation loss, or the training loss where there is no validation.
 
-        Raises TrainingError when the value is not a number: a loss that is infinite is one.
+        Raises:
+            TrainingError: If the value is not a number: a loss that is infinite is one.
         """
         if math.isnan(value):
             raise TrainingError(
@@ -527,15 +543,22 @@ class EarlyStopping:
 class State:
     """A training between two steps.
 
-    model, optimiser, average, scaler  hold tensors of their own
-    changing names of the model's weights that learn in some epoch, and of its running statistics
-    watch    counters of validation         totals   (parts + 2) float64: sums over the epoch's steps of the loss and of
-                                                     its parts, and their count
-    kept     learnt weights of the best epoch so far, on the CPU; empty before
-    epoch, offset  the next step: its epoch, and its batch in it, counted from 0
-    step     steps finished                 ended    whether no further epoch will be trained
-    seconds  spent so far                   figures  of the latest validation
-    memories what the methods remember
+    Attributes:
+        model: Hold tensors of their own.
+        changing: Names of the model's weights that learn in some epoch, and of its running statistics.
+        optimiser: See `model`.
+        average: See `model`.
+        scaler: See `model`.
+        watch: Counters of validation.
+        totals: (parts + 2) float64: sums over the epoch's steps of the loss and of its parts, and their count.
+        kept: Learnt weights of the best epoch so far, on the CPU; empty before.
+        epoch: The next step: its epoch.
+        offset: Its batch in it, counted from 0.
+        step: Steps finished.
+        ended: Whether no further epoch will be trained.
+        seconds: Spent so far.
+        figures: Of the latest validation.
+        memories: What the methods remember.
     """
 
     model: nn.Module
@@ -584,7 +607,8 @@ class State:
     def restore(self, snapshot: Snapshot) -> None:
         """Become what a checkpoint holds, but for the model, which has its weights already.
 
-        Raises CheckpointError when it is of another training.
+        Raises:
+            CheckpointError: If it is of another training.
         """
         state = snapshot.state
         try:
@@ -634,10 +658,12 @@ def interruptible() -> Iterator[threading.Event]:
 class Training:
     """A training under way: epochs of steps, and validation after each. Its state is a pure function of its past.
 
-    setup     as the recipe made it; its model's weights are what is saved
-    working   the model that is trained: the same modules, or cached outputs in place of frozen encoders
-    out       the run's folder, for tables and for the pairs of a batch that went wrong
-    extras    what methods read beside every batch       memories  what they remember
+    Args:
+        setup: As the recipe made it; its model's weights are what is saved.
+        working: The model that is trained: the same modules, or cached outputs in place of frozen encoders.
+        out: The run's folder, for tables and for the pairs of a batch that went wrong.
+        extras: What methods read beside every batch.
+        memories: What they remember.
     """
 
     def __init__(
@@ -689,7 +715,8 @@ class Training:
     def epoch_steps(self, stop: threading.Event) -> Iterator[bool]:
         """Train the rest of the current epoch; gives, after every update of the weights, whether to stop there.
 
-        stop  whether this process was told to stop; what is given is whether any of them was
+        Args:
+            stop: Whether this process was told to stop; what is given is whether any of them was.
         """
         state = self.state
         if state.memories and state.offset == 0:
@@ -978,7 +1005,8 @@ class Training:
     def _write_kept(self, *, complete: bool) -> None:
         """model.safetensors: the best weights so far; those of now before the first epoch's end.
 
-        complete  with those that never learn, which otherwise are in a file of their own
+        Args:
+            complete: With those that never learn, which otherwise are in a file of their own.
         """
         best, weights = self.state.kept, self.state.weights(changing=True)
         weights = {name: best.get(name, value) for name, value in weights.items()}

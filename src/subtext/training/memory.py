@@ -27,10 +27,11 @@ Embed = Callable[..., tuple[Embeddings, Embeddings]]
 class TrainingBank:
     """Something remembered of a training; the same on every process. One whose table never changes needs no subclass.
 
-    fingerprint  of what it was made from
-    notes        what there is to say before the training begins
-    table        for the epoch under way, by training row, as in `core.Epoch`; None where nothing is known
-    bank         embeddings of earlier steps, likewise
+    Args:
+        fingerprint: Of what it was made from.
+        notes: What there is to say before the training begins.
+        table: For the epoch under way, by training row, as in `core.Epoch`; None where nothing is known.
+        bank: Embeddings of earlier steps, likewise.
     """
 
     def __init__(self, fingerprint: str, notes: Sequence[str] = (), table: Mapping[str, Tensor] | None = None) -> None:
@@ -41,7 +42,8 @@ class TrainingBank:
     def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
         """An epoch, counted from 0, is about to start.
 
-        reads  (D) training rows of the texts that it will read, ascending; None for all
+        Args:
+            reads: (D) training rows of the texts that it will read, ascending; None for all.
         """
 
     def look(self, images: Embeddings, texts: Embeddings) -> None:
@@ -106,6 +108,11 @@ class BankSet:
         return {f"{KIND}{number}": memory.tensors() for number, memory in enumerate(self.each)}
 
     def restore(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Become what a snapshot holds. Raises KeyError or ValueError when it holds something else."""
+        """Become what a snapshot holds.
+
+        Raises:
+            KeyError: If it holds something else.
+            ValueError: If it holds something else.
+        """
         for number, memory in enumerate(self.each):
             memory.restore(tensors.get(f"{KIND}{number}", {}))

@@ -32,14 +32,15 @@ RANDOM = "stranger"
 class SampledNeighbours:
     """What `Setup.extras` holds, for terms on image_neighbours, text_neighbours or image_to_random.
 
-    sides        whose neighbours are read
-    graph        folder of a `Graph`; None for another text of the same image in the place of a neighbour
-    image_graph  folder of another graph for the images; None for the same neighbour as the text's
-    pool_size    a neighbour is drawn from the nearest so many; 200 in the paper, 10 in its code
-    negatives    what a query and its neighbour are compared with: the batch's own items (the paper's code), the other
-                 items' neighbours, or both
-    strangers    whether every pair also comes with a text drawn from all: what the paper's code takes for wrong beside
-                 images and beside texts, in the place of the batch's; then `sides` may be empty
+    Attributes:
+        sides: Whose neighbours are read.
+        graph: Folder of a `Graph`; None for another text of the same image in the place of a neighbour.
+        image_graph: Folder of another graph for the images; None for the same neighbour as the text's.
+        pool_size: A neighbour is drawn from the nearest so many; 200 in the paper, 10 in its code.
+        negatives: What a query and its neighbour are compared with: the batch's own items (the paper's code), the other
+            items' neighbours, or both.
+        strangers: Whether every pair also comes with a text drawn from all: what the paper's code takes for wrong
+            beside images and beside texts, in the place of the batch's; then `sides` may be empty.
     """
 
     sides: tuple[Side, ...] = SIDES
@@ -62,8 +63,9 @@ class SampledNeighbours:
     def open(self, pairs: Dataset) -> NeighbourReader:
         """What draws the neighbours of these pairs: they alone are ever drawn.
 
-        Raises DataError when a graph cannot be read, was built for other data, or has fewer neighbours than the pool;
-        and when no image has two texts, where other texts of the same image are asked for.
+        Raises:
+            DataError: If a graph cannot be read, was built for other data, or has fewer neighbours than the pool; and
+                when no image has two texts, where other texts of the same image are asked for.
         """
         strangers = RandomTextSampler(pairs) if self.strangers else None
         if not self.sides:
@@ -90,9 +92,13 @@ class SampledNeighbours:
 class Sampler:
     """Draws the neighbours of one side; what it gives is a function of (seed, epoch, pair) alone.
 
-    choices  (T E) rows of texts that may be drawn for each text, nearest first, -1 at the end of a shorter list
+    A pair whose list is empty gets any text of another group.
 
-    A pair whose list is empty gets any text of another group. Raises DataError when there is no other group.
+    Args:
+        choices: (T E) rows of texts that may be drawn for each text, nearest first, -1 at the end of a shorter list.
+
+    Raises:
+        DataError: If there is no other group.
     """
 
     def __init__(self, pairs: Dataset, choices: Int[np.ndarray, "t e"]) -> None:
@@ -190,10 +196,11 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
 class NeighbourReader(ExtraReader):
     """Reads one neighbour of every item of a share, row by row, and as many random texts as texts.
 
-    by_side      whose neighbours are read
-    fingerprint  of the graphs; another word where there is none
-    gaps         sentences on texts without neighbours
-    strangers    draws a text beside each pair, where they are asked for
+    Args:
+        fingerprint: Of the graphs; another word where there is none.
+        by_side: Whose neighbours are read.
+        gaps: Sentences on texts without neighbours.
+        strangers: Draws a text beside each pair, where they are asked for.
     """
 
     by_side: Mapping[Side, Sampler]
@@ -227,8 +234,9 @@ class NeighbourReader(ExtraReader):
 class Neighbours(Extra):
     """Neighbours of a share, and perhaps random texts.
 
-    groups     side -> group of each neighbour
-    negatives  see `scene.compare_neighbours`
+    Attributes:
+        groups: Side -> group of each neighbour.
+        negatives: See `scene.compare_neighbours`.
     """
 
     groups: Mapping[Side, Tensor]

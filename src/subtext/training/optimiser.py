@@ -23,8 +23,10 @@ from subtext.training.plan import Phase, Plan
 class EpochSettings:
     """What holds in one epoch.
 
-    bodies      whether pretrained bodies learn       factor  of the learning rate
-    norms_kept  whether pretrained batch norms go by the statistics that they came with
+    Attributes:
+        bodies: Whether pretrained bodies learn.
+        factor: Of the learning rate.
+        norms_kept: Whether pretrained batch norms go by the statistics that they came with.
     """
 
     bodies: bool
@@ -165,7 +167,8 @@ def pack(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def unpack(optimiser: Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
     """Put a packed state back.
 
-    Raises CheckpointError when it is of other weights.
+    Raises:
+        CheckpointError: If it is of other weights.
     """
     current = optimiser.state_dict()
     count = sum(len(group["params"]) for group in current["param_groups"])
@@ -198,9 +201,10 @@ class AdamP(Optimizer):
 
     Tensors of fewer than two axes are updated as by AdamW.
 
-    lr            above 0
-    weight_decay  decoupled, as in AdamW
-    delta         largest cosine that is projected; the paper's value is 0.1
+    Args:
+        lr: Above 0.
+        weight_decay: Decoupled, as in AdamW.
+        delta: Largest cosine that is projected; the paper's value is 0.1.
     """
 
     def __init__(
@@ -240,7 +244,8 @@ class AdamP(Optimizer):
 def project(weight: Tensor, grad: Tensor, move: Tensor, *, delta: float) -> tuple[Tensor, Tensor]:
     """The step without its component along the weight where gradient and weight are nearly at right angles.
 
-    Returns the step, and () bool whether it was changed. Both tests run on the device, without waiting for it.
+    Returns:
+        The step, and () bool whether it was changed. Both tests run on the device, without waiting for it.
     """
     result, turned = move, torch.zeros((), dtype=torch.bool, device=weight.device)
     for rows in (weight.shape[0], 1):
@@ -268,12 +273,7 @@ def lr_factor(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int =
     A pure function of the step, so that a checkpoint needs no state of it. torch's schedulers compute the same factors
     recursively from the rate before, with a state of their own (docs/decisions/0095).
 
-    step, steps  the step, counted from 0, and their number
-    epoch        counted from 0, for the step schedule
-    drops        plateau: drops so far, which `state.Watch` counts
-
     constant   1
-    step       factor ** (epoch // step_epochs)
     cosine     half a cosine from 1 to 0 over the steps after the warm-up (Loshchilov and Hutter 2017, no restarts)
     one_cycle  a straight rise from 0.04 over `warmup` of the steps (0.3 where it is 0), then half a cosine down to 4e-6
                (Smith and Topin 2018, with the momentum left alone)
@@ -282,8 +282,15 @@ def lr_factor(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int =
     In all but one_cycle the rate rises in a straight line over the first `warmup` of the steps, and its first step is
     not zero.
 
-    >>> [round(lr_factor(Plan(schedule="cosine"), step=s, steps=4), 3) for s in range(4)]
-    [1.0, 0.854, 0.5, 0.146]
+    Args:
+        step: Factor ** (epoch // step_epochs).
+        steps: Their number.
+        epoch: Counted from 0, for the step schedule.
+        drops: Plateau: drops so far, which `state.Watch` counts.
+
+    Example:
+        >>> [round(lr_factor(Plan(schedule="cosine"), step=s, steps=4), 3) for s in range(4)]
+        [1.0, 0.854, 0.5, 0.146]
     """
     share = plan.warmup if plan.warmup or plan.schedule != "one_cycle" else RISE_SHARE
     rising = round(share * steps)

@@ -57,9 +57,11 @@ class DefaultBefore:
 class Requires:
     """A choice that the option needs before anything reads it.
 
-    fact     an option, or something that a built model has: image, text (what encodes them), body (what is pretrained)
-    values   one of them has to be chosen; with `negated` none of them may be
-    needs    the same in words, for a message; `fact=value|value` where it is left out
+    Attributes:
+        fact: An option, or something that a built model has: image, text (what encodes them), body (what is
+            pretrained).
+        values: One of them has to be chosen; with `negated` none of them may be.
+        needs: The same in words, for a message; `fact=value|value` where it is left out.
     """
 
     fact: str
@@ -94,9 +96,10 @@ _EMA, _SWA = Requires("weight_average", ("ema",)), Requires("weight_average", ("
 class Phase:
     """Some epochs in which a part of the model learns.
 
-    epochs  how many; the last phase takes the rest
-    train   "heads": all but the encoders' pretrained bodies; "all": everything that the recipe did not freeze
-    factor  multiplies the learning rate
+    Attributes:
+        epochs: How many; the last phase takes the rest.
+        train: "heads": all but the encoders' pretrained bodies; "all": everything that the recipe did not freeze.
+        factor: Multiplies the learning rate.
     """
 
     epochs: int

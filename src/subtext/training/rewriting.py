@@ -39,13 +39,14 @@ TEXT, RETOLD = "text", "retold"
 class Rewriting:
     """What `Setup.extras` holds, for terms on image_to_noised, image_to_retold or retold_to_image.
 
-    negatives    the kind of noise of one wrong text ("mixture": one of the four ways, drawn anew each time); "none"
-    positives    one right text: "long", its own and another of its image; "short", its first words; "mixed", either;
-                 "none". Of an image's only text "long" is the text itself
-    shuffle_at   words change places before they are read ("input"), or their vectors do ("embedding")
-    concatenate  a long text is the "own" one and another, or "any" two of the image's
-    outscoring   whether wrong texts that score above the right one count; alpha of the paper leaves them out
-    unit_parts   whether word vectors have unit length, and get it again
+    Attributes:
+        negatives: The kind of noise of one wrong text ("mixture": one of the four ways, drawn anew each time); "none".
+        positives: One right text: "long", its own and another of its image; "short", its first words; "mixed", either;
+            "none". Of an image's only text "long" is the text itself.
+        shuffle_at: Words change places before they are read ("input"), or their vectors do ("embedding").
+        concatenate: A long text is the "own" one and another, or "any" two of the image's.
+        outscoring: Whether wrong texts that score above the right one count; alpha of the paper leaves them out.
+        unit_parts: Whether word vectors have unit length, and get it again.
     """
 
     negatives: generation.Choice | Literal["none"] = "mixture"
@@ -58,7 +59,11 @@ class Rewriting:
     generates: ClassVar[tuple[Side, ...]] = ("text",)
 
     def open(self, pairs: Dataset) -> Rewriter:
-        """What rewrites the texts of these pairs. Raises DataError where texts have no words."""
+        """What rewrites the texts of these pairs.
+
+        Raises:
+            DataError: If texts have no words.
+        """
         require_words(pairs, "texts are rewritten by their words")
         return Rewriter(self, pairs)
 
@@ -192,7 +197,8 @@ class Rewritten(Extra):
 def noisy(texts: Embeddings, noise: Noise, shuffled: Embeddings | None, rewriting: Rewriting) -> Embeddings:
     """Texts with noise, those that were read anew in their places.
 
-    Raises RequirementError for texts without word vectors whose vectors are to change.
+    Raises:
+        RequirementError: For texts without word vectors whose vectors are to change.
     """
     if texts.parts is None:
         if shuffled is None or len(noise.again) < len(texts):

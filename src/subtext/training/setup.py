@@ -22,12 +22,15 @@ from subtext.training.step import ExtraSource
 class BuildContext:
     """What a recipe builds from.
 
-    image_features, text_features  shapes of precomputed features; None where the modality is read from pixels or words
-    texts    texts of the training split (empty when a saved run is opened): vocabularies are built from these alone
-    assets   folder of a saved run with "image" and "text" inside (vocabulary, tokeniser, backbone configuration); None
-             for a new run
-    seed     what the initial weights of a new run are drawn from
-    member   of a saved ensemble: which member's assets, a folder inside that of each modality; empty for a run's own
+    Attributes:
+        image_features: Shapes of precomputed features.
+        text_features: None where the modality is read from pixels or words.
+        texts: Texts of the training split (empty when a saved run is opened): vocabularies are built from these alone.
+        assets: Folder of a saved run with "image" and "text" inside (vocabulary, tokeniser, backbone configuration);
+            None for a new run.
+        seed: What the initial weights of a new run are drawn from.
+        member: Of a saved ensemble: which member's assets, a folder inside that of each modality; empty for a run's
+            own.
     """
 
     image_features: FeatureShape | None = None
@@ -40,7 +43,8 @@ class BuildContext:
     def asset(self, modality: str) -> Path | None:
         """The saved folder of one modality, None for a new run.
 
-        Raises RequirementError when the run has none.
+        Raises:
+            RequirementError: If the run has none.
         """
         if self.assets is None:
             return None
@@ -54,16 +58,17 @@ class BuildContext:
 class Setup:
     """A model, its objective and its training plan, with the hooks of methods.
 
-    phases           parts of the training in order; empty for one phase that trains everything
-    extras           what is read beside every batch, for terms on other comparisons than those of its pairs. The last
-                     one compares first
-    memories         what is kept between steps and epochs, for weightings that need more than their batch
-    relevance        graded truth of a batch, for losses that read it; None for none
-    mixing           mixes images of a batch, for losses that read the share of each; None for none
-    defaults_before  values that held for options which an older record lacks: those of the model and the plan, then
-                     those of each method
-    from_start       measure the model before the first step, too: as epoch 0, it takes part in the selection
-    opened           built to open a run, not to train: combinations that are no longer trained can still be opened
+    Attributes:
+        phases: Parts of the training in order; empty for one phase that trains everything.
+        extras: What is read beside every batch, for terms on other comparisons than those of its pairs. The last one
+            compares first.
+        memories: What is kept between steps and epochs, for weightings that need more than their batch.
+        relevance: Graded truth of a batch, for losses that read it; None for none.
+        mixing: Mixes images of a batch, for losses that read the share of each; None for none.
+        defaults_before: Values that held for options which an older record lacks: those of the model and the plan, then
+            those of each method.
+        from_start: Measure the model before the first step, too: as epoch 0, it takes part in the selection.
+        opened: Built to open a run, not to train: combinations that are no longer trained can still be opened.
     """
 
     model: Model
@@ -83,18 +88,19 @@ class Setup:
 class RunOptions:
     """How a training is run; of these, the seed and the precision of the cache alone change what is learnt.
 
-    seed              of every draw
-    device            "auto" (a GPU where there is one), or a torch device: "cpu", "cuda", "mps"
-    workers           threads that read batches ahead; 0 reads in the loop
-    resume            go on from the newest complete checkpoint of the folder
-    checkpoint_every  steps between checkpoints; 0 for the ends of epochs alone, which always have one
-    keep_checkpoints  checkpoints kept, the newest; a finished training has none any more
-    save_every_epochs save every Nth epoch as a run in RUN/epochs/EPOCH; 0 for none
-    cache             folder for the outputs of frozen encoders; None for `cache` in the run's folder
-    cache_precision   how they are stored; float16 halves the disk, and moves the features by about 0.05 %: `resume`
-                      needs the same again
-    log_every         steps between two lines of log.jsonl
-    tensorboard       also write TensorBoard's files (extra: tensorboard)
+    Attributes:
+        seed: Of every draw.
+        device: "auto" (a GPU where there is one), or a torch device: "cpu", "cuda", "mps".
+        workers: Threads that read batches ahead; 0 reads in the loop.
+        resume: Go on from the newest complete checkpoint of the folder.
+        checkpoint_every: Steps between checkpoints; 0 for the ends of epochs alone, which always have one.
+        keep_checkpoints: Checkpoints kept, the newest; a finished training has none any more.
+        save_every_epochs: Save every Nth epoch as a run in RUN/epochs/EPOCH; 0 for none.
+        cache: Folder for the outputs of frozen encoders; None for `cache` in the run's folder.
+        cache_precision: How they are stored; float16 halves the disk, and moves the features by about 0.05 %: `resume`
+            needs the same again.
+        log_every: Steps between two lines of log.jsonl.
+        tensorboard: Also write TensorBoard's files (extra: tensorboard).
     """
 
     seed: int = 0
@@ -118,12 +124,16 @@ class RunOptions:
 class Report:
     """Where a training stands; told a few times a second, at each epoch's end, and with every note.
 
-    epoch, epochs  counted from 1        step, steps  finished so far in the whole training, and all of them
-    loss           mean over the epoch so far
-    figures        of the latest validation, empty before
-    seconds_left   estimated, None before enough is known
-    note           something to say in words, None mostly
-    ended          the epoch that has just ended, from 1, with `loss` its mean and `figures` its own; None between
+    Attributes:
+        epoch: Counted from 1.
+        epochs: See `epoch`.
+        step: Finished so far in the whole training.
+        steps: All of them.
+        loss: Mean over the epoch so far.
+        figures: Of the latest validation, empty before.
+        seconds_left: Estimated, None before enough is known.
+        note: Something to say in words, None mostly.
+        ended: The epoch that has just ended, from 1, with `loss` its mean and `figures` its own; None between.
     """
 
     epoch: int
@@ -141,8 +151,11 @@ class Report:
 class TrainResult:
     """What came out.
 
-    run     the folder           model    the model with the saved weights, in eval mode
-    record  as in RUN/run.json   notes  what was said on the way
+    Attributes:
+        run: The folder.
+        model: The model with the saved weights, in eval mode.
+        record: As in RUN/run.json.
+        notes: What was said on the way.
     """
 
     run: Path

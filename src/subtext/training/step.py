@@ -52,13 +52,18 @@ class ExtraSource(Protocol):
         """Modalities with items that are not of the data: a frozen encoder of these runs at every step."""
 
     def open(self, pairs: Dataset) -> ExtraReader:
-        """What reads it, for these training pairs. Raises DataError where it cannot be had of them."""
+        """What reads it, for these training pairs.
+
+        Raises:
+            DataError: If it cannot be had of them.
+        """
 
 
 class ExtraReader:
     """Reads an extra beside every batch of a training; a function of (seed, epoch, item) alone.
 
-    fingerprint  of files that it is made from; empty for none
+    Args:
+        fingerprint: Of files that it is made from; empty for none.
     """
 
     fingerprint: str = ""
@@ -72,8 +77,9 @@ class ExtraReader:
     ) -> Extra:
         """What is read beside the share of a batch that this process has.
 
-        links  side -> (N 2) image row and text row of each of its items
-        texts  tensors of its texts
+        Args:
+            links: Side -> (N 2) image row and text row of each of its items.
+            texts: Tensors of its texts.
         """
         raise NotImplementedError
 
@@ -87,7 +93,8 @@ class Extra:
     def compare(self, batch: TrainBatch, scene: Scene | None) -> Scene:
         """The scene with the comparisons that this adds.
 
-        scene  of the batch with the extras behind this one; None where there is none behind it
+        Args:
+            scene: Of the batch with the extras behind this one; None where there is none behind it.
         """
         raise NotImplementedError
 
@@ -96,12 +103,13 @@ class Extra:
 class StepInput:
     """What one process reads for one step.
 
-    images, texts  tensors of its share: of pairs, row i of one with row i of the other, or of images with all their
-                   texts
-    groups         of each image and text of its share
-    share          part of the step's queries that is here, by comparison
-    relevance      of its images and texts with those of the full batch, for losses that read it
-    extras         what methods read beside it
+    Attributes:
+        images: Tensors of its share: of pairs, row i of one with row i of the other, or of images with all their texts.
+        texts: See `images`.
+        groups: Of each image and text of its share.
+        share: Part of the step's queries that is here, by comparison.
+        relevance: Of its images and texts with those of the full batch, for losses that read it.
+        extras: What methods read beside it.
     """
 
     images: Tensors
@@ -140,10 +148,11 @@ class StepInput:
 class StepReader:
     """Reads the share of one process: rows of a batch -> Reading; `draw` None reads without augmentation or extras.
 
-    together  an image of several pairs, and a text of several images, is read once
-    related   gives the relevance that is read beside
-    mixing    mixes the images of a share, and says in the place of a relevance how much of each is whose
-    extras    what methods read beside it; an image stands for its first pair
+    Args:
+        together: An image of several pairs, and a text of several images, is read once.
+        related: Gives the relevance that is read beside.
+        mixing: Mixes the images of a share, and says in the place of a relevance how much of each is whose.
+        extras: What methods read beside it; an image stands for its first pair.
     """
 
     model: Model
@@ -210,7 +219,8 @@ class StepReader:
 def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: int) -> list[NDArray[np.int64]]:
     """The batches of an epoch that every process can have a share of.
 
-    Raises TrainingError when none has two pairs, and one for each process.
+    Raises:
+        TrainingError: If none has two pairs, and one for each process.
     """
     least, together = max(2, processes), plan.caption_sampling == "together"
 
@@ -234,7 +244,8 @@ def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: 
 class TrainBatch:
     """The embeddings of a step, to be compared: this process's queries against everybody's candidates.
 
-    parts  label -> embeddings: "image", "text", and those of the extras
+    Attributes:
+        parts: Label -> embeddings: "image", "text", and those of the extras.
     """
 
     similarity: nn.Module
@@ -251,8 +262,9 @@ class TrainBatch:
     def pairs(self, texts: Embeddings | None = None, *, scores: Tensor | None = None) -> Scene:
         """Images against texts, both ways.
 
-        texts   in the place of the batch's, row by row; these have no relevance
-        scores  (I T) of them, where they are computed already and there is one process
+        Args:
+            texts: In the place of the batch's, row by row; these have no relevance.
+            scores: (I T) of them, where they are computed already and there is one process.
         """
         images, groups = self.parts["image"], self.reading.groups
         return compose(
@@ -293,9 +305,11 @@ class Stepper:
     def __call__(self, reading: StepInput, epoch: Epoch, *, name: str, share: float = 1.0) -> tuple[Tensor, Tensor]:
         """Add the gradient of a batch, times `share`.
 
-        name  of the step within its epoch: dropout is a function of (seed, epoch, name, process)
+        Args:
+            name: Of the step within its epoch: dropout is a function of (seed, epoch, name, process).
 
-        Gives this process's summand of the loss, () detached, and (parts) of each part of the objective.
+        Returns:
+            This process's summand of the loss, () detached, and (parts) of each part of the objective.
         """
         inputs: dict[str, tuple[Side, Tensors]] = {"image": ("image", reading.images), "text": ("text", reading.texts)}
         for extra in reading.extras:

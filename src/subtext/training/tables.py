@@ -56,8 +56,9 @@ class EmbeddingBank:
     Where images have several texts and one is drawn a time, a text that was never seen is stood in for by the text of
     its image that was seen last. `unread` names what the epoch under way has not shown, for who would embed it.
 
-    mean     an item's views are kept as their mean, (1 H) instead of (K H)
-    storage  the dtype that they are kept in
+    Args:
+        mean: An item's views are kept as their mean, (1 H) instead of (K H).
+        storage: The dtype that they are kept in.
     """
 
     def __init__(self, pairs: Dataset, *, mean: bool, storage: torch.dtype, device: torch.device) -> None:
@@ -179,19 +180,20 @@ Views = Literal["max", "mean", "aligned"]
 class NeighbourScores:
     """How diversity and discrepancy of the training pairs are computed; the defaults are the paper's.
 
-    graph       folder of a `Graph` of these texts, or of more of them
-    neighbours  nearest neighbours of each text that are used; 0 for all in the graph
-    scoring     what is averaged
-    views       comparison of items with several views: best pair of views, mean of all pairs, or view by view
-    samples     for the best pair: neighbours of neighbours that are sampled per pair and epoch; 0 for all of them
-    bank        embeddings of the training's own steps; those, and of what the epoch before did not read a pass without
-                augmentation ("complete"); or such a pass over everything ("evaluation")
-    first       the first epoch: no tables, or those of a pass before it
-    current     also what the embeddings of now are multiplied by for their discrepancy, as Epoch.bank
-    moments     mean and deviation of the scores: of each epoch, or of the first that has scores
-    every       score all pairs at each epoch's start, as moments need it, or only those that the epoch reads: where one
-                text of every image is drawn, a fifth of them or so. There are no moments then
-    storage     what the bank is held and saved in
+    Attributes:
+        graph: Folder of a `Graph` of these texts, or of more of them.
+        neighbours: Nearest neighbours of each text that are used; 0 for all in the graph.
+        scoring: What is averaged.
+        views: Comparison of items with several views: best pair of views, mean of all pairs, or view by view.
+        samples: For the best pair: neighbours of neighbours that are sampled per pair and epoch; 0 for all of them.
+        bank: Embeddings of the training's own steps; those, and of what the epoch before did not read a pass without
+            augmentation ("complete"); or such a pass over everything ("evaluation").
+        first: The first epoch: no tables, or those of a pass before it.
+        current: Also what the embeddings of now are multiplied by for their discrepancy, as Epoch.bank.
+        moments: Mean and deviation of the scores: of each epoch, or of the first that has scores.
+        every: Score all pairs at each epoch's start, as moments need it, or only those that the epoch reads: where one
+            text of every image is drawn, a fifth of them or so. There are no moments then.
+        storage: What the bank is held and saved in.
     """
 
     graph: Path
@@ -209,8 +211,9 @@ class NeighbourScores:
     def open(self, pairs: Dataset, *, device: torch.device) -> NeighbourBank:
         """The memory, empty, for these training pairs.
 
-        Raises DataError for a graph that cannot be read or was built for other data, and where it, or the data, have
-        fewer texts than `neighbours`.
+        Raises:
+            DataError: For a graph that cannot be read or was built for other data, and where it, or the data, have
+                fewer texts than `neighbours`.
         """
         graph = Graph.load(self.graph.expanduser())
         nearest = graph.within(pairs.texts)
@@ -425,9 +428,11 @@ class PairBankRows(TrainingBank):
 class DensityTable:
     """What the densities are made from.
 
-    features       file of features of the images       text_features  of the texts; None: LSA of the training texts
-    how            what counts as dense
-    same_picture   "drop": texts of one image, whose features are one, are not near each other; "keep": they may be
+    Attributes:
+        features: File of features of the images.
+        text_features: Of the texts; None: LSA of the training texts.
+        how: What counts as dense.
+        same_picture: "drop": texts of one image, whose features are one, are not near each other; "keep": they may be.
     """
 
     features: Path
@@ -438,7 +443,8 @@ class DensityTable:
     def open(self, pairs: Dataset, *, device: torch.device) -> TrainingBank:
         """The table of these training pairs; one whose text has no place counts as the mean of the others.
 
-        Raises DataError where an item has no features, and for fewer pairs than neighbours.
+        Raises:
+            DataError: If an item has no features, and for fewer pairs than neighbours.
         """
         images = image_of_text(pairs)
         if self.text_features is None:

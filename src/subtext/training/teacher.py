@@ -42,8 +42,9 @@ SAMPLE = 256
 class LoadedTeacher:
     """A teacher with its embeddings of all training images and texts; scores are divided by `temperature`.
 
-    notes  what is to be said of it before a training begins
-    name   of the relevance that a batch gets from it
+    Args:
+        notes: What is to be said of it before a training begins.
+        name: Of the relevance that a batch gets from it.
     """
 
     model: Model
@@ -70,9 +71,11 @@ class LoadedTeacher:
 class Teacher:
     """A run to learn from, and the relevance of batches by its scores; it is opened once for each set of pairs.
 
-    run          its folder                                      load    folder, device -> its model
-    temperature  of its scores; 0: the one at which a softmax of them fits its own training pairs best
-    device       where it computes
+    Args:
+        run: Its folder.
+        load: Folder, device -> its model.
+        temperature: Of its scores; 0: the one at which a softmax of them fits its own training pairs best.
+        device: Where it computes.
     """
 
     def __init__(
@@ -142,9 +145,11 @@ _ROWS = 1024
 class MinedNegatives:
     """What `Setup.memories` holds: the teacher's scores of what the student takes for near, mined before each epoch.
 
-    count  candidates of every image and of every text beside its own partner
+    Attributes:
+        count: Candidates of every image and of every text beside its own partner.
 
-    Raises RequirementError for a count below 1.
+    Raises:
+        RequirementError: If the count is below 1.
     """
 
     teacher: Teacher
@@ -227,10 +232,11 @@ class MinedNegativesBank(TrainingBank):
 class Mined:
     """A loss's comparison in which every query has a list of its own: its partner, and what was mined for it.
 
-    of  direction whose queries they are
-
     Scores are plain cosines of the query as it is now with candidates as they were before the epoch; the relevance is
     the teacher's. Where nothing was mined, a list has one candidate, and a loss over lists nothing to say.
+
+    Args:
+        of: Direction whose queries they are.
     """
 
     of: Direction
@@ -260,7 +266,8 @@ def strangers(
 ) -> Int[np.ndarray, "q m"]:
     """The rows of the `count` candidates nearest to each query that are of other groups; -1 where there are fewer.
 
-    groups  of the queries, and of the candidates
+    Args:
+        groups: Of the queries, and of the candidates.
     """
     count = min(count, len(candidates))
     theirs = torch.from_numpy(groups[1])

@@ -67,15 +67,18 @@ KeepMissing = Annotated[bool, "Do not delete items that are missing from the dat
 class IndexChange(Report):
     """The changes of an index.
 
-    path      the index: a folder, or an address without password
-    counts    images and texts in the index now
-    vectors   their shape, as text; bytes: size on disk
-    embedded  items that were new or had changed content                unchanged  items that were in the index
-    amended   items with changed paths, texts or metadata only          deleted    items missing from the data
-    left_out  items that were deleted before and stay deleted
-    renamed   items with new names and known content: they keep their vectors
-    advice    recommended next step
-    compared  of a move: the comparison that allowed it, as a table
+    Attributes:
+        path: The index: a folder, or an address without password.
+        counts: Images and texts in the index now.
+        vectors: Their shape, as text; bytes: size on disk.
+        embedded: Items that were new or had changed content.
+        unchanged: Items that were in the index.
+        amended: Items with changed paths, texts or metadata only.
+        deleted: Items missing from the data.
+        left_out: Items that were deleted before and stay deleted.
+        renamed: Items with new names and known content: they keep their vectors.
+        advice: Recommended next step.
+        compared: Of a move: the comparison that allowed it, as a table.
     """
 
     path: str
@@ -140,8 +143,9 @@ def build_index(
     The model must have a vector for each item: a model that only scores pairs is refused. Run the command again to
     resume an interrupted build.
 
-    Raises RequirementError for a model that only scores pairs, or without the cluster that `ray` needs, and
-    SearchIndexError if INDEX exists and is something else.
+    Raises:
+        RequirementError: For a model that only scores pairs, or without the cluster that `ray` needs.
+        SearchIndexError: If INDEX exists and is something else.
     """
     from subtext.retrieval.journal import unfinished
     from subtext.retrieval.stores.store import create_store, store_class
@@ -191,8 +195,11 @@ def add_to_index(
 
     Unchanged items are not embedded again. Without DATA, this resumes an interrupted add or build.
 
-    Raises SearchIndexError if another model made the index, WriterBusy while another process writes to it, and
-    RequirementError if there is nothing to add. Raises DataError if ids of the data name other files in the index.
+    Raises:
+        SearchIndexError: If another model made the index.
+        WriterBusy: While another process writes to it.
+        RequirementError: If there is nothing to add.
+        DataError: If ids of the data name other files in the index.
     """
     from subtext.retrieval.build import taken_ids
     from subtext.retrieval.journal import unfinished
@@ -239,8 +246,11 @@ def update_index(
 
     If the index has several data sets, all of them are read. Another DATA takes the place of a single one.
 
-    Raises SearchIndexError and WriterBusy like `add_to_index`. Raises RequirementError for an index without a data set,
-    and for DATA that is none of several; DataError if a data set of the index is not there.
+    Raises:
+        SearchIndexError: Like `add_to_index`.
+        WriterBusy: Like `add_to_index`.
+        RequirementError: For an index without a data set, and for DATA that is none of several.
+        DataError: If a data set of the index is not there.
     """
     return _update(index, _work_on(index, run, model, data=data, **options), keep_missing=keep_missing)
 
@@ -263,9 +273,12 @@ def watch_index(
     """Update an index now and after each change of its data, until you stop the command.
 
     If the data cannot be read, this is reported, and the next check tries again: the data may have been incomplete.
-    Returns the number of checks.
 
-    wait  sleeps for N seconds; for tests
+    Args:
+        wait: Sleeps for N seconds; for tests.
+
+    Returns:
+        The number of checks.
     """
     quiet = bool(options.get("quiet"))
     before: dict[str, tuple[int, int]] | None = None
@@ -311,8 +324,11 @@ def move_index(
 
     Run the command again to resume an interrupted move.
 
-    Raises the errors of `update_index`. Raises RequirementError if items are missing from all data sets of the index,
-    for a model that is worse, and without held-out pairs.
+    Raises the errors of `update_index`.
+
+    Raises:
+        RequirementError: If items are missing from all data sets of the index, for a model that is worse, and without
+            held-out pairs.
     """
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
     from subtext.retrieval.build import prune
@@ -367,7 +383,8 @@ def move_index(
 def _held_out(store: Store, work: EvaluationSubject) -> list[str]:
     """Ids of the images with texts that neither model learnt from; without those that selected an epoch, if it can be.
 
-    Raises RequirementError where there are too few, or nobody can say.
+    Raises:
+        RequirementError: If there are too few, or nobody can say.
     """
     from subtext.models.checkpoint import load_record
     from subtext.ops import draw
@@ -414,9 +431,11 @@ def _present(store: Store, names: Mapping[Side, set[str]]) -> dict[Side, set[str
 def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[LoadedRun, dict[str, Any]]:
     """The model and the data that items come from, and the source as the journal records it.
 
-    store  an index with some of the items: files that have not changed since are not decoded again to check them
+    Args:
+        store: An index with some of the items: files that have not changed since are not decoded again to check them.
 
-    Raises RequirementError for a model that only scores pairs.
+    Raises:
+        RequirementError: If a model only scores pairs.
     """
     from subtext.data.features import FeatureInput
 
@@ -538,7 +557,8 @@ def _grow(
 ) -> WriteCounts:
     """Put the opened pairs into an index with a meter; the options are those of `grow`.
 
-    cache  folder of cached outputs of encoders; a note counts those that are read
+    Args:
+        cache: Folder of cached outputs of encoders; a note counts those that are read.
     """
     from subtext.models.checkpoint import fingerprint
     from subtext.models.feature_cache import known_outputs
@@ -592,7 +612,9 @@ def _steps(
 
     Uploads to a server are not replaced. Without `features`, the recorded files of features are left out.
 
-    Raises RequirementError for data that is none of several data sets, and DataError for one that is not there.
+    Raises:
+        RequirementError: For data that is none of several data sets.
+        DataError: For one that is not there.
     """
     from subtext.data.readers import readers
     from subtext.retrieval.traces import ADDED
@@ -705,9 +727,10 @@ BLOCK = 65_536
 class VectorFile:
     """The vectors of a file.
 
-    ids      of each side its items' ids; empty for a side that the file does not have
-    vectors  (N K D) float32
-    groups   an image and a text of one group are linked; only where the file has groups
+    Attributes:
+        ids: Of each side its items' ids; empty for a side that the file does not have.
+        vectors: (N K D) float32.
+        groups: An image and a text of one group are linked; only where the file has groups.
     """
 
     ids: dict[Side, list[str]] = field(default_factory=lambda: {"images": [], "texts": []})
@@ -739,8 +762,9 @@ def import_index(
     The file has the layout of `subtext embed`: image_ids, image_vectors, text_ids, text_vectors. With image_groups and
     text_groups (optional), images and texts of the same group are linked.
 
-    Raises DataError if the file has another layout, or if its ids are not unique or not in the data. Raises
-    SearchIndexError if the index has another model or width.
+    Raises:
+        DataError: If the file has another layout, or if its ids are not unique or not in the data.
+        SearchIndexError: If the index has another model or width.
     """
     from subtext.retrieval.stores.item import SIDES
     from subtext.retrieval.stores.store import create_store, open_store, store_class

@@ -37,13 +37,16 @@ _HELD_OUT_PAIRS = OptionGroup("Held-out pairs")
 class IndexInfo(Report):
     """The contents of an index.
 
-    path      the index: a folder, or an address without password
-    manifest  its model and data
-    counts    images and texts            bytes  its size on disk
-    fields    metadata fields of each side
-    facts     details of its store, such as segments, lists or graphs
-    jobs      the journal                 advice  recommended next step
-    calibrated  the data of its calibration, and whether the calibration is still valid; "" without calibration
+    Attributes:
+        path: The index: a folder, or an address without password.
+        manifest: Its model and data.
+        counts: Images and texts.
+        bytes: Its size on disk.
+        fields: Metadata fields of each side.
+        facts: Details of its store, such as segments, lists or graphs.
+        jobs: The journal.
+        advice: Recommended next step.
+        calibrated: The data of its calibration, and whether the calibration is still valid; "" without calibration.
     """
 
     path: str
@@ -154,9 +157,12 @@ def delete_from_index(
 
     Give an interrupted deletion again to finish it: ids that the same request has deleted are passed over.
 
-    confirm  asked before the items of a condition are deleted, with a sentence of their number; the command line asks
+    Args:
+        confirm: Asked before the items of a condition are deleted, with a sentence of their number; the command line
+            asks.
 
-    Raises RequirementError if no item is named, and for an id that is not in the index. Then nothing is deleted.
+    Raises:
+        RequirementError: If no item is named, and for an id that is not in the index. Then nothing is deleted.
     """
     from subtext.retrieval.condition import matching, parse
     from subtext.retrieval.journal import journal
@@ -374,7 +380,8 @@ def restore_index(
 ) -> IndexReport:
     """Verify a backup, and restore it to a new index folder.
 
-    Raises SearchIndexError when the backup is damaged, naming what is, or the folder holds something.
+    Raises:
+        SearchIndexError: If the backup is damaged, naming what is, or the folder holds something.
     """
     from subtext.retrieval.stores.folder import Folder, backup as copied
     from subtext.retrieval.verification import verify
@@ -470,8 +477,10 @@ DIRECTIONS = {"images": "text to image", "texts": "image to text"}
 class CalibrationReport(Report):
     """The calibration of an index.
 
-    path  the index        plot  the path of its reliability plot
-    calibration  directions, pairs, and the measurements of each direction
+    Attributes:
+        path: The index.
+        plot: The path of its reliability plot.
+        calibration: Directions, pairs, and the measurements of each direction.
     """
 
     path: str
@@ -521,8 +530,9 @@ def calibrate_index(
     calibration and its reliability plot. Then `subtext search` shows probabilities, accepts --min-probability, and
     reports when nothing matches well. Calibrate again when more than a tenth of the items were added or deleted.
 
-    Raises RequirementError for pairs that the model was trained on, or if this cannot be checked. Raises
-    SearchIndexError if another model made the index.
+    Raises:
+        RequirementError: For pairs that the model was trained on, or if this cannot be checked.
+        SearchIndexError: If another model made the index.
     """
     from subtext.retrieval.stores.store import open_store
 

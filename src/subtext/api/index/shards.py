@@ -35,7 +35,8 @@ BATCH = 8192
 class Shards:
     """The folders of the shards in their order, and the manifest that they have in common.
 
-    counts  (S 2) images and texts that each shard was built with
+    Attributes:
+        counts: (S 2) images and texts that each shard was built with.
     """
 
     path: Path
@@ -45,7 +46,11 @@ class Shards:
 
 
 def read_shards(path: Path) -> Shards:
-    """The shards of an index. Raises SearchIndexError where there are none, or building them was interrupted."""
+    """The shards of an index.
+
+    Raises:
+        SearchIndexError: If there are none, or building them was interrupted.
+    """
     file = path / SHARDS
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -66,8 +71,10 @@ def read_shards(path: Path) -> Shards:
 def copy_shards(source: Shards, out: Path | str) -> Store:
     """Copy all items and vectors into an index, which may hold some of them from an earlier, interrupted copy.
 
-    The order of the items, links, deletions, the journal and the calibration are those of the shards. Raises
-    SearchIndexError for a shard that another model embedded, and for a location that holds anything else.
+    The order of the items, links, deletions, the journal and the calibration are those of the shards.
+
+    Raises:
+        SearchIndexError: For a shard that another model embedded, and for a location that holds anything else.
     """
     if store_class(out).exists(str(out)):
         new = open_store(out)

@@ -41,16 +41,22 @@ class Reader(Protocol):
         """Whether the path is in this format; cheap, and False for a path that is not there."""
 
     def read(self, path: Path, images: Path | None) -> Source:
-        """The rows of the data set. Raises DataError when it cannot be read."""
+        """The rows of the data set.
+
+        Raises:
+            DataError: If it cannot be read.
+        """
 
 
 def register(reader: Any) -> Any:
     """Add a reader for another format; usable as a decorator of a class without arguments.
 
-    reader  an object with LOOKS_FOR, PRIORITY, recognises(path) and read(path, images), as a `Reader` has. It replaces
-            one of the same class or module, such as that of a notebook cell that runs again
+    Args:
+        reader: An object with LOOKS_FOR, PRIORITY, recognises(path) and read(path, images), as a `Reader` has. It
+            replaces one of the same class or module, such as that of a notebook cell that runs again.
 
-    Raises RequirementError for an object that lacks one of these.
+    Raises:
+        RequirementError: If an object lacks one of these.
     """
     instance = reader() if isinstance(reader, type) else reader
     parts = ("LOOKS_FOR", "PRIORITY", "recognises", "read")

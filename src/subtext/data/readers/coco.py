@@ -46,7 +46,8 @@ def _captions_files(path: Path) -> list[Path]:
 def read(path: Path, images: Path | None) -> Source:
     """Images with all their captions; ids are COCO's own. The files' names give the splits.
 
-    Raises DataError when a file is no such JSON.
+    Raises:
+        DataError: If a file is no such JSON.
     """
     files = _captions_files(path)
     folder = files[0].parent

@@ -33,7 +33,8 @@ def _articles(folder: Path) -> Path | None:
 def read(path: Path, images: Path | None) -> Source:
     """One image and one caption per row, named ARTICLE_NUMBER; images without a split are left out.
 
-    Raises DataError when a file is no such JSON.
+    Raises:
+        DataError: If a file is no such JSON.
     """
     file = _articles(path)
     assert file is not None

@@ -32,7 +32,8 @@ def recognises(path: Path) -> bool:
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
     """An item per canvas whose image is there; the canvases of a manifest are one group.
 
-    columns  role -> fields of the manifest; its texts are `headline` and `caption` where no others are named
+    Args:
+        columns: Role -> fields of the manifest; its texts are `headline` and `caption` where no others are named.
     """
     return images_of(files_with(path, ".json", _CONTEXT), _records, path, images, columns)
 

@@ -38,7 +38,8 @@ def recognises(path: Path) -> bool:
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
     """One item per image; its id is its path from the folder, with "/" between the parts.
 
-    columns  role -> fields of `embedded`; its texts are `headline` and `caption` where no others are named
+    Args:
+        columns: Role -> fields of `embedded`; its texts are `headline` and `caption` where no others are named.
     """
     columns = {"text": TEXT_FIELDS, **(columns or {})}
     require_columns(columns, FIELDS, "an image")
@@ -132,7 +133,8 @@ def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
     IIIF's Image API means the file under the same folders, else the one that has the name of its identifier: all
     images share the name at the end.
 
-    files  those of `files_by_name`
+    Args:
+        files: Those of `files_by_name`.
     """
     path, identifier = _paths(address)
     for end in (*(_ends(path)[:-4] if path != identifier else ()), *_ends(identifier)):
@@ -165,8 +167,9 @@ def images_of(
     Where several addresses end at one image, it is that of the address that has most of its folders; where nothing
     says which one that is, each of them becomes a problem.
 
-    records  the rows of a description, by the images of `files_by_name`
-    columns  role -> fields; the texts are `headline` and `caption` where no others are named
+    Args:
+        records: The rows of a description, by the images of `files_by_name`.
+        columns: Role -> fields; the texts are `headline` and `caption` where no others are named.
     """
     root = images if images is not None else (path if path.is_dir() else path.parent)
     files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
@@ -217,7 +220,8 @@ def _refuse(error: OSError) -> NoReturn:
 def _files(folder: Path, refuse: Callable[[OSError], NoReturn] | None = None) -> Iterator[str]:
     """The paths of all files, from the folder; without hidden ones, which systems and editors write.
 
-    refuse  called for a sub-folder that cannot be read; None passes over it, which is enough to recognise a format
+    Args:
+        refuse: Called for a sub-folder that cannot be read; None passes over it, which is enough to recognise a format.
     """
     for parent, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

@@ -42,7 +42,8 @@ def read(path: Path, images: Path | None) -> Source:
     An image's id is its `cocoid` where it has one, else its file name; a text's id is its `sentid`. Its path is
     `filepath`/`filename`, or the file name alone where the images lie in one folder.
 
-    Raises DataError when the file is no such JSON.
+    Raises:
+        DataError: If the file is no such JSON.
     """
     file = _file(path)
     assert file is not None

@@ -46,9 +46,11 @@ def recognises(path: Path) -> bool:
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
     """An item per image that is there; the images of an object are one group.
 
-    columns  role -> fields of the object; its texts are `headline` and `caption` where no others are named
+    Args:
+        columns: Role -> fields of the object; its texts are `headline` and `caption` where no others are named.
 
-    Raises DataError for a file that is no XML, or names entities.
+    Raises:
+        DataError: For a file that is no XML, or names entities.
     """
     return images_of(files_with(path, ".xml", _NAMESPACE), _records, path, images, columns)
 

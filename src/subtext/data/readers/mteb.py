@@ -54,7 +54,8 @@ def read(path: Path, images: Path | None) -> Source:
     Groups are the connected components of positive judgements; the judgements themselves are the finer truth. Where
     there are several qrels files, their names are the splits.
 
-    Raises DataError when both sides are images, or both texts.
+    Raises:
+        DataError: If both sides are images, or both texts.
     """
     files = _files(path)
     problems: list[RowIssue] = []

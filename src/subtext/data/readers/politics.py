@@ -45,7 +45,8 @@ def read(path: Path, images: Path | None) -> Source:
 
     An image under two issues is one image with its first article.
 
-    Raises DataError when a file is no such JSON.
+    Raises:
+        DataError: If a file is no such JSON.
     """
     rows = rows_of(_records(path / LOOKS_FOR, _splits(path / _SPLITS)), None)
     return Source(rows, images if images is not None else path)

@@ -25,7 +25,8 @@ def read(path: Path, images: Path | None) -> Source:
 
     The features come as `Source.features`, under the same names.
 
-    Raises DataError when there is no array, or one has no captions.
+    Raises:
+        DataError: If there is no array, or one has no captions.
     """
     return Source(_rows(path), images if images is not None else path, features=FeatureFile.open(path))
 

@@ -54,7 +54,8 @@ def _file(path: Path) -> Path | None:
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
     """One file; relative image paths start at `images`, or else at the file's folder.
 
-    columns  of each role, where they have other names
+    Args:
+        columns: Of each role, where they have other names.
     """
     file = _file(path)
     assert file is not None
@@ -69,7 +70,8 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 def records(path: Path, prefix: str = "") -> Iterator[Record]:
     """The rows of one file as columns, each with its position ("line 17").
 
-    Raises DataError when the file cannot be read at all.
+    Raises:
+        DataError: If the file cannot be read at all.
     """
     suffix = path.suffix.lower()
     try:

@@ -47,8 +47,10 @@ _WIDTH = 110
 class Audit(SavedReport):
     """All checks of a run on a split.
 
-    checks   in the order in which they were made        figures  name -> recall and what goes with it, on the split
-    about    run, data, split, sizes and settings, as JSON can hold them
+    Attributes:
+        figures: Name -> recall and what goes with it, on the split.
+        checks: In the order in which they were made.
+        about: Run, data, split, sizes and settings, as JSON can hold them.
     """
 
     checks: tuple[Check, ...]
@@ -134,9 +136,12 @@ Rescored = tuple[Rows, Rows, Tensor]
 class Sample:
     """Rows of a split, the model that scores them, and what a score may change by.
 
-    images, texts  (I), (T) int64 rows of pairs         batch_size  items that are embedded at once
-    tolerance      of a change, in standard deviations of the scores; rounding alone stays below 1e-4
-    seed           of the sample, and of orders and halves of it
+    Attributes:
+        images: (I), (T) int64 rows of pairs.
+        texts: See `images`.
+        batch_size: Items that are embedded at once.
+        tolerance: Of a change, in standard deviations of the scores; rounding alone stays below 1e-4.
+        seed: Of the sample, and of orders and halves of it.
     """
 
     model: Model
@@ -153,7 +158,8 @@ class Sample:
     ) -> Sample:
         """So many random images with their first texts, at most five each.
 
-        Raises RequirementError for fewer than two images: a score has no neighbours then.
+        Raises:
+            RequirementError: For fewer than two images: a score has no neighbours then.
         """
         linked = np.unique(pairs.links[:, 0])
         if len(linked) < 2 or size < 2:
@@ -180,7 +186,8 @@ class Sample:
     def image_embeddings(self, rows: Rows, *, batch_size: int | None = None, row_ids: Rows | None = None) -> Embeddings:
         """Embeddings of image rows, in this order.
 
-        row_ids  row numbers that the model gets; the true ones by default
+        Args:
+            row_ids: Row numbers that the model gets; the true ones by default.
         """
         return self._embedded(self.model.image, self.pairs.images, rows, batch_size, row_ids)
 
@@ -391,7 +398,10 @@ def finite(
 ) -> Check:
     """Whether all vectors and scores are numbers.
 
-    images, texts  vectors; None where there are none        scores  of a sample, or all; None where there are none
+    Args:
+        images: Vectors.
+        texts: None where there are none.
+        scores: Of a sample, or all; None where there are none.
     """
     figures = {
         name: int((~items.vectors.isfinite()).any(-1).any(-1).sum())

@@ -26,7 +26,9 @@ Values = Callable[[Items, Int[np.ndarray, "m"], Int[np.ndarray, "m"]], Float[np.
 class Judge:
     """A measure of how related pairs of texts are.
 
-    name  in a report        related  the value at which two texts count as related
+    Attributes:
+        name: In a report.
+        related: The value at which two texts count as related.
     """
 
     name: str
@@ -60,9 +62,12 @@ About as many of COCO's 5,000 x 25,000 test pairs reach 1 as reach a TF-IDF cosi
 class Quality:
     """Percentages of pairs that a judge calls related, and the means of its values.
 
-    neighbours, random            percentages
-    neighbours_mean, random_mean  means
-    pairs                         number of pairs of each kind
+    Attributes:
+        neighbours: Percentages.
+        random: See `neighbours`.
+        neighbours_mean: Means.
+        random_mean: See `neighbours_mean`.
+        pairs: Number of pairs of each kind.
     """
 
     judge: str
@@ -79,7 +84,8 @@ def graph_quality(graph: Graph, texts: Items, judge: Judge, *, pairs: int = 10_0
 
     A random text is drawn from those that are somebody's neighbour, is not the text itself nor in its list.
 
-    Raises DataError when `texts` are not those of the graph, or have no words.
+    Raises:
+        DataError: If `texts` are not those of the graph, or have no words.
     """
     graph.require(texts)
     counts = np.asarray(graph.counts)

@@ -65,7 +65,8 @@ def fingerprint_images(
 ) -> list[ImageFingerprint | None]:
     """What every picture looks like; None for one that cannot be read.
 
-    progress  is called with how many images are done, `before` included
+    Args:
+        progress: Is called with how many images are done, `before` included.
     """
     looks: list[ImageFingerprint | None] = []
     for look in read_ahead(items.values, lambda value: _fingerprint(value, root), workers=workers):
@@ -111,9 +112,11 @@ def vocabulary(
 ) -> Check:
     """Build the vocabulary anew from the training texts and compare.
 
-    input_spec  the input of the text branch
-    train      texts that the run learnt from       audited  texts of the audited split
-    min_count  how often the run wanted to see a word; None where it does not say
+    Args:
+        input_spec: The input of the text branch.
+        train: Texts that the run learnt from.
+        audited: Texts of the audited split.
+        min_count: How often the run wanted to see a word; None where it does not say.
     """
     did = (
         "The vocabulary was built anew from the texts of the training split"
@@ -154,7 +157,8 @@ def vocabulary(
 def images(audited: Dataset, train: Dataset, *, workers: int = 2, progress: Progress | None = None) -> Check:
     """Copies by bytes, and by what is seen: scaled, compressed again, or in another format; no crops and no mirrors.
 
-    progress  is called with how many images of both splits are done
+    Args:
+        progress: Is called with how many images of both splits are done.
     """
     did = (
         "Bytes of all audited and training images were compared by hash; then a difference hash of 8 x 8 cells "

@@ -53,12 +53,17 @@ def with_preservation(
     among `pairs`, how many are among its E nearest there. An image has the neighbours of its first text, as images. An
     item itself does not count, nor do texts of the same image where the graph leaves them out.
 
-    items     embeddings of all images and all texts of `pairs`
-    protocol  its resampling and seed are those of the intervals; None for the default one
     Figures are in per cent.
 
-    Raises DataError when the graph was built for other data, or has no neighbours among these texts.
-    Cost   N^2 cosines of each modality, and the sorting of each row.
+    Args:
+        items: Embeddings of all images and all texts of `pairs`.
+        protocol: Its resampling and seed are those of the intervals; None for the default one.
+
+    Raises:
+        DataError: If the graph was built for other data, or has no neighbours among these texts.
+
+    Complexity:
+        N^2 cosines of each modality, and the sorting of each row.
     """
     cut = graph.within(pairs.texts)
     if not cut.counts.any():
@@ -154,7 +159,9 @@ def space(images: Embeddings, texts: Embeddings, pairs: Dataset) -> dict[str, fl
 
     Distances are Euclidean, of unit vectors; of an item with several views the mean of its views counts, and of one
     that is compared by its parts the mean of its regions or words: its pair has no say in that.
-    Cost   N^2 distances of each modality.
+
+    Complexity:
+        N^2 distances of each modality.
     """
     rows, columns = matching.of_pairs(pairs).image_to_text.expand()
     pictures, words = _whole(images), _whole(texts)
@@ -194,9 +201,14 @@ def space_of_pairs(
     Each vector has seen the partner that it is compared with, so these figures stand beside those of other models of
     this kind, and of no others. Distances are Euclidean, of unit vectors.
 
-    progress  hears how many pictures are done
-    Raises RequirementError for a similarity that makes no vectors of pairs.
-    Cost   a score of every pair that belongs together, and N^2 distances of each modality.
+    Args:
+        progress: Hears how many pictures are done.
+
+    Raises:
+        RequirementError: If a similarity makes no vectors of pairs.
+
+    Complexity:
+        A score of every pair that belongs together, and N^2 distances of each modality.
     """
     if not compares_vectors(similarity):
         raise RequirementError(
@@ -238,7 +250,8 @@ def _spread(side: str, vectors: Tensor, groups: NDArray[np.int64]) -> dict[str, 
 def _within(vectors: Tensor, groups: NDArray[np.int64]) -> float:
     """Mean distance of the unit vectors of all pairs of rows of one group, each pair once; NaN where there is none.
 
-    Cost   for N rows in groups of G: N (G + 256) D, in blocks of 256 rows of sorted groups.
+    Complexity:
+        For N rows in groups of G: N (G + 256) D, in blocks of 256 rows of sorted groups.
     """
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
@@ -270,8 +283,9 @@ def alignment(first: Float[Tensor, "l d"], second: Float[Tensor, "l d"]) -> floa
 
     Lower is nearer; vectors at right angles are sqrt(2) = 1.414 apart. Wang and Isola's alignment is its square's mean.
 
-    >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]]))
-    1.4142135623730951
+    Example:
+        >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]]))
+        1.4142135623730951
     """
     if not len(first):
         return math.nan
@@ -286,13 +300,16 @@ def uniformity(vectors: Float[Tensor, "n d"], groups: Int[Tensor, "n"]) -> dict[
     "potential" is log mean exp(-2 d^2) (Wang and Isola 2020, eq. 5), lower is more uniform; "pairs" is how many
     distances there are, and the others are NaN where that is 0.
 
-    groups  (N), equal for items that belong together, such as the texts of one picture; those are left out
+    Args:
+        groups: (N), equal for items that belong together, such as the texts of one picture; those are left out.
 
-    Cost  N^2 D, in blocks of 1,024 rows.
+    Complexity:
+        N^2 D, in blocks of 1,024 rows.
 
-    >>> spread = uniformity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), torch.arange(3))
-    >>> round(spread["mean"], 6), spread["pairs"]  # (sqrt 2 + sqrt 2 + 2) / 3
-    (1.609476, 3)
+    Example:
+        >>> spread = uniformity(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]), torch.arange(3))
+        >>> round(spread["mean"], 6), spread["pairs"]  # (sqrt 2 + sqrt 2 + 2) / 3
+        (1.609476, 3)
     """
     unit = normalize(vectors.float(), dim=1)
     total = squares = potential = 0.0

@@ -20,7 +20,8 @@ from subtext.ops.roc import auc
 class HumanAgreement(GalleryMetric):
     """Spearman's and Kendall's correlation with people's ratings of pairs, and AUC of pairs that people rated high.
 
-    positive_rating  from which rating a pair counts as positive; None for the middle between lowest and highest
+    Attributes:
+        positive_rating: From which rating a pair counts as positive; None for the middle between lowest and highest.
     """
 
     positive_rating: float | None = None
@@ -36,7 +37,8 @@ class HumanAgreement(GalleryMetric):
     def figures(self, scores: Float[np.ndarray, "n"], ratings: Float[np.ndarray, "n"]) -> dict[str, float]:
         """The figures that have a meaning: none of these where all ratings are equal.
 
-        Raises DataError for fewer than two rated pairs.
+        Raises:
+            DataError: For fewer than two rated pairs.
         """
         if len(ratings) < 2:
             raise DataError(f"agreement with people needs two rated pairs or more; it got {len(ratings)}")
@@ -53,10 +55,14 @@ class HumanAgreement(GalleryMetric):
 def spearman(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> float:
     """Correlation of the ranks, those of equal values being their mean; NaN where all of a side are equal.
 
-    A pair with a value that is no number is left out. Raises ShapeError when the two are not of one length.
+    A pair with a value that is no number is left out.
 
-    >>> round(spearman(np.array([1.0, 2.0, 2.0, 9.0]), np.array([4.0, 3.0, 2.0, 1.0])), 6)
-    -0.948683
+    Raises:
+        ShapeError: If the two are not of one length.
+
+    Example:
+        >>> round(spearman(np.array([1.0, 2.0, 2.0, 9.0]), np.array([4.0, 3.0, 2.0, 1.0])), 6)
+        -0.948683
     """
     from scipy.stats import spearmanr
 
@@ -68,10 +74,14 @@ def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> floa
 
         (P - Q) / sqrt((P + Q + ties left) (P + Q + ties right))
 
-    NaN where all of a side are equal; a pair with a value that is no number is left out. Raises ShapeError likewise.
+    NaN where all of a side are equal; a pair with a value that is no number is left out.
 
-    >>> round(kendall(np.array([1.0, 2.0, 2.0, 9.0]), np.array([4.0, 3.0, 2.0, 1.0])), 6)
-    -0.912871
+    Raises:
+        ShapeError: Likewise.
+
+    Example:
+        >>> round(kendall(np.array([1.0, 2.0, 2.0, 9.0]), np.array([4.0, 3.0, 2.0, 1.0])), 6)
+        -0.912871
     """
     from scipy.stats import kendalltau
 

@@ -32,22 +32,24 @@ class ASP(Metric):
     is a mean over the bulk of a gallery: a model that finds every partner first and orders the rest at random is at one
     half too. Relevance with ties keeps scores without ties below 1: `ceiling` says how far.
 
-    ties    "ordinal" (equal values by column, as in the published code), "min" (eq. 8: they share the best rank) or
-            "average". Relevance often ties: 15 % of COCO's are exactly 0
-    top     N for the candidates of relevance rank up to N alone; 0 for all. With "min" and "average" those that tie for
-            the last rank stay together, and none may be meant where more than N share the first
-    within  rank scores among those N alone, else keep their ranks among all candidates
+    Args:
+        ties: "ordinal" (equal values by column, as in the published code), "min" (eq. 8: they share the best rank) or
+            "average". Relevance often ties: 15 % of COCO's are exactly 0.
+        top: N for the candidates of relevance rank up to N alone; 0 for all. With "min" and "average" those that tie
+            for the last rank stay together, and none may be meant where more than N share the first.
+        within: Rank scores among those N alone, else keep their ranks among all candidates.
 
-    Takes     Comparison with truth.relevance, finite; the name of its scale belongs to the figure's name. Ignored
-              cells are left out. A score that is not a number ranks last.
-    Gives     (Q) float64 in (0, 1]; NaN for a query without such candidates.
-    Raises    RequirementError without relevance, for one that is not finite, and for a negative top.
-    Cost      two sorts of each row.
+    Raises:
+        RequirementError: Without relevance, for one that is not finite, and for a negative top.
 
-    >>> from subtext.core import Truth
-    >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[4.0, 3.0, 2.0]]), scale="made")
-    >>> ASP()(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()
-    [0.5]
+    Complexity:
+        Two sorts of each row.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[4.0, 3.0, 2.0]]), scale="made")
+        >>> ASP()(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()
+        [0.5]
     """
 
     ties: RankTies = "ordinal"
@@ -74,7 +76,15 @@ class ASP(Metric):
         return f"asp@{self.top}" if self.top else "asp"
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: With truth.relevance, finite; the name of its scale belongs to the figure's name. Ignored cells
+                are left out. A score that is not a number ranks last.
+
+        Returns:
+            (Q) float64 in (0, 1]; NaN for a query without such candidates.
+        """
         relevance, ignored = graded_relevance(comparison, "ASP").numpy(), comparison.truth.ignored
         if ignored is None or not bool(ignored.any()):
             return torch.from_numpy(self.of(SemanticRanks.of(comparison.scores, relevance, self.ties)))
@@ -121,16 +131,25 @@ def among_first(
     rank. The second is expected of scores that put every candidate where its relevance does, and equal ones in any
     order: 1 where relevance has no ties. A model whose scores tie where the relevance does can be above it.
 
-    best  `ops.semantic_rank.ranks(relevance, "min")`        tops  each N, a column of both results
-
     The most relevant are a beginning of the list: among them everybody keeps the rank that they had among all. NaN for
-    a query of which no N are meant, as ASP has it. Raises RequirementError for an N below 1.
-    Cost  one read of the ranks, and O(C + K) a query.
+    a query of which no N are meant, as ASP has it.
 
-    >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), (2,))
-    (array([[0.75]]), array([[1.]]))
-    >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), (3,))[1].round(6).tolist()  # (1 + (1 + 4/3 + 1) / 2) / 3
-    [[0.888889]]
+    Args:
+        best: `ops.semantic_rank.ranks(relevance, "min")`.
+        tops: Each N, a column of both results.
+
+    Raises:
+        RequirementError: If the N is below 1.
+
+    Complexity:
+        One read of the ranks, and O(C + K) a query.
+
+    Example:
+        >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), (2,))
+        (array([[0.75]]), array([[1.]]))
+        >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16),
+        ...     (3,))[1].round(6).tolist()  # (1 + (1 + 4/3 + 1) / 2) / 3
+        [[0.888889]]
     """
     cutoffs = np.asarray(tops, dtype=np.int64)
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, best.shape[1] + 1))])

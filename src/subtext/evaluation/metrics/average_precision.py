@@ -19,20 +19,25 @@ class AveragePrecision(Metric):
 
         (1/R) sum_{positives at places r <= R} (positives up to r) / r        R positives of the query
 
-    cut   "r" counts positives among the first R places alone (mAP@R, as ECCV Caption reports it); "all" counts each at
-          its place, however far (AP, whose complement Smooth-AP softens)
-    ties  where positives stand among negatives of their own score, as for recall; "expected" is a mean over all orders
+    The call takes `Comparison`; ignored cells are left out. It returns (Q) float64 in [0, 1]; NaN for a query without
+    positives.
 
-    Takes     Comparison; ignored cells are left out.
-    Gives     (Q) float64 in [0, 1]; NaN for a query without positives.
-    Cost      one sort of each row.
+    Args:
+        cut: "r" counts positives among the first R places alone (mAP@R, as ECCV Caption reports it); "all" counts each
+            at its place, however far (AP, whose complement Smooth-AP softens).
+        ties: Where positives stand among negatives of their own score, as for recall; "expected" is a mean over all
+            orders.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> truth = Truth(torch.tensor([[True, False, True, False]]))
-    >>> comparison = Comparison(torch.tensor([[0.9, 0.5, 0.4, 0.1]]), truth)
-    >>> AveragePrecision()(comparison).tolist(), round(AveragePrecision("all")(comparison).item(), 6)
-    ([0.5], 0.833333)
+    Complexity:
+        One sort of each row.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> truth = Truth(torch.tensor([[True, False, True, False]]))
+        >>> comparison = Comparison(torch.tensor([[0.9, 0.5, 0.4, 0.1]]), truth)
+        >>> AveragePrecision()(comparison).tolist(), round(AveragePrecision("all")(comparison).item(), 6)
+        ([0.5], 0.833333)
     """
 
     cut: Literal["r", "all"] = "r"

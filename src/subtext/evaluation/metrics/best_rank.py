@@ -16,17 +16,22 @@ from subtext.ops.rank import Counts, Ties
 class BestRank(Metric):
     """Rank of the best positive, counted from 1.
 
-    ties  where it stands among negatives of its own score: behind them ("pessimistic"), before them ("optimistic"), at
-          the mean of all orders ("expected"), or by column ("stable")
+    The call takes `Comparison`; any number of positives a query, ignored cells are left out. It returns (Q) float64 in
+    [1, negatives + 1]; NaN for a query without positives.
 
-    Takes     Comparison; any number of positives a query, ignored cells are left out.
-    Gives     (Q) float64 in [1, negatives + 1]; NaN for a query without positives.
-    Cost      one read of the scores.
+    Args:
+        ties: Where it stands among negatives of its own score: behind them ("pessimistic"), before them ("optimistic"),
+            at the mean of all orders ("expected"), or by column ("stable").
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> BestRank()(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), Truth(torch.tensor([[False, True, False]])))).tolist()
-    [2.0]
+    Complexity:
+        One read of the scores.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> BestRank()(Comparison(torch.tensor([[0.3, 0.4, 0.45]]),
+        ...     Truth(torch.tensor([[False, True, False]])))).tolist()
+        [2.0]
     """
 
     ties: Ties = "pessimistic"
@@ -58,18 +63,22 @@ class BestRank(Metric):
 class ReciprocalRank(Metric):
     """Reciprocal of the rank of the best positive (from 1); its mean over queries is MRR.
 
-    ties  where the best positive stands among negatives of its own score; with "expected" it is one over the expected
-          rank, which is below the expected reciprocal
+    The call takes `Comparison`; any number of positives a query, ignored cells are left out. It returns (Q) float64 in
+    (0, 1]; NaN for a query without positives.
 
-    Takes     Comparison; any number of positives a query, ignored cells are left out.
-    Gives     (Q) float64 in (0, 1]; NaN for a query without positives.
-    Cost      one read of the scores.
+    Args:
+        ties: Where the best positive stands among negatives of its own score; with "expected" it is one over the
+            expected rank, which is below the expected reciprocal.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> truth = Truth(torch.tensor([[False, True, False]]))
-    >>> ReciprocalRank()(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
-    [0.5]
+    Complexity:
+        One read of the scores.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> truth = Truth(torch.tensor([[False, True, False]]))
+        >>> ReciprocalRank()(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
+        [0.5]
     """
 
     ties: Ties = "pessimistic"
@@ -86,8 +95,9 @@ class ReciprocalRank(Metric):
 def median_rank(ranks: NDArray[np.float64]) -> float:
     """Median of ranks counted from 1, rounded down where the two middle ranks differ (Karpathy's evaluation).
 
-    >>> median_rank(np.array([1.0, 2.0, 3.0, 7.0]))
-    2.0
+    Example:
+        >>> median_rank(np.array([1.0, 2.0, 3.0, 7.0]))
+        2.0
     """
     valid = ranks[~np.isnan(ranks)]
     return float(np.floor(np.median(valid))) if len(valid) else math.nan

@@ -74,22 +74,28 @@ class CWay(_Choice):
 
     The expectation over all draws replaces the paper's single draw, so there is no seed and no noise of sampling.
 
-    c     candidates a question has, the truth among them; the papers' are 5, 20 and 100
-    at    1 for accuracy; 3 for being among the first three
-    ties  negatives that tie with the truth are ahead of it ("pessimistic"), behind ("optimistic"), in a random order
-          ("expected"), or as their columns stand ("stable")
-    again  with replacement: a negative that is drawn may be drawn again. The paper does not say; never by default
+    The call takes `Comparison`; ignored cells are left out. It returns (Q) float64 in [0, 1], means over the positives
+    of a query; NaN for a query without positives or with fewer than c - 1 negatives.
 
-    Takes     Comparison; ignored cells are left out.
-    Gives     (Q) float64 in [0, 1], means over the positives of a query; NaN for a query without positives or with
-              fewer than c - 1 negatives.
-    Raises    RequirementError for c below 2 or `at` below 1.
-    Cost      one sort of each row, and O(P c at) for P positives.
+    Args:
+        c: Candidates a question has, the truth among them; the papers' are 5, 20 and 100.
+        at: 1 for accuracy; 3 for being among the first three.
+        ties: Negatives that tie with the truth are ahead of it ("pessimistic"), behind ("optimistic"), in a random
+            order ("expected"), or as their columns stand ("stable").
+        again: With replacement: a negative that is drawn may be drawn again. The paper does not say; never by default.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> CWay(c=2)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), Truth(torch.tensor([[False, True, False]])))).tolist()
-    [0.5]
+    Raises:
+        RequirementError: For c below 2 or `at` below 1.
+
+    Complexity:
+        One sort of each row, and O(P c at) for P positives.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> CWay(c=2)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]),
+        ...     Truth(torch.tensor([[False, True, False]])))).tolist()
+        [0.5]
     """
 
     again: bool = False
@@ -121,16 +127,20 @@ class CWayBest(CWay):
 
     Higher than the papers' figure wherever a query has several positives; Subtext reported it before 2026-11-23.
 
-    Takes     Comparison; ignored cells are left out.
-    Gives     (Q) float64 in [0, 1]; NaN as for `CWay`.
-    Raises    RequirementError for c below 2 or `at` below 1.
-    Cost      one read of the scores, and O(Q c at).
+    The call takes `Comparison`; ignored cells are left out. It returns (Q) float64 in [0, 1]; NaN as for `CWay`.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> comparison = Comparison(torch.tensor([[0.3, 0.4, 0.45]]), Truth(torch.tensor([[True, False, True]])))
-    >>> CWay(c=2)(comparison).tolist(), CWayBest(c=2)(comparison).tolist()
-    ([0.5], [1.0])
+    Raises:
+        RequirementError: For c below 2 or `at` below 1.
+
+    Complexity:
+        One read of the scores, and O(Q c at).
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> comparison = Comparison(torch.tensor([[0.3, 0.4, 0.45]]), Truth(torch.tensor([[True, False, True]])))
+        >>> CWay(c=2)(comparison).tolist(), CWayBest(c=2)(comparison).tolist()
+        ([0.5], [1.0])
     """
 
     reads = ("best_rank",)
@@ -156,20 +166,25 @@ class CWayRank(Metric):
 
         1 + (c - 1) g / M        M negatives, g of them ahead of the truth
 
-    c     candidates a question has, the truth among them
-    ties  as for recall; "expected" counts half of the tied negatives as ahead
+    The call takes `Comparison`. It returns (Q) float64 in [1, c], means over the positives of a query; NaN for a query
+    without positives or with fewer than c - 1 negatives.
 
-    Takes     Comparison.
-    Gives     (Q) float64 in [1, c], means over the positives of a query; NaN for a query without positives or with
-              fewer than c - 1 negatives.
-    Raises    RequirementError for c below 2.
-    Cost      one sort of each row.
+    Args:
+        c: Candidates a question has, the truth among them.
+        ties: As for recall; "expected" counts half of the tied negatives as ahead.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> truth = Truth(torch.tensor([[False, True, False]]))
-    >>> CWayRank(c=2)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
-    [1.5]
+    Raises:
+        RequirementError: For c below 2.
+
+    Complexity:
+        One sort of each row.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> truth = Truth(torch.tensor([[False, True, False]]))
+        >>> CWayRank(c=2)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
+        [1.5]
     """
 
     c: int = 5
@@ -235,21 +250,28 @@ class SampledCWay(_Choice):
     behind a draw depend on seed and query alone, so two models are asked with the same luck; all questions of a query
     share them.
 
-    c, at  as in the closed form
-    seed   of the draw
-    ties   "pessimistic", "optimistic" or "stable"; for the expectation over orders take the closed form
+    The call takes `Comparison`; queries are known by their ids, or by their position where there are no embeddings. It
+    returns (Q) float64, means of 0 and 1 over the positives of a query; NaN for a query without positives or with fewer
+    than c - 1 negatives.
 
-    Takes     Comparison; queries are known by their ids, or by their position where there are no embeddings.
-    Gives     (Q) float64, means of 0 and 1 over the positives of a query; NaN for a query without positives or with
-              fewer than c - 1 negatives.
-    Raises    RequirementError for c below 2, `at` below 1, or "expected" ties.
-    Cost      one sort of each row, and O(P c) for P positives.
+    Args:
+        c: As in the closed form.
+        at: See `c`.
+        ties: "pessimistic", "optimistic" or "stable"; for the expectation over orders take the closed form.
+        seed: Of the draw.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> truth = Truth(torch.tensor([[False, True, False]]))
-    >>> SampledCWay(c=3)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
-    [0.0]
+    Raises:
+        RequirementError: For c below 2, `at` below 1, or "expected" ties.
+
+    Complexity:
+        One sort of each row, and O(P c) for P positives.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> truth = Truth(torch.tensor([[False, True, False]]))
+        >>> SampledCWay(c=3)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), truth)).tolist()
+        [0.0]
     """
 
     seed: int = 0
@@ -281,10 +303,12 @@ def choice_probability(
     with g = ahead and M = pool. Each factor is in [0, 1], so that large M cannot overflow. NaN where the pool has fewer
     than c - 1.
 
-    replacement  sample with replacement: x is binomial; ((M - g) / M)^(c-1) for at = 1
+    Args:
+        replacement: Sample with replacement: x is binomial; ((M - g) / M)^(c-1) for at = 1.
 
-    >>> choice_probability(np.array([1]), np.array([9]), c=5).round(4).tolist()
-    [0.5556]
+    Example:
+        >>> choice_probability(np.array([1]), np.array([9]), c=5).round(4).tolist()
+        [0.5556]
     """
     g, m = ahead.astype(np.float64), pool.astype(np.float64)
     draws = c - 1
@@ -308,8 +332,9 @@ def distractors_ahead(
 ) -> Int[np.ndarray, "q"]:
     """(Q) how many of n distractors sampled without replacement beat the truth: one hypergeometric sample per query.
 
-    draws  (Q n) uniform numbers. Distractor t beats the truth where its number is below the share of the remaining
-           pool that is ahead. With the same numbers, a better rank never does worse.
+    Args:
+        draws: (Q n) uniform numbers. Distractor t beats the truth where its number is below the share of the remaining
+            pool that is ahead. With the same numbers, a better rank never does worse.
     """
     count = np.zeros(len(ahead), dtype=np.int64)
     for t in range(draws.shape[1]):

@@ -20,20 +20,26 @@ class NDCG(GainMetric):
 
         DCG = sum_{r <= k} g(rel_r) / log2(r + 1)        nDCG = DCG / DCG of the candidates by falling relevance
 
-    k     how many candidates are looked at
-    gain  "linear", g(x) = x (trec_eval, MTEB), or "exponential", g(x) = 2^x - 1
-    ties  as for recall; "expected" is the mean over all orders of the tied
+    The call takes `Comparison` with truth.relevance of 0 or more; ignored cells are left out. It returns (Q) float64 in
+    [0, 1]; NaN for a query to which nothing is relevant.
 
-    Takes     Comparison with truth.relevance of 0 or more; ignored cells are left out.
-    Gives     (Q) float64 in [0, 1]; NaN for a query to which nothing is relevant.
-    Raises    RequirementError without relevance, for one below 0 or not finite, and for k below 1.
-    Cost      finding the first k of each row.
+    Args:
+        k: How many candidates are looked at.
+        ties: As for recall; "expected" is the mean over all orders of the tied.
+        gain: "linear", g(x) = x (trec_eval, MTEB), or "exponential", g(x) = 2^x - 1.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[0.0, 1.0, 0.0]]), scale="made")
-    >>> round(NDCG(k=3)(Comparison(torch.tensor([[0.3, 0.2, 0.1]]), truth)).item(), 6)  # 1 / log2(3)
-    0.63093
+    Raises:
+        RequirementError: Without relevance, for one below 0 or not finite, and for k below 1.
+
+    Complexity:
+        Finding the first k of each row.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[0.0, 1.0, 0.0]]), scale="made")
+        >>> round(NDCG(k=3)(Comparison(torch.tensor([[0.3, 0.2, 0.1]]), truth)).item(), 6)  # 1 / log2(3)
+        0.63093
     """
 
     k: int = 10
@@ -64,19 +70,25 @@ class SemanticGain(GainMetric):
 
     The code calls it ASP at k, which it is not: it is a cumulative gain without discount, and no ranks are compared.
 
-    k     how many candidates are looked at; all where there are fewer
-    ties  as for recall: least relevance first ("pessimistic"), most first, the mean over all orders, or by column
+    The call takes `Comparison` with truth.relevance of 0 or more; ignored cells are left out. It returns (Q) float64 in
+    [0, 1]; NaN for a query to which nothing is relevant.
 
-    Takes     Comparison with truth.relevance of 0 or more; ignored cells are left out.
-    Gives     (Q) float64 in [0, 1]; NaN for a query to which nothing is relevant.
-    Raises    RequirementError without relevance, for one below 0 or not finite, and for k below 1.
-    Cost      finding the first k of each row.
+    Args:
+        k: How many candidates are looked at; all where there are fewer.
+        ties: As for recall: least relevance first ("pessimistic"), most first, the mean over all orders, or by column.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[1.0, 0.5, 0.5]]), scale="made")
-    >>> SemanticGain(k=1)(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()
-    [0.5]
+    Raises:
+        RequirementError: Without relevance, for one below 0 or not finite, and for k below 1.
+
+    Complexity:
+        Finding the first k of each row.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[1.0, 0.5, 0.5]]), scale="made")
+        >>> SemanticGain(k=1)(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()
+        [0.5]
     """
 
     k: int = 5

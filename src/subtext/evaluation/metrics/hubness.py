@@ -46,8 +46,9 @@ class Hubness(GalleryMetric):
 def skewness(occurrences: Float[np.ndarray, "c"]) -> float:
     """Skewness of the occurrences; NaN where all are equal.
 
-    >>> round(skewness(np.array([0.0, 0.0, 0.0, 4.0])), 6)
-    1.154701
+    Example:
+        >>> round(skewness(np.array([0.0, 0.0, 0.0, 4.0])), 6)
+        1.154701
     """
     gaps = occurrences - occurrences.mean() if len(occurrences) else occurrences
     spread = math.sqrt(float((gaps**2).mean())) if len(gaps) else 0.0
@@ -57,7 +58,8 @@ def skewness(occurrences: Float[np.ndarray, "c"]) -> float:
 def unfound(occurrences: Float[np.ndarray, "c"]) -> float:
     """Share of candidates that are among the first k of no query.
 
-    >>> unfound(np.array([0.0, 0.0, 1.0, 3.0]))
-    0.5
+    Example:
+        >>> unfound(np.array([0.0, 0.0, 1.0, 3.0]))
+        0.5
     """
     return float((occurrences == 0).mean()) if len(occurrences) else math.nan

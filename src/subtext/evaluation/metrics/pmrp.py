@@ -25,19 +25,22 @@ class PMRP(Metric):
 
         mean_zeta |first R_zeta and plausible_zeta| / R_zeta        plausible_zeta: label distance at most zeta
 
-    zeta  largest number of labels in which a plausible image may differ; the paper's are 0, 1 and 2
-    ties  as for recall; "expected" is the mean over all orders
+    Args:
+        zeta: Largest number of labels in which a plausible image may differ; the paper's are 0, 1 and 2.
+        ties: As for recall; "expected" is the mean over all orders.
 
-    Takes     Comparison whose truth.relevance is minus the distance between label sets (0 for the same labels); ignored
-              cells are left out: items without labels are to be taken out of queries and gallery alike.
-    Gives     (Q) float64 in [0, 1]; NaN for a query to which nothing is plausible under some zeta.
-    Raises    RequirementError without relevance, or without a zeta of 0 or more.
-    Cost      one sort of each row.
+    Raises:
+        RequirementError: Without relevance, or without a zeta of 0 or more.
 
-    >>> from subtext.core import Truth
-    >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[0.0, -1.0, -5.0]]), scale="labels")
-    >>> PMRP(zeta=(0, 1))(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()  # (0 + 1/2) / 2
-    [0.25]
+    Complexity:
+        One sort of each row.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[0.0, -1.0, -5.0]]),
+        ...     scale="labels")
+        >>> PMRP(zeta=(0, 1))(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()  # (0 + 1/2) / 2
+        [0.25]
     """
 
     zeta: tuple[int, ...] = (0, 1, 2)
@@ -53,7 +56,15 @@ class PMRP(Metric):
             raise RequirementError(f"{type(self).__name__} needs one zeta or more, each 0 or more; it got {self.zeta}")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Whose truth.relevance is minus the distance between label sets (0 for the same labels); ignored
+                cells are left out: items without labels are to be taken out of queries and gallery alike.
+
+        Returns:
+            (Q) float64 in [0, 1]; NaN for a query to which nothing is plausible under some zeta.
+        """
         relevance, ignored = graded_relevance(comparison, type(self).__name__), comparison.truth.ignored
         allowed = torch.ones_like(relevance, dtype=torch.bool) if ignored is None else ~ignored.cpu()
         truths = [CandidateLists.of_mask((relevance >= -zeta) & allowed) for zeta in self.zeta]

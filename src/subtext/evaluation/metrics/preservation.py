@@ -22,15 +22,18 @@ class Preservation(Metric):
 
     Equal scores are ordered by their columns.
 
-    Takes     Comparison; ignored cells are left out.
-    Gives     (Q) float64 in [0, 1]; NaN for a query without positives. A random order gives E / (candidates - ignored).
-    Cost      a sort of each query's scores.
+    The call takes `Comparison`; ignored cells are left out. It returns (Q) float64 in [0, 1]; NaN for a query without
+    positives. A random order gives E / (candidates - ignored).
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> match = torch.tensor([[False, True, True, False]])
-    >>> Preservation()(Comparison(torch.tensor([[0.1, 0.9, 0.2, 0.5]]), Truth(match))).tolist()
-    [0.5]
+    Complexity:
+        A sort of each query's scores.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> match = torch.tensor([[False, True, True, False]])
+        >>> Preservation()(Comparison(torch.tensor([[0.1, 0.9, 0.2, 0.5]]), Truth(match))).tolist()
+        [0.5]
     """
 
     reads = ("positive_ranks",)

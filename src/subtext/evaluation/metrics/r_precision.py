@@ -18,17 +18,22 @@ class RPrecision(Metric):
 
         |first R and positives| / R
 
-    ties  where positives stand among negatives of their own score, as for recall; "expected" is a mean over all orders
+    The call takes `Comparison`; ignored cells are left out. It returns (Q) float64 in [0, 1]; NaN for a query without
+    positives. A random order gives R / candidates.
 
-    Takes     Comparison; ignored cells are left out.
-    Gives     (Q) float64 in [0, 1]; NaN for a query without positives. A random order gives R / candidates.
-    Cost      one sort of each row.
+    Args:
+        ties: Where positives stand among negatives of their own score, as for recall; "expected" is a mean over all
+            orders.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> truth = Truth(torch.tensor([[True, False, True, False]]))
-    >>> RPrecision()(Comparison(torch.tensor([[0.9, 0.5, 0.4, 0.1]]), truth)).tolist()
-    [0.5]
+    Complexity:
+        One sort of each row.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> truth = Truth(torch.tensor([[True, False, True, False]]))
+        >>> RPrecision()(Comparison(torch.tensor([[0.9, 0.5, 0.4, 0.1]]), truth)).tolist()
+        [0.5]
     """
 
     ties: Ties = "pessimistic"

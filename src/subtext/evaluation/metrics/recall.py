@@ -16,20 +16,25 @@ from subtext.ops.rank import Counts, Ties
 class Recall(Metric):
     """Recall at k: 1 for a query whose best-ranked positive is among the first k candidates, else 0.
 
-    k     how many candidates are looked at
-    ties  where the best positive stands among negatives of its own score. "pessimistic" (behind them) is the default:
-          a model that gives every pair the same score then gets 0. "expected" gives the probability of a hit over all
-          orders of the tied; "optimistic" and "stable" (column order) are there to compare with other evaluations
+    The call takes `Comparison`; any number of positives a query, ignored cells are left out. It returns (Q) float64 in
+    [0, 1]; NaN for a query without positives.
 
-    Takes     Comparison; any number of positives a query, ignored cells are left out.
-    Gives     (Q) float64 in [0, 1]; NaN for a query without positives.
-    Cost      one read of the scores.
+    Args:
+        k: How many candidates are looked at.
+        ties: Where the best positive stands among negatives of its own score. "pessimistic" (behind them) is the
+            default: a model that gives every pair the same score then gets 0. "expected" gives the probability of a hit
+            over all orders of the tied; "optimistic" and "stable" (column order) are there to compare with other
+            evaluations.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> scores = torch.tensor([[0.6, 0.5, 0.55], [0.3, 0.4, 0.45], [0.65, 0.35, 0.7]])
-    >>> Recall(k=1)(Comparison(scores, Truth(torch.eye(3, dtype=torch.bool)))).tolist()
-    [1.0, 0.0, 1.0]
+    Complexity:
+        One read of the scores.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> scores = torch.tensor([[0.6, 0.5, 0.55], [0.3, 0.4, 0.45], [0.65, 0.35, 0.7]])
+        >>> Recall(k=1)(Comparison(scores, Truth(torch.eye(3, dtype=torch.bool)))).tolist()
+        [1.0, 0.0, 1.0]
     """
 
     k: int = 1

@@ -16,15 +16,18 @@ from subtext.ops.rank import Counts
 class TieShare(Metric):
     """1 for a query of which a negative has the score of the best positive: how it ranks depends on the rule for ties.
 
-    Takes     Comparison; any number of positives a query, ignored cells are left out.
-    Gives     (Q) float64, 0 or 1; NaN for a query without positives.
-    Cost      one read of the scores.
+    The call takes `Comparison`; any number of positives a query, ignored cells are left out. It returns (Q) float64, 0
+    or 1; NaN for a query without positives.
 
-    >>> import torch
-    >>> from subtext.core import Comparison, Truth
-    >>> truth = Truth(torch.tensor([[False, True, False]]))
-    >>> TieShare()(Comparison(torch.tensor([[0.4, 0.4, 0.3]]), truth)).tolist()
-    [1.0]
+    Complexity:
+        One read of the scores.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Comparison, Truth
+        >>> truth = Truth(torch.tensor([[False, True, False]]))
+        >>> TieShare()(Comparison(torch.tensor([[0.4, 0.4, 0.3]]), truth)).tolist()
+        [1.0]
     """
 
     reads = ("best_rank",)

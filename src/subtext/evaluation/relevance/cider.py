@@ -40,16 +40,23 @@ def products(
     L counts runs of two words, as pycocoevalcap does, whose class "Cider" is CIDEr-D without stemming. There df and G
     come from the pictures that one scores at a time; here from the groups, once, whichever pairs are asked for.
 
-    references  texts        groups  (R) the picture of each, from 0        candidates  texts
-    count       G; None for as many as groups names; groups without a reference do not count in idf, and are rows of 0
-
     Words are cut as the Penn Treebank tokeniser does (`words.treebank_words`).
 
-    Raises DataError when texts and groups do not agree.
-    Cost   the output and one pass over common words; COCO's 5,000 x 25,000 pairs take about a second on two cores.
+    Args:
+        references: Texts.
+        groups: (R) the picture of each, from 0.
+        candidates: Texts.
+        count: G; None for as many as groups names; groups without a reference do not count in idf, and are rows of 0.
 
-    >>> products(["a red dog", "two cats"], [0, 1], ["a red dog", "dogs"]).all().tolist()
-    [[7.5, 0.0], [0.0, 0.0]]
+    Raises:
+        DataError: If texts and groups do not agree.
+
+    Complexity:
+        The output and one pass over common words; COCO's 5,000 x 25,000 pairs take about a second on two cores.
+
+    Example:
+        >>> products(["a red dog", "two cats"], [0, 1], ["a red dog", "dogs"]).all().tolist()
+        [[7.5, 0.0], [0.0, 0.0]]
     """
     texts = corpus(references, groups, candidates, count)
     grams, words = counted(texts.texts, treebank_words, longest=LONGEST)

@@ -25,7 +25,8 @@ _COMPILED_CELLS = 2**24
 def of_pairs(pairs: Dataset) -> tuple[list[str], list[str]]:
     """The class of every picture and of every text of a data set; a text has that of the picture that names it.
 
-    Raises RequirementError when a picture has no label in the column "labels" or several, or a text no picture.
+    Raises:
+        RequirementError: If a picture has no label in the column "labels" or several, or a text no picture.
     """
     images = []
     column = pairs.images.metadata.get("labels", [None] * len(pairs.images))
@@ -61,11 +62,18 @@ def relevance(
     A text against itself counts 13.8, where two that share nothing count 0. The authors' release trains on it and
     measures nothing by it; the term of the own class is as in their code.
 
-    references  texts        groups   (R) the class of each, from 0        count  G; None for as many as groups names
-    candidates  texts        classes  (C) the class of each
+    Args:
+        references: Texts.
+        groups: (R) the class of each, from 0.
+        candidates: Texts.
+        classes: (C) the class of each.
+        count: G; None for as many as groups names.
 
-    Raises DataError when texts and classes do not agree.
-    Cost   one cosine for every two texts, in blocks.
+    Raises:
+        DataError: If texts and classes do not agree.
+
+    Complexity:
+        One cosine for every two texts, in blocks.
     """
     texts = corpus(references, groups, candidates, count)
     kinds = np.asarray(classes, dtype=np.int64)
@@ -97,7 +105,9 @@ def relevance_of(
 ) -> Float[np.ndarray, "i c"]:
     """The same for every image of a data set, whose texts are the candidates.
 
-    references  texts of images        images  (R) the image of each
+    Args:
+        references: Texts of images.
+        images: (R) the image of each.
     """
     image_classes, text_classes = of_pairs(pairs)
     codes = {label: code for code, label in enumerate(dict.fromkeys(image_classes))}

@@ -38,15 +38,18 @@ _FORM = 1
 class Graded:
     """Relevance in degrees between I images and T texts; one matrix serves both directions.
 
-    name    what it was computed with ("tfidf1", "ciderd", ...): part of the name of every metric that reads it, because
-            figures under two relevances cannot be compared
-    values  (I T) float16 or float32, finite, larger is more; in memory or mapped from a file, and never transposed
+    Attributes:
+        name: What it was computed with ("tfidf1", "ciderd", ...): part of the name of every metric that reads it,
+            because figures under two relevances cannot be compared.
+        values: (I T) float16 or float32, finite, larger is more; in memory or mapped from a file, and never transposed.
 
-    Raises ShapeError when the values are no such matrix.
+    Raises:
+        ShapeError: If the values are no such matrix.
 
-    >>> graded = Graded("made", np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 1.0]], dtype=np.float32))
-    >>> graded.block("text_to_image", 1, 3).tolist()
-    [[0.5, 0.5], [0.0, 1.0]]
+    Example:
+        >>> graded = Graded("made", np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 1.0]], dtype=np.float32))
+        >>> graded.block("text_to_image", 1, 3).tolist()
+        [[0.5, 0.5], [0.0, 1.0]]
     """
 
     name: str
@@ -67,7 +70,8 @@ class Graded:
     def block(self, direction: Direction, start: int, stop: int) -> Float[np.ndarray, "q c"]:
         """Queries start to stop against all candidates, float32 row after row.
 
-        Raises DataError that names the first value which is no finite number.
+        Raises:
+            DataError: If it names the first value which is no finite number.
         """
         cut = self.values[start:stop] if direction == "image_to_text" else self.values[:, start:stop].T
         block = np.ascontiguousarray(cut, dtype=np.float32)
@@ -119,15 +123,17 @@ def graded(
 
     An image is known by the texts that rows of the data name it with; word counts are learnt from these.
 
-    name          of `NAMES`: unigram TF-IDF cosine; CIDEr-D; plain CIDEr; CUB's by class, whose classes are the column
-                  "labels"; the judgements that the data brings; the cosine of any sentence encoder, by hub name or
-                  folder
-    references    texts of an image that it is known by, the first so many of them; None for all. DAA's tables: 5
-    cache         a folder where matrices are kept; None computes them each time
-    device        what a sentence encoder runs on
+    Args:
+        name: Of `NAMES`: unigram TF-IDF cosine; CIDEr-D; plain CIDEr; CUB's by class, whose classes are the column
+            "labels"; the judgements that the data brings; the cosine of any sentence encoder, by hub name or folder.
+        references: Texts of an image that it is known by, the first so many of them; None for all. DAA's tables: 5.
+        cache: A folder where matrices are kept; None computes them each time.
+        device: What a sentence encoder runs on.
 
-    Raises RequirementError for an unknown name, or where the data has not what it reads; DataError for items without
-    words, and for a damaged file in the cache; OutputError where the cache cannot be written.
+    Raises:
+        RequirementError: For an unknown name, or where the data has not what it reads.
+        DataError: For items without words, and for a damaged file in the cache.
+        OutputError: If the cache cannot be written.
     """
     check(name)
     shape = (len(pairs.images), len(pairs.texts))
@@ -187,7 +193,8 @@ def cached(
 ) -> Float[np.ndarray, "g c"]:
     """The matrix of these settings, mapped: as `fill` wrote it into an array of that shape, now or another time.
 
-    about  whatever the numbers depend on, as JSON
+    Args:
+        about: Whatever the numbers depend on, as JSON.
     """
     settings = {"form": _FORM, "shape": shape, "precision": "float32", **about}
     name = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -230,10 +237,13 @@ def sentence_relevance(
 ) -> Float[np.ndarray, "g c"]:
     """Mean over the references of a group of their cosine with a candidate, (G C) in [-1, 1].
 
-    encoder  reads each different text once, such as a `SentenceEncoder`; vectors of any length but nought
     The other arguments are those of `tfidf.products`, and of its `all`. A group without references is a row of 0.
 
-    Raises DataError when texts and groups do not agree, or the encoder gives a vector without a direction.
+    Args:
+        encoder: Reads each different text once, such as a `SentenceEncoder`; vectors of any length but nought.
+
+    Raises:
+        DataError: If texts and groups do not agree, or the encoder gives a vector without a direction.
     """
     texts = corpus(references, groups, candidates, count)
     vectors = np.asarray(encoder(texts.texts), dtype=np.float32)

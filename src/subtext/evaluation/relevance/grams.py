@@ -22,8 +22,10 @@ from subtext.errors import DataError
 class Grams:
     """What stands in N texts: L entries, in the order of texts and of grams within a text.
 
-    rows    (L) int64, the text         features  (L) int64 in [0, width), the gram
-    counts  (L) int64, how often it stands there, 1 or more
+    Attributes:
+        rows: (L) int64, the text.
+        features: (L) int64 in [0, width), the gram.
+        counts: (L) int64, how often it stands there, 1 or more.
     """
 
     rows: Int[np.ndarray, "l"]
@@ -36,9 +38,12 @@ class Grams:
 class Corpus:
     """Texts that refer to each other: R references in G groups, and C candidates; each different text is read once.
 
-    texts       the different texts
-    references  (R) int64, which text each reference is        groups  (R) int64, its group
-    candidates  (C) int64, which text each candidate is        count   G
+    Attributes:
+        texts: The different texts.
+        references: (R) int64, which text each reference is.
+        groups: (R) int64, its group.
+        candidates: (C) int64, which text each candidate is.
+        count: G.
     """
 
     texts: list[str]
@@ -58,8 +63,9 @@ def corpus(
 ) -> Corpus:
     """Texts by number; groups are counted from 0, `count` of them (None for as many as the largest names).
 
-    Raises DataError when there is no reference, not one group a reference, a group below 0 or beyond count, or a text
-    that is none.
+    Raises:
+        DataError: If there is no reference, not one group a reference, a group below 0 or beyond count, or a text that
+            is none.
     """
     numbers = np.asarray(groups, dtype=np.int64)
     if not len(references) or numbers.shape != (len(references),):
@@ -94,9 +100,10 @@ def counted(
 ) -> tuple[list[Grams], NDArray[np.int64]]:
     """Grams of 1, 2, ... `longest` words, and (N) how many words each text has.
 
-    >>> (ones, twos), lengths = counted(["a b a b", "b a"], str.split, longest=2)
-    >>> ones.counts.tolist(), twos.rows.tolist(), twos.counts.tolist(), lengths.tolist()
-    ([2, 2, 1, 1], [0, 0, 1], [2, 1, 1], [4, 2])
+    Example:
+        >>> (ones, twos), lengths = counted(["a b a b", "b a"], str.split, longest=2)
+        >>> ones.counts.tolist(), twos.rows.tolist(), twos.counts.tolist(), lengths.tolist()
+        ([2, 2, 1, 1], [0, 0, 1], [2, 1, 1], [4, 2])
     """
     codes: dict[str, int] = {}
     words = [words_of(text) for text in texts]
@@ -137,8 +144,9 @@ _WORD = re.compile(
 def long_words(text: str) -> list[str]:
     """Lower-case runs of two or more letters, digits or underscores: what scikit-learn's CountVectorizer counts.
 
-    >>> long_words("A dog isn't in Zoë's boat")
-    ['dog', 'isn', 'in', 'zoë', 'boat']
+    Example:
+        >>> long_words("A dog isn't in Zoë's boat")
+        ['dog', 'isn', 'in', 'zoë', 'boat']
     """
     return _LONG.findall(text.lower())
 
@@ -150,8 +158,9 @@ def treebank_words(text: str) -> list[str]:
     25,000 captions of COCO and 35,000 of Flickr8k all but 1 and 7 come out as from that program. A text with letters
     beyond the Latin ones is read by the house's own tokeniser, which knows other scripts.
 
-    >>> treebank_words("A dog isn't at St. Mary's, an ice-cream stand (12:45).")
-    ['a', 'dog', 'is', "n't", 'at', 'st.', 'mary', "'s", 'an', 'ice-cream', 'stand', '(', '12:45', ')']
+    Example:
+        >>> treebank_words("A dog isn't at St. Mary's, an ice-cream stand (12:45).")
+        ['a', 'dog', 'is', "n't", 'at', 'st.', 'mary', "'s", 'an', 'ice-cream', 'stand', '(', '12:45', ')']
     """
     lowered = text.lower()
     if not lowered.isascii():

@@ -38,7 +38,10 @@ _DIGITS = re.compile(r"(\d+)(?:\.\w+)?$")
 class Ratings:
     """L judged pairs, by name.
 
-    queries, candidates  names        scores  (L) float32, finite, larger is more
+    Attributes:
+        queries: Names.
+        candidates: See `queries`.
+        scores: (L) float32, finite, larger is more.
     """
 
     queries: list[str]
@@ -48,7 +51,8 @@ class Ratings:
     def judgements(self, image_ids: Sequence[str], text_ids: Sequence[str]) -> Judgements:
         """The pairs whose two items are among these, whichever of the two columns has the images.
 
-        Raises DataError when no pair has an image and a text of these.
+        Raises:
+            DataError: If no pair has an image and a text of these.
         """
         images, texts = ({str(name): row for row, name in enumerate(ids)} for ids in (image_ids, text_ids))
         images_ask = sum(name in images for name in self.queries) > sum(name in texts for name in self.queries)
@@ -73,7 +77,8 @@ def read_ratings(path: Path) -> Ratings:
 
     Columns are known by name: `QUERY`, `CANDIDATE` and `SCORE` list them, the first that is there counts.
 
-    Raises DataError when a column is missing, a row is broken, a score is no finite number, or a pair stands twice.
+    Raises:
+        DataError: If a column is missing, a row is broken, a score is no finite number, or a pair stands twice.
     """
     scores: dict[tuple[str, str], float] = {}
     first_at: dict[tuple[str, str], str] = {}
@@ -112,10 +117,12 @@ def _rating(path: Path, where: str, raw: Mapping[str, Any]) -> tuple[tuple[str, 
 class Positives:
     """Which items belong together, by number; the two directions were judged apart and need not mirror each other.
 
-    image_to_text  image -> its captions        text_to_image  caption -> its images
-    name           "eccv", "cxc" or "coco"
-
     An image or caption that is no key was not judged: as a query it has no value.
+
+    Attributes:
+        name: "eccv", "cxc" or "coco".
+        image_to_text: Image -> its captions.
+        text_to_image: Caption -> its images.
     """
 
     name: str
@@ -125,7 +132,8 @@ class Positives:
     def match(self, image_ids: Sequence[str | int], text_ids: Sequence[str | int]) -> Match:
         """The truth of a gallery of these items, named by COCO's numbers or by names that end in them.
 
-        Raises DataError when two items have the same number, or none of them was judged.
+        Raises:
+            DataError: If two items have the same number, or none of them was judged.
         """
         images, texts = _rows("picture", image_ids), _rows("caption", text_ids)
         lists = []
@@ -156,7 +164,8 @@ def read_eccv(folder: Path, kind: Kind = "eccv") -> Positives:
 
     "coco" reads those of the pairs themselves, whose names begin with "original".
 
-    Raises DataError when a file is missing or is no such JSON.
+    Raises:
+        DataError: If a file is missing or is no such JSON.
     """
     sides = (("image", "caption"), ("caption", "image"))
     files = [folder / f"{_PREFIX[kind]}_{query}_to_{candidate}.json" for query, candidate in sides]
@@ -181,10 +190,12 @@ def read_cxc(path: Path) -> Positives:
 def number(name: str | int) -> int:
     """The number that a name of COCO ends in.
 
-    Raises DataError where there is none.
+    Raises:
+        DataError: If there is none.
 
-    >>> number("COCO_val2014_000000391895.jpg"), number("COCO_val2014:sentid:732091"), number(38)
-    (391895, 732091, 38)
+    Example:
+        >>> number("COCO_val2014_000000391895.jpg"), number("COCO_val2014:sentid:732091"), number(38)
+        (391895, 732091, 38)
     """
     if isinstance(name, int):
         return name

@@ -17,8 +17,9 @@ from subtext.ops.sparse import CandidateLists
 class Match:
     """The positives of every query in both directions, block by block and never stored whole.
 
-    image_to_text  for each picture, the rows of its texts
-    text_to_image  for each text, the rows of its pictures
+    Attributes:
+        image_to_text: For each picture, the rows of its texts.
+        text_to_image: For each text, the rows of its pictures.
     """
 
     image_to_text: CandidateLists
@@ -76,8 +77,9 @@ def of_judgements(judgements: Judgements, *, images: int, texts: int) -> Match:
 def positions_in_groups(groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """(N) how many items of the same group stand before each.
 
-    >>> positions_in_groups(np.array([4, 7, 4, 4])).tolist()
-    [0, 0, 1, 2]
+    Example:
+        >>> positions_in_groups(np.array([4, 7, 4, 4])).tolist()
+        [0, 0, 1, 2]
     """
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]

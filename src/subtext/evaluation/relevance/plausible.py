@@ -19,9 +19,12 @@ from subtext.ops.sparse import CandidateLists
 class Labelled:
     """The part of a gallery whose pictures have labels, I pictures and T texts; the rest neither asks nor answers.
 
-    image_rows, text_rows  (I) and (T) int64, which items of the gallery they are
-    image_codes            (I) int64, the label set of each picture     text_codes  (T) that of each text's picture
-    codes                  (U V) float32 of 0 and 1, the label sets
+    Attributes:
+        image_rows: (I) and (T) int64, which items of the gallery they are.
+        text_rows: See `image_rows`.
+        image_codes: (I) int64, the label set of each picture.
+        text_codes: (T) that of each text's picture.
+        codes: (U V) float32 of 0 and 1, the label sets.
     """
 
     image_rows: Int[np.ndarray, "i"]
@@ -46,8 +49,11 @@ class Labelled:
 
         A picture's own texts are at distance 0. Rows are those of `image_rows` and `text_rows`.
 
-        Raises RequirementError for a zeta below 0.
-        Cost   U^2 V for U different label sets, and memory for every positive of each of these.
+        Raises:
+            RequirementError: If the zeta is below 0.
+
+        Complexity:
+            U^2 V for U different label sets, and memory for every positive of each of these.
         """
         if zeta < 0:
             raise RequirementError(f"zeta needs to be 0 or more labels; it got {zeta}")
@@ -62,11 +68,13 @@ def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]
 
     Pictures without any label, and their texts, are left out, as in the authors' code.
 
-    Raises RequirementError when none has a label.
+    Raises:
+        RequirementError: If none has a label.
 
-    >>> found = labelled([{"dog"}, {"dog", "cat"}, None], np.array([0, 1, 2]))
-    >>> found.text_rows.tolist(), [found.match(zeta).image_to_text.lengths.tolist() for zeta in (0, 1)]
-    ([0, 1], [[1, 1], [2, 2]])
+    Example:
+        >>> found = labelled([{"dog"}, {"dog", "cat"}, None], np.array([0, 1, 2]))
+        >>> found.text_rows.tolist(), [found.match(zeta).image_to_text.lengths.tolist() for zeta in (0, 1)]
+        ([0, 1], [[1, 1], [2, 2]])
     """
     labelled_rows = np.array([row for row, label_set in enumerate(labels) if label_set], dtype=np.int64)
     if not len(labelled_rows):
@@ -91,7 +99,8 @@ def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]
 def of_pairs(pairs: Dataset) -> Labelled:
     """The same of a data set with a column "labels"; a text goes with the first picture that names it.
 
-    Raises RequirementError when they have none.
+    Raises:
+        RequirementError: If they have none.
     """
     labels = pairs.images.metadata.get("labels", [None] * len(pairs.images))
     owners = np.full(len(pairs.texts), len(pairs.images), dtype=np.int64)

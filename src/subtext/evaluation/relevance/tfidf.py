@@ -30,15 +30,19 @@ def products(
     These are scikit-learn's defaults, as the released code of Li et al. calls them; their text cites CIDEr, and
     figures under the two cannot be compared. The mean over references is not made a unit vector again.
 
-    references  texts that documents are counted in: the captions of the split that is measured
-    groups      (R) the picture of each reference, from 0        count  G; None for as many as groups names
-    candidates  texts; words that no reference has count for nothing
+    Args:
+        references: Texts that documents are counted in: the captions of the split that is measured.
+        groups: (R) the picture of each reference, from 0.
+        candidates: Texts; words that no reference has count for nothing.
+        count: G; None for as many as groups names.
 
-    Raises DataError when texts and groups do not agree.
+    Raises:
+        DataError: If texts and groups do not agree.
 
-    >>> products(["red dog", "red cat"], [0, 1], ["red dog", "a bird"]).all().round(3)
-    array([[1.   , 0.   ],
-           [0.336, 0.   ]], dtype=float32)
+    Example:
+        >>> products(["red dog", "red cat"], [0, 1], ["red dog", "a bird"]).all().round(3)
+        array([[1.   , 0.   ],
+               [0.336, 0.   ]], dtype=float32)
     """
     texts = corpus(references, groups, candidates, count)
     rows = unit_rows(texts)

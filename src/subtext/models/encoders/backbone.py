@@ -30,12 +30,14 @@ _BROKEN = (OSError, ValueError, SafetensorError, StrictDataclassError)
 def read_model(name: str, read: Callable[[str, bool], Model], *, files: Sequence[str], option: str = "name") -> Model:
     """Read a model from its folder or the hub.
 
-    name    a short name of `BACKBONES`, "starter" for the text tower of that name, a folder, or a hub name
-    read    function of the folder or hub name, and whether to use local files only
-    files   if one of them is in the hub's cache, the cache is tried first
-    option  the option that the name came from, for messages
+    Args:
+        name: A short name of `BACKBONES`, "starter" for the text tower of that name, a folder, or a hub name.
+        read: Function of the folder or hub name, and whether to use local files only.
+        files: If one of them is in the hub's cache, the cache is tried first.
+        option: The option that the name came from, for messages.
 
-    Raises RequirementError when there is no such model, the hub cannot be reached, or the model cannot be read.
+    Raises:
+        RequirementError: If there is no such model, the hub cannot be reached, or the model cannot be read.
     """
     if name == STARTER:
         with starter_folder() as folder, _silence():
@@ -97,16 +99,18 @@ def open_body(
 ) -> PreTrainedModel:
     """A model of `transformers`.
 
-    name        a short name of `hub.BACKBONES`, a local folder, or a hub name
-    weights     "pretrained", or "random": only the configuration is read, and for a short name the hub is not asked
-    image_size  side in pixels of a randomly initialised vision transformer; None for that of its configuration
-    assets      folder of a saved run: only its configuration is read, because the run's tensors follow
-    option      the option that the name came from, for messages
-    task        auto class of the library that builds the model
-    complete    requires every weight, since the library fills missing ones with random numbers: a function that first
-                raises where the model is of another kind; None where weights may be missing
+    Args:
+        name: A short name of `hub.BACKBONES`, a local folder, or a hub name.
+        weights: "pretrained", or "random": only the configuration is read, and for a short name the hub is not asked.
+        image_size: Side in pixels of a randomly initialised vision transformer; None for that of its configuration.
+        assets: Folder of a saved run: only its configuration is read, because the run's tensors follow.
+        option: The option that the name came from, for messages.
+        task: Auto class of the library that builds the model.
+        complete: Requires every weight, since the library fills missing ones with random numbers: a function that first
+            raises where the model is of another kind; None where weights may be missing.
 
-    Raises RequirementError when the weights or the configuration cannot be had.
+    Raises:
+        RequirementError: If the weights or the configuration cannot be had.
     """
     if assets is not None:
         return task.from_config(_config(str(assets), option), trust_remote_code=False)
@@ -162,7 +166,8 @@ def drop_pooler(body: PreTrainedModel) -> None:
 class Pretrained(nn.Module):
     """An encoder around a body of a library.
 
-    pretrained  whether the body is pretrained: plans may freeze it or scale down its learning rate
+    Args:
+        pretrained: Whether the body is pretrained: plans may freeze it or scale down its learning rate.
     """
 
     def __init__(self, body: Any, *, pretrained: bool) -> None:
@@ -188,7 +193,11 @@ class Pretrained(nn.Module):
 
 
 def import_extra(module: str, name: str, package: str) -> Any:
-    """A module of the extra `encoders`, for the encoder `name`. Raises RequirementError where importing it fails."""
+    """A module of the extra `encoders`, for the encoder `name`.
+
+    Raises:
+        RequirementError: If importing it fails.
+    """
     try:
         return import_module(module)
     except (ImportError, RuntimeError, OSError) as error:
@@ -236,7 +245,8 @@ def adapt(encoder: Any, *, rank: int = 8, scale: float = 16.0, dropout: float = 
     W x becomes W x + (scale / rank) B A x. A starts at small random values and B at zero: the encoder's output does
     not change at first. The encoder then has no pretrained layers to freeze or to slow down.
 
-    Raises RequirementError when `peft` is missing, or when the body has no attention projections.
+    Raises:
+        RequirementError: If `peft` is missing, or if the body has no attention projections.
     """
     body: nn.Module = encoder.body
     targets = sorted(

@@ -34,7 +34,8 @@ _METHODS = ("get_image_features", "get_text_features")
 def module_folder(name: str) -> str:
     """The folder of `transformers` in one of sentence-transformers; any other name as it is.
 
-    Raises RequirementError where further modules change the vectors.
+    Raises:
+        RequirementError: If further modules change the vectors.
     """
     modules = Path(name, "modules.json")
     if not modules.is_file():
@@ -60,7 +61,9 @@ def module_folder(name: str) -> str:
 class Dual:
     """Both halves of a dual encoder, and its scale and shift.
 
-    scale, shift  scores are scale * cosine + shift; shift is None for a model without (CLIP)
+    Attributes:
+        scale: Scores are scale * cosine + shift.
+        shift: Shift is None for a model without (CLIP).
     """
 
     image: SingleTower | FeatureTower
@@ -72,8 +75,9 @@ class Dual:
     def open(name: str, *, weights: Weights = "pretrained", assets: Path | None = None) -> Dual:
         """By hub name or folder (see `open_body`), or from the configuration that one half saved.
 
-        Raises RequirementError for a model of one tower, or of two that were not trained together, and where weights
-        are missing.
+        Raises:
+            RequirementError: For a model of one tower, or of two that were not trained together, and where weights are
+                missing.
         """
 
         def require_two_towers(body: PreTrainedModel) -> None:
@@ -120,14 +124,12 @@ class Dual:
 class SingleTower(Pretrained):
     """The encoder of one modality in a pretrained dual encoder.
 
-    parts   (N P E): last hidden states, with their mask for texts
-    pooled  (N G): the projected vector that the model compares, not yet of unit length
-
-    body        the half's transformer
-    projection  into the joint space; None where the body has it (SigLIP)
-    config      of the full model, so that either half can restore both
-    input_name  "pixels" or "tokens"
-    pretrained  see `Pretrained`
+    Args:
+        body: The half's transformer.
+        projection: Into the joint space; None where the body has it (SigLIP).
+        config: Of the full model, so that either half can restore both.
+        input_name: "pixels" or "tokens".
+        pretrained: See `Pretrained`.
     """
 
     def __init__(
@@ -154,7 +156,12 @@ class SingleTower(Pretrained):
         self.padding = getattr(side_config, "pad_token_id", None) if input_name == "tokens" else None
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """States and joint vectors of images or texts."""
+        """States and joint vectors of images or texts.
+
+        Returns:
+            Encoded with `parts` (N P E), last hidden states, with their mask for texts; `pooled` (N G), the projected
+            vector that the model compares, not yet of unit length.
+        """
         self.keep_frozen()
         if self.input_name == "pixels":
             pixels = inputs["pixels"]
@@ -186,14 +193,14 @@ class SingleTower(Pretrained):
 class FeatureTower(Pretrained):
     """One modality of any dual encoder of `transformers` with `get_image_features` and `get_text_features`.
 
-    pooled  (N G): what that method gives, not yet of unit length
+    Args:
+        model: The full model; only the modules that this modality uses are kept.
+        method: The name of that method.
+        input_name: "pixels" or "tokens".
+        pretrained: See `Pretrained`.
 
-    model       the full model; only the modules that this modality uses are kept
-    method      the name of that method
-    input_name  "pixels" or "tokens"
-    pretrained  see `Pretrained`
-
-    Raises RequirementError for a model without the sizes of its inputs, or whose method gives no vector of an item.
+    Raises:
+        RequirementError: For a model without the sizes of its inputs, or whose method gives no vector of an item.
     """
 
     parts_width = None
@@ -239,7 +246,11 @@ class FeatureTower(Pretrained):
         self.body._parameters = {k: v for k, v in self.body._parameters.items() if not k.startswith("logit_")}
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Joint vectors of images or texts."""
+        """Joint vectors of images or texts.
+
+        Returns:
+            Encoded with `pooled` (N G), what that method gives, not yet of unit length.
+        """
         self.keep_frozen()
         if self.input_name == "pixels":
             arguments = {"pixel_values": inputs["pixels"]}
@@ -268,10 +279,12 @@ class OpenClip:
     def open(name: str, *, pretrained: bool = True, fetch: bool = True, image_size: int = 0) -> OpenClip:
         """By architecture and weights, as in "ViT-B-32/laion2b_s34b_b79k"; random weights where none are named.
 
-        fetch       whether to read weights now; not for a saved run, whose tensors follow
-        image_size  side of images in pixels; 0 for that of the model
+        Args:
+            fetch: Whether to read weights now; not for a saved run, whose tensors follow.
+            image_size: Side of images in pixels; 0 for that of the model.
 
-        Raises RequirementError when open_clip cannot be imported, or does not know the name.
+        Raises:
+            RequirementError: If open_clip cannot be imported, or does not know the name.
         """
         architecture, _, tag = name.partition("/")
         has_tag = pretrained and bool(tag)
@@ -314,9 +327,10 @@ class OpenClip:
 class TextTower(Pretrained):
     """The encoder of one modality; its pooled vector is in the joint space, before normalisation.
 
-    body        the tower
-    input_name  "pixels" or "tokens"
-    pretrained  see `Pretrained`
+    Args:
+        body: The tower.
+        input_name: "pixels" or "tokens".
+        pretrained: See `Pretrained`.
     """
 
     parts_width = None
@@ -333,7 +347,11 @@ class TextTower(Pretrained):
 
 
 def _scale_and_shift(model: Any) -> tuple[float, float | None]:
-    """The factor and the shift of a model's cosines. Raises RequirementError for a model without a factor."""
+    """The factor and the shift of a model's cosines.
+
+    Raises:
+        RequirementError: For a model without a factor.
+    """
     shift, scale = getattr(model, "logit_bias", None), getattr(model, "logit_scale", None)
     temperature = getattr(model, "temperature", None)
     if scale is None and not isinstance(temperature, Tensor):

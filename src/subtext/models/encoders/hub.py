@@ -38,11 +38,13 @@ Triple = tuple[float, float, float]
 class Preprocessing:
     """Preprocessing of the images of a backbone.
 
-    size        side in pixels
-    mean, std   of each channel, on a scale of 0 to 1
-    resize      "crop" and "edge": the centre square, `crop_share` of the short side, and "squash": the full image; see
-                `PixelInput`
-    filter      of resampling
+    Attributes:
+        size: Side in pixels.
+        mean: Of each channel, on a scale of 0 to 1.
+        std: See `mean`.
+        resize: "crop" and "edge": the centre square, `crop_share` of the short side, and "squash": the full image; see
+            `PixelInput`.
+        filter: Of resampling.
     """
 
     size: int
@@ -57,10 +59,11 @@ class Preprocessing:
 class Backbone:
     """A backbone with a short name.
 
-    hub            name of its pretrained weights; None where none are published
-    family         its model type in `transformers`
-    preprocessing  of its images
-    settings       values of its configuration that differ from the family's defaults
+    Attributes:
+        hub: Name of its pretrained weights; None where none are published.
+        family: Its model type in `transformers`.
+        preprocessing: Of its images.
+        settings: Values of its configuration that differ from the family's defaults.
     """
 
     hub: str | None
@@ -125,7 +128,8 @@ def require_model(name: str, *, option: str = "model") -> None:
 
     "tiny", "starter" and open_clip:ARCHITECTURE/WEIGHTS pass: they are not in the hub.
 
-    Raises RequirementError as reading the model would, before the seconds that importing torch and transformers takes.
+    Raises:
+        RequirementError: As reading the model would, before the seconds that importing torch and transformers takes.
     """
     source = source_of(name)
     if source in (*BACKBONES, STARTER) or source.startswith("open_clip:") or (source and Path(source).is_dir()):
@@ -138,7 +142,8 @@ def require_model(name: str, *, option: str = "model") -> None:
 def model_file(name: str, path: str, *, option: str = "name") -> Path | None:
     """The path of one file of a model, in its folder or from the hub; None when the model has no such file.
 
-    Raises RequirementError when there is no such model, or the hub cannot be reached.
+    Raises:
+        RequirementError: If there is no such model, or the hub cannot be reached.
     """
     if name and Path(name).is_dir():
         local = Path(name) / path
@@ -214,10 +219,12 @@ _FILTERS: dict[object, Literal["bilinear", "bicubic", "lanczos"]] = {1: "lanczos
 def preprocessing_of(name: str, *, option: str = "name") -> Preprocessing:
     """The preprocessing of a backbone: of its short name, or from one of its `PROCESSORS`.
 
-    option  the option that the name came from, for messages
+    Args:
+        option: The option that the name came from, for messages.
 
-    Raises RequirementError when the model has none of these files, when they lack values or need steps that are not
-    taken here, and when there is no such model.
+    Raises:
+        RequirementError: If the model has none of these files, if they lack values or need steps that are not taken
+            here, and if there is no such model.
     """
     if name in BACKBONES:
         return BACKBONES[name].preprocessing
@@ -261,7 +268,8 @@ def preprocessing_of(name: str, *, option: str = "name") -> Preprocessing:
 def _image_processor(name: str, option: str) -> tuple[Path, dict[str, Any]]:
     """The file of a model that holds its image processor, and the settings in it.
 
-    Raises RequirementError when there is none, or it is no JSON.
+    Raises:
+        RequirementError: If there is none, or it is no JSON.
     """
     # What the cache has of a hub's model is enough: the hub is asked only where it has neither.
     cached: list[str] = []

@@ -29,14 +29,13 @@ gradients then takes half of the time: 2.0 s for 3.7 by MiniLM, one thread."""
 class Language(Pretrained):
     """The last hidden states of a text, and one vector for the complete text.
 
-    parts   (N P E): last hidden states, with their mask
-    pooled  (N E): the first token's state ("cls"), or the mean of all states ("mean")
+    Args:
+        dropout: Share of the outputs set to zero in training.
+        pretrained: See `Pretrained`.
+        normalise: Pooled vectors of unit length.
 
-    dropout     share of the outputs set to zero in training
-    pretrained  see `Pretrained`
-    normalise   pooled vectors of unit length
-
-    Takes  tokens (N P) int64, mask (N P) bool.    Raises RequirementError for a model that is not of this family.
+    Raises:
+        RequirementError: If a model is not of this family.
     """
 
     def __init__(
@@ -76,7 +75,15 @@ class Language(Pretrained):
         return Language(body, pooling=pooling, dropout=dropout, pretrained=pretrained, normalise=is_starter)
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """States and pooled vectors of texts."""
+        """States and pooled vectors of texts.
+
+        Args:
+            inputs: Tokens (N P) int64, mask (N P) bool.
+
+        Returns:
+            Encoded with `parts` (N P E), last hidden states, with their mask; `pooled` (N E), the first token's state
+            ("cls"), or the mean of all states ("mean").
+        """
         self.keep_frozen()
         mask = inputs["mask"]
         states = self._states(inputs["tokens"], mask)
@@ -104,13 +111,14 @@ class Language(Pretrained):
 class SentenceEncoder:
     """A sentence encoder of `transformers` by hub name or folder, with its tokeniser: texts to vectors.
 
-    model       "sentence-transformers/all-MiniLM-L6-v2", or a folder that transformers reads
-    pooling     "mean" of all states, as most sentence encoders were trained with; "cls": the first
-    max_tokens  longer texts are cut
-    batch_size  texts at a time; it does not change the vectors beyond rounding
-    device      what the backbone runs on
-
     Layers behind the pooling are not read. Nothing is learnt.
+
+    Args:
+        model: "sentence-transformers/all-MiniLM-L6-v2", or a folder that transformers reads.
+        pooling: "mean" of all states, as most sentence encoders were trained with; "cls": the first.
+        max_tokens: Longer texts are cut.
+        batch_size: Texts at a time; it does not change the vectors beyond rounding.
+        device: What the backbone runs on.
     """
 
     model: str
@@ -122,7 +130,9 @@ class SentenceEncoder:
     def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Float[np.ndarray, "n d"]:
         """The vectors of texts, float32, not scaled to unit length; `progress` hears how many texts are done.
 
-        Raises RequirementError when the model or its tokeniser cannot be read; DataError for an item without a text.
+        Raises:
+            RequirementError: If the model or its tokeniser cannot be read.
+            DataError: For an item without a text.
         """
         input_spec = SubwordInput(tokeniser(self.model, option="sentence"), max_tokens=self.max_tokens)
         encoder = Language.open(self.model, pooling=self.pooling).eval().to(self.device)
@@ -142,9 +152,11 @@ class SentenceEncoder:
 def tokeniser(name: str, *, option: str = "text") -> Any:
     """The tokeniser of a text backbone, by name or folder.
 
-    option  the option that gave the name, for messages
+    Args:
+        option: The option that gave the name, for messages.
 
-    Raises RequirementError when it is not available, or has no vocabulary.
+    Raises:
+        RequirementError: If it is not available, or has no vocabulary.
     """
     result = read_model(
         name,

@@ -101,13 +101,7 @@ class EfficientNetLite2(nn.Module):
 
 
 class LiteVision(Pretrained):
-    """The cells of an image by EfficientNet-Lite2, and one vector for the complete image.
-
-    parts   (N P 1280): cells of the last feature map in row-major order
-    pooled  (N 1280): their average, at unit length
-
-    Takes  pixels (N 3 H W).
-    """
+    """The cells of an image by EfficientNet-Lite2, and one vector for the complete image."""
 
     def __init__(self, body: Any, *, pretrained: bool = False) -> None:
         super().__init__(body, pretrained=pretrained)
@@ -117,9 +111,10 @@ class LiteVision(Pretrained):
     def open(*, weights: Weights = "pretrained", fetch: bool = True) -> LiteVision:
         """With the weights of the installed package, or random ones.
 
-        fetch  whether to read the weights now; not for a saved run, whose tensors follow
-
         Raises the errors of `starter_file`.
+
+        Args:
+            fetch: Whether to read the weights now; not for a saved run, whose tensors follow.
         """
         body = EfficientNetLite2()
         if fetch and weights == "pretrained":
@@ -127,7 +122,15 @@ class LiteVision(Pretrained):
         return LiteVision(body, pretrained=weights == "pretrained")
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Cells and pooled vectors of images."""
+        """Cells and pooled vectors of images.
+
+        Args:
+            inputs: Pixels (N 3 H W).
+
+        Returns:
+            Encoded with `parts` (N P 1280), cells of the last feature map in row-major order; `pooled` (N 1280), their
+            average, at unit length.
+        """
         self.keep_frozen()
         pixels = inputs["pixels"]
         count = len(pixels)

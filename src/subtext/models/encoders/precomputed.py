@@ -21,22 +21,20 @@ Scaling = Literal["none", "unit", "standard"]
 class Precomputed(nn.Module):
     """Precomputed features, with scaling and dropout.
 
-    parts   (N P E): the grid, with the pooled vector as one more part where `append_pooled` is set; the pooled vector
-            alone where there is no grid
-    pooled  (N G): the pooled vector, or the mean of the grid
+    Args:
+        pooled_width: Widths of the features.
+        grid_width: None for those that the file does not have.
+        scaling: "unit": each vector over its length; "standard": each dimension by `mean` and `std`, which are part of
+            the state and so are saved with a run.
+        mean: "pooled" and "grid" -> (width), over the training split; zeros and ones where they are missing.
+        std: See `mean`.
+        dropout: Share of the scaled features set to zero in training.
+        append_pooled: Whether the pooled vector becomes one more part; needs equal widths.
+        boxes: Whether the last four numbers of each region are its box, as `Detector` has them: they are neither scaled
+            nor dropped, nor part of the mean. The pooled vector's box is the full image. grid_width counts them.
 
-    pooled_width, grid_width  widths of the features; None for those that the file does not have
-    scaling         "unit": each vector over its length; "standard": each dimension by `mean` and `std`, which are part
-                    of the state and so are saved with a run
-    mean, std       "pooled" and "grid" -> (width), over the training split; zeros and ones where they are missing
-    dropout         share of the scaled features set to zero in training
-    append_pooled   whether the pooled vector becomes one more part; needs equal widths
-    boxes           whether the last four numbers of each region are its box, as `Detector` has them: they are neither
-                    scaled nor dropped, nor part of the mean. The pooled vector's box is the full image. grid_width
-                    counts them
-
-    Takes  pooled (N G) and/or grid (N P E), mask (N P) bool.
-    Raises RequirementError when neither is there, and for `append_pooled` with unequal widths.
+    Raises:
+        RequirementError: If neither is there, and for `append_pooled` with unequal widths.
     """
 
     def __init__(
@@ -74,7 +72,16 @@ class Precomputed(nn.Module):
                 self.register_buffer(f"{name}_std", _buffer(std, name, width, 1.0).clamp_min(1e-6))
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """The features of a batch."""
+        """The features of a batch.
+
+        Args:
+            inputs: Pooled (N G) and/or grid (N P E), mask (N P) bool.
+
+        Returns:
+            Encoded with `parts` (N P E), the grid, with the pooled vector as one more part where `append_pooled` is
+            set; the pooled vector alone where there is no grid; `pooled` (N G), the pooled vector, or the mean of the
+            grid.
+        """
         missing = [name for name in self.widths if name not in inputs]
         if missing:
             raise RequirementError(f"the encoder needs {', '.join(missing)} features; this batch has {sorted(inputs)}")

@@ -29,14 +29,13 @@ Pooling = Literal["auto", "average", "cls"]
 class Vision(Pretrained):
     """The cells or patches of an image, and one vector for the complete image.
 
-    parts   (N P E): cells of the last feature map in row-major order, or the last patch tokens
-    pooled  (N E): their average, or the class token
+    Args:
+        body: A convolutional network or a vision transformer.
+        pooling: "auto" takes the class token where there is one.
+        pretrained: See `Pretrained`.
 
-    body        a convolutional network or a vision transformer
-    pooling     "auto" takes the class token where there is one
-    pretrained  see `Pretrained`
-
-    Takes  pixels (N 3 H W).    Raises RequirementError for "cls" and a body without class token.
+    Raises:
+        RequirementError: For "cls" and a body without class token.
     """
 
     def __init__(self, body: PreTrainedModel, *, pooling: Pooling = "auto", pretrained: bool = False) -> None:
@@ -74,7 +73,15 @@ class Vision(Pretrained):
         return Vision(body, pooling=pooling, pretrained=has_weights(name, weights))
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Cells and pooled vectors of images."""
+        """Cells and pooled vectors of images.
+
+        Args:
+            inputs: Pixels (N 3 H W).
+
+        Returns:
+            Encoded with `parts` (N P E), cells of the last feature map in row-major order, or the last patch tokens;
+            `pooled` (N E), their average, or the class token.
+        """
         self.keep_frozen()
         pixels = inputs["pixels"]
         other_size = self.resizes and tuple(pixels.shape[-2:]) != self._sides("image_size")
@@ -104,10 +111,9 @@ class Vision(Pretrained):
 class TimmVision(Pretrained):
     """The cells or patches of an image, and one vector for the complete image, from timm.
 
-    body        a `timm` model made with num_classes=0
-    pretrained  see `Pretrained`
-
-    Takes  pixels (N 3 H W).
+    Args:
+        body: a `timm` model made with num_classes=0.
+        pretrained: See `Pretrained`.
     """
 
     def __init__(self, body: Any, *, pretrained: bool = False) -> None:
@@ -119,10 +125,13 @@ class TimmVision(Pretrained):
     def open(name: str, *, pretrained: bool = True, fetch: bool = True, image_size: int = 0) -> TimmVision:
         """A model of `timm` by name.
 
-        fetch       whether to read its weights now; not for a saved run, whose tensors follow
-        image_size  side in pixels of a transformer's position embeddings; 0 for its own. Convolutions take any size
+        Args:
+            fetch: Whether to read its weights now; not for a saved run, whose tensors follow.
+            image_size: Side in pixels of a transformer's position embeddings; 0 for its own. Convolutions take any
+                size.
 
-        Raises RequirementError when timm cannot be imported or does not know the name.
+        Raises:
+            RequirementError: If timm cannot be imported or does not know the name.
         """
         timm = import_extra("timm", f"timm:{name}", "timm")
         try:
@@ -152,7 +161,11 @@ class TimmVision(Pretrained):
         )
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Cells and pooled vectors of images."""
+        """Cells and pooled vectors of images.
+
+        Args:
+            inputs: Pixels (N 3 H W).
+        """
         self.keep_frozen()
         states = self.body.forward_features(inputs["pixels"])
         pooled = self.body.forward_head(states, pre_logits=True)
@@ -163,21 +176,18 @@ class TimmVision(Pretrained):
 class Detector(Pretrained):
     """Regions from a frozen query-based detector (DETR, YOLOS, RT-DETR ...).
 
-    parts   (N R E+4): of the R most confident boxes, best first, the last state of the box's query, then the box
-    mask    (N R): boxes of probability `least` or more; an image always keeps its best box
-    pooled  (N E): the mean of those states
-
     Features are the states of the queries, not a pooling of the backbone's map inside each box: every such detector has
     them, and they describe the box in the context of the full image. The confidence of a box is the greatest
     probability of any class, without "no object". Boxes are selected without gradient, and no loss here could train the
     detector: it stays as it is, and its outputs are cached like those of any frozen encoder.
 
-    body      a query-based model for object detection
-    regions   R; all queries where there are fewer
-    least     from 0 to 1
+    Args:
+        body: A query-based model for object detection.
+        regions: R; all queries where there are fewer.
+        least: From 0 to 1.
 
-    Takes   pixels (N 3 H W): the full image, since boxes are relative to it.
-    Raises  RequirementError for a model without one state per box, and regions below 1.
+    Raises:
+        RequirementError: For a model without one state per box, and regions below 1.
     """
 
     def __init__(self, body: PreTrainedModel, *, regions: int = 36, least: float = 0.0) -> None:
@@ -192,7 +202,11 @@ class Detector(Pretrained):
     def open(
         name: str, *, weights: Weights = "pretrained", assets: Path | None = None, regions: int = 36, least: float = 0.0
     ) -> Detector:
-        """By hub name or folder; see `open_body`. Raises RequirementError when the detector cannot be had."""
+        """By hub name or folder; see `open_body`.
+
+        Raises:
+            RequirementError: If the detector cannot be had.
+        """
         try:
             body = open_body(name, weights=weights, assets=assets, option="image", task=AutoModelForObjectDetection)
         except ImportError as error:
@@ -211,7 +225,16 @@ class Detector(Pretrained):
 
     @torch.no_grad()
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """The most confident regions of images."""
+        """The most confident regions of images.
+
+        Args:
+            inputs: Pixels (N 3 H W): the full image, since boxes are relative to it.
+
+        Returns:
+            Encoded with `parts` (N R E+4), of the R most confident boxes, best first, the last state of the box's
+            query, then the box; `mask` (N R), boxes of probability `least` or more; an image always keeps its best box;
+            `pooled` (N E), the mean of those states.
+        """
         output = self.body(pixel_values=inputs["pixels"])
         states, logits = getattr(output, "last_hidden_state", None), getattr(output, "logits", None)
         if states is None or logits is None or states.ndim != 3 or states.shape[1] < logits.shape[1]:

@@ -16,15 +16,11 @@ from subtext.ops.numerics import masked_mean
 class Bag(nn.Module):
     """A word embedding without order.
 
-    parts   (N P E): the embeddings, with dropout
-    pooled  (N E): their mean over the words
-
-    words    size of the vocabulary; token 0 is padding
-    width    E, of the embedding
-    dropout  share of the embeddings' numbers set to zero in training
-    parts    False: no parts, and the mean is taken without storing them, in a fraction of the memory
-
-    Takes  tokens (N P) int64, mask (N P) bool.
+    Args:
+        words: Size of the vocabulary; token 0 is padding.
+        width: E, of the embedding.
+        dropout: Share of the embeddings' numbers set to zero in training.
+        parts: False: no parts, and the mean is taken without storing them, in a fraction of the memory.
     """
 
     def __init__(self, words: int, width: int, *, dropout: float = 0.0, parts: bool = True) -> None:
@@ -38,7 +34,14 @@ class Bag(nn.Module):
         self.pooled_width = width
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Word embeddings of texts, and their means."""
+        """Word embeddings of texts, and their means.
+
+        Args:
+            inputs: Tokens (N P) int64, mask (N P) bool.
+
+        Returns:
+            Encoded with `parts` (N P E), the embeddings, with dropout; `pooled` (N E), their mean over the words.
+        """
         if self.parts_width is None and not self.dropout.p:
             tokens = inputs["tokens"].masked_fill(~inputs["mask"], 0)
             pooled = torch.nn.functional.embedding_bag(tokens, self.words.weight, mode="mean", padding_idx=0)
@@ -51,23 +54,20 @@ class Bag(nn.Module):
 class Recurrent(nn.Module):
     """A word embedding and a GRU, in one or both directions, as in VSE++ and PVSE.
 
-    parts   (N P E): the states of every word, or the word embeddings, which PIE-Net attends to
-    pooled  (N width): the state after the last word; of the backward half, the one after the first word
-
-    words            size of the vocabulary; token 0 is padding
-    width            of the states; in a bidirectional GRU half of it for each direction
-    word_width       of the embedding
-    layers           number of stacked GRUs
-    both_directions  whether the GRU is bidirectional; then it needs an even width
-    parts            what the parts are
-    word_dropout     share of the embeddings' numbers set to zero in training
-    dropout          the same for the states and the pooled vector
-    legacy_last      take both directions at the last word, where the backward half has read one word only. PVSE's
-                     published numbers were made so (card A1.5d)
-
-    Takes  tokens (N P) int64, mask (N P) bool, words first. A text without words counts as one padding token.
     Padding is never read: texts are packed, longest first, so that a longer text in the batch changes only the last
     bit.
+
+    Args:
+        words: Size of the vocabulary; token 0 is padding.
+        width: Of the states; in a bidirectional GRU half of it for each direction.
+        word_width: Of the embedding.
+        layers: Number of stacked GRUs.
+        both_directions: Whether the GRU is bidirectional; then it needs an even width.
+        parts: What the parts are.
+        word_dropout: Share of the embeddings' numbers set to zero in training.
+        dropout: The same for the states and the pooled vector.
+        legacy_last: Take both directions at the last word, where the backward half has read one word only. PVSE's
+            published numbers were made so (card A1.5d).
     """
 
     def __init__(
@@ -100,7 +100,15 @@ class Recurrent(nn.Module):
         self.pooled_width = width
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """States or embeddings of words, and pooled vectors, of texts."""
+        """States or embeddings of words, and pooled vectors, of texts.
+
+        Args:
+            inputs: Tokens (N P) int64, mask (N P) bool, words first. A text without words counts as one padding token.
+
+        Returns:
+            Encoded with `parts` (N P E), the states of every word, or the word embeddings, which PIE-Net attends to;
+            `pooled` (N width), the state after the last word; of the backward half, the one after the first word.
+        """
         tokens, mask = inputs["tokens"], inputs["mask"]
         lengths = mask.sum(dim=1).clamp_min(1)
         longest = int(lengths.max())

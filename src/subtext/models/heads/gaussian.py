@@ -29,19 +29,19 @@ class Gaussian(nn.Module):
 
     z_k = mu + exp(log_std) * noise_k
 
-    mean    a head of one unit vector per item: mu
-    spread  Encoded -> (N D), the natural logarithm of the standard deviation in each dimension
-    draws   K, the number of samples; 0 for a model that reads mean and spread alone, as PCME++ does
-    drawn   when to sample: "always", or while "learning"; then items are ranked by mu
-    side    "image" or "text": each has samples of its own
-    seed    of samples in evaluation; in training they depend on the run's seed and the epoch
-
     Noise comes with the tensors of a batch (`Branch.read`). It is a pure function of seed, epoch and the item's key:
     the same in any batch and order. Without noise the vector is mu.
 
-    Takes   Encoded as both parts do.
-    Gives   Embeddings, vectors (N K D), of no fixed length, or mu (N 1 D); log_std (N 1 D).
-    Raises  RequirementError for fewer than 0 draws, and what both parts raise.
+    Args:
+        mean: A head of one unit vector per item: mu.
+        spread: Encoded -> (N D), the natural logarithm of the standard deviation in each dimension.
+        draws: K, the number of samples; 0 for a model that reads mean and spread alone, as PCME++ does.
+        drawn: When to sample: "always", or while "learning"; then items are ranked by mu.
+        side: "image" or "text": each has samples of its own.
+        seed: Of samples in evaluation; in training they depend on the run's seed and the epoch.
+
+    Raises:
+        RequirementError: For fewer than 0 draws, and what both parts raise.
     """
 
     def __init__(
@@ -67,7 +67,15 @@ class Gaussian(nn.Module):
     def forward(
         self, encoded: Encoded, ids: Int[Tensor, "n"], noise: Float[Tensor, "n k d"] | None = None
     ) -> Embeddings:
-        """Samples of every item, or its mean."""
+        """Samples of every item, or its mean.
+
+        Args:
+            encoded: As both parts do.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, vectors (N K D), of no fixed length, or mu (N 1 D); log_std (N 1 D).
+        """
         vectors: Tensor = self.mean(encoded, ids).vectors
         log_std: Tensor = self.spread(encoded)[:, None]
         if noise is not None:
@@ -77,7 +85,8 @@ class Gaussian(nn.Module):
     def noise(self, keys: NDArray[np.int64], *, seed: int | None, epoch: int) -> Float[Tensor, "n k d"] | None:
         """Standard normal numbers for the items of these keys; None where nothing is sampled.
 
-        seed  of the run; None in evaluation
+        Args:
+            seed: Of the run; None in evaluation.
         """
         if not self.draws or (seed is None and self.drawn == "learning"):
             return None
@@ -104,14 +113,14 @@ class Distanced(nn.Module):
     sums of variances. The second extra number lets the same vector be query and candidate. Between items of one
     modality the product has no meaning: compare those by their means (`means_alone`).
 
-    gaussian  the head of mean and deviations
-    side      "image" or "text"
-    kind      "wasserstein": d = |mu - mu'|^2 + |std - std'|^2; [mu, std] replaces mu, and its squared length |mu|^2 and
-              the variances
+    Args:
+        gaussian: The head of mean and deviations.
+        side: "image" or "text".
+        kind: "wasserstein": d = |mu - mu'|^2 + |std - std'|^2; [mu, std] replaces mu, and its squared length |mu|^2 and
+            the variances.
 
-    Takes   Encoded as `gaussian` does.
-    Gives   Embeddings, vectors (N 1 D+2), or (N 1 2D+2), float32 or better; deviations are in the vectors.
-    Raises  RequirementError when the head gives no deviations.
+    Raises:
+        RequirementError: If the head gives no deviations.
     """
 
     def __init__(
@@ -126,7 +135,15 @@ class Distanced(nn.Module):
         self.inputs = getattr(gaussian, "inputs", ())
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector per item."""
+        """One vector per item.
+
+        Args:
+            encoded: As `gaussian` does.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, vectors (N 1 D+2), or (N 1 2D+2), float32 or better; deviations are in the vectors.
+        """
         items: Embeddings = self.gaussian(encoded, ids)
         if items.log_std is None:
             raise RequirementError("a distanced head needs the deviations of its items; this one has means alone")
@@ -165,13 +182,15 @@ class Spread(nn.Module):
     g is a map of the pooled vector, W_g pooled + b_g, or with `recurrent` the last state of a bidirectional GRU over
     the parts, as published for words.
 
-    parts_width  E       width  D     pooled_width  of the pooled vector; None with `recurrent`
-    start        initial b: 0 as published, a deviation of 1 in every dimension of unit means. With a lower value a
-                 short training begins with samples close to the mean
+    Args:
+        parts_width: E.
+        width: D.
+        pooled_width: Of the pooled vector; None with `recurrent`.
+        start: Initial b: 0 as published, a deviation of 1 in every dimension of unit means. With a lower value a short
+            training begins with samples close to the mean.
 
-    Takes   Encoded with parts, and without `recurrent` with a pooled vector.
-    Gives   (N D), unbounded.
-    Raises  RequirementError when either is missing, and for an odd width with `recurrent`.
+    Raises:
+        RequirementError: If either is missing, and for an odd width with `recurrent`.
     """
 
     def __init__(
@@ -201,7 +220,14 @@ class Spread(nn.Module):
         self.inputs = ("parts",) if recurrent else ("parts", "pooled")
 
     def forward(self, encoded: Encoded) -> Float[Tensor, "n d"]:
-        """The logarithm of the standard deviations of every item."""
+        """The logarithm of the standard deviations of every item.
+
+        Args:
+            encoded: With parts, and without `recurrent` with a pooled vector.
+
+        Returns:
+            (N D), unbounded.
+        """
         parts, mask = parts_of(encoded, "a spread"), encoded.mask
         attention = masked_softmax(self.outer(torch.tanh(self.inner(parts)))[..., 0], mask)
         local = self.lift(torch.einsum("np,npe->ne", attention, parts))
@@ -219,15 +245,16 @@ class PooledSpread(nn.Module):
 
     log_std = pool(layers(x)) / 2: the pooled number is the logarithm of the variance
 
-    parts_width  E       width  D
-    layers       of self-attention before the pooling; 1 in the paper, whose parts are CLIP's tokens
-    perceptron   of the pooling, as for the mean
-    start        initial bias of the logarithm of the variance. Variances add up over dimensions: at -9, a thousand
-                 dimensions add 0.1 to a squared distance between 0 and 4
+    Args:
+        parts_width: E.
+        width: D.
+        layers: Of self-attention before the pooling; 1 in the paper, whose parts are CLIP's tokens.
+        perceptron: Of the pooling, as for the mean.
+        start: Initial bias of the logarithm of the variance. Variances add up over dimensions: at -9, a thousand
+            dimensions add 0.1 to a squared distance between 0 and 4.
 
-    Takes   Encoded with parts.
-    Gives   (N D), unbounded.
-    Raises  RequirementError when there are no parts.
+    Raises:
+        RequirementError: If there are no parts.
     """
 
     inputs = ("parts",)
@@ -242,7 +269,14 @@ class PooledSpread(nn.Module):
         nn.init.constant_(self.pooling.project.bias, start)
 
     def forward(self, encoded: Encoded) -> Float[Tensor, "n d"]:
-        """The logarithm of the standard deviations of every item."""
+        """The logarithm of the standard deviations of every item.
+
+        Args:
+            encoded: With parts.
+
+        Returns:
+            (N D), unbounded.
+        """
         parts = parts_of(encoded, "a spread")
         for layer in self.layers:
             parts = layer(parts, encoded.mask)

@@ -116,8 +116,10 @@ class PlaceWeights(nn.Module):
 
     theta = softmax over k <= n of W s_k / temperature     s: a bidirectional GRU over sinusoids of k, averaged
 
-    width        of the sinusoids          hidden  of each direction of the GRU
-    temperature  0.1 in the paper's code; towards zero one rank takes all
+    Args:
+        width: Of the sinusoids.
+        hidden: Of each direction of the GRU.
+        temperature: 0.1 in the paper's code; towards zero one rank takes all.
     """
 
     def __init__(self, *, width: int = 32, hidden: int = 32, temperature: float = 0.1) -> None:
@@ -150,14 +152,18 @@ class Gpo(nn.Module):
     z_d = sum over k of theta_k (k-th largest of x_:d)     x = W f + b, and a perceptron of f beside it where asked
     then z / |z|
 
-    width_in     E of the parts          width  D
-    perceptron   adds a two-layer perceptron with batch norm between, as the paper does for regions and not for words
-    place_width  of the sinusoids and of the GRU over places
+    Args:
+        width_in: E of the parts.
+        width: D.
+        perceptron: Adds a two-layer perceptron with batch norm between, as the paper does for regions and not for
+            words.
+        place_width: Of the sinusoids and of the GRU over places.
 
-    Takes   Encoded with parts.
-    Gives   Embeddings, vectors (N 1 D).
-    Raises  RequirementError when there are no parts.
-    Cost    O(N P log P D) for the sort.
+    Raises:
+        RequirementError: If there are no parts.
+
+    Complexity:
+        O(N P log P D) for the sort.
     """
 
     inputs = ("parts",)
@@ -174,7 +180,15 @@ class Gpo(nn.Module):
             self.outer = linear(width // 2, width)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector an item."""
+        """One vector an item.
+
+        Args:
+            encoded: With parts.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, vectors (N 1 D).
+        """
         parts = parts_of(encoded, "generalised pooling")
         return Embeddings(vectors=unit(self.pooled(parts, encoded.mask))[:, None], ids=ids)
 

@@ -21,18 +21,21 @@ class GraphAttention(nn.Module):
 
     r = graph(W_r regions),  c = graph(W_c cells);  z = Fusion(mean joint_1(r, c), mean joint_2(r, c)), then z / |z|
 
-    width_in  E of the parts          width  D
-    cells     number of first parts that are cells of a grid; the others are regions. 0: all are of one kind
-    joint     graphs over all parts: 2 with a gate between them as published, 1, or 0 for words: their own graph alone
-    dropout   inside the graphs, 0.2 in the authors' code
-
     The authors' BERT version adds a map of each region's box and classes. Here a box can be four more numbers of each
     part (option `boxes`); classes are not read.
 
-    Takes   Encoded with parts.
-    Gives   Embeddings, vectors (N 1 D).
-    Raises  RequirementError for other numbers of joint graphs, without parts, and for no more parts than `cells`.
-    Cost    O(N P^2 D + N P D^2) per graph.
+    Args:
+        width_in: E of the parts.
+        width: D.
+        cells: Number of first parts that are cells of a grid; the others are regions. 0: all are of one kind.
+        joint: Graphs over all parts: 2 with a gate between them as published, 1, or 0 for words: their own graph alone.
+        dropout: Inside the graphs, 0.2 in the authors' code.
+
+    Raises:
+        RequirementError: For other numbers of joint graphs, without parts, and for no more parts than `cells`.
+
+    Complexity:
+        O(N P^2 D + N P D^2) per graph.
     """
 
     inputs = ("parts",)
@@ -52,7 +55,15 @@ class GraphAttention(nn.Module):
         self.fusion = Fusion(width, "gated") if joint == 2 else None
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector per item."""
+        """One vector per item.
+
+        Args:
+            encoded: With parts.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, vectors (N 1 D).
+        """
         parts, mask, cut = parts_of(encoded, "a graph head"), encoded.mask, self.cells
         if cut and parts.shape[1] <= cut:
             raise RequirementError(
@@ -81,12 +92,13 @@ class GraphAttentionLayer(nn.Module):
     h = norm(x + dropout(W_o concat_heads(softmax(Q K' / sqrt(D / H)) V)))
     y = norm(h + dropout(W_2 relu(W_1 h)))
 
-    width    D, of input and output
-    heads    0 for 8, or the largest divisor of D below
-    dropout  of attention, and before both sums
-    norm     "batch" as DSRAN has it, or "layer"
-
     Padding is not attended to, enters no statistics and gives zeros.
+
+    Args:
+        width: D, of input and output.
+        heads: 0 for 8, or the largest divisor of D below.
+        dropout: Of attention, and before both sums.
+        norm: "batch" as DSRAN has it, or "layer".
     """
 
     def __init__(

@@ -17,17 +17,19 @@ class Mean(nn.Module):
 
     z = W dropout(x) + b, then z / |z|     x: pooled (N E), or the mean of the parts (N P E)
 
-    width_in   E         width  D
-    source     "pooled" or "parts"
-    project    False: no W and b; then D = E (a GRU of the joint width)
-    dropout    share of x set to zero in training
-    residual   add a two-layer perceptron of x, with D / 2 hidden units, to W x
-    normalise  False keeps the length, as VSE0 published (`no_imgnorm`)
-
-    Takes   Encoded with what `source` names.
-    Gives   Embeddings, vectors (N 1 D).
-    Raises  RequirementError when the source is missing, or when D is not E without a projection.
     W starts Xavier-uniform, b at zero.
+
+    Args:
+        width_in: E.
+        width: D.
+        source: "pooled" or "parts".
+        project: False: no W and b; then D = E (a GRU of the joint width).
+        dropout: Share of x set to zero in training.
+        residual: Add a two-layer perceptron of x, with D / 2 hidden units, to W x.
+        normalise: False keeps the length, as VSE0 published (`no_imgnorm`).
+
+    Raises:
+        RequirementError: If the source is missing, or if D is not E without a projection.
     """
 
     def __init__(
@@ -57,7 +59,15 @@ class Mean(nn.Module):
             self.residual = nn.Sequential(linear(width_in, width // 2), nn.ReLU(), linear(width // 2, width))
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector per item."""
+        """One vector per item.
+
+        Args:
+            encoded: With what `source` names.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, vectors (N 1 D).
+        """
         if self.source == "parts":
             pooled = masked_mean(parts_of(encoded, "a mean over parts", "; take source='pooled'"), encoded.mask)
         else:
@@ -70,14 +80,22 @@ class Mean(nn.Module):
 
 
 def parts_of(encoded: Encoded, head: str, advice: str = "") -> Float[Tensor, "n p e"]:
-    """The parts. Raises RequirementError, in the name of the head, for an encoder without parts."""
+    """The parts.
+
+    Raises:
+        RequirementError: In the name of the head, for an encoder without parts.
+    """
     if encoded.parts is None:
         raise RequirementError(f"{head} needs an encoder that gives parts; it gave a pooled vector alone{advice}")
     return encoded.parts
 
 
 def pooled_of(encoded: Encoded, head: str, advice: str = "") -> Float[Tensor, "n e"]:
-    """The pooled vector. Raises RequirementError, in the name of the head, for an encoder without one."""
+    """The pooled vector.
+
+    Raises:
+        RequirementError: In the name of the head, for an encoder without one.
+    """
     if encoded.pooled is None:
         raise RequirementError(f"{head} needs an encoder that gives a pooled vector; it gave parts alone{advice}")
     return encoded.pooled
@@ -100,16 +118,23 @@ def linear(width_in: int, width: int, *, bias: bool = True) -> nn.Linear:
 class Passthrough(nn.Module):
     """Passthrough head (CLIP, Radford et al. 2021): z = x / |x| of the pooled vector x (N D).
 
-    Takes   Encoded with a pooled vector.
-    Gives   Embeddings, vectors (N 1 D).
-    Raises  RequirementError when there is no pooled vector.
+    Raises:
+        RequirementError: If there is no pooled vector.
     """
 
     inputs = ("pooled",)
     """Fields of Encoded that the head reads."""
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """The pooled vectors at unit length."""
+        """The pooled vectors at unit length.
+
+        Args:
+            encoded: With a pooled vector.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, vectors (N 1 D).
+        """
         return Embeddings(vectors=unit(pooled_of(encoded, "a passthrough head"))[:, None], ids=ids)
 
 
@@ -120,12 +145,13 @@ class Adapter(nn.Module):
 
     The paper mixes u and the perceptron by a fixed share; here V starts at zero and learns it.
 
-    width    D         hidden  rows of U
-    dropout  share of u set to zero in training, before U
+    Args:
+        width: D.
+        hidden: Rows of U.
+        dropout: Share of u set to zero in training, before U.
 
-    Takes   Encoded with a pooled vector.
-    Gives   Embeddings, vectors (N 1 D).
-    Raises  RequirementError when there is no pooled vector.
+    Raises:
+        RequirementError: If there is no pooled vector.
     """
 
     inputs = ("pooled",)
@@ -137,6 +163,14 @@ class Adapter(nn.Module):
         self.perceptron = nn.Sequential(nn.Dropout(dropout), linear(width, hidden), nn.ReLU(), last)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """The pooled vectors with what was learnt, at unit length."""
+        """The pooled vectors with what was learnt, at unit length.
+
+        Args:
+            encoded: With a pooled vector.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, vectors (N 1 D).
+        """
         vectors = unit(pooled_of(encoded, "an adapter"))
         return Embeddings(vectors=unit(vectors + self.perceptron(vectors))[:, None], ids=ids)

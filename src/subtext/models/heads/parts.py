@@ -20,16 +20,16 @@ class Parts(nn.Module):
 
     p = W x + b of every part x, then p / |p|
 
-    width_in   E of the parts; with `halves` of both directions together
-    width      D
-    project    False: no W and b; then D is E, or E / 2 with `halves`
-    halves     average the two halves of x, the directions of a GRU, first
-    normalise  False keeps the length of parts and vectors
-    vector     the source of `vectors`: the mean of the parts, or a linear map of the pooled vector of `pooled_width`
+    Args:
+        width_in: E of the parts; with `halves` of both directions together.
+        width: D.
+        project: False: no W and b; then D is E, or E / 2 with `halves`.
+        halves: Average the two halves of x, the directions of a GRU, first.
+        normalise: False keeps the length of parts and vectors.
+        vector: The source of `vectors`: the mean of the parts, or a linear map of the pooled vector of `pooled_width`.
 
-    Takes   Encoded with parts, and with a pooled vector for vector="pooled".
-    Gives   Embeddings, parts (N P D) with their mask, vectors (N 1 D).
-    Raises  RequirementError when either is missing, or when widths do not fit without a projection.
+    Raises:
+        RequirementError: If either is missing, or if widths do not fit without a projection.
     """
 
     def __init__(
@@ -60,7 +60,15 @@ class Parts(nn.Module):
         self.inputs = ("parts", "pooled") if self.pooled is not None else ("parts",)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """The parts of every item, and one vector of it."""
+        """The parts of every item, and one vector of it.
+
+        Args:
+            encoded: With parts, and with a pooled vector for vector="pooled".
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, parts (N P D) with their mask, vectors (N 1 D).
+        """
         parts = parts_of(encoded, "a parts head")
         if self.halves:
             forward, backward = parts.chunk(2, dim=2)
@@ -80,13 +88,12 @@ class Parts(nn.Module):
 class Fused(nn.Module):
     """Fused head (AsCL without cross attention, Gong et al. 2024, "w/o MF"): z = Fusion(mean of parts, G), z / |z|.
 
-    parts   the head of the parts, of width D, and of G, its vectors
-    fusion  see `ops.fusion`; "none": without G
-    keep    whether to keep the parts, for a training that changes them
+    Raises what `parts` raises.
 
-    Takes   Encoded as `parts` does.
-    Gives   Embeddings, vectors (N 1 D); with `keep` parts (N P D) and their mask.
-    Raises  what `parts` raises.
+    Args:
+        parts: The head of the parts, of width D, and of G, its vectors.
+        fusion: See `ops.fusion`; "none": without G.
+        keep: Whether to keep the parts, for a training that changes them.
     """
 
     def __init__(self, parts: Parts, width: int, fusion: FusionKind | Literal["none"], *, keep: bool = False) -> None:
@@ -97,7 +104,15 @@ class Fused(nn.Module):
         self.inputs = parts.inputs
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector per item."""
+        """One vector per item.
+
+        Args:
+            encoded: As `parts` does.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, vectors (N 1 D); with `keep` parts (N P D) and their mask.
+        """
         items = self.parts(encoded, ids)
         assert items.parts is not None
         mean = masked_mean(items.parts, items.mask)
@@ -111,16 +126,16 @@ class Attended(nn.Module):
 
     a = softmax over parts of w (tanh(A p) * tanh(B mean p));  g = |sum of a p|
 
-    parts      the head of the parts, of width D
-    width      D
-    dropout    of both tanh, 0.4 in the authors' code
-    normalise  a batch norm before each tanh, as for images in the authors' code. Theirs has statistics for each of 36
-               regions, which ties a model to that number
-    regions    that number; 0: one statistic for all regions, of which images then may have any number
+    Args:
+        parts: The head of the parts, of width D.
+        width: D.
+        dropout: Of both tanh, 0.4 in the authors' code.
+        normalise: A batch norm before each tanh, as for images in the authors' code. Theirs has statistics for each of
+            36 regions, which ties a model to that number.
+        regions: That number; 0: one statistic for all regions, of which images then may have any number.
 
-    Takes   Encoded with parts.
-    Gives   Embeddings, parts (N P D) with their mask, vectors (N 1 D).
-    Raises  RequirementError when there are no parts, or not as many as `regions`.
+    Raises:
+        RequirementError: If there are no parts, or not as many as `regions`.
     """
 
     inputs = ("parts",)
@@ -140,7 +155,15 @@ class Attended(nn.Module):
         self.whole_norm = nn.BatchNorm1d(width) if normalise else None
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """The parts of every item, and one vector of it."""
+        """The parts of every item, and one vector of it.
+
+        Args:
+            encoded: With parts.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, parts (N P D) with their mask, vectors (N 1 D).
+        """
         items = self.parts(encoded, ids)
         parts, mask = items.parts, items.mask
         if self.places and self.local_norm is not None and parts.shape[1] != self.places:
@@ -174,19 +197,23 @@ class Pie(nn.Module):
     A = softmax over parts of W2 tanh(W1 x)     x: parts (N P E), A: (N P K)
     r_k = dropout(sigmoid(W A_k^T x + b))       e_k = layer_norm(g + r_k), then e_k / |e_k|
 
-    parts_width   E       width  D     views  K
-    pooled_width  width of the encoder's pooled vector; g is dropout(W_g pooled + b_g), or dropout(pooled) where
-                  `project` is False
-    base          "parts": g is instead the mean over the parts of relu(p / |p|), p = W_g x + b_g, as PCME-bert has it
-                  (Li et al. 2022, code); W_g then reads parts. The authors' mean runs over padding as well
-    dropout       on g and on r
     W1 and W2 have no bias and E // 2 rows between them. Everything starts Xavier-uniform, biases at zero; the paper's
     code omits that for W_g (card A1.5e).
 
-    Takes   Encoded with parts and a pooled vector.
-    Gives   Embeddings, vectors and residuals (N K D).
-    Raises  RequirementError when either is missing, or D is not the pooled width without a projection.
     An item with a single part has K equal views: take one.
+
+    Args:
+        parts_width: E.
+        pooled_width: Width of the encoder's pooled vector; g is dropout(W_g pooled + b_g), or dropout(pooled) where
+            `project` is False.
+        width: D.
+        views: K.
+        dropout: On g and on r.
+        base: "parts": g is instead the mean over the parts of relu(p / |p|), p = W_g x + b_g, as PCME-bert has it (Li
+            et al. 2022, code); W_g then reads parts. The authors' mean runs over padding as well.
+
+    Raises:
+        RequirementError: If either is missing, or D is not the pooled width without a projection.
     """
 
     def __init__(
@@ -218,7 +245,15 @@ class Pie(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """K vectors per item, and their residuals."""
+        """K vectors per item, and their residuals.
+
+        Args:
+            encoded: With parts and a pooled vector.
+            ids: (N) The id of each item.
+
+        Returns:
+            Embeddings, vectors and residuals (N K D).
+        """
         pooled = encoded.pooled
         if encoded.parts is None or (pooled is None and self.whole == "pooled"):
             missing = "parts" if encoded.parts is None else "a pooled vector"

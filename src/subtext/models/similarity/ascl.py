@@ -23,12 +23,14 @@ BLOCK_FLOATS = 2**24
 class _AsclSide(NamedTuple):
     """The terms of one side as context and as queries, computed once for all of the other side.
 
-    keys     (H N P d)
-    queries  (H N P d)
-    folded   (H N P d), the parts through Z^O of the direction in which they query
-    gram     (N HP HP), products of what each part adds to a context
-    means    (N HP D), the same through X
-    lengths  (N P) of the parts        vectors  (N D) of the items
+    Attributes:
+        keys: (H N P d).
+        queries: (H N P d).
+        folded: (H N P d), the parts through Z^O of the direction in which they query.
+        gram: (N HP HP), products of what each part adds to a context.
+        means: (N HP D), the same through X.
+        lengths: (N P) of the parts.
+        vectors: (N D) of the items.
     """
 
     keys: Tensor
@@ -58,25 +60,31 @@ class Ascl(PairSimilarity):
     S_global = cos(Fusion(mean v* X_v, G X_g), mean w* X_w);   score = (u S_local + (1 - u) S_global) / temperature
     No public code is known. Keys and values share Z^Y, as printed; sums are divided by their number of terms.
 
-    width        D of parts and vectors, 1,024 in the paper
-    heads        H, which divides D; unspecified in the paper
-    local_share  u in [0, 1]: 0.8 on COCO, 0.6 on Flickr30K
-    fusion       of the words' context with the image's vector G: "gated" as in DSRAN, "mean", "sum", "concat"; "none":
-                 without G. Unspecified in the paper
-    directions   "separate": regions and words query with parameters of their own; "shared": with the same
-    temperature  0.05 on COCO, 0.01 on Flickr30K; InfoNCE reads scores after this division
-    bf16         see `CrossAttention`
+    The call takes `Embeddings` with parts of width D, and one vector per image unless fusion is "none". It returns (I
+    T) scores in [-1 / temperature, 1 / temperature]; the gradient reaches parts and images' vectors.
 
-    Takes     Embeddings with parts of width D, and one vector per image unless fusion is "none".
-    Gives     (I T) scores in [-1 / temperature, 1 / temperature]; the gradient reaches parts and images' vectors.
-    Raises    RequirementError for items without parts, heads that do not divide D, and shares outside [0, 1].
-    Cost      four products I T R L D, and I T (L (H R)^2 + R (H L)^2 + (R + L) H D): Z^O is folded into the queries,
-              and contexts are never formed. Memory I T H R L in training, in blocks beyond 512 MB.
+    Args:
+        width: D of parts and vectors, 1,024 in the paper.
+        heads: H, which divides D; unspecified in the paper.
+        local_share: u in [0, 1]: 0.8 on COCO, 0.6 on Flickr30K.
+        fusion: Of the words' context with the image's vector G: "gated" as in DSRAN, "mean", "sum", "concat"; "none":
+            without G. Unspecified in the paper.
+        directions: "separate": regions and words query with parameters of their own; "shared": with the same.
+        temperature: 0.05 on COCO, 0.01 on Flickr30K; InfoNCE reads scores after this division.
+        bf16: See `CrossAttention`.
 
-    >>> part = Ascl(width=2, heads=1, fusion="none", local_share=1.0, temperature=1.0)
-    >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
-    >>> -1 <= part(items, items).item() <= 1
-    True
+    Raises:
+        RequirementError: For items without parts, heads that do not divide D, and shares outside [0, 1].
+
+    Complexity:
+        Four products I T R L D, and I T (L (H R)^2 + R (H L)^2 + (R + L) H D): Z^O is folded into the queries, and
+        contexts are never formed. Memory I T H R L in training, in blocks beyond 512 MB.
+
+    Example:
+        >>> part = Ascl(width=2, heads=1, fusion="none", local_share=1.0, temperature=1.0)
+        >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
+        >>> -1 <= part(items, items).item() <= 1
+        True
     """
 
     width: int
@@ -112,7 +120,8 @@ class Ascl(PairSimilarity):
     def compared(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t 2 d"]:
         """The two vectors of every pair that S_global compares: the image's given the text, and the text's.
 
-        Raises RequirementError for a local share of 1, which has no S_global.
+        Raises:
+            RequirementError: For a local share of 1, which has no S_global.
         """
         if self.local_share == 1:
             raise RequirementError(

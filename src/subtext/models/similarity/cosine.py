@@ -21,25 +21,28 @@ class Cosine(nn.Module):
 
     With one view it is the plain cosine. Vectors are not normalised here: heads give unit vectors.
 
-    temperature  divides the cosine; scale multiplies it: give one of the two, or neither for 1. CLIP starts from
-                 temperature 0.07, SigLIP from scale 10
-    learnable    whether scale and shift are trained; the parameter is the logarithm of the scale
-    shift        added after scaling; None for none. SigLIP starts from -10. In score units
-    largest      upper bound of a learnt scale (CLIP: 100), from which it can come back
-    block_bytes  with several views: bytes of scores of pairs of views held at a time
+    Args:
+        temperature: Divides the cosine; scale multiplies it: give one of the two, or neither for 1. CLIP starts from
+            temperature 0.07, SigLIP from scale 10.
+        learnable: Whether scale and shift are trained; the parameter is the logarithm of the scale.
+        shift: Added after scaling; None for none. SigLIP starts from -10. In score units.
+        largest: Upper bound of a learnt scale (CLIP: 100), from which it can come back.
+        block_bytes: With several views: bytes of scores of pairs of views held at a time.
 
-    Takes     Embeddings of one width; K may differ between the modalities.
-    Gives     (I T) scores in float32 or better; the gradient reaches the winning pair of views alone (equal winners
-              share it), and scale and shift where they are learnt.
-    Raises    RequirementError for both or non-positive temperature and scale; ShapeError for unequal widths.
-    Cost      time I K T K D; memory I T, and block_bytes while views are compared. Blocks are recomputed in the
-              backward pass.
+    Raises:
+        RequirementError: For both or non-positive temperature and scale.
+        ShapeError: For unequal widths.
 
-    >>> def items(*rows):
-    ...     return Embeddings(torch.tensor([rows]).transpose(0, 1).contiguous(), torch.arange(len(rows)))
-    >>> images, texts = items([1.0, 0.0], [0.0, 1.0]), items([0.0, 1.0], [-1.0, 0.0])
-    >>> Cosine(temperature=0.5)(images, texts).tolist()
-    [[0.0, -2.0], [2.0, 0.0]]
+    Complexity:
+        Time I K T K D; memory I T, and block_bytes while views are compared. Blocks are recomputed in the backward
+        pass.
+
+    Example:
+        >>> def items(*rows):
+        ...     return Embeddings(torch.tensor([rows]).transpose(0, 1).contiguous(), torch.arange(len(rows)))
+        >>> images, texts = items([1.0, 0.0], [0.0, 1.0]), items([0.0, 1.0], [-1.0, 0.0])
+        >>> Cosine(temperature=0.5)(images, texts).tolist()
+        [[0.0, -2.0], [2.0, 0.0]]
     """
 
     indexable = True
@@ -87,7 +90,16 @@ class Cosine(nn.Module):
         return self._fixed_shift if self.learnt_shift is None else self.learnt_shift
 
     def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of every image with every text, larger is better."""
+        """Scores of every image with every text, larger is better.
+
+        Args:
+            images: Of one width; K may differ between the modalities.
+            texts: As `images`.
+
+        Returns:
+            (I T) scores in float32 or better; the gradient reaches the winning pair of views alone (equal winners share
+            it), and scale and shift where they are learnt.
+        """
         scores = self.cosine(images, texts)
         if self.learnable or self._fixed_scale != 1:
             scores = scores * self.scale

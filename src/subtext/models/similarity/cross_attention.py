@@ -26,24 +26,31 @@ class CrossAttention(PairSimilarity):
     a is a softmax of attention_scale * s'. s' are the products of words with regions; negative ones count a tenth; then
     they are divided by their length over the queries (as in the authors' code: over words in text_to_image).
 
-    attending        the side of the queries
-    pooling          "mean", or "lse": ln of the sum of exp(pooling_scale * cos), over pooling_scale
-    attention_scale  multiplies s'; 0 for the published 9 (words as queries) or 4 (regions)
-    pooling_scale    multiplies the cosines; 0 for the published 6 (words) or 20 (regions; Flickr30K: 5)
-    bf16             products in bfloat16 where the device supports it, not in training
+    The call takes `Embeddings` with parts of one width, and their masks. It returns (I T) scores; "mean" in [-1, 1].
+    The gradient reaches every part.
 
-    Takes     Embeddings with parts of one width, and their masks.
-    Gives     (I T) scores; "mean" in [-1, 1]. The gradient reaches every part.
-    Raises    RequirementError for items without parts and scales below 0; ShapeError for unequal widths.
-    Cost      one product of all words with all regions, I T R L D; c is never formed: its length comes from the
-              products of regions (or words) with each other. Memory I T R L in training, bounded otherwise.
+    Args:
+        attending: The side of the queries.
+        pooling: "mean", or "lse": ln of the sum of exp(pooling_scale * cos), over pooling_scale.
+        attention_scale: Multiplies s'; 0 for the published 9 (words as queries) or 4 (regions).
+        pooling_scale: Multiplies the cosines; 0 for the published 6 (words) or 20 (regions; Flickr30K: 5).
+        bf16: Products in bfloat16 where the device supports it, not in training.
 
-    >>> import torch
-    >>> def items(*parts):
-    ...     return Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([parts]))
-    >>> scores = CrossAttention(pooling="mean")(items([1.0, 0.0]), items([1.0, 0.0], [0.0, 1.0]))
-    >>> scores.tolist()  # both words attend to the one region
-    [[0.5]]
+    Raises:
+        RequirementError: For items without parts and scales below 0.
+        ShapeError: For unequal widths.
+
+    Complexity:
+        One product of all words with all regions, I T R L D; c is never formed: its length comes from the products of
+        regions (or words) with each other. Memory I T R L in training, bounded otherwise.
+
+    Example:
+        >>> import torch
+        >>> def items(*parts):
+        ...     return Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([parts]))
+        >>> scores = CrossAttention(pooling="mean")(items([1.0, 0.0]), items([1.0, 0.0], [0.0, 1.0]))
+        >>> scores.tolist()  # both words attend to the one region
+        [[0.5]]
     """
 
     def __init__(
@@ -101,21 +108,28 @@ class Chan(PairSimilarity):
 
     A_w = max over r of <v_r, w>;  score = pooling over words of A_w
 
-    pooling      "lse": ln of the sum of exp(A_w / temperature), as published for a GRU; "mean", for a BERT
-    temperature  of the soft maximum, 0.1. As in the authors' code the result is not multiplied by it: "lse"
-                 scores are about 1 / temperature times as large as cosines
-    bf16         see `CrossAttention`
+    The call takes `Embeddings` with unit parts of one width, and their masks. It returns (I T) scores; the gradient
+    reaches every word and the best regions.
 
-    Takes     Embeddings with unit parts of one width, and their masks.
-    Gives     (I T) scores; the gradient reaches every word and the best regions.
-    Raises    RequirementError for items without parts and temperatures of 0 or less; ShapeError for unequal widths.
-    Cost      I T R L D for the products, and one pass over them. Memory I T R L while training, bounded otherwise.
+    Args:
+        pooling: "lse": ln of the sum of exp(A_w / temperature), as published for a GRU; "mean", for a BERT.
+        temperature: Of the soft maximum, 0.1. As in the authors' code the result is not multiplied by it: "lse" scores
+            are about 1 / temperature times as large as cosines.
+        bf16: See `CrossAttention`.
 
-    >>> import torch
-    >>> def items(*parts):
-    ...     return Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([parts]))
-    >>> Chan(pooling="mean")(items([1.0, 0.0], [0.6, 0.8]), items([1.0, 0.0], [0.0, 1.0])).tolist()
-    [[0.8999999761581421]]
+    Raises:
+        RequirementError: For items without parts and temperatures of 0 or less.
+        ShapeError: For unequal widths.
+
+    Complexity:
+        I T R L D for the products, and one pass over them. Memory I T R L while training, bounded otherwise.
+
+    Example:
+        >>> import torch
+        >>> def items(*parts):
+        ...     return Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([parts]))
+        >>> Chan(pooling="mean")(items([1.0, 0.0], [0.6, 0.8]), items([1.0, 0.0], [0.0, 1.0])).tolist()
+        [[0.8999999761581421]]
     """
 
     def __init__(
@@ -188,23 +202,29 @@ class Imram(PairSimilarity):
     score = sum over steps k of the mean over w of cos(w, c_wk);  c_wk = sum over r of a(q_wk, v_r) v_r;  q_w1 = w
     with attention as in SCAN, and q_w(k+1) from q_wk and c_wk by a gate. Regions can be queries instead, or both.
 
-    width            D of the parts, 1,024 in the paper
-    asking           the queries: "text" (words), "image" (regions), or "full" (the sum of both)
-    steps            3 (COCO, words as queries), 1 (Flickr30K, regions as queries)
-    attention_scale  9; 11 for words on COCO
-    bf16             see `CrossAttention`
+    The call takes `Embeddings` with parts of width D, and their masks. It returns (I T) scores in [-steps, steps],
+    twice that for "full"; the gradient reaches every part.
 
-    Takes     Embeddings with parts of width D, and their masks.
-    Gives     (I T) scores in [-steps, steps], twice that for "full"; the gradient reaches every part.
-    Raises    RequirementError for items without parts, fewer than one step, and a scale of 0 or less.
-    Cost      I T L R (D + R) a step and side: c is never formed, as in `CrossAttention`. Every step but the last adds
-              2 I T L R D, and every step from the second on 2 I T L D D. Memory I T L R, and I T L D from the second
-              step on, in blocks that are recomputed in the backward pass beyond 512 MB.
+    Args:
+        width: D of the parts, 1,024 in the paper.
+        asking: The queries: "text" (words), "image" (regions), or "full" (the sum of both).
+        steps: 3 (COCO, words as queries), 1 (Flickr30K, regions as queries).
+        attention_scale: 9; 11 for words on COCO.
+        bf16: See `CrossAttention`.
 
-    >>> part = Imram(width=2, steps=2, asking="text")
-    >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
-    >>> round(part(items, items).item(), 6)  # one region: every word attends to it in every step
-    2.0
+    Raises:
+        RequirementError: For items without parts, fewer than one step, and a scale of 0 or less.
+
+    Complexity:
+        I T L R (D + R) a step and side: c is never formed, as in `CrossAttention`. Every step but the last adds 2 I T L
+        R D, and every step from the second on 2 I T L D D. Memory I T L R, and I T L D from the second step on, in
+        blocks that are recomputed in the backward pass beyond 512 MB.
+
+    Example:
+        >>> part = Imram(width=2, steps=2, asking="text")
+        >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
+        >>> round(part(items, items).item(), 6)  # one region: every word attends to it in every step
+        2.0
     """
 
     width: int

@@ -37,20 +37,24 @@ class ClosedFormDistance(_Scaled):
     With kind="wasserstein" d is the squared Wasserstein-2 distance, |mu - mu'|^2 + |std - std'|^2 (the paper's
     ablation): equal items are then at distance 0 however uncertain they are.
 
-    kind          which distance
-    scale, shift  initial values of both, which are learnt without bounds, as published; 5 in the paper
+    Args:
+        kind: Which distance.
+        scale: Initial values of both, which are learnt without bounds, as published.
+        shift: 5 in the paper.
 
-    Takes     Embeddings with log_std, and the mean for a vector; of several draws their mean is taken.
-    Gives     (I T) scores in float32 or better; the gradient reaches means, deviations, scale and shift.
-    Raises    RequirementError for an unknown kind, a start that is not finite and missing deviations; ShapeError for
-              unequal widths.
-    Cost      one product of means, I T D, and for Wasserstein one of deviations. Memory I T.
+    Raises:
+        RequirementError: For an unknown kind, a start that is not finite and missing deviations.
+        ShapeError: For unequal widths.
 
-    >>> def items(mean, std):
-    ...     return Embeddings(torch.tensor([[mean]]), torch.arange(1), log_std=torch.tensor([[std]]).log())
-    >>> one, other = items([0.0, 1.0], [0.1, 0.2]), items([1.0, 0.0], [0.3, 0.4])
-    >>> round(ClosedFormDistance(scale=1.0, shift=0.0)(one, other).item(), 4)  # 2 + 0.01 + 0.04 + 0.09 + 0.16
-    -2.3
+    Complexity:
+        One product of means, I T D, and for Wasserstein one of deviations. Memory I T.
+
+    Example:
+        >>> def items(mean, std):
+        ...     return Embeddings(torch.tensor([[mean]]), torch.arange(1), log_std=torch.tensor([[std]]).log())
+        >>> one, other = items([0.0, 1.0], [0.1, 0.2]), items([1.0, 0.0], [0.3, 0.4])
+        >>> round(ClosedFormDistance(scale=1.0, shift=0.0)(one, other).item(), 4)  # 2 + 0.01 + 0.04 + 0.09 + 0.16
+        -2.3
     """
 
     def __init__(
@@ -64,7 +68,15 @@ class ClosedFormDistance(_Scaled):
         self.kind: Literal["sampled", "wasserstein"] = kind
 
     def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of every image with every text, larger is better."""
+        """Scores of every image with every text, larger is better.
+
+        Args:
+            images: With log_std, and the mean for a vector; of several draws their mean is taken.
+            texts: As `images`.
+
+        Returns:
+            (I T) scores in float32 or better; the gradient reaches means, deviations, scale and shift.
+        """
         return self.shift - self.scale * self.distance(images, texts)
 
     def distance(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
@@ -109,28 +121,41 @@ class MatchProbability(_Scaled):
     The score is the log odds of p. It has the order of p, but pairs still differ, and the loss has a gradient, where p
     rounds to 0 or 1. The paper writes sigmoid(a); its code, which gave the published numbers, has twice that.
 
-    scale, shift  initial values of both, which are learnt without bounds, as published: 15 for COCO, 5 for CUB
-
     Items of one vector are compared by it: for means the order is that of their cosines.
 
-    Takes     Embeddings of one width, with any number of samples.
-    Gives     (I T) scores in float32 or better; the gradient reaches every sample, scale and shift.
-    Raises    ShapeError for unequal widths; RequirementError for a start that is not finite.
-    Cost      one product of all samples with all samples, I K T K D, and a few passes over I K T K numbers. In training
-              up to 2^24 of them are kept; bounded otherwise.
+    Args:
+        scale: Initial values of both, which are learnt without bounds, as published: 15 for COCO, 5 for CUB.
+        shift: See `scale`.
 
-    >>> near = Embeddings(torch.tensor([[[0.0, 0.0]]]), torch.arange(1))
-    >>> far = Embeddings(torch.tensor([[[3.0, 4.0]]]), torch.arange(1))
-    >>> similarity = MatchProbability(scale=1.0, shift=5.0)
-    >>> round(similarity(near, far).item(), 4), round(similarity.probability(near, far).item(), 4)  # distance 5
-    (0.0, 0.5)
+    Raises:
+        ShapeError: For unequal widths.
+        RequirementError: If a start is not finite.
+
+    Complexity:
+        One product of all samples with all samples, I K T K D, and a few passes over I K T K numbers. In training up to
+        2^24 of them are kept; bounded otherwise.
+
+    Example:
+        >>> near = Embeddings(torch.tensor([[[0.0, 0.0]]]), torch.arange(1))
+        >>> far = Embeddings(torch.tensor([[[3.0, 4.0]]]), torch.arange(1))
+        >>> similarity = MatchProbability(scale=1.0, shift=5.0)
+        >>> round(similarity(near, far).item(), 4), round(similarity.probability(near, far).item(), 4)  # distance 5
+        (0.0, 0.5)
     """
 
     def __init__(self, *, scale: float = 15.0, shift: float = 15.0) -> None:
         super().__init__(scale, shift)
 
     def forward(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Log odds of every image with every text, larger is better."""
+        """Log odds of every image with every text, larger is better.
+
+        Args:
+            images: Of one width, with any number of samples.
+            texts: As `images`.
+
+        Returns:
+            (I T) scores in float32 or better; the gradient reaches every sample, scale and shift.
+        """
         require_one_width(self, images, texts)
         images_precise, texts_precise = precise(images.vectors), precise(texts.vectors)
         learning = torch.is_grad_enabled() and any(

@@ -26,8 +26,10 @@ class _Nodes(nn.Module):
 
     c_w is what word w gathers of the regions, of unit length; g are the vectors of the whole.
 
-    width  D           nodes  width of m, 256 in the paper
-    bf16   products in bfloat16 where the machine has it, while nothing is learnt
+    Args:
+        width: D.
+        nodes: Width of m, 256 in the paper.
+        bf16: Products in bfloat16 where the machine has it, while nothing is learnt.
     """
 
     def __init__(self, width: int, nodes: int, *, bf16: bool) -> None:
@@ -95,18 +97,23 @@ class Saf(_OfNodes):
     norm whose batch is one text's nodes with every image (as in the authors' loop over texts): a score in training
     depends on the batch's images, in eval mode on its pair alone.
 
-    width  D of parts and vectors, 1,024 in the paper      nodes  width of m, 256      bf16  see `CrossAttention`
+    Args:
+        width: D of parts and vectors, 1,024 in the paper.
+        nodes: Width of m, 256.
+        bf16: See `CrossAttention`.
 
-    Takes     Embeddings with parts and one vector an item, of width D.
-    Gives     (I T) scores in (0, 1); the gradient reaches parts and vectors.
-    Raises    RequirementError for items without parts, and sizes below 1; ShapeError for unequal widths.
-    Cost      I T L (R D + D m). Memory I T L (D + m), in blocks that are recomputed in the backward pass
-              beyond 512 MB.
+    Raises:
+        RequirementError: For items without parts, and sizes below 1.
+        ShapeError: For unequal widths.
 
-    >>> part = Saf(width=2, nodes=3)
-    >>> items = Embeddings(torch.ones(1, 1, 2), torch.arange(1), parts=torch.ones(1, 1, 2))
-    >>> 0 < part(items, items).item() < 1
-    True
+    Complexity:
+        I T L (R D + D m). Memory I T L (D + m), in blocks that are recomputed in the backward pass beyond 512 MB.
+
+    Example:
+        >>> part = Saf(width=2, nodes=3)
+        >>> items = Embeddings(torch.ones(1, 1, 2), torch.arange(1), parts=torch.ones(1, 1, 2))
+        >>> 0 < part(items, items).item() < 1
+        True
     """
 
     def __init__(self, *, width: int = 1024, nodes: int = 256, bf16: bool = False) -> None:
@@ -118,7 +125,15 @@ class Saf(_OfNodes):
         xavier(self.decide)
 
     def forward(self, images: Embeddings, texts: Embeddings, prepared: Tensor | None = None) -> Float[Tensor, "i t"]:
-        """Scores of every image with every text, larger is better; in training they update the running statistics."""
+        """Scores of every image with every text, larger is better; in training they update the running statistics.
+
+        Args:
+            images: With parts and one vector an item, of width D.
+            texts: As `images`.
+
+        Returns:
+            (I T) scores in (0, 1); the gradient reaches parts and vectors.
+        """
         scores = super().forward(images, texts, prepared)
         if not self.training:
             return scores
@@ -193,19 +208,28 @@ class Sgr(_OfNodes):
     m <- ReLU(W_k E_k m), E_k = softmax of (Q_k m)(K_k m)', for k = 1..steps;  score = sigmoid(w m_0 + b)
     m: the similarity vectors of a pair, global (m_0) and of every word; see `_Nodes`.
 
-    width  D of parts and vectors, 1,024 in the paper      nodes  width of m, 256
-    steps  message steps, each with its own weights; 3      bf16   see `CrossAttention`
+    The call takes `Embeddings` with parts and one vector an item, of width D. It returns (I T) scores in (0, 1); the
+    gradient reaches parts and vectors.
 
-    Takes     Embeddings with parts and one vector an item, of width D.
-    Gives     (I T) scores in (0, 1); the gradient reaches parts and vectors.
-    Raises    RequirementError for items without parts, and sizes below 1; ShapeError for unequal widths.
-    Cost      I T L (R D + D m + 2 steps m m); in the last step only m_0 is computed, and queries and keys are one map.
-              Memory I T L (D + m), in blocks that are recomputed in the backward pass beyond 512 MB.
+    Args:
+        width: D of parts and vectors, 1,024 in the paper.
+        nodes: Width of m, 256.
+        steps: Message steps, each with its own weights; 3.
+        bf16: See `CrossAttention`.
 
-    >>> part = Sgr(width=2, nodes=3, steps=1)
-    >>> items = Embeddings(torch.ones(1, 1, 2), torch.arange(1), parts=torch.ones(1, 1, 2))
-    >>> 0 < part(items, items).item() < 1
-    True
+    Raises:
+        RequirementError: For items without parts, and sizes below 1.
+        ShapeError: For unequal widths.
+
+    Complexity:
+        I T L (R D + D m + 2 steps m m); in the last step only m_0 is computed, and queries and keys are one map. Memory
+        I T L (D + m), in blocks that are recomputed in the backward pass beyond 512 MB.
+
+    Example:
+        >>> part = Sgr(width=2, nodes=3, steps=1)
+        >>> items = Embeddings(torch.ones(1, 1, 2), torch.arange(1), parts=torch.ones(1, 1, 2))
+        >>> 0 < part(items, items).item() < 1
+        True
     """
 
     def __init__(self, *, width: int = 1024, nodes: int = 256, steps: int = 3, bf16: bool = False) -> None:

@@ -31,30 +31,32 @@ class Angular:
     image_neighbours and text_neighbours within a modality. Negatives are those of the truth. The paper's code compares
     an item and its neighbour with the other items of the batch; neighbours of other items are ignored.
 
-    degrees   the angle, in (0, 90); 45 in their code, 36 to 55 with Wang et al.
-    form      smooth or hinge
-    repeated  smooth: each of M negatives counts M times, as in their code, which repeats pairs for all M^2 rows of
-              negatives. That adds log M to the logarithm of the sum; nothing is repeated here
-    own       smooth: the positive is one more negative, as in the symmetric and image terms of their code, whose index
-              fails to exclude it. Its f is 4t + (2t - 2) a p, at 45 degrees the constant 4
-
     With K views, a and p are the best pair of views, and a negative is its view nearest to a + p. The paper does not
     define K > 1; for K = 1 this is the plain formula. The distance-based triplet loss of the paper,
     [|a - p|^2 - |a - n|^2 + m]+, is twice `Triplet` with margin m / 2.
 
-    Takes     Comparison with the embeddings on both sides, of unit length; scores, and so temperatures, are not read.
-    Gives     (Q) >= 0; 0 without positives or without negatives (log(1 + e^f) of itself under `own`). The gradient
-              reaches the views named above.
-    Raises    RequirementError for an unknown angle or form, a switch that the hinge does not read, and a
-              comparison without embeddings.
-    Cost      time M C K D, memory M C K over all M positives, where repeating would take (C^2)^2.
+    Args:
+        degrees: The angle, in (0, 90); 45 in their code, 36 to 55 with Wang et al.
+        form: Smooth or hinge.
+        repeated: Smooth: each of M negatives counts M times, as in their code, which repeats pairs for all M^2 rows of
+            negatives. That adds log M to the logarithm of the sum; nothing is repeated here.
+        own: Smooth: the positive is one more negative, as in the symmetric and image terms of their code, whose index
+            fails to exclude it. Its f is 4t + (2t - 2) a p, at 45 degrees the constant 4.
 
-    >>> from subtext.core import Embeddings, Truth
-    >>> a = Embeddings(torch.tensor([[[1.0, 0.0, 0.0]]]), torch.arange(1))
-    >>> others = Embeddings(torch.tensor([[[0.0, 1.0, 0.0]], [[0.6, 0.8, 0.0]]]), torch.arange(2))
-    >>> pair = Comparison(torch.tensor([[0.0, 0.6]]), Truth(torch.tensor([[True, False]])), a, others)
-    >>> round(Angular(form="hinge")(pair).item(), 4)  # 4 * 1.4 - 4
-    1.6
+    Raises:
+        RequirementError: For an unknown angle or form, a switch that the hinge does not read, and a comparison without
+            embeddings.
+
+    Complexity:
+        Time M C K D, memory M C K over all M positives, where repeating would take (C^2)^2.
+
+    Example:
+        >>> from subtext.core import Embeddings, Truth
+        >>> a = Embeddings(torch.tensor([[[1.0, 0.0, 0.0]]]), torch.arange(1))
+        >>> others = Embeddings(torch.tensor([[[0.0, 1.0, 0.0]], [[0.6, 0.8, 0.0]]]), torch.arange(2))
+        >>> pair = Comparison(torch.tensor([[0.0, 0.6]]), Truth(torch.tensor([[True, False]])), a, others)
+        >>> round(Angular(form="hinge")(pair).item(), 4)  # 4 * 1.4 - 4
+        1.6
     """
 
     degrees: float = 45.0
@@ -73,7 +75,15 @@ class Angular:
             )
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: With the embeddings on both sides, of unit length; scores, and so temperatures, are not read.
+
+        Returns:
+            (Q) >= 0; 0 without positives or without negatives (log(1 + e^f) of itself under `own`). The gradient
+            reaches the views named above.
+        """
         anchors, negatives = (precise(items.vectors) for items in embeddings_of(comparison, "Angular"))
         query, candidate = comparison.truth.match.nonzero(as_tuple=True)
         # Of several views a positive counts by its best pair.

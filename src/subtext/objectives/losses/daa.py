@@ -24,30 +24,31 @@ class DAA:
     with soft ranks (`ops.soft_rank`) of the relevance C and of the scores S in the query's row. As the temperature
     falls, and nothing is tied, it becomes 1 - ASP. The best possible value is 0, that of a random order about 0.5.
 
-    temperature  above 0, of both ranks, in units of score and of relevance. The paper does not print it; its code has
-                 0.01 for inner products and 0.001 for scores that are sigmoids
-    variant      "rows" as in the paper, except that a candidate is not ranked against itself (eq. 11 adds half a
-                 rank), as in its code; or "released", for comparison with its checkpoints. That code ranks the
-                 candidate of row q among the entries of column q, of scores and of relevance alike, which is the same
-                 for a symmetric matrix only
-    draws        whether every sample (view) of an item is in the list by itself, as in the probabilistic code: all
-                 inner products of samples, each with the relevance of its items. "released" then compares the queries'
-                 samples with each other, and never reads the other modality
+    Args:
+        temperature: Above 0, of both ranks, in units of score and of relevance. The paper does not print it; its code
+            has 0.01 for inner products and 0.001 for scores that are sigmoids.
+        variant: "rows" as in the paper, except that a candidate is not ranked against itself (eq. 11 adds half a rank),
+            as in its code; or "released", for comparison with its checkpoints. That code ranks the candidate of row q
+            among the entries of column q, of scores and of relevance alike, which is the same for a symmetric matrix
+            only.
+        draws: Whether every sample (view) of an item is in the list by itself, as in the probabilistic code: all inner
+            products of samples, each with the relevance of its items. "released" then compares the queries' samples
+            with each other, and never reads the other modality.
 
-    Takes     Comparison with truth.relevance; ignored cells are in no list. With draws: embeddings on both sides.
-              "released" needs as many candidates as queries.
-    Gives     (Q) in [0, 1), 0 for a query without candidates. The gradient reaches all scores within about ten
-              temperatures of each other, and never the relevance.
-    Raises    RequirementError for a temperature that is not above 0, for an unknown variant, and for a comparison
-              without what it needs.
-    Cost      memory Q C; time Q C^2, and less for long float32 rows on a CPU. With K draws of both sides K^2 and K^3
-              times as much.
+    Raises:
+        RequirementError: For a temperature that is not above 0, for an unknown variant, and for a comparison without
+            what it needs.
 
-    >>> from subtext.core import Truth
-    >>> truth = Truth(torch.eye(1, 3, dtype=torch.bool), relevance=torch.tensor([[0.9, 0.5, 0.1]]), scale="made")
-    >>> whole = Comparison(torch.tensor([[0.3, 0.8, 0.1]]), truth)
-    >>> round(DAA()(whole).item(), 4)  # ranks 1 2 3 against 2 1 3: 1 - (1/2 + 1/2 + 1) / 3
-    0.3333
+    Complexity:
+        Memory Q C; time Q C^2, and less for long float32 rows on a CPU. With K draws of both sides K^2 and K^3 times as
+        much.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> truth = Truth(torch.eye(1, 3, dtype=torch.bool), relevance=torch.tensor([[0.9, 0.5, 0.1]]), scale="made")
+        >>> whole = Comparison(torch.tensor([[0.3, 0.8, 0.1]]), truth)
+        >>> round(DAA()(whole).item(), 4)  # ranks 1 2 3 against 2 1 3: 1 - (1/2 + 1/2 + 1) / 3
+        0.3333
     """
 
     temperature: float = 0.01
@@ -60,7 +61,16 @@ class DAA:
         require_choice(self, "variant")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: With truth.relevance; ignored cells are in no list. With draws: embeddings on both sides.
+                "released" needs as many candidates as queries.
+
+        Returns:
+            (Q) in [0, 1), 0 for a query without candidates. The gradient reaches all scores within about ten
+            temperatures of each other, and never the relevance.
+        """
         scores, relevance, counted = self._lists(comparison)
         relevance_ranks = self._ranks(relevance.detach(), counted).to(scores.dtype)
         ranks = self._ranks(scores, counted)

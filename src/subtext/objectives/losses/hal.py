@@ -25,23 +25,26 @@ class HAL:
     The second part is a mean over the positives p. The terms of both directions, each a mean over queries, add up to
     the loss of the authors' code, which has log(1 + [s_qp]+) once per pair: hence the half.
 
-    gamma      above 0; 30 on COCO, 60 on Flickr30K
-    threshold  in score units, 0.3 on COCO, 0.7 on Flickr30K
-    diagonal   D, the contribution of the pair's own score to the sum, which should be none. Their code sets that score
-               to 0 and sums it: "shifted", D = exp(-gamma threshold); with the bank of `Hubs`, whose weight for it is
-               also 0: "one", D = 1. "none": D = 0
-
     This is the paper's loss without a memory bank; `Hubs` (mining) changes the scores as the bank's weights do.
 
-    Takes     Comparison of plain cosines; ignored cells are left out.
-    Gives     (Q), at least -log(2) / 2 for cosines. The gradient reaches every negative, and positives above 0.
-    Raises    RequirementError for a gamma that is not above 0 and an unknown diagonal.
-    Cost      time and memory Q C.
+    Args:
+        gamma: Above 0; 30 on COCO, 60 on Flickr30K.
+        threshold: In score units, 0.3 on COCO, 0.7 on Flickr30K.
+        diagonal: D, the contribution of the pair's own score to the sum, which should be none. Their code sets that
+            score to 0 and sums it: "shifted", D = exp(-gamma threshold); with the bank of `Hubs`, whose weight for it
+            is also 0: "one", D = 1. "none": D = 0.
 
-    >>> from subtext.core import Truth
-    >>> whole = Comparison(torch.tensor([[0.0, 0.3]]), Truth(torch.tensor([[True, False]])))
-    >>> round(HAL(gamma=1.0, diagonal="none")(whole).exp().item(), 4)  # log(1 + 1) - log(1) / 2
-    2.0
+    Raises:
+        RequirementError: For a gamma that is not above 0 and an unknown diagonal.
+
+    Complexity:
+        Time and memory Q C.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> whole = Comparison(torch.tensor([[0.0, 0.3]]), Truth(torch.tensor([[True, False]])))
+        >>> round(HAL(gamma=1.0, diagonal="none")(whole).exp().item(), 4)  # log(1 + 1) - log(1) / 2
+        2.0
     """
 
     gamma: float = 30.0
@@ -54,7 +57,14 @@ class HAL:
         require_choice(self, "diagonal")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Of plain cosines; ignored cells are left out.
+
+        Returns:
+            (Q), at least -log(2) / 2 for cosines. The gradient reaches every negative, and positives above 0.
+        """
         scores, match = precise(comparison.scores), comparison.truth.match
         exponents = self.gamma * (scores - self.threshold)
         total = masked_logsumexp(exponents, comparison.truth.negative)

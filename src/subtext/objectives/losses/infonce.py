@@ -23,22 +23,24 @@ class InfoNCE:
     `compete` D_qp is all positives and negatives (SupCon, Khosla et al. 2020, eq. 2), and the value is at least
     log |P_q|. With one positive both are the cross-entropy of a row of scores.
 
-    compete          whether positives of one query compete with each other
-    label_smoothing  in [0, 1): share of the target spread evenly over D_qp, p included; 0 in CLIP
-
     The temperature belongs to the similarity: scores are already divided by it.
 
-    Takes     Comparison; ignored cells are left out of every sum.
-    Gives     (Q) >= 0; 0 for a query without positives, and without negatives unless positives compete. The gradient
-              reaches every positive and negative.
-    Raises    RequirementError for a label_smoothing outside [0, 1).
-    Cost      time and memory Q C.
+    Args:
+        compete: Whether positives of one query compete with each other.
+        label_smoothing: In [0, 1): share of the target spread evenly over D_qp, p included; 0 in CLIP.
 
-    >>> from subtext.core import Truth
-    >>> scores = torch.tensor([[3.0, 1.0, 2.0]]).log()
-    >>> comparison = Comparison(scores, Truth(torch.tensor([[True, False, False]])))
-    >>> round(InfoNCE()(comparison).exp().item(), 4)  # -log(3 / (3 + 1 + 2)) = log 2
-    2.0
+    Raises:
+        RequirementError: For a label_smoothing outside [0, 1).
+
+    Complexity:
+        Time and memory Q C.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> scores = torch.tensor([[3.0, 1.0, 2.0]]).log()
+        >>> comparison = Comparison(scores, Truth(torch.tensor([[True, False, False]])))
+        >>> round(InfoNCE()(comparison).exp().item(), 4)  # -log(3 / (3 + 1 + 2)) = log 2
+        2.0
     """
 
     compete: bool = False
@@ -51,7 +53,15 @@ class InfoNCE:
             )
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Ignored cells are left out of every sum.
+
+        Returns:
+            (Q) >= 0; 0 for a query without positives, and without negatives unless positives compete. The gradient
+            reaches every positive and negative.
+        """
         scores, match, negative = precise(comparison.scores), comparison.truth.match, comparison.truth.negative
         query, candidate = match.nonzero(as_tuple=True)
         positive = scores[query, candidate]

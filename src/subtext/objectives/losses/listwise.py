@@ -20,18 +20,22 @@ class Listwise:
     value_q = sum_c p_c (log p_c - log s_c),   p = softmax of the relevance, s = softmax of the scores / temperature
     over all candidates that are not ignored. The relevance is the teacher's scores, already divided by a temperature.
 
-    temperature  above 0, of the scores; a similarity may have divided them by another one already
+    Args:
+        temperature: Above 0, of the scores; a similarity may have divided them by another one already.
 
-    Takes     Comparison with truth.relevance, such as `--with distil` supplies.
-    Gives     (Q) >= 0, 0 where both are equal. The gradient reaches every score and never the relevance.
-    Raises    RequirementError for a temperature that is not above 0, and for a comparison without relevance.
-    Cost      time and memory Q C.
+    Raises:
+        RequirementError: For a temperature that is not above 0, and for a comparison without relevance.
 
-    >>> from subtext.core import Truth
-    >>> truth = Truth(torch.eye(1, 2, dtype=torch.bool), relevance=torch.tensor([[3.0, 1.0]]).log(), scale="teacher")
-    >>> flat = Comparison(torch.tensor([[1.0, 1.0]]), truth)
-    >>> round(Listwise()(flat).item(), 4)  # 3/4 log(3/2) + 1/4 log(1/2)
-    0.1308
+    Complexity:
+        Time and memory Q C.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> truth = Truth(torch.eye(1, 2, dtype=torch.bool), relevance=torch.tensor([[3.0, 1.0]]).log(),
+        ...     scale="teacher")
+        >>> flat = Comparison(torch.tensor([[1.0, 1.0]]), truth)
+        >>> round(Listwise()(flat).item(), 4)  # 3/4 log(3/2) + 1/4 log(1/2)
+        0.1308
     """
 
     temperature: float = 1.0
@@ -41,7 +45,14 @@ class Listwise:
             raise RequirementError(f"Listwise needs a temperature above 0; it got {self.temperature}")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: With truth.relevance, such as `--with distil` supplies.
+
+        Returns:
+            (Q) >= 0, 0 where both are equal. The gradient reaches every score and never the relevance.
+        """
         truth = comparison.truth
         if truth.relevance is None:
             raise RequirementError(

@@ -28,20 +28,23 @@ class Margin:
     The authors learn a boundary for every class, starting at 1.2. Here a class is one pair, seen once per epoch, and
     losses own no parameters: the boundary is fixed.
 
-    margin    in distance, 0 or more; 0.2 in their code
-    boundary  in distance, above 0; 1.2
+    Args:
+        margin: In distance, 0 or more; 0.2 in their code.
+        boundary: In distance, above 0; 1.2.
 
-    Takes     Comparison of plain cosines; ignored cells are left out.
-    Gives     (Q) >= 0. The gradient reaches the pairs whose term is above 0.
-    Raises    RequirementError for a margin below 0 and a boundary that is not above 0.
-    Cost      time and memory Q C.
+    Raises:
+        RequirementError: For a margin below 0 and a boundary that is not above 0.
 
-    >>> import torch
-    >>> from subtext.core import Truth
-    >>> distances = torch.tensor([[1.1, 1.0]])  # a positive and a negative, 0.1 and 0.4 beyond their bounds
-    >>> whole = Comparison(1 - distances**2 / 2, Truth(torch.tensor([[True, False]])))
-    >>> round(Margin()(whole).item(), 4)
-    0.5
+    Complexity:
+        Time and memory Q C.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Truth
+        >>> distances = torch.tensor([[1.1, 1.0]])  # a positive and a negative, 0.1 and 0.4 beyond their bounds
+        >>> whole = Comparison(1 - distances**2 / 2, Truth(torch.tensor([[True, False]])))
+        >>> round(Margin()(whole).item(), 4)
+        0.5
     """
 
     margin: float = 0.2
@@ -55,7 +58,14 @@ class Margin:
             )
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Of plain cosines; ignored cells are left out.
+
+        Returns:
+            (Q) >= 0. The gradient reaches the pairs whose term is above 0.
+        """
         truth = comparison.truth
         distances = (2 - 2 * precise(comparison.scores)).clamp_min(_NEAREST).sqrt()
         hard = (distances - self.boundary + self.margin).relu().masked_fill(~truth.match, 0)

@@ -22,21 +22,27 @@ class Ratio:
 
     The temperature belongs to the similarity: the scores are already divided by it.
 
-    Takes     Comparison; ignored cells are left out of the sum.
-    Gives     (Q) in [0, 1); 0 for a query without positives or without negatives. The gradient reaches every positive
-              and negative.
-    Raises    nothing.
-    Cost      time and memory Q C.
+    Complexity:
+        Time and memory Q C.
 
-    >>> from subtext.core import Truth
-    >>> scores = torch.tensor([[3.0, 1.0, 2.0]]).log()
-    >>> comparison = Comparison(scores, Truth(torch.tensor([[True, False, False]])))
-    >>> round(Ratio()(comparison).item(), 4)  # 1 - 3 / (3 + 1 + 2)
-    0.5
+    Example:
+        >>> from subtext.core import Truth
+        >>> scores = torch.tensor([[3.0, 1.0, 2.0]]).log()
+        >>> comparison = Comparison(scores, Truth(torch.tensor([[True, False, False]])))
+        >>> round(Ratio()(comparison).item(), 4)  # 1 - 3 / (3 + 1 + 2)
+        0.5
     """
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Ignored cells are left out of the sum.
+
+        Returns:
+            (Q) in [0, 1); 0 for a query without positives or without negatives. The gradient reaches every positive and
+            negative.
+        """
         scores, match = precise(comparison.scores), comparison.truth.match
         query, candidate = match.nonzero(as_tuple=True)
         negatives = masked_logsumexp(scores, comparison.truth.negative)[query]

@@ -21,21 +21,24 @@ class Sigmoid:
     The paper sums over candidates and takes the mean over queries, which is over="sum" here with a Term whose reduction
     is "mean". Both directions are the same: one direction of a square batch is the full loss.
 
-    over   "sum" over candidates, or their "mean", which does not grow with the batch
-
     Scale and shift belong to the similarity: SigLIP starts from scale 10 and shift -10, both learnt, because a
     batch has many negatives for each positive.
 
-    Takes     Comparison; ignored cells are left out.
-    Gives     (Q) >= 0, 0 for a query whose cells are all ignored. The gradient reaches every positive and negative.
-    Raises    RequirementError for an unknown `over`.
-    Cost      time and memory Q C.
+    Args:
+        over: "sum" over candidates, or their "mean", which does not grow with the batch.
 
-    >>> import torch
-    >>> from subtext.core import Truth
-    >>> comparison = Comparison(torch.tensor([[0.0, 0.0]]), Truth(torch.tensor([[True, False]])))
-    >>> round(Sigmoid()(comparison).exp().item(), 4)  # 2 log 2
-    4.0
+    Raises:
+        RequirementError: If the `over` is unknown.
+
+    Complexity:
+        Time and memory Q C.
+
+    Example:
+        >>> import torch
+        >>> from subtext.core import Truth
+        >>> comparison = Comparison(torch.tensor([[0.0, 0.0]]), Truth(torch.tensor([[True, False]])))
+        >>> round(Sigmoid()(comparison).exp().item(), 4)  # 2 log 2
+        4.0
     """
 
     over: Literal["sum", "mean"] = "sum"
@@ -44,7 +47,14 @@ class Sigmoid:
         require_choice(self, "over")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Ignored cells are left out.
+
+        Returns:
+            (Q) >= 0, 0 for a query whose cells are all ignored. The gradient reaches every positive and negative.
+        """
         scores, match, ignored = precise(comparison.scores), comparison.truth.match, comparison.truth.ignored
         cells = softplus(scores.where(~match, -scores))
         if ignored is not None:

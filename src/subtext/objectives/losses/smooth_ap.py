@@ -23,30 +23,32 @@ class SmoothAP:
     rank(p) = 1 + sum_{c not p} 1 / (1 + exp((s_qp - s_qc) / temperature)) over positives and negatives; rank+ over the
     positives alone. As the temperature falls it becomes 1 - average precision.
 
-    temperature  above 0, in score units; 0.01 in the paper, for cosines. Ranks further apart than about ten
-                 temperatures have no gradient
-    draws        whether every sample (view) of an item is a query, and a candidate, by itself, compared by inner
-                 products: all samples of a positive are positives, as Li et al. 2022 train PCME
-    variant      "rows" as in the paper; or "released", as the code of Li et al. 2022 has it for samples: a positive of
-                 row q is ranked among the entries of column q, which is the same for a symmetric matrix only
-
     The paper's code works within one modality and keeps the query among the candidates and its positives, which no
     ranking can miss: average precision is then at least 1 over the size of a class. Here the truth decides: the query's
     column is a match for the paper's values, and ignored for unbiased ones. Between images and texts there is no such
     column, and the terms of both directions count half each.
 
-    Takes     Comparison; ignored cells are left out of every sum. With draws: embeddings on both sides. "released"
-              needs as many candidates as queries.
-    Gives     (Q) in [0, 1); 0 for a query without positives. The gradient reaches positives and close candidates.
-    Raises    RequirementError for a temperature that is not above 0, for an unknown variant, and for a comparison
-              without what it needs.
-    Cost      time and memory M C over all M positives; with K draws of both sides K^3 times as much.
+    Args:
+        temperature: Above 0, in score units; 0.01 in the paper, for cosines. Ranks further apart than about ten
+            temperatures have no gradient.
+        variant: "rows" as in the paper; or "released", as the code of Li et al. 2022 has it for samples: a positive of
+            row q is ranked among the entries of column q, which is the same for a symmetric matrix only.
+        draws: Whether every sample (view) of an item is a query, and a candidate, by itself, compared by inner
+            products: all samples of a positive are positives, as Li et al. 2022 train PCME.
 
-    >>> from subtext.core import Truth
-    >>> scores = torch.tensor([[0.9, 0.5, 0.1]])
-    >>> whole = Comparison(scores, Truth(torch.tensor([[False, True, True]])))
-    >>> round(SmoothAP()(whole).item(), 4)  # 1 - (1/2 + 2/3) / 2
-    0.4167
+    Raises:
+        RequirementError: For a temperature that is not above 0, for an unknown variant, and for a comparison without
+            what it needs.
+
+    Complexity:
+        Time and memory M C over all M positives; with K draws of both sides K^3 times as much.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> scores = torch.tensor([[0.9, 0.5, 0.1]])
+        >>> whole = Comparison(scores, Truth(torch.tensor([[False, True, True]])))
+        >>> round(SmoothAP()(whole).item(), 4)  # 1 - (1/2 + 2/3) / 2
+        0.4167
     """
 
     temperature: float = 0.01
@@ -59,7 +61,15 @@ class SmoothAP:
         require_choice(self, "variant")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Ignored cells are left out of every sum. With draws: embeddings on both sides. "released" needs
+                as many candidates as queries.
+
+        Returns:
+            (Q) in [0, 1); 0 for a query without positives. The gradient reaches positives and close candidates.
+        """
         queries = len(comparison.scores)
         if self.variant == "released" and queries != comparison.scores.shape[1]:
             raise RequirementError(

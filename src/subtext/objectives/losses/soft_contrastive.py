@@ -29,22 +29,24 @@ class SoftContrastive:
     Scores are log odds: h is -ln p of a positive and -ln(1 - p) of a negative. With one pair of samples that is
     the loss of PCME's eq. 4; its code averages p over pairs of samples first, as the score here does.
 
-    pseudo     weight of the second sum, in which candidates that outscore the positive count as positives too, as many
-               of them are (pseudo-positives; 0.1 in PCME++); 0 for PCME. Of several positives the best is the threshold
-    smoothing  in [0, 0.5); 1e-4 in PCME++
-
     Without both it is the sigmoid loss of the same scores, summed over candidates.
 
-    Takes     Comparison; ignored cells are left out. Where truth.relevance has the scale "mixed" it is m.
-    Gives     (Q) >= 0, 0 for a query whose cells are all ignored. The gradient reaches every cell, but not the
-              labels of pseudo-positives.
-    Raises    RequirementError for a pseudo below 0 and a smoothing outside [0, 0.5).
-    Cost      time and memory Q C.
+    Args:
+        pseudo: Weight of the second sum, in which candidates that outscore the positive count as positives too, as many
+            of them are (pseudo-positives; 0.1 in PCME++); 0 for PCME. Of several positives the best is the threshold.
+        smoothing: In [0, 0.5); 1e-4 in PCME++.
 
-    >>> from subtext.core import Truth
-    >>> comparison = Comparison(torch.tensor([[0.0, 0.0]]), Truth(torch.tensor([[True, False]])))
-    >>> round(SoftContrastive()(comparison).exp().item(), 4)  # 2 log 2
-    4.0
+    Raises:
+        RequirementError: For a pseudo below 0 and a smoothing outside [0, 0.5).
+
+    Complexity:
+        Time and memory Q C.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> comparison = Comparison(torch.tensor([[0.0, 0.0]]), Truth(torch.tensor([[True, False]])))
+        >>> round(SoftContrastive()(comparison).exp().item(), 4)  # 2 log 2
+        4.0
     """
 
     pseudo: float = 0.0
@@ -59,7 +61,15 @@ class SoftContrastive:
             )
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Ignored cells are left out. Where truth.relevance has the scale "mixed" it is m.
+
+        Returns:
+            (Q) >= 0, 0 for a query whose cells are all ignored. The gradient reaches every cell, but not the labels of
+            pseudo-positives.
+        """
         scores, truth, ignored = precise(comparison.scores), comparison.truth, comparison.truth.ignored
         share = truth.relevance if truth.relevance is not None and truth.scale == MIXED else truth.match
         target = share.to(scores.dtype)

@@ -27,19 +27,22 @@ class Structure:
     The paper's objective is 1.5 times `each` on text_to_image, plus `each` on image_to_text, plus 0.05 times
     `farthest` on text_neighbours, all with mean reduction.
 
-    margin     in distances, 0 or more; 0.05 in the code
-    hardest    number of negatives, 1 or more, 10 in the code; all where there are fewer
-    positives  each or farthest
+    Args:
+        margin: In distances, 0 or more; 0.05 in the code.
+        hardest: Number of negatives, 1 or more, 10 in the code; all where there are fewer.
+        positives: Each or farthest.
 
-    Takes     Comparison whose scores are cosines; ignored cells are neither positive nor negative.
-    Gives     (Q) >= 0; 0 without positives or without negatives. The gradient reaches positives and those negatives.
-    Raises    RequirementError for a margin below 0, no negatives, and an unknown kind of positives.
-    Cost      a partial sort of each positive's row: time and memory |P| C over all positives.
+    Raises:
+        RequirementError: For a margin below 0, no negatives, and an unknown kind of positives.
 
-    >>> from subtext.core import Truth
-    >>> pair = Comparison(torch.tensor([[1.0, 0.5, 1.0]]), Truth(torch.tensor([[True, False, False]])))
-    >>> round(Structure(margin=0.1, hardest=1)(pair).item(), 4)  # 0.1 + 0.01 - 0.01
-    0.1
+    Complexity:
+        A partial sort of each positive's row: time and memory |P| C over all positives.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> pair = Comparison(torch.tensor([[1.0, 0.5, 1.0]]), Truth(torch.tensor([[True, False, False]])))
+        >>> round(Structure(margin=0.1, hardest=1)(pair).item(), 4)  # 0.1 + 0.01 - 0.01
+        0.1
     """
 
     margin: float = 0.05
@@ -54,7 +57,14 @@ class Structure:
         require_choice(self, "positives")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Whose scores are cosines; ignored cells are neither positive nor negative.
+
+        Returns:
+            (Q) >= 0; 0 without positives or without negatives. The gradient reaches positives and those negatives.
+        """
         distances = ((2 - 2 * precise(comparison.scores)).clamp_min(0) + SMALLEST).sqrt()
         match, negative = comparison.truth.match, comparison.truth.negative
         if self.positives == "farthest":

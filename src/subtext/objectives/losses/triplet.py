@@ -30,20 +30,22 @@ class Triplet:
     Reductions belong to the Term: VSE0 and VSE++ sum over queries; PVSE takes the mean over all Q x C cells for "all"
     and the mean over queries for "hardest".
 
-    margin     in score units, 0 or more; 0.2 in VSE++, 0.1 in PVSE
-    negatives  which negatives count
+    Args:
+        margin: In score units, 0 or more; 0.2 in VSE++, 0.1 in PVSE.
+        negatives: Which negatives count.
 
-    Takes     Comparison; ignored cells are neither positive nor negative.
-    Gives     (Q) >= 0; 0 without positives or without negatives. The gradient reaches positives and the negatives that
-              break the margin, tied hardest negatives in equal shares.
-    Raises    RequirementError for a margin below 0 and an unknown kind of negatives.
-    Cost      time and memory Q C, with one positive per query; "all" and "semi-hard" take |P| C over all positives.
+    Raises:
+        RequirementError: For a margin below 0 and an unknown kind of negatives.
 
-    >>> from subtext.core import Truth
-    >>> scores = torch.tensor([[0.6, 0.5, 0.55], [0.3, 0.4, 0.45]])
-    >>> comparison = Comparison(scores, Truth(torch.eye(2, 3, dtype=torch.bool)))
-    >>> [round(value, 4) for value in Triplet(margin=0.1)(comparison).tolist()]  # 0 + 0.05, 0 + 0.15
-    [0.05, 0.15]
+    Complexity:
+        Time and memory Q C, with one positive per query; "all" and "semi-hard" take |P| C over all positives.
+
+    Example:
+        >>> from subtext.core import Truth
+        >>> scores = torch.tensor([[0.6, 0.5, 0.55], [0.3, 0.4, 0.45]])
+        >>> comparison = Comparison(scores, Truth(torch.eye(2, 3, dtype=torch.bool)))
+        >>> [round(value, 4) for value in Triplet(margin=0.1)(comparison).tolist()]  # 0 + 0.05, 0 + 0.15
+        [0.05, 0.15]
     """
 
     margin: float = 0.2
@@ -55,7 +57,15 @@ class Triplet:
         require_choice(self, "negatives")
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Ignored cells are neither positive nor negative.
+
+        Returns:
+            (Q) >= 0; 0 without positives or without negatives. The gradient reaches positives and the negatives that
+            break the margin, tied hardest negatives in equal shares.
+        """
         scores, negative = precise(comparison.scores), comparison.truth.negative
         query, candidate = comparison.truth.match.nonzero(as_tuple=True)
         positive = scores[query, candidate]

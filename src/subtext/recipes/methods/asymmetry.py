@@ -111,7 +111,8 @@ def asymmetry(
 def _ranks(part: Term | Penalty) -> TypeGuard[Term]:
     """Whether a part is a loss between images and texts that can read more texts.
 
-    Raises RecipeError where it has sample weights or sampled negatives, which are defined for the batch's texts alone.
+    Raises:
+        RecipeError: If it has sample weights or sampled negatives, which are defined for the batch's texts alone.
     """
     from subtext.core import DIRECTIONS
     from subtext.objectives.losses.infonce import InfoNCE

@@ -84,9 +84,11 @@ _LIST = re.compile(r"= ANY\(\?::\w+\[\]\)")
 class SqliteTables(Tables):
     """The tables of an index, by one connection to SQLite.
 
-    write  for the one writer; else nothing can be changed, and the folder may be one that cannot be written
+    Args:
+        write: For the one writer; else nothing can be changed, and the folder may be one that cannot be written.
 
-    Raises SearchIndexError when there are no tables, or they are damaged.
+    Raises:
+        SearchIndexError: If there are no tables, or they are damaged.
     """
 
     joined = "group_concat(key)"
@@ -166,8 +168,11 @@ class SqliteTables(Tables):
 def _recovered(file: Path, log: Path) -> sqlite3.Connection:
     """Tables with the last changes that lie in their log alone, as a temporary database of this connection.
 
-    SQLite reads a log beside its index, which it would have to write into the folder. Raises SearchIndexError where
-    they change meanwhile, and OutputError where there is no space.
+    SQLite reads a log beside its index, which it would have to write into the folder.
+
+    Raises:
+        SearchIndexError: If they change meanwhile.
+        OutputError: If there is no space.
     """
     with written_to(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="subtext-") as private:
         for _ in range(ATTEMPTS):
@@ -211,8 +216,9 @@ Block = tuple[NDArray[np.float32], NDArray[np.int64]]
 def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> Segment:
     """A segment's files, mapped.
 
-    Raises SearchIndexError when a file is missing, or is not of the shape that the store remembers; FileNotFoundError
-    when the whole folder is gone, as after a compaction.
+    Raises:
+        SearchIndexError: If a file is missing, or is not of the shape that the store remembers.
+        FileNotFoundError: If the whole folder is gone, as after a compaction.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is gone")
@@ -226,7 +232,8 @@ def write_segment(
 ) -> dict[str, str]:
     """Write blocks of (r D) vectors and (r) keys as one segment, completely or not at all; the files' checksums.
 
-    Raises OutputError when the disk is full or may not be written.
+    Raises:
+        OutputError: If the disk is full or may not be written.
     """
 
     def fill(folder: Path) -> None:
@@ -251,7 +258,9 @@ def write_segment(
 class LiveRows:
     """The rows of a side that belong to items in the index, in the order of the items.
 
-    keys  (r) the item of each row        rows  (r) its number among the rows of all segments
+    Args:
+        keys: (r) the item of each row.
+        rows: (r) its number among the rows of all segments.
     """
 
     def __init__(self, table: SegmentTable) -> None:
@@ -435,10 +444,13 @@ class FolderWriter(SqlWriter):
         The rows of a large side are sorted by lists. Stores of earlier models are removed; one that an unfinished move
         builds is compacted as well.
 
-        seed  of the sample that the lists of a large side are trained on
+        Readers keep what they have open. Needs as much free space as the vectors take.
 
-        Readers keep what they have open. Needs as much free space as the vectors take. Raises OutputError when that is
-        missing; then nothing has changed.
+        Args:
+            seed: Of the sample that the lists of a large side are trained on.
+
+        Raises:
+            OutputError: If that is missing; then nothing has changed.
         """
         with self.store.reading() as view:
             segments = view.sides
@@ -534,7 +546,8 @@ class FolderWriter(SqlWriter):
     ) -> tuple[Any, ...]:
         """Write a segment; its row in the tables, whose number stands in its name.
 
-        by  name and offsets of the lists that the rows are sorted by
+        Args:
+            by: Name and offsets of the lists that the rows are sorted by.
         """
         name, (lists, offsets) = self.new_name(side), by or (None, None)
         sums = write_segment(self.store.store / name, blocks, rows=rows, width=self.manifest.width, offsets=offsets)
@@ -612,7 +625,8 @@ class FolderWriter(SqlWriter):
     def _delete_elsewhere(self, names: Mapping[str, Sequence[str]]) -> None:
         """Delete items from the stores of earlier models, which others may have open, and from those half built.
 
-        names  trace name -> texts that name the item, its id first
+        Args:
+            names: Trace name -> texts that name the item, its id first.
         """
         ids: dict[Side, list[str]] = {
             side: [own[0] for digest, own in names.items() if deletion_hash(side, own[0]).hex() == digest]
@@ -658,9 +672,11 @@ class FolderWriter(SqlWriter):
 class Folder(Store):
     """An index folder, opened.
 
-    pending  the name of a store that is built beside the one in use; see `beside`
+    Args:
+        pending: The name of a store that is built beside the one in use; see `beside`.
 
-    Raises SearchIndexError when it is no index, or is damaged.
+    Raises:
+        SearchIndexError: If it is no index, or is damaged.
     """
 
     path: Path
@@ -684,7 +700,9 @@ class Folder(Store):
     def create(cls, location: Path | str, manifest: Manifest) -> Folder:
         """An empty index.
 
-        Raises SearchIndexError when the folder holds something, OutputError when it cannot be written.
+        Raises:
+            SearchIndexError: If the folder holds something.
+            OutputError: If it cannot be written.
         """
         path = Path(location).expanduser()
         cls.require_free(path)
@@ -768,7 +786,9 @@ class Folder(Store):
     def writing(self, verb: str) -> Iterator[FolderWriter]:
         """The one writer.
 
-        Raises IndexLockedError while another one writes, OutputError when the folder is read-only.
+        Raises:
+            IndexLockedError: While another one writes.
+            OutputError: If the folder is read-only.
         """
         require_own(self.path)
         with writer_lock(self.path, verb):
@@ -853,7 +873,9 @@ def _segment_table(
 ) -> SegmentTable:
     """The segments of a side; those that were open `before` stay open.
 
-    Raises SearchIndexError for files that are damaged or elsewhere, FileNotFoundError when a folder is gone.
+    Raises:
+        SearchIndexError: For files that are damaged or elsewhere.
+        FileNotFoundError: If a folder is gone.
     """
     number, store, lists = SIDES.index(side), tables.file.parent, None
     loaded = {segment.folder.name: segment for segment in before.segments} if before is not None else {}
@@ -875,7 +897,11 @@ def _segment_table(
 
 
 def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
-    """The manifest of an index folder. Raises SearchIndexError when there is none."""
+    """The manifest of an index folder.
+
+    Raises:
+        SearchIndexError: If there is none.
+    """
     file = path / name
     if not file.is_file() and (path / SHARDS).is_file():
         raise SearchIndexError(
@@ -896,7 +922,8 @@ def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
 def stores(path: Path) -> list[Path]:
     """The folders of all stores of an index, the first one first.
 
-    Raises SearchIndexError where one is a symbolic link.
+    Raises:
+        SearchIndexError: If one is a symbolic link.
     """
     names = (store.name for store in path.iterdir() if STORE_NAME.fullmatch(store.name))
     return sorted((inside(path, name) for name in names), key=_number)
@@ -912,9 +939,12 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
 
     The system takes the lock back from a process that ends, however it ends.
 
-    verb  what is done, for the message that a second writer gets
+    Args:
+        verb: What is done, for the message that a second writer gets.
 
-    Raises IndexLockedError when somebody writes there already, OutputError when the folder may not be written.
+    Raises:
+        IndexLockedError: If somebody writes there already.
+        OutputError: If the folder may not be written.
     """
     file = inside(path, LOCK)
     with written_to(file):
@@ -946,7 +976,11 @@ def _owner(descriptor: int) -> str:
 
 
 def _create_store(path: Path, manifest: Manifest) -> None:
-    """Make a store without items. Raises OutputError when it cannot be written."""
+    """Make a store without items.
+
+    Raises:
+        OutputError: If it cannot be written.
+    """
 
     def fill(folder: Path) -> None:
         file = folder / TABLES
@@ -972,8 +1006,11 @@ def backup(folder: Folder, out: Path) -> Folder:
     """Copy an index into a new folder, completely or not at all, while it is read and written; the copy is an index.
 
     Every file is checked against its checksum on the way. Caches and logs stay behind. What a killed copy to the same
-    place left is removed. Raises SearchIndexError when `out` holds something or a file is damaged, OutputError when
-    there is no space.
+    place left is removed.
+
+    Raises:
+        SearchIndexError: If `out` holds something or a file is damaged.
+        OutputError: If there is no space.
     """
     Folder.require_free(out)
     _remove_unfinished(out)

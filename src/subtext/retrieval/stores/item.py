@@ -28,12 +28,13 @@ def opposite(side: Side) -> Side:
 class IndexEntry:
     """One item as it is put into an index.
 
-    id        its name, unique on its side
-    content   digest of what was embedded: the bytes of an image, the words of a text, or features
-    path      of an image, relative to the index's root; None for one without a file
-    text      of a text; None for one that is known by features alone
-    metadata  plain data: numbers, texts, booleans, and lists of them can be filtered by
-    stamp     size and time of the file: an unchanged file need not be read again
+    Attributes:
+        id: Its name, unique on its side.
+        content: Digest of what was embedded: the bytes of an image, the words of a text, or features.
+        path: Of an image, relative to the index's root; None for one without a file.
+        text: Of a text; None for one that is known by features alone.
+        metadata: Plain data: numbers, texts, booleans, and lists of them can be filtered by.
+        stamp: Size and time of the file: an unchanged file need not be read again.
     """
 
     id: str
@@ -57,10 +58,12 @@ class IndexEntry:
 class StoredRow:
     """One item as a store holds it.
 
-    key       its number in the index; never used again for another item
-    metadata  JSON
-    digest    of all the rest, as it was when the item was written
-    links     keys of the items of the other side that it is linked with, ascending; empty where they were not asked for
+    Attributes:
+        key: Its number in the index; never used again for another item.
+        metadata: JSON.
+        digest: Of all the rest, as it was when the item was written.
+        links: Keys of the items of the other side that it is linked with, ascending; empty where they were not asked
+            for.
     """
 
     key: int
@@ -79,7 +82,11 @@ class StoredRow:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The metadata as plain data. Raises SearchIndexError where they are damaged."""
+        """The metadata as plain data.
+
+        Raises:
+            SearchIndexError: If they are damaged.
+        """
         return stored_object(self.metadata, f"item {self.id!r}")
 
     def is_intact(self, side: int) -> bool:
@@ -92,8 +99,9 @@ class StoredRow:
 class Item:
     """One item as search returns it.
 
-    captions  the texts of an image; for a text hit, the text itself
-    metadata  as it was put in; of a text also "images", the ids of its images
+    Attributes:
+        captions: The texts of an image; for a text hit, the text itself.
+        metadata: As it was put in; of a text also "images", the ids of its images.
     """
 
     key: int
@@ -118,8 +126,9 @@ NO_HITS = Hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
 class JobUpdate:
     """What a change notes in the journal.
 
-    number  of a job that was begun; None begins one, or resumes an unfinished one of the same verb and source
-    done    items processed so far
+    Attributes:
+        number: Of a job that was begun; None begins one, or resumes an unfinished one of the same verb and source.
+        done: Items processed so far.
     """
 
     number: int | None = None
@@ -139,15 +148,17 @@ class JobUpdate:
 class Change:
     """A change of one side, which is made completely or not at all.
 
-    entries, vectors  N items that are new or whose content has changed, and their (N K D) vectors
-    amended           items that are in the index, of which only paths, texts or metadata have changed
-    links             (image id, text id) to be linked, where both are in the index
-    exact_texts       ids of texts that are to have these links alone
-    deleted           ids of items to delete, which the index remembers where `remember` is set: a data set that still
-                      has them does not bring them back; texts of deleted images only, unless `keep_texts`
-    remembered        hashes of items that count as deleted; see `deletion_hash`
-    job               what the journal notes with the change
-    documents         name -> text that the index keeps beside its items, such as a calibration
+    Attributes:
+        entries: N items that are new or whose content has changed.
+        vectors: Their (N K D) vectors.
+        amended: Items that are in the index, of which only paths, texts or metadata have changed.
+        links: (image id, text id) to be linked, where both are in the index.
+        exact_texts: Ids of texts that are to have these links alone.
+        deleted: Ids of items to delete, which the index remembers where `remember` is set: a data set that still has
+            them does not bring them back; texts of deleted images only, unless `keep_texts`.
+        remembered: Hashes of items that count as deleted; see `deletion_hash`.
+        job: What the journal notes with the change.
+        documents: Name -> text that the index keeps beside its items, such as a calibration.
     """
 
     side: Side = "images"
@@ -166,7 +177,8 @@ class Change:
     def checked_vectors(self, views: int, width: int) -> NDArray[np.float32]:
         """The (N K D) vectors of the entries; (0 K D) where there is none.
 
-        Raises SearchIndexError for vectors that are not finite or of another shape, and for an id that occurs twice.
+        Raises:
+            SearchIndexError: For vectors that are not finite or of another shape, and for an id that occurs twice.
         """
         vectors = self.vectors if self.vectors is not None else np.zeros((0, views, width), dtype=np.float32)
         if vectors.shape != (len(self.entries), views, width):
@@ -201,11 +213,13 @@ class Applied:
 class FieldValues:
     """The values of one metadata field over all items of one side.
 
-    texts, numbers  whether there are such values
-    different       how many different values there are
-    common          the most frequent values and how many items have each; empty where there are too many different ones
-    ends            the least and the greatest number; None where there is none
-    dates           of a field of dates, the first and the last in seconds since 1970; else None
+    Attributes:
+        texts: Whether there are such values.
+        numbers: See `texts`.
+        different: How many different values there are.
+        common: The most frequent values and how many items have each; empty where there are too many different ones.
+        ends: The least and the greatest number; None where there is none.
+        dates: Of a field of dates, the first and the last in seconds since 1970; else None.
     """
 
     texts: bool

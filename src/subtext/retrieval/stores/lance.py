@@ -154,8 +154,9 @@ def schema(width: int) -> pa.Schema:
 def literal(value: Any) -> str:
     """A value as SQL has it; a list as its values.
 
-    >>> literal("it's"), literal(None), literal([1, 2.5]), literal([])
-    ("'it''s'", 'NULL', '1, 2.5', 'NULL')
+    Example:
+        >>> literal("it's"), literal(None), literal([1, 2.5]), literal([])
+        ("'it''s'", 'NULL', '1, 2.5', 'NULL')
     """
     if isinstance(value, list | tuple):
         return ", ".join(map(literal, value)) or "NULL"
@@ -169,8 +170,9 @@ def literal(value: Any) -> str:
 def split_float64(number: float) -> tuple[float, int]:
     """A number as the nearest float64 and the rest, which together are exact for whole numbers of 64 bits.
 
-    >>> split_float64(2**60 + 1), split_float64(0.5), split_float64(-0.0)
-    ((1.152921504606847e+18, 1), (0.5, 0), (0.0, 0))
+    Example:
+        >>> split_float64(2**60 + 1), split_float64(0.5), split_float64(-0.0)
+        ((1.152921504606847e+18, 1), (0.5, 0), (0.0, 0))
     """
     try:
         nearest = float(number or 0)
@@ -234,8 +236,9 @@ def _wrong(now: dict[str, Any], rows: int) -> str:
 class LanceTables(Tables):
     """The table of an index at one version.
 
-    now    the state: numbers and lists of the index
-    cache  what was computed of this version, for all views of it
+    Args:
+        now: The state: numbers and lists of the index.
+        cache: What was computed of this version, for all views of it.
     """
 
     def __init__(self, dataset: Any, where: str) -> None:
@@ -357,7 +360,11 @@ def as_matrix(column: Any) -> NDArray[np.float32]:
 class LanceVectors:
     """The vectors of one side at one moment; the store has those of small sides in memory, for all moments.
 
-    where  the rows that have them                count, views, rows  items, vectors of each, and of all
+    Attributes:
+        where: The rows that have them.
+        count: Items, vectors of each, and of all.
+        views: See `count`.
+        rows: See `count`.
     """
 
     tables: LanceTables
@@ -535,7 +542,11 @@ class LanceView(SqlView):
         return True
 
     def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
-        """The items of these keys, in their order. Raises KeyError for one that is not in the index."""
+        """The items of these keys, in their order.
+
+        Raises:
+            KeyError: For one that is not in the index.
+        """
         try:
             return super().items(side, keys)
         except KeyError as problem:
@@ -734,10 +745,13 @@ Items = dict[tuple[int, str], StateRow]
 class PendingCommit:
     """What a change writes, at one version of the table.
 
-    state      as it is to be
-    gone       ids of deleted images and texts        job    the number of its job
-    rows       columns of new rows                    where  filters of rows that go, besides that of the state
-    fragments  that were written already, in the place of those of the numbers `replaced`
+    Attributes:
+        state: As it is to be.
+        gone: Ids of deleted images and texts.
+        job: The number of its job.
+        rows: Columns of new rows.
+        where: Filters of rows that go, besides that of the state.
+        fragments: That were written already, in the place of those of the numbers `replaced`.
     """
 
     state: dict[str, Any]
@@ -757,9 +771,12 @@ class LanceWriter(Writer):
     def apply(self, change: Change) -> Applied:
         """Make a change, completely or not at all; see `Writer.apply`.
 
-        Items whose metadata was to change, and which another writer has deleted meanwhile, stay deleted. Raises
-        SearchIndexError also for a text that the table cannot hold, IndexLockedError where others change the index all
-        the time, and IndexMovedError when the storage cannot be reached.
+        Items whose metadata was to change, and which another writer has deleted meanwhile, stay deleted.
+
+        Raises:
+            SearchIndexError: Also for a text that the table cannot hold.
+            IndexLockedError: If others change the index all the time.
+            IndexMovedError: If the storage cannot be reached.
         """
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
@@ -777,12 +794,16 @@ class LanceWriter(Writer):
     def compact(self, *, seed: int = 0) -> list[str]:
         """Write fragments without deleted rows, remove old versions and what killed processes left, build the index.
 
-        seed  of the sample that the lists of a large side are trained on
-
         What is left of earlier models goes, and what was deleted from the table of an unfinished move.
 
         Others read and write meanwhile; while the index is built, searches of a large side compare every vector.
-        Readers may go on with what they see for `GRACE` seconds. Raises IndexLockedError where somebody else compacts.
+        Readers may go on with what they see for `GRACE` seconds.
+
+        Args:
+            seed: Of the sample that the lists of a large side are trained on.
+
+        Raises:
+            IndexLockedError: If somebody else compacts.
         """
         before = self.store.files()
         draft = self.commit(self._compacting(self.store.latest()))
@@ -858,8 +879,10 @@ class LanceWriter(Writer):
     def _indexed(self, seed: int) -> list[str]:
         """Build Lance's index of the vectors where a side is large, and measure how many lists a query searches.
 
-        Until that is committed, also should this process be killed before, every vector is compared. Raises
-        IndexLockedError where others change the index of the vectors as well.
+        Until that is committed, also should this process be killed before, every vector is compared.
+
+        Raises:
+            IndexLockedError: If others change the index of the vectors as well.
         """
         view = self.store.view(self.store.latest())
         tables, sides = view.tables, list(view.sides.values())
@@ -1143,11 +1166,14 @@ def _state_row(state: Mapping[str, Any], columns: pa.Schema) -> pa.Table:
 class LanceStore(Store):
     """An index in Lance, opened.
 
-    table    its name; by default the one in use
-    earlier  tables of earlier models, which lead to it
-    vectors  of small sides, for all views of this process
+    Args:
+        table: Its name; by default the one in use.
+        earlier: Tables of earlier models, which lead to it.
+        vectors: Of small sides, for all views of this process.
 
-    Raises SearchIndexError when there is none; IndexMovedError when the storage cannot be reached.
+    Raises:
+        SearchIndexError: If there is none.
+        IndexMovedError: If the storage cannot be reached.
     """
 
     path: str
@@ -1180,9 +1206,12 @@ class LanceStore(Store):
     def create(cls, location: str, manifest: Manifest, *, table: str = "") -> LanceStore:
         """An empty index; beyond `EXACT_UP_TO` vectors, or the manifest's, searched by lists.
 
-        table  of a move, in the place of another one
+        Args:
+            table: Of a move, in the place of another one.
 
-        Raises SearchIndexError when the name is taken, OutputError when it cannot be written.
+        Raises:
+            SearchIndexError: If the name is taken.
+            OutputError: If it cannot be written.
         """
         if not table:
             cls.require_free(location)
@@ -1195,7 +1224,11 @@ class LanceStore(Store):
 
     @classmethod
     def exists(cls, location: str, table: str = TABLE) -> bool:
-        """Whether there is an index at this location. Raises IndexMovedError when the storage cannot be reached."""
+        """Whether there is an index at this location.
+
+        Raises:
+            IndexMovedError: If the storage cannot be reached.
+        """
         with translated(location):
             try:
                 lance.dataset(place(location, table), storage_options=PATIENCE)
@@ -1270,7 +1303,11 @@ class LanceStore(Store):
         return LanceStore(self.path, table=table) if table and self.exists(self.path, table) else None
 
     def _named(self, entry: str) -> str:
-        """The table beside this one that its state names; "" for none. Raises SearchIndexError for any other place."""
+        """The table beside this one that its state names; "" for none.
+
+        Raises:
+            SearchIndexError: For any other place.
+        """
         table = self.latest().now.get(entry) or ""
         if table and not MOVED.fullmatch(str(table)):
             raise SearchIndexError(
@@ -1371,8 +1408,9 @@ class LanceStore(Store):
 def place(location: str, table: str = TABLE) -> str:
     """The address of a table, as Lance has it.
 
-    >>> place("s3://archive/library/"), place("lance:///data/library")
-    ('s3://archive/library/items.lance', '/data/library/items.lance')
+    Example:
+        >>> place("s3://archive/library/"), place("lance:///data/library")
+        ('s3://archive/library/items.lance', '/data/library/items.lance')
     """
     scheme, _, path = location.partition("://")
     if not path.strip("/"):

@@ -100,8 +100,9 @@ _SECRET = ("password", "sslpassword", "passfile", "service", "servicefile", "ssl
 class Address:
     """An index in a database.
 
-    name        of the index, which is the PostgreSQL schema that its tables lie in
-    parameters  what libpq connects by, a password among them: never shown
+    Attributes:
+        name: Of the index, which is the PostgreSQL schema that its tables lie in.
+        parameters: What libpq connects by, a password among them: never shown.
     """
 
     name: str
@@ -111,8 +112,10 @@ class Address:
     def parse(location: str | Address) -> Address:
         """The address of `postgresql://USER@HOST:PORT/DATABASE?index=NAME`; all of libpq's parameters are understood.
 
-        It is the index "subtext" where it names none. Raises SearchIndexError for anything else, without repeating it:
-        a password may be in it.
+        It is the index "subtext" where it names none.
+
+        Raises:
+            SearchIndexError: For anything else, without repeating it: a password may be in it.
         """
         if isinstance(location, Address):
             return location
@@ -170,10 +173,12 @@ def connect(address: Address) -> Connection:
 def connect_index(address: Address, *, write: bool = False) -> Connection:
     """A connection that finds an index's tables by their names; its transactions see one state, and change nothing.
 
-    write  changes are possible; they are on the server's disk when they are acknowledged
+    Args:
+        write: Changes are possible; they are on the server's disk when they are acknowledged.
 
-    Raises IndexMovedError when there is no server, or it lets nobody in; SearchIndexError where pgvector is missing, or
-    too old.
+    Raises:
+        IndexMovedError: If there is no server, or it lets nobody in.
+        SearchIndexError: If pgvector is missing, or too old.
     """
     with ExitStack() as on_failure, translated(address):
         connection = on_failure.enter_context(connect(address))
@@ -245,7 +250,8 @@ class PostgresTables(Tables):
     def run(self, statement: str, *values: Any, binary: bool = False) -> list[tuple[Any, ...]]:
         """The rows that a statement gives; see `sql.Tables`.
 
-        binary  rows come as PostgreSQL stores them: vectors are read sooner
+        Args:
+            binary: Rows come as PostgreSQL stores them: vectors are read sooner.
         """
         cursor = self.connection.execute(statement.replace("?", "%s"), values, binary=binary)
         return cursor.fetchall() if cursor.description is not None else []
@@ -259,9 +265,11 @@ class PostgresTables(Tables):
 def current(connection: Connection, address: Address, like: Manifest | None = None) -> tuple[Manifest, dict[str, int]]:
     """What an index says about itself, and the numbers of its state, at this moment.
 
-    like  what it said before: it has to be of the same model still
+    Args:
+        like: What it said before: it has to be of the same model still.
 
-    Raises SearchIndexError where there is no index, or one of another layout or model.
+    Raises:
+        SearchIndexError: If there is no index, or one of another layout or model.
     """
     # Whoever moves the index locks its state first, and so does whoever reads it: neither waits for the other for ever.
     statement = f'SELECT version, json, name, value FROM "{address.name}".state, "{address.name}".layout, manifest'
@@ -290,8 +298,9 @@ def current(connection: Connection, address: Address, like: Manifest | None = No
 class GraphVectors:
     """The vectors of one side at one moment; of use inside the transaction of its view.
 
-    count  items of the side
-    cache  what was read of this moment, for all views of it
+    Attributes:
+        count: Items of the side.
+        cache: What was read of this moment, for all views of it.
     """
 
     tables: PostgresTables
@@ -467,8 +476,11 @@ class DatabaseWriter(SqlWriter):
     def apply(self, change: Change) -> Applied:
         """Make a change, completely or not at all; see `Writer.apply`.
 
-        Items whose metadata was to change, and which another writer has deleted meanwhile, stay deleted. Raises
-        SearchIndexError also for a text that PostgreSQL cannot hold, and IndexMovedError when the server is away.
+        Items whose metadata was to change, and which another writer has deleted meanwhile, stay deleted.
+
+        Raises:
+            SearchIndexError: Also for a text that PostgreSQL cannot hold.
+            IndexMovedError: If the server is away.
         """
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
@@ -530,7 +542,8 @@ class DatabaseWriter(SqlWriter):
     def changing(self) -> Iterator[None]:
         """One change, made completely; whoever else changes the index waits until it is committed.
 
-        Raises SearchIndexError when the index has been moved to another model since it was opened.
+        Raises:
+            SearchIndexError: If the index has been moved to another model since it was opened.
         """
         with translated(self.store.address), self.connection.transaction():
             self.tables.run("UPDATE state SET value = value + 1 WHERE name = 'generation'")
@@ -600,7 +613,9 @@ class DatabaseWriter(SqlWriter):
 class Database(Store):
     """An index in PostgreSQL, opened.
 
-    Raises SearchIndexError when there is none, or it has another layout; IndexMovedError without a server.
+    Raises:
+        SearchIndexError: If there is none, or it has another layout.
+        IndexMovedError: Without a server.
     """
 
     def __init__(self, address: str | Address) -> None:
@@ -617,8 +632,9 @@ class Database(Store):
     def create(cls, location: str | Address, manifest: Manifest) -> Database:
         """An empty index, made completely or not at all; beyond `EXACT_UP_TO` vectors, or the manifest's, by graphs.
 
-        Raises SearchIndexError when the name is taken, or vectors are wider than pgvector's graphs take; OutputError
-        where this user may not make it.
+        Raises:
+            SearchIndexError: If the name is taken, or vectors are wider than pgvector's graphs take.
+            OutputError: If this user may not make it.
         """
         address = Address.parse(location)
         if manifest.width > WIDEST:
@@ -638,7 +654,11 @@ class Database(Store):
 
     @classmethod
     def exists(cls, location: str | Address) -> bool:
-        """Whether there is an index of that name. Raises IndexMovedError without a server."""
+        """Whether there is an index of that name.
+
+        Raises:
+            IndexMovedError: Without a server.
+        """
         address = Address.parse(location)
         statement = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'layout'"
         with translated(address), connect(address) as connection:
@@ -648,7 +668,9 @@ class Database(Store):
     def require_free(cls, location: str | Address) -> None:
         """Require a free name, in which this user may make an index.
 
-        Raises SearchIndexError for a name that is taken, OutputError where this user may not.
+        Raises:
+            SearchIndexError: If a name is taken.
+            OutputError: If this user may not.
         """
         address = Address.parse(location)
         with translated(address), connect(address) as connection, connection.transaction(force_rollback=True):
@@ -663,7 +685,10 @@ class Database(Store):
     def upgrade(cls, location: str | Address) -> tuple[int, int]:
         """Upgrade an index to this layout, in one transaction; the layout before and the one now.
 
-        Others wait meanwhile. Raises SearchIndexError for a layout of a newer Subtext.
+        Others wait meanwhile.
+
+        Raises:
+            SearchIndexError: For a layout of a newer Subtext.
         """
         address = Address.parse(location)
         with translated(address), connect_index(address, write=True) as connection, connection.transaction():
@@ -680,8 +705,9 @@ class Database(Store):
     def reading(self) -> Iterator[DatabaseView]:
         """The index at this moment.
 
-        Raises IndexMovedError when the server goes away meanwhile; one that was restarted before is connected again.
-        Raises SearchIndexError when the index has been moved to another model since it was opened.
+        Raises:
+            IndexMovedError: If the server goes away meanwhile; one that was restarted before is connected again.
+            SearchIndexError: If the index has been moved to another model since it was opened.
         """
         with self.connected() as connection, translated(self.address), connection.transaction():
             manifest, state = current(connection, self.address, self.manifest)
@@ -696,7 +722,8 @@ class Database(Store):
     def writing(self, verb: str) -> Iterator[DatabaseWriter]:
         """A writer, beside others; the server's administrator sees `verb`.
 
-        Raises OutputError where this user may not write.
+        Raises:
+            OutputError: If this user may not write.
         """
         with connect_index(self.address, write=True) as connection:
             with translated(self.address):
@@ -776,7 +803,10 @@ class Database(Store):
     def connected(self) -> Iterator[Connection]:
         """A connection of this thread alone; inside another such block of the thread, the same one.
 
-        Waits while all `MOST` of them are in use. Raises IndexMovedError when there is no server.
+        Waits while all `MOST` of them are in use.
+
+        Raises:
+            IndexMovedError: If there is no server.
         """
         outer: Connection | None = getattr(self._thread, "connection", None)
         if outer is not None:

@@ -138,7 +138,8 @@ class Tables(ABC):
 class SqlView(View):
     """An index in SQL tables at one moment.
 
-    sides  the vectors of each side, with `nearest` and `vectors_of`
+    Attributes:
+        sides: The vectors of each side, with `nearest` and `vectors_of`.
     """
 
     tables: Tables
@@ -293,7 +294,8 @@ class SqlWriter(Writer):
     def change_rows(self, change: Change, keys: Sequence[int]) -> tuple[Applied, Mapping[Side, list[int]]]:
         """Make a change in the tables, inside a transaction; what it did, and the keys of items that are gone.
 
-        keys  of the new items
+        Args:
+            keys: Of the new items.
         """
         side, number = change.side, SIDES.index(change.side)
         ids = [entry.id for entry in (*change.entries, *change.amended)]

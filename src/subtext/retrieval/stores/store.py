@@ -71,9 +71,10 @@ class IndexIssue:
 class Stats:
     """What a store tells of itself.
 
-    bytes      its size on disk
-    unindexed  vectors of each side that every search compares, as they are in no list or graph
-    facts      what else it has to tell, name -> plain data, for `subtext index info`
+    Attributes:
+        bytes: Its size on disk.
+        unindexed: Vectors of each side that every search compares, as they are in no list or graph.
+        facts: What else it has to tell, name -> plain data, for `subtext index info`.
     """
 
     bytes: int
@@ -85,10 +86,11 @@ class Stats:
 class View(ABC):
     """An index at one moment: whatever is written meanwhile, nothing changes here.
 
-    manifest    what the index says about itself
-    generation  how many changes had been made
-    counts      items of each side
-    cache       what was computed of this generation, for all views of it
+    Attributes:
+        manifest: What the index says about itself.
+        generation: How many changes had been made.
+        counts: Items of each side.
+        cache: What was computed of this generation, for all views of it.
     """
 
     manifest: Manifest
@@ -113,7 +115,8 @@ class View(ABC):
     ) -> list[StoredRow]:
         """The rows of these keys, or of these ids, in any order; those that are not in the index are left out.
 
-        links  reads the links of each as well
+        Args:
+            links: Reads the links of each as well.
         """
 
     @abstractmethod
@@ -128,11 +131,12 @@ class View(ABC):
     ) -> list[Hits]:
         """The best `top` items of each of (Q L D) queries, or of those `among` these ascending keys.
 
-        exact  compares all vectors, however many there are
-
         The score of an item is the largest inner product over its views and those of the query, as `ann.settle`
         computes it: scores are the same in every store. Equal scores stand in the order of the keys. There are never
         fewer than `top` hits while there are as many items.
+
+        Args:
+            exact: Compares all vectors, however many there are.
         """
 
     @abstractmethod
@@ -169,7 +173,11 @@ class View(ABC):
         return self.cache[name]
 
     def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
-        """The items of these keys, in their order. Raises KeyError for one that is not in the index."""
+        """The items of these keys, in their order.
+
+        Raises:
+            KeyError: For one that is not in the index.
+        """
         rows = {row.key: row for row in self.rows(side, keys=[int(key) for key in keys], links=True)}
         partner_keys = sorted({key for row in rows.values() for key in row.links})
         linked = {row.key: row for row in self.rows(opposite(side), keys=partner_keys)}
@@ -219,21 +227,25 @@ class Writer(ABC):
     def apply(self, change: Change) -> Applied:
         """Make a change, completely or not at all.
 
-        Raises SearchIndexError for vectors that are not finite or of another shape, and for an id that occurs twice;
-        OutputError when there is no space.
+        Raises:
+            SearchIndexError: For vectors that are not finite or of another shape, and for an id that occurs twice.
+            OutputError: If there is no space.
         """
 
     @abstractmethod
     def compact(self, *, seed: int = 0) -> list[str]:
         """Remove what was deleted, and prepare large sides for approximate search; sentences that say what was done.
 
-        seed  of what is sampled
+        Args:
+            seed: Of what is sampled.
         """
 
     def put(self, change: Change, *, job: int | None = None, done: int = 0) -> None:
         """Put items in; those of the same id are replaced. A change that changes nothing is not made.
 
-        job, done  number of a job, and the items that it has processed with this change
+        Args:
+            job: Number of a job.
+            done: The items that it has processed with this change.
         """
         if change.entries or change.amended or self._changes_links(change):
             self.apply(replace(change, job=None if job is None else JobUpdate(job, done=done)))
@@ -243,8 +255,9 @@ class Writer(ABC):
     ) -> Mapping[Side, int]:
         """Delete items; returns how many of each side. Ids that are not in the index are passed over.
 
-        keep_texts  keeps the texts that have no other image; by default they are deleted with their images
-        remember    keeps a hash of each: a data set that still has the item does not bring it back
+        Args:
+            keep_texts: Keeps the texts that have no other image; by default they are deleted with their images.
+            remember: Keeps a hash of each: a data set that still has the item does not bring it back.
         """
         return self.apply(Change(side, deleted=ids, keep_texts=keep_texts, remember=remember)).deleted
 
@@ -297,10 +310,11 @@ class Writer(ABC):
 class Store(ABC):
     """An index, opened; several threads may use it, and other processes may write meanwhile.
 
-    path      where it is, for messages; nothing secret is in it
-    manifest  what the index says about itself
-
     The constructor takes a path or an address. It raises SearchIndexError when there is no index, or it cannot be read.
+
+    Attributes:
+        path: Where it is, for messages; nothing secret is in it.
+        manifest: What the index says about itself.
     """
 
     path: Path | str
@@ -309,7 +323,12 @@ class Store(ABC):
     @classmethod
     @abstractmethod
     def create(cls, location: str, manifest: Manifest) -> Store:
-        """An empty index. Raises SearchIndexError when the name is taken, OutputError when it cannot be written."""
+        """An empty index.
+
+        Raises:
+            SearchIndexError: If the name is taken.
+            OutputError: If it cannot be written.
+        """
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[View]:
@@ -319,7 +338,8 @@ class Store(ABC):
     def writing(self, verb: str) -> AbstractContextManager[Writer]:
         """A writer; `verb` tells others what is being done.
 
-        Raises IndexLockedError where one has to wait for another.
+        Raises:
+            IndexLockedError: If one has to wait for another.
         """
 
     @abstractmethod
@@ -367,7 +387,8 @@ class Store(ABC):
     def swap(self, new: Store, *, generation: int) -> Store:
         """Put the index that was made beside this one in its place; deletions are remembered there, too.
 
-        generation  of this index when the move began; raises SearchIndexError when it has changed since
+        Args:
+            generation: Of this index when the move began; raises SearchIndexError when it has changed since.
         """
         raise RequirementError(f"{self.path} lies in a store that cannot change models; it got {new.path}")
 
@@ -405,8 +426,9 @@ class Store(ABC):
 def is_address(index: Path | str) -> bool:
     """Whether an index is named by an address, and not by a folder.
 
-    >>> is_address("postgresql://localhost/archive?index=library"), is_address("library")
-    (True, False)
+    Example:
+        >>> is_address("postgresql://localhost/archive?index=library"), is_address("library")
+        (True, False)
     """
     return isinstance(index, str) and "://" in index
 
@@ -414,8 +436,9 @@ def is_address(index: Path | str) -> bool:
 def store_class(index: Path | str) -> type[Store]:
     """The store that opens an index of this location.
 
-    Raises RequirementError for a scheme that no installed store has, or an address in PostgreSQL without the extra
-    "postgres".
+    Raises:
+        RequirementError: For a scheme that no installed store has, or an address in PostgreSQL without the extra
+            "postgres".
     """
     if not is_address(index):
         return importlib.import_module("subtext.retrieval.stores.folder").Folder
@@ -443,11 +466,18 @@ def store_class(index: Path | str) -> type[Store]:
 def open_store(index: Path | str) -> Store:
     """The index of that location.
 
-    Raises SearchIndexError when there is none, or it cannot be read; RequirementError without the store's extra.
+    Raises:
+        SearchIndexError: If there is none, or it cannot be read.
+        RequirementError: Without the store's extra.
     """
     return store_class(index)(str(index))  # type: ignore[call-arg]
 
 
 def create_store(index: Path | str, manifest: Manifest) -> Store:
-    """An empty index. Raises SearchIndexError when the name is taken, OutputError when it cannot be written there."""
+    """An empty index.
+
+    Raises:
+        SearchIndexError: If the name is taken.
+        OutputError: If it cannot be written there.
+    """
     return store_class(index).create(str(index), manifest)
