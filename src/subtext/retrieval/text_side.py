@@ -25,9 +25,9 @@ from subtext.errors import SearchIndexError, listed
 from subtext.retrieval.index_files import checksums, file_checksum, inside, mapped
 from subtext.retrieval.manifest import Manifest, checksum
 from subtext.retrieval.stores.store import IndexIssue
+from subtext.version import FORMAT
 
 FOLDER, ABOUT, ARRAYS, TOKENISER = "query", "text_side.json", "arrays.npy", "tokeniser.json"
-FORMAT = 1
 TOLERANCE = 1e-5
 """Largest difference of a number of a vector from the model's."""
 _ALONE = 2**18

@@ -317,7 +317,7 @@ class WeightAverage:
     swa   average = (n average + weight) / (n + 1)    after each epoch from `swa_start` on (Izmailov et al. 2018)
 
     The updates are torch's. `torch.optim.swa_utils.AveragedModel` is not used: it deep-copies the model with its open
-    files and frozen encoders, has no warm-up of the decay, and its state differs from that of earlier checkpoints.
+    files and frozen encoders, and has no warm-up of the decay.
     Running statistics of norms are averaged like weights; they are not computed anew by a pass over the data.
     """
 
