@@ -54,7 +54,16 @@ from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.inputs import Draw
 from subtext.data.text import cut_note
-from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError, TrainingError, counted, listed
+from subtext.errors import (
+    CheckpointError,
+    OutputError,
+    RequirementError,
+    SubtextError,
+    TrainingError,
+    counted,
+    install_hint,
+    listed,
+)
 from subtext.evaluation import Protocol, Result, embed_pairs, evaluate
 from subtext.models.checkpoint import (
     ASSETS,
@@ -1081,8 +1090,7 @@ class Journal:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as problem:
                 raise RequirementError(
-                    "--tensorboard needs the package tensorboard; it is not installed; pip install "
-                    "'subtext[tensorboard]'"
+                    f"--tensorboard needs the package tensorboard; it is not installed; {install_hint('tensorboard')}"
                 ) from problem
             self._board = SummaryWriter(str(run / BOARD), purge_step=step or None)
 
