@@ -25,9 +25,9 @@ def hinted_extras() -> Iterator[str]:
     """Every extra that the package names in a call of `install_hint`."""
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "install_hint":
-                if isinstance(node.args[0], ast.Constant):
-                    yield node.args[0].value
+            match node:
+                case ast.Call(func=ast.Name("install_hint"), args=[ast.Constant(value=str(extra))]):
+                    yield extra
     yield from INSTALLED
 
 
