@@ -77,12 +77,19 @@ def counted(number: int, noun: str) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """What to do where the packages of an extra are missing, for messages.
+    """Say how to install the packages of an extra, for messages.
 
     Subtext is on no package index yet. Once it is, this says `pip install 'subtext-retrieval[EXTRA]'`.
 
-    >>> install_hint("serve")
-    "pip install '.[serve]' in a clone of Subtext"
+    Args:
+        extra: Name of the extra, as in `pyproject.toml`.
+
+    Returns:
+        The command, and where to run it.
+
+    Example:
+        >>> install_hint("serve")
+        "pip install '.[serve]' in a clone of Subtext"
     """
     return f"pip install '.[{extra}]' in a clone of Subtext"
 
