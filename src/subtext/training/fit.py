@@ -61,6 +61,7 @@ from subtext.errors import (
     SubtextError,
     TrainingError,
     counted,
+    install_hint,
     listed,
 )
 from subtext.evaluation import Protocol, Result, embed_pairs, evaluate
@@ -1085,8 +1086,7 @@ class Journal:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as problem:
                 raise RequirementError(
-                    "--tensorboard needs the package tensorboard; it is not installed; pip install "
-                    "'subtext[tensorboard]'"
+                    f"--tensorboard needs the package tensorboard; it is not installed; {install_hint('tensorboard')}"
                 ) from problem
             self._board = SummaryWriter(str(run / BOARD), purge_step=step or None)
 
