@@ -51,7 +51,7 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.retrieval": ("confidence",),
     "subtext.training.plan": ("Plan",),
     "subtext.training.setup": ("BuildContext",),
-    "subtext.training.tables": ("NeighbourScores",),
+    "subtext.recipes.neighbour_scores": ("NeighbourScores",),
 }
 """Module -> functions, classes and modules in it that studies are written with. A module stands for its public names.
 

@@ -14,11 +14,11 @@ import torch
 
 from subtext.models.checkpoint import put_tensors
 from subtext.recipes.methods.combined import combined
+from subtext.recipes.neighbour_scores import NeighbourBank, NeighbourScores
 from subtext.recipes.options import NeighbourOptions, WeightOptions
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions
-from subtext.training.tables import NeighbourBank, NeighbourScores
 
 
 def main() -> None:

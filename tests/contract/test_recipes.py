@@ -358,19 +358,19 @@ class TestMithun:
             made(case, {}, context_of(case, features))
 
 
-class TestThaw:
+class TestUnfreeze:
     def test_gives_heads_then_everything(self, models: dict[str, str]) -> None:
-        thawed = [("thaw", {"heads": 2, "rate": 0.5})]
-        setup = build("clip", {"model": models["clip"]}, methods=thawed, plan={"epochs": 3}, context=BuildContext())
+        methods = [("unfreeze", {"head_epochs": 2, "lr_scale": 0.5})]
+        setup = build("clip", {"model": models["clip"]}, methods=methods, plan={"epochs": 3}, context=BuildContext())
         stages = [stage(setup.plan, setup.phases, epoch) for epoch in range(3)]
         assert [(one.bodies, one.factor) for one in stages] == [(False, 1.0), (False, 1.0), (True, 0.5)]
 
     @pytest.mark.parametrize(
         ("model", "told", "epochs", "said"),
         [
-            ({}, {"heads": 3}, 3, "epochs needs more than the 3 of the first phases; it got 3"),
-            ({}, {"heads": 0}, 3, "head_epochs of 1 or more"),
-            ({"weights": "random"}, {"heads": 1}, 3, "needs a model with a pretrained encoder"),
+            ({}, {"head_epochs": 3}, 3, "epochs needs more than the 3 of the first phases; it got 3"),
+            ({}, {"head_epochs": 0}, 3, "head_epochs of 1 or more"),
+            ({"weights": "random"}, {"head_epochs": 1}, 3, "needs a model with a pretrained encoder"),
         ],
     )
     def test_is_refused_where_it_means_nothing(
@@ -378,7 +378,7 @@ class TestThaw:
     ) -> None:
         given = {"model": models["clip"], **model}
         with pytest.raises(RecipeError, match=said):
-            build("clip", given, methods=[("thaw", told)], plan={"epochs": epochs}, context=BuildContext())
+            build("clip", given, methods=[("unfreeze", told)], plan={"epochs": epochs}, context=BuildContext())
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from subtext.objectives.objective import Objective, Term
 from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
-from subtext.training.fit import validate_plan
+from subtext.training.checks import validate_plan
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import RunOptions, Setup

@@ -167,7 +167,7 @@ def _of_model(work: EvaluationSubject, train_split: str | None) -> _Subject:
     folder = Path(work.model.label).expanduser()
     about = {
         "run": str(folder.resolve()),
-        "model": {"host": record.model, "seed": record.seed, **model},
+        "model": {"model": record.model, "seed": record.seed, **model},
         **({"scores_in_bf16": True} if opened.model.scores_in_bf16 else {}),
         "data": work.sources.name if work.sources.data is not None else record.data.data,
     }

@@ -543,7 +543,7 @@ def _about_run(path: Path, record: Record, model: Model) -> dict[str, Any]:
 
     return {
         "run": str(path.expanduser().resolve()),
-        "host": record.model,
+        "model": record.model,
         "arguments": record.arguments,
         "methods": [list(method) for method in record.methods],
         "seed": record.seed,

@@ -166,7 +166,8 @@ def train(
 
         require_model(str(options["model"]))
     from subtext.models.checkpoint import Record
-    from subtext.training.fit import fit, start_run
+    from subtext.training.loop import fit
+    from subtext.training.run_folder import start_run
     from subtext.training.setup import RunOptions
 
     job = job_of(model, arguments | options)
@@ -328,7 +329,7 @@ def _description(job: Job, setup: Setup, data: TrainingData) -> str:
 def _gained(job: Job) -> list[str]:
     """The pretrained model and the adapted one, and their paired difference; `subtext compare` tests more figures."""
     from subtext.evaluation.compare import compare, read_measured
-    from subtext.training.fit import KEPT, START
+    from subtext.training.run_folder import KEPT, START
 
     kept, start = (job.out / f"{name}.json" for name in (KEPT, START))
     compared = compare([read_measured(kept)], [read_measured(start)], figures=("recall@1", "recall@10"))

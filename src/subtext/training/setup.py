@@ -12,9 +12,9 @@ from subtext.errors import RequirementError, TrainingError
 from subtext.models.checkpoint import Record
 from subtext.models.model import Model
 from subtext.objectives.objective import Objective
-from subtext.training.batch_relevance import Mixing, RelevanceSource
-from subtext.training.memory import BankSource
+from subtext.training.bank import BankSource
 from subtext.training.plan import Phase, Plan, Range, ranges
+from subtext.training.relevance import ImageMixing, RelevanceSource
 from subtext.training.step import ExtraSource
 
 
@@ -62,7 +62,7 @@ class Setup:
         phases: Parts of the training in order; empty for one phase that trains everything.
         extras: What is read beside every batch, for terms on other comparisons than those of its pairs. The last one
             compares first.
-        memories: What is kept between steps and epochs, for weightings that need more than their batch.
+        banks: What is kept between steps and epochs, for weightings that need more than their batch.
         relevance: Graded truth of a batch, for losses that read it; None for none.
         mixing: Mixes images of a batch, for losses that read the share of each; None for none.
         defaults_before: Values that held for options which an older record lacks: those of the model and the plan, then
@@ -76,9 +76,9 @@ class Setup:
     plan: Plan
     phases: tuple[Phase, ...] = ()
     extras: tuple[ExtraSource, ...] = ()
-    memories: tuple[BankSource, ...] = ()
+    banks: tuple[BankSource, ...] = ()
     relevance: RelevanceSource | None = None
-    mixing: Mixing | None = None
+    mixing: ImageMixing | None = None
     defaults_before: tuple[Mapping[str, object], ...] = ()
     from_start: bool = False
     opened: bool = False

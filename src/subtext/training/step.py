@@ -8,7 +8,7 @@ compute the loss on all of them and its gradient for each embedding; embed each 
 send those gradients back. A chunk is some images or some texts, so peak memory is that of one side of one chunk. The
 gradient is that of the full batch, because the loss reaches the weights through the embeddings alone. Dropout is the
 same both times: the generator is seeded anew for every chunk. A batch norm in training would break all this, and is
-refused (`fit.validate_plan`).
+refused (`checks.validate_plan`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from subtext.models.model import Branch, Model
 from subtext.objectives.objective import Objective
 from subtext.objectives.scene import Grouped, Groups, Positives, Relevance, compose
 from subtext.ops import draw
-from subtext.training.batch_relevance import LoadedRelevance, Mixing, mixed_truth
-from subtext.training.memory import BankSet
+from subtext.training.bank import BankSet
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes, part
+from subtext.training.relevance import ImageMixing, LoadedRelevance
 
 Label = TypeVar("Label", bound=str)
 Side = Literal["image", "text"]
@@ -162,7 +162,7 @@ class StepReader:
     processes: int = 1
     rank: int = 0
     related: LoadedRelevance | None = None
-    mixing: Mixing | None = None
+    mixing: ImageMixing | None = None
     extras: Sequence[ExtraReader] = ()
 
     def __call__(self, rows: NDArray[np.int64]) -> StepInput:
@@ -177,8 +177,8 @@ class StepReader:
         if self.draw is not None:
             if self.mixing is not None:
                 keys = self.pairs.images.keys[own_images[:, 0]]
-                mixed, own_shares = self.mixing(image_tensors["pixels"], keys, self.draw)
-                image_tensors, relevance = {**image_tensors, "pixels": mixed}, mixed_truth(own_shares, len(rows))
+                mixed, relevance = self.mixing.mix(image_tensors["pixels"], keys, self.draw, candidates=len(rows))
+                image_tensors = {**image_tensors, "pixels": mixed}
             links: dict[Side, NDArray[np.int64]] = {"image": own_images, "text": own_texts}
             extras = tuple(extra(self, self.draw, links, text_tensors) for extra in self.extras)
         groups = torch.from_numpy(self.pairs.images.groups)
@@ -293,13 +293,13 @@ def by_side(items: tuple[Embeddings, Embeddings, Groups]) -> tuple[Grouped, Grou
 
 
 class Stepper:
-    """Adds the gradient of one batch to the model's weights; `memories` observe the embeddings of every step."""
+    """Adds the gradient of one batch to the model's weights; `banks` receive the embeddings of every step."""
 
     def __init__(
-        self, model: Model, objective: Objective, plan: Plan, processes: Processes, memories: BankSet | None = None
+        self, model: Model, objective: Objective, plan: Plan, processes: Processes, banks: BankSet | None = None
     ) -> None:
         self._model, self._objective, self._plan, self._processes = model, objective, plan, processes
-        self.memories = memories or BankSet()
+        self.banks = banks or BankSet()
         self.scaler = torch.amp.GradScaler("cuda", enabled=plan.precision == "fp16")
 
     def __call__(self, reading: StepInput, epoch: Epoch, *, name: str, share: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -354,11 +354,11 @@ class Stepper:
                 f"epoch {epoch.number + 1} needs a term with a gradient; the objective's parts "
                 f"({', '.join(terms)}) have none there; let one of them count in every epoch"
             )
-        if self.memories:
+        if self.banks:
             images, texts = scene.text_to_image.candidates, scene.image_to_text.candidates
             assert images is not None and texts is not None
             counts = map(len, reading.groups)
-            self.memories.look(*map(self._processes.in_order, (images, texts), counts))
+            self.banks.update(*map(self._processes.in_order, (images, texts), counts))
         self.scaler.scale(total * share).backward()
         return total.detach(), torch.stack(list(terms.values()))
 

@@ -20,7 +20,7 @@ from subtext.core import Comparison, Embeddings, Scene
 from subtext.data.batches import item_batch
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Input, Tensors
-from subtext.data.text import END, SubwordInput, WordInput, cut_note
+from subtext.data.text import END, SubwordInput, WordInput, cut_note, require_words
 from subtext.errors import RequirementError, counted
 from subtext.models.model import Model
 from subtext.objectives import generation
@@ -28,7 +28,6 @@ from subtext.objectives.generation import lengthened, shortened
 from subtext.objectives.scene import Grouped, add_negatives
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
-from subtext.training.batch_relevance import require_words
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch
 
 TEXT, RETOLD = "text", "retold"
@@ -64,7 +63,7 @@ class Rewriting:
         Raises:
             DataError: If texts have no words.
         """
-        require_words(pairs, "texts are rewritten by their words")
+        require_words(pairs.texts.values, "texts are rewritten by their words")
         return Rewriter(self, pairs)
 
 
@@ -83,9 +82,9 @@ class Rewriter(ExtraReader):
     def __init__(self, rewriting: Rewriting, pairs: Dataset) -> None:
         self.rewriting = rewriting
         self._pairs = pairs
-        self._of_picture: dict[int, list[int]] = {}
+        self._of_image: dict[int, list[int]] = {}
         for image, text in pairs.links.tolist():
-            self._of_picture.setdefault(image, []).append(text)
+            self._of_image.setdefault(image, []).append(text)
 
     def notes(self, model: Model) -> list[str]:
         """How many joined texts are cut, and how many images have no other text to join."""
@@ -93,10 +92,10 @@ class Rewriter(ExtraReader):
             return []
         # Other texts are joined in every epoch: those of one tell how many are too long.
         links = self._pairs.links
-        several = np.array([len(self._of_picture[image]) > 1 for image in links[:, 0].tolist()], dtype=bool)
+        several = np.array([len(self._of_image[image]) > 1 for image in links[:, 0].tolist()], dtype=bool)
         long = Rewriter(replace(self.rewriting, positives="long"), self._pairs)
         cut = cut_note(model.text.input_spec, long.retold(links[several], Draw(seed=0, epoch=0)), of="joined text")
-        single = sum(len(texts) == 1 for texts in self._of_picture.values())
+        single = sum(len(texts) == 1 for texts in self._of_image.values())
         note = f"{counted(single, 'image')} with one text: there is no other to make it longer by, and it stays"
         return [*filter(None, [cut]), *([note] if single else [])]
 
@@ -138,7 +137,7 @@ class Rewriter(ExtraReader):
             if not long:
                 texts.append(shortened(text_itself, first))
                 continue
-            siblings = sorted(self._of_picture[image])
+            siblings = sorted(self._of_image[image])
             start = siblings[int(first * len(siblings))] if self.rewriting.concatenate == "any" else text
             candidates = [candidate for candidate in siblings if candidate != start]
             if not candidates:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from subtext.models.checkpoint import fingerprint as of_weights, load_record
 from subtext.models.model import Model
 from subtext.ops import draw
 from subtext.ops.numerics import best_views, masked_logsumexp
-from subtext.training.memory import Embed, TrainingBank
+from subtext.training.bank import Embed, TrainingBank
 
 SCALE = "teacher"
 """The name of the relevance that a batch comes with."""
@@ -91,11 +92,11 @@ class Teacher:
         One that learnt from others may have seen what the student is selected or judged by.
         """
         record = load_record(self.run)
-        theirs, mine = record.data.fingerprint.partition("-")[0], fingerprint(pairs)
-        if theirs != mine:
+        actual, expected = record.data.fingerprint.partition("-")[0], fingerprint(pairs)
+        if actual != expected:
             raise DataError(
-                f"a teacher needs to have learnt from the pairs that its student learns from ({mine[:12]}); {self.run} "
-                f"learnt from others ({theirs[:12] or 'unknown'}, split '{record.data.train_split}' of "
+                f"a teacher needs to have learnt from the pairs that its student learns from ({expected[:12]}); "
+                f"{self.run} learnt from others ({actual[:12] or 'unknown'}, split '{record.data.train_split}' of "
                 f"{record.data.data or 'pairs made in memory'}); train a teacher on this split, or name another"
             )
 
@@ -154,13 +155,14 @@ class MinedNegatives:
 
     teacher: Teacher
     count: int = 16
+    needs_pairs: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise RequirementError(f"mined lessons need a count of 1 or more; it got {self.count}")
 
     def open(self, pairs: Dataset, *, device: torch.device) -> MinedNegativesBank:
-        """The memory, empty, for these training pairs."""
+        """Open the bank, empty."""
         self.teacher.require(pairs)
         return MinedNegativesBank(self, pairs, device)
 
@@ -188,15 +190,15 @@ class MinedNegativesBank(TrainingBank):
         texts[images] = pairs.links[first, 1]
         self._partners = {"image_to_text": texts, "text_to_image": image_of_text(pairs).astype(np.int64)}
 
-    def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
+    def on_epoch_start(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
         """Embed, mine, and score by the teacher: each pair once, and 0 where there is no candidate."""
         if epoch == 0:
             return
         images, texts = (Embeddings(items.vectors.cpu(), items.ids.cpu()) for items in embed())
         groups = (self._pairs.images.groups, self._pairs.texts.groups)
         lists = {
-            "image_to_text": strangers(images, texts, groups, self.options.count),
-            "text_to_image": strangers(texts, images, groups[::-1], self.options.count),
+            "image_to_text": nearest_negatives(images, texts, groups, self.options.count),
+            "text_to_image": nearest_negatives(texts, images, groups[::-1], self.options.count),
         }
         rows = {side: np.concatenate([self._partners[side][:, None], lists[side]], axis=1) for side in DIRECTIONS}
         shortlists = two_stages.Shortlists(*(np.maximum(rows[side], 0) for side in DIRECTIONS))
@@ -217,7 +219,11 @@ class MinedNegativesBank(TrainingBank):
         return {**{name: items.vectors for name, items in self.bank.items()}, **self.table}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Become what `tensors` gave."""
+        """Restore the state returned by `tensors`.
+
+        Args:
+            tensors: On any device.
+        """
         if not tensors:
             return
         moved = {name: value.to(self.device) for name, value in tensors.items()}
@@ -261,7 +267,7 @@ class Mined:
         )
 
 
-def strangers(
+def nearest_negatives(
     queries: Embeddings, candidates: Embeddings, groups: tuple[NDArray[np.int64], NDArray[np.int64]], count: int
 ) -> Int[np.ndarray, "q m"]:
     """The rows of the `count` candidates nearest to each query that are of other groups; -1 where there are fewer.
@@ -270,12 +276,12 @@ def strangers(
         groups: Of the queries, and of the candidates.
     """
     count = min(count, len(candidates))
-    theirs = torch.from_numpy(groups[1])
+    candidate_groups = torch.from_numpy(groups[1])
     lists = []
     for start in range(0, len(queries), _ROWS):
         some = slice(start, start + _ROWS)
         scores = best_views(queries.vectors[some], candidates.vectors)
-        scores = scores.masked_fill(torch.from_numpy(groups[0][some])[:, None] == theirs, -torch.inf)
+        scores = scores.masked_fill(torch.from_numpy(groups[0][some])[:, None] == candidate_groups, -torch.inf)
         rows = two_stages.best(scores, count)
         lists.append(np.where(np.isneginf(np.take_along_axis(scores.numpy(), rows, axis=1)), -1, rows))
     return np.concatenate(lists)

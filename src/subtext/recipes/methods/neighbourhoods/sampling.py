@@ -16,11 +16,12 @@ from torch import Tensor
 from subtext.core import Comparison, Embeddings, Scene
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Tensors
-from subtext.errors import DataError, RequirementError, counted
+from subtext.errors import DataError, RecipeError, RequirementError, counted
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.models.model import Model
 from subtext.objectives.scene import Grouped, Negatives, compare_neighbours, compare_with_random
 from subtext.ops import draw as draws
+from subtext.training.setup import Setup
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch, by_side
 
 SIDES: tuple[Side, Side] = ("image", "text")
@@ -39,7 +40,7 @@ class SampledNeighbours:
         pool_size: A neighbour is drawn from the nearest so many; 200 in the paper, 10 in its code.
         negatives: What a query and its neighbour are compared with: the batch's own items (the paper's code), the other
             items' neighbours, or both.
-        strangers: Whether every pair also comes with a text drawn from all: what the paper's code takes for wrong
+        random_texts: Whether every pair also comes with a text drawn from all: what the paper's code takes for wrong
             beside images and beside texts, in the place of the batch's; then `sides` may be empty.
     """
 
@@ -48,11 +49,11 @@ class SampledNeighbours:
     image_graph: Path | None = None
     pool_size: int = 200
     negatives: Negatives = "anchors"
-    strangers: bool = False
+    random_texts: bool = False
     generates: ClassVar[tuple[Side, ...]] = ()
 
     def __post_init__(self) -> None:
-        none = not self.sides and not self.strangers
+        none = not self.sides and not self.random_texts
         if none or not set(self.sides) <= set(SIDES) or len(set(self.sides)) < len(self.sides):
             raise RequirementError(f"neighbours are drawn for 'image', 'text' or both; it got {self.sides}")
         if self.pool_size < 1:
@@ -67,9 +68,9 @@ class SampledNeighbours:
             DataError: If a graph cannot be read, was built for other data, or has fewer neighbours than the pool; and
                 when no image has two texts, where other texts of the same image are asked for.
         """
-        strangers = RandomTextSampler(pairs) if self.strangers else None
+        random_texts = RandomTextSampler(pairs) if self.random_texts else None
         if not self.sides:
-            return NeighbourReader({}, self.negatives, "strangers", strangers=strangers)
+            return NeighbourReader({}, self.negatives, "random", random_texts=random_texts)
         if self.graph is None:
             return NeighbourReader({"text": Sampler(pairs, _captions(pairs))}, self.negatives, "captions")
         paths: dict[Side, Path] = {"image": self.image_graph or self.graph, "text": self.graph}
@@ -83,10 +84,16 @@ class SampledNeighbours:
                 gaps.append(
                     f"{counted(without, 'text')} without a neighbour in {path}: a random other pair stands for it"
                 )
-        if strangers is not None:
-            fingerprints.append("strangers")
+        if random_texts is not None:
+            fingerprints.append("random")
         by_side = {side: samplers[paths[side]] for side in self.sides}
-        return NeighbourReader(by_side, self.negatives, "-".join(fingerprints), gaps, strangers)
+        return NeighbourReader(by_side, self.negatives, "-".join(fingerprints), gaps, random_texts)
+
+
+def require_no_neighbours(method: str, setup: Setup) -> None:
+    """Raise RecipeError where another method samples neighbours already."""
+    if any(isinstance(extra, SampledNeighbours) for extra in setup.extras):
+        raise RecipeError(f"{method} samples neighbours, and another method does so already; use one of them alone")
 
 
 class Sampler:
@@ -105,9 +112,9 @@ class Sampler:
         self._pairs = pairs
         self._choices = choices
         self._counts = (choices >= 0).sum(axis=1).astype(np.int64)
-        self.pictures = image_of_text(pairs)
+        self.images = image_of_text(pairs)
         # Texts of a group stand together, so that all but them are two stretches of rows.
-        linked = np.flatnonzero(self.pictures >= 0)
+        linked = np.flatnonzero(self.images >= 0)
         self._ordered = linked[np.argsort(pairs.texts.groups[linked], kind="stable")]
         self._groups = pairs.texts.groups[self._ordered]
         if len(self._groups) == 0 or self._groups[0] == self._groups[-1]:
@@ -167,18 +174,18 @@ def _nearest(graph: Graph, pairs: Dataset, pool: int, path: Path) -> Int[np.ndar
             f"pool_size={pool} needs more than {pool} texts; it got {len(pairs.texts):,}; use a smaller one"
         )
     cut = graph.within(pairs.texts)
-    pictures = np.append(image_of_text(pairs), -1)
-    choices = np.where(pictures[cut.neighbours] >= 0, cut.neighbours, -1)
+    images = np.append(image_of_text(pairs), -1)
+    choices = np.where(images[cut.neighbours] >= 0, cut.neighbours, -1)
     front = np.argsort(choices < 0, axis=1, kind="stable")
     return np.ascontiguousarray(np.take_along_axis(choices, front, axis=1)[:, :pool], dtype=np.int32)
 
 
 def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
     """The other texts of each text's image; an image's only text stands for itself."""
-    of_picture: dict[int, list[int]] = {}
+    of_image: dict[int, list[int]] = {}
     for image, text in pairs.links.tolist():
-        of_picture.setdefault(image, []).append(text)
-    longest = max(map(len, of_picture.values()), default=0)
+        of_image.setdefault(image, []).append(text)
+    longest = max(map(len, of_image.values()), default=0)
     if longest < 2:
         raise DataError(
             "other texts of the same image need images with two texts or more; every image has one; draw "
@@ -187,7 +194,7 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
     choices = np.full((len(pairs.texts), longest - 1), -1, dtype=np.int32)
     for text, image in enumerate(image_of_text(pairs).tolist()):
         if image >= 0:
-            siblings = [sibling for sibling in of_picture[image] if sibling != text] or [text]
+            siblings = [sibling for sibling in of_image[image] if sibling != text] or [text]
             choices[text, : len(siblings)] = siblings
     return choices
 
@@ -200,14 +207,14 @@ class NeighbourReader(ExtraReader):
         fingerprint: Of the graphs; another word where there is none.
         by_side: Whose neighbours are read.
         gaps: Sentences on texts without neighbours.
-        strangers: Draws a text beside each pair, where they are asked for.
+        random_texts: Draws a text beside each pair, where they are asked for.
     """
 
     by_side: Mapping[Side, Sampler]
     negatives: Negatives
     fingerprint: str
     gaps: Sequence[str] = ()
-    strangers: RandomTextSampler | None = None
+    random_texts: RandomTextSampler | None = None
 
     def notes(self, model: Model) -> Sequence[str]:
         """How many texts have no neighbours."""
@@ -221,11 +228,11 @@ class NeighbourReader(ExtraReader):
         groups: dict[Side, Tensor] = {}
         for side, sampler in self.by_side.items():
             sampled = sampler(links[side], seed=draw.seed, epoch=draw.epoch)
-            rows = sampler.pictures[sampled] if side == "image" else sampled
+            rows = sampler.images[sampled] if side == "image" else sampled
             items[f"{side} neighbour"] = (side, reader.read(side, rows))
             groups[side] = torch.from_numpy(reader.items(side).groups[rows])
-        if self.strangers is not None:
-            rows = self.strangers(links["text"], seed=draw.seed, epoch=draw.epoch)
+        if self.random_texts is not None:
+            rows = self.random_texts(links["text"], seed=draw.seed, epoch=draw.epoch)
             items[RANDOM] = ("text", reader.read("text", rows))
         return Neighbours(items, groups, self.negatives)
 

@@ -1,12 +1,8 @@
-"""What methods remember of the training pairs: tables and banks, by training row.
-
-NeighbourScores  diversity and discrepancy of every pair, from embeddings of the epoch before
-PairBank         some pairs, embedded anew before every epoch (Liu et al. 2020)
-DensityTable     densities of the pairs, from features that training does not change
+"""Diversity and discrepancy of the training pairs, for methods that weight pairs by them.
 
 A pair of image and text has the row of its text, and both modalities share the graph's lists: an image's neighbours
 are the images of its text's neighbours. The bank of embeddings is overwritten while an epoch goes on; the tables are
-made at its start and stay, so that one bank does for two.
+made at its start and stay, so that one bank is enough.
 """
 
 from __future__ import annotations
@@ -25,15 +21,9 @@ from torch import Tensor
 
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
-from subtext.data.feature_file import FeatureFile
-from subtext.errors import DataError, RequirementError, counted
+from subtext.errors import DataError, counted
 from subtext.evaluation.embedding import Rows
 from subtext.graphs.graph import Graph, image_of_text
-from subtext.graphs.spaces import FeatureSpace, LsaSpace
-from subtext.objectives.mining import IMAGES, TEXTS
-from subtext.objectives.weighting import TABLE
-from subtext.ops import draw
-from subtext.ops.density import AS_READ, DensityOptions, density
 from subtext.ops.neighbour_scores import (
     AS_PRINTED,
     NeighbourLists,
@@ -44,7 +34,7 @@ from subtext.ops.neighbour_scores import (
     second_sums,
     select_neighbours,
 )
-from subtext.training.memory import Embed, TrainingBank
+from subtext.training.bank import Embed, TrainingBank
 
 _AT_ONCE = 4096
 """Items that wait to be written together: step by step, writing took as long as the tables of DIVERSITY do."""
@@ -72,7 +62,7 @@ class EmbeddingBank:
         self._read = {side: self._images.new_zeros(size, dtype=torch.bool) for side, size in self._sizes.items()}
         self._waiting: list[tuple[Embeddings, Embeddings]] = []
 
-    def look(self, images: Embeddings, texts: Embeddings, *, at_once: bool = False) -> None:
+    def update(self, images: Embeddings, texts: Embeddings, *, at_once: bool = False) -> None:
         """Keep some, in the place of older ones; of an item that comes twice the last."""
         # Of an item no more than its vectors: its graph, regions or words may be many times as large.
         image, text = (Embeddings(items.vectors.detach(), items.ids) for items in (images, texts))
@@ -80,7 +70,7 @@ class EmbeddingBank:
         if at_once or sum(map(len, chain.from_iterable(self._waiting))) >= _AT_ONCE:
             self._write()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Have seen nothing."""
         self._waiting.clear()
         self._banks, self._filled = {}, {}
@@ -100,12 +90,12 @@ class EmbeddingBank:
         return images, texts
 
     def vectors(self) -> Mapping[str, Float[Tensor, "m v h"]]:
-        """Modality -> its bank; nothing before the first look."""
+        """Modality -> its bank; nothing before the first update."""
         self._write()
         return self._banks
 
     def rows(self) -> dict[str, Int[Tensor, "t"]]:
-        """Modality -> the row of its bank for every text's pair; -1 where there is none. Needs a first look."""
+        """Modality -> the row of its bank for every text's pair; -1 where there is none. Needs a first update."""
         self._write()
         has = self._images >= 0
         images = self._images.clamp_min(0)
@@ -115,15 +105,19 @@ class EmbeddingBank:
         return {"image": image, "text": text}
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, for a checkpoint; nothing before the first look."""
+        """All of it, for a checkpoint; nothing before the first update."""
         tensors = {f"kept/{name}": value for name, value in self.vectors().items()}
         tensors |= {f"seen/{name}": value for name, value in self._filled.items()}
         tensors |= {f"read/{name}": value for name, value in self._read.items()} if tensors else {}
         return {**tensors, "latest": self._latest} if tensors else {}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Become what `tensors` gave."""
-        self.forget()
+        """Restore the state returned by `tensors`.
+
+        Args:
+            tensors: On any device.
+        """
+        self.clear()
         for modality in self._sizes:
             if f"kept/{modality}" in tensors:
                 vectors = tensors[f"kept/{modality}"]
@@ -208,8 +202,13 @@ class NeighbourScores:
     every: bool = True
     storage: Literal["float32", "float16"] = "float32"
 
+    @property
+    def needs_pairs(self) -> tuple[str, str] | None:
+        """What needs one text for each image, and how to do without, for a message; None where any batch is fine."""
+        return ("weights from present embeddings", "leave use_current out") if self.current else None
+
     def open(self, pairs: Dataset, *, device: torch.device) -> NeighbourBank:
-        """The memory, empty, for these training pairs.
+        """Open the bank, empty.
 
         Raises:
             DataError: For a graph that cannot be read or was built for other data, and where it, or the data, have
@@ -264,11 +263,11 @@ class NeighbourBank(TrainingBank):
             notes.append(f"{counted(without, 'text')} without neighbours: such a pair counts as the mean of its batch")
         super().__init__(graph, notes)
 
-    def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Int[Tensor, "d"] | None = None) -> None:
+    def on_epoch_start(self, *, epoch: int, seed: int, embed: Embed, reads: Int[Tensor, "d"] | None = None) -> None:
         """Make the tables of an epoch, where anything is known."""
         full_pass = (epoch == 0 and self.options.first == "encode") or (epoch > 0 and self.options.bank == "evaluation")
         if full_pass:
-            self._bank.look(*embed(), at_once=True)
+            self._bank.update(*embed(), at_once=True)
         elif self.options.bank == "complete" and epoch > 0:
             unread = self._bank.unread()
             if any(map(len, unread)):
@@ -276,7 +275,7 @@ class NeighbourBank(TrainingBank):
                 first = np.zeros(1, dtype=np.int64)
                 sides = embed((unread[0] if len(unread[0]) else first, unread[1] if len(unread[1]) else first))
                 images, texts = (items[: len(rows)] for items, rows in zip(sides, unread, strict=True))
-                self._bank.look(images, texts, at_once=True)
+                self._bank.update(images, texts, at_once=True)
         self._bank.start_epoch()
         banks = self._bank.vectors()
         if not banks:
@@ -327,12 +326,12 @@ class NeighbourBank(TrainingBank):
         self.bank = sums or None
         if full_pass:
             # A pass is for one epoch: a text that is not drawn must not keep what an untrained model made of it.
-            self._bank.forget()
+            self._bank.clear()
 
-    def look(self, images: Embeddings, texts: Embeddings) -> None:
+    def update(self, images: Embeddings, texts: Embeddings) -> None:
         """See the embeddings of a step, where the next epoch's tables are of these."""
         if self.options.bank != "evaluation":
-            self._bank.look(images, texts)
+            self._bank.update(images, texts)
 
     def tensors(self) -> dict[str, Tensor]:
         """Bank and tables."""
@@ -341,7 +340,11 @@ class NeighbourBank(TrainingBank):
         return tensors | {f"bank/{name}": value.vectors for name, value in (self.bank or {}).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Become what `tensors` gave."""
+        """Restore the state returned by `tensors`.
+
+        Args:
+            tensors: On any device.
+        """
         parts: dict[str, dict[str, Tensor]] = {"table": {}, "bank": {}}
         bank_tensors: dict[str, Tensor] = {}
         for name, value in tensors.items():
@@ -367,115 +370,3 @@ def moments(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
             pair = [scores.mean(), scores.std(correction=0)] if len(scores) else [scores.new_zeros(())] * 2
             moments_of[f"moments/{name}/{side}"] = torch.stack(pair).float()
     return moments_of
-
-
-@dataclass(frozen=True)
-class PairBank:
-    """What a bank holds: each pair with a chance of `rate`, in (0, 1], drawn anew for every epoch, and one at least."""
-
-    rate: float = 0.05
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate <= 1:
-            raise RequirementError(f"a bank needs a rate above 0 and up to 1; it got {self.rate}")
-
-    def open(self, pairs: Dataset, *, device: torch.device) -> PairBankRows:
-        """The bank, empty, for these training pairs."""
-        return PairBankRows(self, pairs, device)
-
-
-class PairBankRows(TrainingBank):
-    """The bank of a training: images under `hubs/image`, and row by row their texts under `hubs/text`.
-
-    Embeddings are those of a pass without augmentation over the pairs that are drawn, and no others.
-    """
-
-    def __init__(self, options: PairBank, pairs: Dataset, device: torch.device) -> None:
-        super().__init__(f"pairs{options.rate:g}")
-        self.options, self.device = options, device
-        self._keys, self._images = pairs.texts.keys, image_of_text(pairs)
-
-    def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
-        """Draw the pairs of an epoch and embed them; none before anything is learnt."""
-        if epoch == 0:
-            return
-        samples = draw.uniform(self._keys, seed=seed, epoch=epoch, purpose="kept pairs")[:, 0]
-        samples = np.where(self._images >= 0, samples, np.inf)
-        texts = np.flatnonzero(samples < max(self.options.rate, np.nextafter(samples.min(), 1)))
-        # An image of several kept pairs is read once.
-        images, indices = np.unique(self._images[texts], return_inverse=True)
-        embedded = embed((images, texts))
-        self.bank = {
-            name: Embeddings(items.vectors.to(self.device), items.ids.to(self.device))
-            for name, items in ((IMAGES, embedded[0][torch.from_numpy(indices)]), (TEXTS, embedded[1]))
-        }
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The bank: vectors and rows of either side."""
-        tensors: dict[str, Tensor] = {}
-        for name, items in (self.bank or {}).items():
-            tensors |= {f"vectors/{name}": items.vectors, f"rows/{name}": items.ids}
-        return tensors
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Become what `tensors` gave."""
-        moved = {name: value.to(self.device) for name, value in tensors.items()}
-        names = (IMAGES, TEXTS) if tensors else ()
-        self.bank = {name: Embeddings(moved[f"vectors/{name}"], moved[f"rows/{name}"]) for name in names} or None
-
-
-@dataclass(frozen=True)
-class DensityTable:
-    """What the densities are made from.
-
-    Attributes:
-        features: File of features of the images.
-        text_features: Of the texts; None: LSA of the training texts.
-        how: What counts as dense.
-        same_picture: "drop": texts of one image, whose features are one, are not near each other; "keep": they may be.
-    """
-
-    features: Path
-    text_features: Path | None = None
-    how: DensityOptions = AS_READ
-    same_picture: Literal["drop", "keep"] = "drop"
-
-    def open(self, pairs: Dataset, *, device: torch.device) -> TrainingBank:
-        """The table of these training pairs; one whose text has no place counts as the mean of the others.
-
-        Raises:
-            DataError: If an item has no features, and for fewer pairs than neighbours.
-        """
-        images = image_of_text(pairs)
-        if self.text_features is None:
-            space: LsaSpace | FeatureSpace = LsaSpace()
-        else:
-            space = FeatureSpace(FeatureFile.open(self.text_features.expanduser(), "text"), of="texts")
-        positions = space(pairs, images >= 0)
-        paired = np.flatnonzero((images >= 0) & positions.known)
-        _, texts = np.unique(images[paired], return_counts=True)
-        same_image = int(texts.max(initial=1)) if self.same_picture == "drop" else 1
-        if len(paired) - same_image < self.how.neighbours:
-            hint = f", {same_image} of one image" if len(paired) > self.how.neighbours else ""
-            raise DataError(
-                f"densities of {self.how.neighbours} neighbours need more than {self.how.neighbours} pairs; it got "
-                f"{len(paired):,}{hint}; ask for fewer (neighbours=N)"
-            )
-        file = FeatureFile.open(self.features.expanduser())
-        name = "pooled" if file.pooled is not None else "grid"
-        rows = file.rows(*([names[row] for row in images[paired]] for names in (pairs.images.ids, pairs.images.values)))
-        block = file.take(name, rows)
-        features = block if block.ndim == 2 else block.mean(axis=1, dtype=np.float32)
-        densities = density(
-            torch.from_numpy(features),
-            torch.from_numpy(positions.vectors[paired]),
-            self.how,
-            groups=torch.from_numpy(images[paired]) if self.same_picture == "drop" else None,
-        )
-        values = densities.mean().repeat(len(pairs.texts))
-        values[torch.from_numpy(paired)] = densities
-        # Which pairs count as near, and how, are options of the run, which its record has.
-        source = f"{file.fingerprint}-{sorted(space.settings().items())}"
-        without = int((images >= 0).sum()) - len(paired)
-        note = f"{counted(without, 'text')} without a place among texts: such a pair counts as the mean one"
-        return TrainingBank(source, [note] if without else [], {TABLE: values.to(device)})
