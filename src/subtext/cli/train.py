@@ -165,7 +165,8 @@ def training_command(
 def arguments(ctx: click.Context) -> dict[str, Any]:
     """The keyword arguments of `subtext.train`: those of the verb, and the options that were given.
 
-    Raises click.BadParameter for an unknown method, or an unknown option or value of one.
+    Raises:
+        click.BadParameter: For an unknown method, or an unknown option or value of one.
     """
     try:
         for text in ctx.params["with_"]:

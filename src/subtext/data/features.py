@@ -139,7 +139,8 @@ class FeatureInput:
     def require_boxes(self, ids: Sequence[str], values: Sequence[Any]) -> None:
         """Raise DataError where the file's boxes do not fit its regions; nothing where boxes are not read.
 
-        Cost one pass over these rows.
+        Complexity:
+            One pass over these rows.
         """
         if self.boxes:
             rows = np.sort(self.rows(ids, values))
