@@ -18,6 +18,7 @@ from subtext.errors import RecipeError
 from subtext.training.loop import Trainer
 from subtext.training.optimiser import FALL_TO, RISE_FROM, lr_factor
 from subtext.training.plan import Plan
+from subtext.training.validation import Validator
 
 KINDS = get_args(get_type_hints(Plan)["schedule"])
 
@@ -172,7 +173,7 @@ def test_a_training_moves_at_the_rate_of_the_formula(
 def test_a_plateau_is_counted_in_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is watched is played here: better in epochs 1, 2 and 6, so two epochs without are over after 5, 9 and 12."""
     values = iter([5.0, 4.0, 4.0, 4.5, 4.0, 3.0, 3.5, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
-    monkeypatch.setattr(Trainer, "_measure", lambda self: next(values))
+    monkeypatch.setattr(Validator, "__call__", lambda self, state: (next(values), None))
     plan = Plan(epochs=13, batch_size=16, caption_sampling="one", accumulation_steps=2, lr=1e-3, warmup=0.0)
     plan = replace(plan, schedule="plateau", plateau_patience=2, lr_factor=0.5)
     found = _trained(tmp_path / "run", plan, monkeypatch)

@@ -41,14 +41,16 @@ _AT_ONCE = 4096
 
 
 class EmbeddingBank:
-    """A bank of images and one of texts, where what is seen takes the place of what was.
+    """The latest embedding of every image and text.
 
-    Where images have several texts and one is drawn a time, a text that was never seen is stood in for by the text of
-    its image that was seen last. `unread` names what the epoch under way has not shown, for who would embed it.
+    A text without an embedding uses that of the image's most recent text, where images have several texts and an epoch
+    reads one of them.
 
     Args:
-        mean: An item's views are kept as their mean, (1 H) instead of (K H).
+        pairs: Training pairs.
+        mean: Keep the mean of an item's views, (1 H) instead of (K H).
         storage: The dtype that they are kept in.
+        device: That they are kept on.
     """
 
     def __init__(self, pairs: Dataset, *, mean: bool, storage: torch.dtype, device: torch.device) -> None:
@@ -63,7 +65,13 @@ class EmbeddingBank:
         self._waiting: list[tuple[Embeddings, Embeddings]] = []
 
     def update(self, images: Embeddings, texts: Embeddings, *, at_once: bool = False) -> None:
-        """Keep some, in the place of older ones; of an item that comes twice the last."""
+        """Keep embeddings in place of older ones; of an item that comes twice the last.
+
+        Args:
+            images: Ids are training rows.
+            texts: Likewise.
+            at_once: Write them now, not together with those of later steps.
+        """
         # Of an item no more than its vectors: its graph, regions or words may be many times as large.
         image, text = (Embeddings(items.vectors.detach(), items.ids) for items in (images, texts))
         self._waiting.append((image, text))
@@ -71,31 +79,43 @@ class EmbeddingBank:
             self._write()
 
     def clear(self) -> None:
-        """Have seen nothing."""
+        """Clear the bank."""
         self._waiting.clear()
         self._banks, self._filled = {}, {}
         self._latest.fill_(-1)
         self.start_epoch()
 
     def start_epoch(self) -> None:
-        """From here on, nothing has been shown in this epoch."""
+        """From here on, no row has been visited in this epoch."""
         self._write()
         for read in self._read.values():
             read.fill_(False)
 
     def unread(self) -> Rows:
-        """Rows of the images and of the texts that this epoch has not shown."""
+        """The rows not yet visited in this epoch.
+
+        Returns:
+            Rows of images, and rows of texts.
+        """
         self._write()
         images, texts = (torch.nonzero(~self._read[side])[:, 0].cpu().numpy() for side in ("image", "text"))
         return images, texts
 
     def vectors(self) -> Mapping[str, Float[Tensor, "m v h"]]:
-        """Modality -> its bank; nothing before the first update."""
+        """The embeddings.
+
+        Returns:
+            Modality -> (M V H) of all images or texts; empty before the first update.
+        """
         self._write()
         return self._banks
 
     def rows(self) -> dict[str, Int[Tensor, "t"]]:
-        """Modality -> the row of its bank for every text's pair; -1 where there is none. Needs a first update."""
+        """The row of the bank that stands for every text's pair. Needs a first update.
+
+        Returns:
+            Modality -> (T) row; -1 where there is no embedding.
+        """
         self._write()
         has = self._images >= 0
         images = self._images.clamp_min(0)
@@ -105,7 +125,11 @@ class EmbeddingBank:
         return {"image": image, "text": text}
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, for a checkpoint; nothing before the first update."""
+        """The state, for a checkpoint.
+
+        Returns:
+            Name -> tensor; empty before the first update.
+        """
         tensors = {f"kept/{name}": value for name, value in self.vectors().items()}
         tensors |= {f"seen/{name}": value for name, value in self._filled.items()}
         tensors |= {f"read/{name}": value for name, value in self._read.items()} if tensors else {}
@@ -210,9 +234,16 @@ class NeighbourScores:
     def open(self, pairs: Dataset, *, device: torch.device) -> NeighbourBank:
         """Open the bank, empty.
 
+        Args:
+            pairs: Training pairs.
+            device: Of the training.
+
+        Returns:
+            The bank.
+
         Raises:
-            DataError: For a graph that cannot be read or was built for other data, and where it, or the data, have
-                fewer texts than `neighbours`.
+            DataError: If a graph cannot be read or was built for other data, or if it, or the data, have fewer texts
+                than `neighbours`.
         """
         graph = Graph.load(self.graph.expanduser())
         nearest = graph.within(pairs.texts)
@@ -243,11 +274,17 @@ class _Neighbours:
 
 
 class NeighbourBank(TrainingBank):
-    """The bank of a training, and the tables of the epoch under way.
+    """The bank of a training, and the tables of the present epoch.
 
     Table names: "diversity/image" and so on (T), by row of the text, NaN where a pair has no neighbours with
     embeddings, or was not asked for; "moments/diversity/both" and so on (2), mean and standard deviation over the data
     set.
+
+    Args:
+        options: How the scores are computed.
+        pairs: Training pairs.
+        neighbours: (T E) rows of the neighbours of every text, ascending; -1 for none.
+        graph: Fingerprint of the graph.
     """
 
     def __init__(self, options: NeighbourScores, pairs: Dataset, neighbours: Int[Tensor, "t e"], graph: str) -> None:
@@ -264,7 +301,14 @@ class NeighbourBank(TrainingBank):
         super().__init__(graph, notes)
 
     def on_epoch_start(self, *, epoch: int, seed: int, embed: Embed, reads: Int[Tensor, "d"] | None = None) -> None:
-        """Make the tables of an epoch, where anything is known."""
+        """Compute the tables of an epoch, where there are embeddings.
+
+        Args:
+            epoch: Counted from 0.
+            seed: Of the training.
+            embed: Embeds training pairs with the present model.
+            reads: (D) training rows of the texts that the epoch will read, ascending; None for all.
+        """
         full_pass = (epoch == 0 and self.options.first == "encode") or (epoch > 0 and self.options.bank == "evaluation")
         if full_pass:
             self._bank.update(*embed(), at_once=True)
@@ -329,12 +373,21 @@ class NeighbourBank(TrainingBank):
             self._bank.clear()
 
     def update(self, images: Embeddings, texts: Embeddings) -> None:
-        """See the embeddings of a step, where the next epoch's tables are of these."""
+        """Keep the embeddings of a step, unless the tables are computed from passes without augmentation.
+
+        Args:
+            images: Ids are training rows.
+            texts: Likewise.
+        """
         if self.options.bank != "evaluation":
             self._bank.update(images, texts)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Bank and tables."""
+        """The state, for a checkpoint.
+
+        Returns:
+            Name -> tensor.
+        """
         tensors = self._bank.tensors()
         tensors |= {f"table/{name}": value for name, value in (self.table or {}).items()}
         return tensors | {f"bank/{name}": value.vectors for name, value in (self.bank or {}).items()}
@@ -361,7 +414,14 @@ class NeighbourBank(TrainingBank):
 
 
 def moments(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """(2) mean and population standard deviation of each score there: of either modality, and of both together."""
+    """Mean and population standard deviation of each score: of either modality, and of both together.
+
+    Args:
+        table: Name -> (T) scores, as in a `NeighbourBank`; NaN is left out.
+
+    Returns:
+        "moments/SCORE/SIDE" -> (2) mean and deviation.
+    """
     moments_of = {}
     for name in [score for score in SCORES if f"{score}/image" in table]:
         sides = {modality: table[f"{name}/{modality}"] for modality in MODALITIES}

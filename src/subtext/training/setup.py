@@ -23,8 +23,8 @@ class BuildContext:
     """What a recipe builds from.
 
     Attributes:
-        image_features: Shapes of precomputed features.
-        text_features: None where the modality is read from pixels or words.
+        image_features: Shapes of precomputed features of images; None where images are read from pixels.
+        text_features: Likewise of texts; None where texts are read by words.
         texts: Texts of the training split (empty when a saved run is opened): vocabularies are built from these alone.
         assets: Folder of a saved run with "image" and "text" inside (vocabulary, tokeniser, backbone configuration);
             None for a new run.
@@ -41,7 +41,13 @@ class BuildContext:
     member: str = ""
 
     def asset(self, modality: str) -> Path | None:
-        """The saved folder of one modality, None for a new run.
+        """The saved folder of one modality.
+
+        Args:
+            modality: "image" or "text".
+
+        Returns:
+            The folder; None for a new run.
 
         Raises:
             RequirementError: If the run has none.
@@ -59,6 +65,9 @@ class Setup:
     """A model, its objective and its training plan, with the hooks of methods.
 
     Attributes:
+        model: The model that is trained and saved.
+        objective: Its loss.
+        plan: How it is trained.
         phases: Parts of the training in order; empty for one phase that trains everything.
         extras: What is read beside every batch, for terms on other comparisons than those of its pairs. The last one
             compares first.
@@ -122,17 +131,17 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Report:
-    """Where a training stands; told a few times a second, at each epoch's end, and with every note.
+    """The progress of a training; sent a few times a second, at each epoch's end, and with every note.
 
     Attributes:
         epoch: Counted from 1.
-        epochs: See `epoch`.
+        epochs: Of the whole training.
         step: Finished so far in the whole training.
         steps: All of them.
         loss: Mean over the epoch so far.
         figures: Of the latest validation, empty before.
         seconds_left: Estimated, None before enough is known.
-        note: Something to say in words, None mostly.
+        note: A sentence for the user, None mostly.
         ended: The epoch that has just ended, from 1, with `loss` its mean and `figures` its own; None between.
     """
 
@@ -149,13 +158,13 @@ class Report:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What came out.
+    """What a training returns.
 
     Attributes:
         run: The folder.
         model: The model with the saved weights, in eval mode.
         record: As in RUN/run.json.
-        notes: What was said on the way.
+        notes: Sentences for the user.
     """
 
     run: Path

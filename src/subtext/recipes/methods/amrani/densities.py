@@ -21,7 +21,7 @@ from subtext.training.bank import TrainingBank
 
 @dataclass(frozen=True)
 class DensityTable:
-    """What the densities are made from.
+    """Densities of the training pairs.
 
     Attributes:
         features: File of features of the images.
@@ -37,10 +37,17 @@ class DensityTable:
     needs_pairs: ClassVar[None] = None
 
     def open(self, pairs: Dataset, *, device: torch.device) -> TrainingBank:
-        """The table of these training pairs; one whose text has no place counts as the mean of the others.
+        """Compute the densities of some pairs; a pair whose text has no features counts as the mean of the others.
+
+        Args:
+            pairs: Training pairs.
+            device: Of the training.
+
+        Returns:
+            A bank whose table never changes.
 
         Raises:
-            DataError: If an item has no features, and for fewer pairs than neighbours.
+            DataError: If an item has no features, or if there are fewer pairs than neighbours.
         """
         images = image_of_text(pairs)
         if self.text_features is None:

@@ -36,7 +36,7 @@ TEXT, RETOLD = "text", "retold"
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What `Setup.extras` holds, for terms on image_to_noised, image_to_retold or retold_to_image.
+    """Which texts are made, for terms on image_to_noised, image_to_retold or retold_to_image.
 
     Attributes:
         negatives: The kind of noise of one wrong text ("mixture": one of the four ways, drawn anew each time); "none".
@@ -46,6 +46,7 @@ class Rewriting:
         concatenate: A long text is the "own" one and another, or "any" two of the image's.
         outscoring: Whether wrong texts that score above the right one count; alpha of the paper leaves them out.
         unit_parts: Whether word vectors have unit length, and get it again.
+        rates: Strengths of the noise.
     """
 
     negatives: generation.Choice | Literal["none"] = "mixture"
@@ -58,7 +59,13 @@ class Rewriting:
     generates: ClassVar[tuple[Side, ...]] = ("text",)
 
     def open(self, pairs: Dataset) -> Rewriter:
-        """What rewrites the texts of these pairs.
+        """Prepare to rewrite the texts of a training.
+
+        Args:
+            pairs: Training pairs.
+
+        Returns:
+            What rewrites their texts.
 
         Raises:
             DataError: If texts have no words.
@@ -69,7 +76,13 @@ class Rewriting:
 
 @dataclass(frozen=True)
 class Noise:
-    """What befalls the texts of a batch: (N) kinds and seeds, and (n) the rows that were read anew, shuffled."""
+    """Noise applied to a batch of texts.
+
+    Attributes:
+        kinds: (N) kind of noise of each text.
+        seeds: (N) of its random numbers.
+        again: (n) rows of the texts that were read once more with shuffled words.
+    """
 
     kinds: NDArray[np.int64]
     seeds: NDArray[np.int64]
@@ -77,7 +90,12 @@ class Noise:
 
 
 class Rewriter(ExtraReader):
-    """Makes the added texts of a batch."""
+    """Makes the added texts of a batch.
+
+    Args:
+        rewriting: Which texts are made.
+        pairs: Training pairs.
+    """
 
     def __init__(self, rewriting: Rewriting, pairs: Dataset) -> None:
         self.rewriting = rewriting
@@ -87,7 +105,14 @@ class Rewriter(ExtraReader):
             self._of_image.setdefault(image, []).append(text)
 
     def notes(self, model: Model) -> list[str]:
-        """How many joined texts are cut, and how many images have no other text to join."""
+        """Count the joined texts that are cut, and the images that have no other text to join.
+
+        Args:
+            model: Its text side cuts.
+
+        Returns:
+            A sentence for each.
+        """
         if self.rewriting.positives not in ("mixed", "long"):
             return []
         # Other texts are joined in every epoch: those of one tell how many are too long.
@@ -102,11 +127,31 @@ class Rewriter(ExtraReader):
     def __call__(
         self, reader: StepReader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
     ) -> Rewritten:
-        """What is made of the texts of a share."""
+        """Make the added texts of the share of a batch that this process has.
+
+        Args:
+            reader: Of the step.
+            draw: Seed and epoch.
+            links: Side -> (N 2) image row and text row of each of its items.
+            texts: Tensors of its texts.
+
+        Returns:
+            The added texts.
+        """
         return self.rewrite(reader.model.text.input_spec, links["text"], texts, draw)
 
     def rewrite(self, input_spec: Input, links: NDArray[np.int64], texts: Tensors, draw: Draw) -> Rewritten:
-        """What is made of the texts of (B 2) links, whose own tensors are `texts`."""
+        """Make the added texts of some pairs.
+
+        Args:
+            input_spec: Of the model's text side.
+            links: (B 2) image row and text row of each text.
+            texts: Tensors of the texts.
+            draw: Seed and epoch.
+
+        Returns:
+            The added texts, and their noise.
+        """
         keys = self._pairs.texts.keys[links[:, 1]]
         sets = {TEXT: texts}
         if self.rewriting.positives != "none":
@@ -127,7 +172,15 @@ class Rewriter(ExtraReader):
         return Rewritten(items, noise, self.rewriting)
 
     def retold(self, links: NDArray[np.int64], draw: Draw) -> list[str]:
-        """A text of each pair that says more or less than its own."""
+        """A text of each pair that says more or less than its own.
+
+        Args:
+            links: (B 2) image row and text row.
+            draw: Seed and epoch.
+
+        Returns:
+            B texts.
+        """
         values, keys = self._pairs.texts.values, self._pairs.texts.keys[links[:, 1]]
         samples = draws.uniform(keys, seed=draw.seed, epoch=draw.epoch, purpose="retold", count=3)
         texts = []
@@ -149,13 +202,26 @@ class Rewriter(ExtraReader):
 
 @dataclass(frozen=True)
 class Rewritten(Extra):
-    """What was made of the texts of a share, and the noise of each set of texts by its label."""
+    """The added texts of a share.
+
+    Attributes:
+        noise: Label of a set of texts -> its noise.
+        rewriting: Which texts were made.
+    """
 
     noise: Mapping[str, Noise]
     rewriting: Rewriting
 
     def compare(self, batch: TrainBatch, scene: Scene | None) -> Scene:
-        """The pairs of the batch, and by name its images with the texts that were made."""
+        """Compare the pairs of the batch, and by name its images with the added texts.
+
+        Args:
+            batch: Embeddings of the step.
+            scene: Not used: this extra is the first.
+
+        Returns:
+            The scene.
+        """
         parts, images = batch.parts, batch.parts["image"]
         right = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}
         wrong = {
@@ -164,7 +230,7 @@ class Rewritten(Extra):
         }
         # What the other processes have of the texts themselves is gathered first.
         several = batch.others is not None
-        grouped = {label: Grouped(texts, batch.reading.groups.texts) for label, texts in wrong.items()}
+        grouped = {label: Grouped(texts, batch.step_input.groups.texts) for label, texts in wrong.items()}
         for label, group in (batch.gather(grouped) if grouped else {}).items():
             wrong[label] = Embeddings.cat([wrong[label], group.items])
         sets = [*right.values(), *wrong.values()]
@@ -194,7 +260,16 @@ class Rewritten(Extra):
 
 
 def noisy(texts: Embeddings, noise: Noise, shuffled: Embeddings | None, rewriting: Rewriting) -> Embeddings:
-    """Texts with noise, those that were read anew in their places.
+    """Add noise to embedded texts.
+
+    Args:
+        texts: N texts.
+        noise: Kind and seed of each.
+        shuffled: The n texts that were read once more, which take the place of theirs; None for none.
+        rewriting: Rates, and whether word vectors have unit length.
+
+    Returns:
+        N texts.
 
     Raises:
         RequirementError: For texts without word vectors whose vectors are to change.

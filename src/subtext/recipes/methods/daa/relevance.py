@@ -40,11 +40,28 @@ class SharedWords:
             raise RequirementError(f"words relate by tfidf1, ciderd or cider; it got '{self.name}'; name one of these")
 
     def require(self, pairs: Dataset) -> None:
-        """Raise DataError where texts have no words."""
+        """Refuse texts without words.
+
+        Args:
+            pairs: Of the training.
+
+        Raises:
+            DataError: If a text has no words.
+        """
         require_words(pairs.texts.values, f"the relevance {self.name} needs the words of every text")
 
     def open(self, pairs: Dataset) -> LoadedRelevance:
-        """The words of these pairs, counted."""
+        """Count the words of some pairs.
+
+        Args:
+            pairs: Of the training, or of the validation.
+
+        Returns:
+            Their relevance.
+
+        Raises:
+            DataError: If a text has no words.
+        """
         self.require(pairs)
         texts = [str(value) for value in pairs.texts.values]
         group_ids, indices = np.unique(np.concatenate([pairs.images.groups, pairs.texts.groups]), return_inverse=True)
@@ -64,7 +81,14 @@ class ClassWords:
     """
 
     def require(self, pairs: Dataset) -> None:
-        """Raise DataError where texts have no words, or an image has no label or several."""
+        """Refuse texts without words, and images without a label or with several.
+
+        Args:
+            pairs: Of the training.
+
+        Raises:
+            DataError: If there are such.
+        """
         require_words(pairs.texts.values, f"the relevance {classes.NAME} needs the words of every text")
         try:
             classes.of_pairs(pairs)
@@ -72,7 +96,17 @@ class ClassWords:
             raise DataError(f"the relevance {classes.NAME} needs a class of every image: {problem}") from problem
 
     def open(self, pairs: Dataset) -> LoadedRelevance:
-        """Every class with every text of these pairs, computed once: 4 bytes a cell."""
+        """Compute the relevance of every class and every text, once: 4 bytes a cell.
+
+        Args:
+            pairs: Of the training, or of the validation.
+
+        Returns:
+            Their relevance.
+
+        Raises:
+            DataError: As `require`.
+        """
         self.require(pairs)
         labels, text_labels = classes.of_pairs(pairs)
         codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}

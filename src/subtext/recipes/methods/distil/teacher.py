@@ -41,10 +41,14 @@ SAMPLE = 256
 
 @dataclass(frozen=True)
 class LoadedTeacher:
-    """A teacher with its embeddings of all training images and texts; scores are divided by `temperature`.
+    """A teacher with its embeddings of all training images and texts.
 
-    Args:
-        notes: What is to be said of it before a training begins.
+    Attributes:
+        model: The teacher.
+        images: Embeddings of all images.
+        texts: Embeddings of all texts.
+        temperature: Its scores are divided by it.
+        notes: Sentences for the user before a training begins.
         name: Of the relevance that a batch gets from it.
     """
 
@@ -57,14 +61,29 @@ class LoadedTeacher:
 
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
-        """Scores of all these images with all these texts, by their rows."""
+        """Scores of some images with some texts.
+
+        Args:
+            images: (I) rows of images.
+            texts: (T) rows of texts.
+
+        Returns:
+            (I T) float32 on the CPU.
+        """
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
         image_items, text_items = self.images[torch.from_numpy(images)], self.texts[torch.from_numpy(texts)]
         scores: Tensor = self.model.similarity(image_items.to(device), text_items.to(device))
         return (scores.float() / self.temperature).cpu()
 
     def of_pairs(self, pairs: Int[np.ndarray, "p two"]) -> Float[np.ndarray, "p"]:
-        """Scores of chosen pairs, ordered by image."""
+        """Scores of chosen pairs.
+
+        Args:
+            pairs: (P 2) image row and text row, ordered by image.
+
+        Returns:
+            (P) float32.
+        """
         scores = two_stages.pair_scores(self.model.similarity, self.images, self.texts, pairs)
         return np.asarray(scores / self.temperature, dtype=np.float32)
 
@@ -87,9 +106,16 @@ class Teacher:
         self._loaded: dict[str, LoadedTeacher] = {}
 
     def require(self, pairs: Dataset) -> None:
-        """Raise DataError unless the teacher learnt from these training pairs; CheckpointError where there is none.
+        """Refuse pairs from which the teacher did not learn.
 
         One that learnt from others may have seen what the student is selected or judged by.
+
+        Args:
+            pairs: Of the training.
+
+        Raises:
+            DataError: If it learnt from other pairs.
+            CheckpointError: If there is no such run.
         """
         record = load_record(self.run)
         actual, expected = record.data.fingerprint.partition("-")[0], fingerprint(pairs)
@@ -101,7 +127,17 @@ class Teacher:
             )
 
     def open(self, pairs: Dataset) -> LoadedTeacher:
-        """Its scores of these pairs, ready to be looked up. Raises what opening and embedding raise."""
+        """Load the teacher and embed some pairs, once for each set of pairs.
+
+        Args:
+            pairs: Of the training, or of the validation.
+
+        Returns:
+            Its scores, ready to be looked up.
+
+        Raises:
+            CheckpointError: If the run cannot be opened.
+        """
         key = fingerprint(pairs)
         if key not in self._loaded:
             model = self._load(self.run, self._device)
@@ -113,10 +149,17 @@ class Teacher:
 
 
 def fitted_temperature(teacher: LoadedTeacher, pairs: Dataset) -> float:
-    """The temperature at which a softmax of the teacher's scores gives a sample of pairs the most, both ways.
+    """The temperature at which a softmax of the teacher's scores fits a sample of pairs best, in both directions.
 
-    Others of a pair's group are left out. Tried are 61 temperatures from a thousandth to a thousand times the standard
+    Others of a pair's group are left out. 61 temperatures are tried, from a thousandth to a thousand times the standard
     deviation of the scores.
+
+    Args:
+        teacher: With temperature 1.
+        pairs: Of which 256 are sampled.
+
+    Returns:
+        The temperature, above 0.
     """
     order = draw.permutation(len(pairs.links), seed=0, epoch=0, purpose="teacher's temperature")
     links = pairs.links[order[:SAMPLE]]
@@ -144,9 +187,10 @@ _ROWS = 1024
 
 @dataclass(frozen=True)
 class MinedNegatives:
-    """What `Setup.memories` holds: the teacher's scores of what the student takes for near, mined before each epoch.
+    """The teacher's scores of what is near to the student, mined before each epoch.
 
     Attributes:
+        teacher: Scores the candidates.
         count: Candidates of every image and of every text beside its own partner.
 
     Raises:
@@ -162,17 +206,36 @@ class MinedNegatives:
             raise RequirementError(f"mined lessons need a count of 1 or more; it got {self.count}")
 
     def open(self, pairs: Dataset, *, device: torch.device) -> MinedNegativesBank:
-        """Open the bank, empty."""
+        """Open the bank, empty.
+
+        Args:
+            pairs: Training pairs.
+            device: Of the training.
+
+        Returns:
+            The bank.
+
+        Raises:
+            DataError: If the teacher learnt from other pairs.
+        """
         self.teacher.require(pairs)
         return MinedNegativesBank(self, pairs, device)
 
 
 class MinedNegativesBank(TrainingBank):
-    """Lists of a training: of every item its partner and the strangers nearest to it, and the teacher's scores of them.
+    """Lists of a training: of every item its partner and the nearest negatives, and the teacher's scores of them.
 
     The bank has the student's embeddings of all items as they were before the epoch, under distil/image and
-    distil/text; the table has (N C) rows and scores of every list, under distil/DIRECTION/rows and /scores. Nothing is
-    known before the first epoch, when the student finds nothing.
+    distil/text; the table has (N C) rows and scores of every list, under distil/DIRECTION/rows and /scores. Both are
+    empty in the first epoch, before the student has learnt anything.
+
+    Args:
+        options: Teacher and number of candidates.
+        pairs: Training pairs.
+        device: Of the training.
+
+    Attributes:
+        teacher: With its embeddings of the pairs.
     """
 
     def __init__(self, options: MinedNegatives, pairs: Dataset, device: torch.device) -> None:
@@ -191,7 +254,14 @@ class MinedNegativesBank(TrainingBank):
         self._partners = {"image_to_text": texts, "text_to_image": image_of_text(pairs).astype(np.int64)}
 
     def on_epoch_start(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
-        """Embed, mine, and score by the teacher: each pair once, and 0 where there is no candidate."""
+        """Embed all pairs, mine, and let the teacher score each mined pair once; 0 where there is no candidate.
+
+        Args:
+            epoch: Counted from 0.
+            seed: Of the training.
+            embed: Embeds training pairs with the present model.
+            reads: (D) training rows of the texts that the epoch will read, ascending; None for all.
+        """
         if epoch == 0:
             return
         images, texts = (Embeddings(items.vectors.cpu(), items.ids.cpu()) for items in embed())
@@ -213,7 +283,11 @@ class MinedNegativesBank(TrainingBank):
         self.table = table
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, for a checkpoint."""
+        """The state, for a checkpoint.
+
+        Returns:
+            Name -> tensor.
+        """
         if self.bank is None or self.table is None:
             return {}
         return {**{name: items.vectors for name, items in self.bank.items()}, **self.table}
@@ -248,7 +322,18 @@ class Mined:
     of: Direction
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
-        """The comparison that the loss is to read."""
+        """The comparison that the loss is to read.
+
+        Args:
+            scene: With the embeddings of the queries.
+            epoch: With the mined lists.
+
+        Returns:
+            (Q C) a query's partner and what was mined for it; (Q 1) without positives in the first epoch.
+
+        Raises:
+            RequirementError: If the scene has scores alone.
+        """
         comparison = scene.comparison(self.of)
         name = f"distil/{self.of}"
         if comparison.queries is None:
@@ -270,10 +355,16 @@ class Mined:
 def nearest_negatives(
     queries: Embeddings, candidates: Embeddings, groups: tuple[NDArray[np.int64], NDArray[np.int64]], count: int
 ) -> Int[np.ndarray, "q m"]:
-    """The rows of the `count` candidates nearest to each query that are of other groups; -1 where there are fewer.
+    """The candidates of other groups that are nearest to each query.
 
     Args:
-        groups: Of the queries, and of the candidates.
+        queries: Q items.
+        candidates: C items.
+        groups: (Q) of the queries, and (C) of the candidates.
+        count: Candidates of each query.
+
+    Returns:
+        (Q M) rows, nearest first; -1 where there are fewer.
     """
     count = min(count, len(candidates))
     candidate_groups = torch.from_numpy(groups[1])

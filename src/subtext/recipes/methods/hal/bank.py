@@ -21,7 +21,14 @@ from subtext.training.bank import Embed, TrainingBank
 
 @dataclass(frozen=True)
 class PairBank:
-    """What a bank holds: each pair with a chance of `rate`, in (0, 1], drawn anew for every epoch, and one at least."""
+    """A bank of some pairs, sampled anew for every epoch, and one at least.
+
+    Attributes:
+        rate: The chance of each pair, in (0, 1].
+
+    Raises:
+        RequirementError: If the rate is not in this range.
+    """
 
     rate: float = 0.05
     needs_pairs: ClassVar[tuple[str, str]] = ("embeddings in a bank", "turn it off (hal:bank_share=0)")
@@ -46,7 +53,12 @@ class PairBank:
 class PairBankRows(TrainingBank):
     """The bank of a training: images under `hubs/image`, and row by row their texts under `hubs/text`.
 
-    Embeddings are those of a pass without augmentation over the pairs that are drawn, and no others.
+    Embeddings are those of a pass without augmentation over the sampled pairs, and no others.
+
+    Args:
+        options: Share of the pairs.
+        pairs: Training pairs.
+        device: Of the training.
     """
 
     def __init__(self, options: PairBank, pairs: Dataset, device: torch.device) -> None:
@@ -55,7 +67,14 @@ class PairBankRows(TrainingBank):
         self._keys, self._images = pairs.texts.keys, image_of_text(pairs)
 
     def on_epoch_start(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
-        """Draw the pairs of an epoch and embed them; none before anything is learnt."""
+        """Sample the pairs of an epoch and embed them; none before the first epoch.
+
+        Args:
+            epoch: Counted from 0.
+            seed: Of the training.
+            embed: Embeds training pairs with the present model.
+            reads: (D) training rows of the texts that the epoch will read, ascending; None for all.
+        """
         if epoch == 0:
             return
         samples = draw.uniform(self._keys, seed=seed, epoch=epoch, purpose="kept pairs")[:, 0]
@@ -70,7 +89,11 @@ class PairBankRows(TrainingBank):
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """The bank: vectors and rows of either side."""
+        """The state, for a checkpoint.
+
+        Returns:
+            Name -> tensor: vectors and rows of either side.
+        """
         tensors: dict[str, Tensor] = {}
         for name, items in (self.bank or {}).items():
             tensors |= {f"vectors/{name}": items.vectors, f"rows/{name}": items.ids}

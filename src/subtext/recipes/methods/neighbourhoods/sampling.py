@@ -31,7 +31,7 @@ RANDOM = "stranger"
 
 @dataclass(frozen=True)
 class SampledNeighbours:
-    """What `Setup.extras` holds, for terms on image_neighbours, text_neighbours or image_to_random.
+    """Neighbours and random texts, for terms on image_neighbours, text_neighbours or image_to_random.
 
     Attributes:
         sides: Whose neighbours are read.
@@ -62,11 +62,17 @@ class SampledNeighbours:
             raise RequirementError("an image needs a graph to have neighbours; name one (graph=GRAPH)")
 
     def open(self, pairs: Dataset) -> NeighbourReader:
-        """What draws the neighbours of these pairs: they alone are ever drawn.
+        """Prepare to sample the neighbours of a training; its pairs alone are ever sampled.
+
+        Args:
+            pairs: Training pairs.
+
+        Returns:
+            What reads the neighbours.
 
         Raises:
             DataError: If a graph cannot be read, was built for other data, or has fewer neighbours than the pool; and
-                when no image has two texts, where other texts of the same image are asked for.
+                when no image has two texts, where other texts of the same image are needed.
         """
         random_texts = RandomTextSampler(pairs) if self.random_texts else None
         if not self.sides:
@@ -91,18 +97,31 @@ class SampledNeighbours:
 
 
 def require_no_neighbours(method: str, setup: Setup) -> None:
-    """Raise RecipeError where another method samples neighbours already."""
+    """Refuse a setup in which another method samples neighbours already.
+
+    Args:
+        method: The one that samples, for the message.
+        setup: As earlier methods left it.
+
+    Raises:
+        RecipeError: If another method does.
+    """
     if any(isinstance(extra, SampledNeighbours) for extra in setup.extras):
         raise RecipeError(f"{method} samples neighbours, and another method does so already; use one of them alone")
 
 
 class Sampler:
-    """Draws the neighbours of one side; what it gives is a function of (seed, epoch, pair) alone.
+    """Samples the neighbours of one side; a function of (seed, epoch, pair) alone.
 
     A pair whose list is empty gets any text of another group.
 
     Args:
-        choices: (T E) rows of texts that may be drawn for each text, nearest first, -1 at the end of a shorter list.
+        pairs: Training pairs.
+        choices: (T E) rows of texts that may be sampled for each text, nearest first, -1 at the end of a shorter list.
+
+    Attributes:
+        images: (T) row of the image of each text; -1 for none.
+        without: Number of texts that have an image and no neighbour.
 
     Raises:
         DataError: If there is no other group.
@@ -123,7 +142,16 @@ class Sampler:
         self.without = int((self._counts[self._ordered] == 0).sum())
 
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
-        """(B) text rows for (B 2) image row and text row."""
+        """Sample a neighbour of each pair.
+
+        Args:
+            links: (B 2) image row and text row.
+            seed: Of the training.
+            epoch: Counted from 0.
+
+        Returns:
+            (B) rows of texts.
+        """
         texts = links[:, 1]
         samples = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="neighbour")
         counts = self._counts[texts]
@@ -141,14 +169,29 @@ class Sampler:
 
 
 class RandomTextSampler:
-    """Draws for each pair one of all texts that have an image, its own among them; of (seed, epoch, pair) alone."""
+    """Samples for each pair one of all texts that have an image, its own among them.
+
+    The sample is a function of (seed, epoch, pair) alone.
+
+    Args:
+        pairs: Training pairs.
+    """
 
     def __init__(self, pairs: Dataset) -> None:
         self._pairs = pairs
         self._texts = np.flatnonzero(image_of_text(pairs) >= 0).astype(np.int64)
 
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
-        """(B) text rows for (B 2) image row and text row."""
+        """Sample a text for each pair.
+
+        Args:
+            links: (B 2) image row and text row.
+            seed: Of the training.
+            epoch: Counted from 0.
+
+        Returns:
+            (B) rows of texts.
+        """
         samples = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="stranger")
         return self._texts[np.minimum((samples * len(self._texts)).astype(np.int64), len(self._texts) - 1)]
 
@@ -203,11 +246,12 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
 class NeighbourReader(ExtraReader):
     """Reads one neighbour of every item of a share, row by row, and as many random texts as texts.
 
-    Args:
+    Attributes:
+        by_side: Samplers of the sides whose neighbours are read.
+        negatives: See `compare_neighbours`.
         fingerprint: Of the graphs; another word where there is none.
-        by_side: Whose neighbours are read.
         gaps: Sentences on texts without neighbours.
-        random_texts: Draws a text beside each pair, where they are asked for.
+        random_texts: Samples a text beside each pair; None where they are not read.
     """
 
     by_side: Mapping[Side, Sampler]
@@ -217,13 +261,30 @@ class NeighbourReader(ExtraReader):
     random_texts: RandomTextSampler | None = None
 
     def notes(self, model: Model) -> Sequence[str]:
-        """How many texts have no neighbours."""
+        """How many texts have no neighbours.
+
+        Args:
+            model: Not used.
+
+        Returns:
+            A sentence for each graph with such texts.
+        """
         return self.gaps
 
     def __call__(
         self, reader: StepReader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
     ) -> Neighbours:
-        """The neighbours of a share; an image takes that of its first pair."""
+        """Read the neighbours of a share; an image takes that of its first pair.
+
+        Args:
+            reader: Reads images and texts of the training pairs.
+            draw: Seed and epoch.
+            links: Side -> (N 2) image row and text row of each of its items.
+            texts: Not used.
+
+        Returns:
+            The neighbours and random texts.
+        """
         items: dict[str, tuple[Side, Tensors]] = {}
         groups: dict[Side, Tensor] = {}
         for side, sampler in self.by_side.items():
@@ -250,14 +311,22 @@ class Neighbours(Extra):
     negatives: Negatives = "anchors"
 
     def compare(self, batch: TrainBatch, scene: Scene | None) -> Scene:
-        """Items against neighbours of their modality; images, and texts with their neighbours, against random texts."""
+        """Compare items with neighbours of their modality; and images, and texts with neighbours, with random texts.
+
+        Args:
+            batch: Embeddings of the step.
+            scene: Of the batch with the extras behind this one; None where there is none.
+
+        Returns:
+            The scene.
+        """
         scene = scene or batch.pairs()
         device = batch.parts["image"].vectors.device
         neighbours = {
             side: Grouped(batch.parts[f"{side} neighbour"], groups.to(device)) for side, groups in self.groups.items()
         }
         gathered = batch.gather(neighbours) if neighbours else {}
-        local = by_side((batch.parts["image"], batch.parts["text"], batch.reading.groups))
+        local = by_side((batch.parts["image"], batch.parts["text"], batch.step_input.groups))
         others: tuple[Grouped | None, Grouped | None] = (None, None)
         if batch.others is not None:
             others = by_side(batch.others)
