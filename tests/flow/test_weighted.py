@@ -274,7 +274,7 @@ def test_what_one_memory_has_embedded_the_next_need_not() -> None:
         return whole if rows is None else embed_pairs(model, data, rows=rows, workers=0)
 
     class Everything(PairBankRows):
-        def begin(self, *, epoch: int, seed: int, embed: Embed, reads: torch.Tensor | None = None) -> None:
+        def on_epoch_start(self, *, epoch: int, seed: int, embed: Embed, reads: torch.Tensor | None = None) -> None:
             assert embed() is whole
 
     bank, every = (made(PairBank(0.2), data, torch.device("cpu")) for made in (PairBankRows, Everything))

@@ -76,13 +76,13 @@ def test_tables_are_the_scores_of_what_the_epoch_before_saw(tmp_path: Path, grap
 
     def watched(asked, pairs, *, device):
         memory = memory_of(asked, pairs, device=device)
-        plain = memory.look
+        plain = memory.update
 
-        def look(images, texts):
+        def update(images, texts):
             seen.append((images, texts))
             plain(images, texts)
 
-        memory.look = look
+        memory.update = update
         return memory
 
     with pytest.MonkeyPatch.context() as patch:

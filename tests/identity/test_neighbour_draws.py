@@ -69,7 +69,7 @@ def test_a_draw_is_of_the_pool_and_of_the_pair_alone(graph: Path) -> None:
     # One neighbour, and its picture with it.
     drawn = samplers.by_side["image"](PAIRS.links, seed=3, epoch=7)
     assert (drawn == seen[:, 7]).all()
-    assert (PAIRS.images.groups[samplers.by_side["image"].pictures[drawn]] == PAIRS.texts.groups[drawn]).all()
+    assert (PAIRS.images.groups[samplers.by_side["image"].images[drawn]] == PAIRS.texts.groups[drawn]).all()
 
 
 def test_an_empty_list_gets_any_text_of_another_group() -> None:
@@ -88,7 +88,7 @@ def test_a_neighbour_without_a_picture_is_never_drawn(graph: Path) -> None:
     sampler = SampledNeighbours(graph=graph, pool_size=4).open(cut).by_side["image"]
     drawn = np.stack([sampler(cut.links, seed=0, epoch=epoch) for epoch in range(60)])
     assert gone not in drawn
-    assert (sampler.pictures[drawn] >= 0).all()
+    assert (sampler.images[drawn] >= 0).all()
 
 
 def test_the_pool_is_cut_to_the_texts_that_are_trained_on(graph: Path) -> None:

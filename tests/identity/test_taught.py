@@ -71,9 +71,9 @@ def test_a_step_reads_the_lists_that_were_mined() -> None:
     data = small.pairs(12, captions=2)
     made = MinedNegativesBank(MinedNegatives(teacher(), 3), data, torch.device("cpu"))
     images, texts = student(data)
-    made.begin(epoch=0, seed=0, embed=lambda: (images, texts))
+    made.on_epoch_start(epoch=0, seed=0, embed=lambda: (images, texts))
     assert made.table is None and made.tensors() == {}
-    made.begin(epoch=1, seed=0, embed=lambda: (images, texts))
+    made.on_epoch_start(epoch=1, seed=0, embed=lambda: (images, texts))
     known = teacher().open(data)
     every = known(np.arange(12), np.arange(24))
     rows = torch.tensor([3, 7])
