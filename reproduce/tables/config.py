@@ -268,9 +268,9 @@ def _method_values(system: System) -> list[object]:
 
 
 def options_of(model: str) -> dict[str, Option]:
-    """The options of a model and of its training by their names, the earlier ones too; none for an unknown model."""
+    """The options of a model and of its training by their names; none for an unknown model."""
     options = [*models()[model].options, *plan_options(Plan())] if model in models() else []
-    return {name: option for option in options for name in (option.old_name, option.name) if name}
+    return {option.name: option for option in options}
 
 
 def digest(identity: object) -> str:

@@ -133,7 +133,7 @@ class System:
             parts.append(("method", catalogue.methods()[name], options))
         for kind, recipe, options in parts:
             for name in options:
-                if name not in {option_name for o in recipe.options for option_name in (o.name, o.old_name)}:
+                if name not in {option.name for option in recipe.options}:
                     return f"the option {name} of the {kind} {recipe.name}"
         return ""
 

@@ -71,7 +71,7 @@ CASES = [
     Case("pvse", {**SMALL, "views": 3, "dropout": 0.1}, "both"),
     Case("pvse", {**SMALL, "views": 2, "negatives": "all", "legacy_gru": True}, "pooled"),
     Case("pvse", {"embed_dim": 16, **PIXELS, "views": 3, "text": "{bert}"}, models=("bert",)),
-    Case("pvse", {"embed_dim": 16, "views": 2}, "grid", "pooled", methods=(("mithun", {"hard": False}),)),
+    Case("pvse", {"embed_dim": 16, "views": 2}, "grid", "pooled", methods=(("mithun", {"hardest_only": False}),)),
     Case("vse_infinity", SMALL, "both"),
     Case("vse_infinity", {**SMALL, **PIXELS, "image": "resnet-18", "image_weights": "random"}),
     Case("vse_infinity", {"embed_dim": 16, "text": "{bert}"}, "grid", models=("bert",)),
@@ -525,7 +525,7 @@ def test_an_option_that_nothing_reads_is_refused(
     """Alone with what was chosen it is an error that names it; without it the same line builds."""
     given = {key: text.format(**models) if isinstance(text, str) else text for key, text in told.items()}
     if host not in ("clip", "adapt"):
-        given["width"] = 16
+        given["embed_dim"] = 16
     context = context_of(Case(host, image=image, text="pooled" if told.get("text") == "features" else ""), features)
     plan = {key: given.pop(key) for key in list(given) if key in PLANNED}
     changed = plan | {name: value} if name in PLANNED else plan

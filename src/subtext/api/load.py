@@ -225,16 +225,14 @@ class Sources:
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Sources:
-        """What `to_json` wrote; files of version 0.1 call `on_error` "bad", and "raise" "refuse"."""
-        older = values.get("bad")
-        on_error = values.get("on_error") or ("raise" if older == "refuse" else older)
+        """What `to_json` wrote."""
         paths = ("data", "images", "features", "text_features")
         return Sources(
             **{name: Path(values[name]) for name in paths if values.get(name) is not None},
             split_seed=values.get("split_seed"),
             columns=values.get("columns"),
             text_fields=values.get("text_fields"),
-            on_error=cast(Literal["raise", "skip"] | None, on_error),
+            on_error=cast(Literal["raise", "skip"] | None, values.get("on_error")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -247,7 +245,7 @@ class Sources:
         values = {
             name: str(value.expanduser().resolve()) if isinstance(value, Path) else value
             for name, value in vars(self).items()
-            # Where nobody named them, a journal reads as it did before they existed.
+            # An index's journal names them where somebody did.
             if value is not None or name not in ("columns", "text_fields")
         }
         if self.data is None or isinstance(self.data, Path):

@@ -29,8 +29,8 @@ class RunList(TableReport):
 
     Attributes:
         entries: One mapping per run: run, recipe, data, status, epochs, best_epoch, best, seconds, seed, disk_bytes;
-            for a damaged run: status and problem; with `verify` also checksum: "right", or "none" in runs of early
-            versions and in those without weights.
+            for a damaged run: status and problem; with `verify` also checksum: "right", or "none" in runs without
+            weights.
         folders: The folders that were searched.
         verified: Whether the tensors were read.
     """
@@ -67,8 +67,8 @@ class RunList(TableReport):
         if not self.verified:
             return [table(_HEAD, rows)]
         problems = [entry["problem"] for entry in self.entries if entry["status"] == "damaged"]
-        unknown = sum(entry.get("checksum") == "none" for entry in self.entries)
-        counts = f"{len(problems)} damaged, {unknown} without a checksum"
+        unchecked = sum(entry.get("checksum") == "none" for entry in self.entries)
+        counts = f"{len(problems)} damaged, {unchecked} without weights"
         return [table(_HEAD, rows), *problems, f"{counted(len(rows), 'run')} verified: {counts}"]
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ def _below(folder: Path, levels: int) -> Iterator[Path]:
 
 
 def _entry(run: Path, verify: bool) -> dict[str, Any]:
-    from subtext.models.checkpoint import FROZEN, TABLES, WEIGHTS, load_record, verified_tensors
+    from subtext.models.checkpoint import FROZEN, TABLES, WEIGHTS, load_record, read_tensors
 
     used = 0
     for path in run.rglob("*"):
@@ -129,7 +129,8 @@ def _entry(run: Path, verify: bool) -> dict[str, Any]:
         record = load_record(run)
         files = [run / WEIGHTS, run / FROZEN, *sorted((run / TABLES).glob("*.safetensors"))]
         files = [path for path in files if path.is_file()]
-        checksums = {verified_tensors(path)[1] for path in files} if verify else set()
+        for path in files if verify else ():
+            read_tensors(path)
     except CheckpointError as error:
         return {"run": str(run), "status": "damaged", "problem": str(error), "disk_bytes": used}
     return {
@@ -138,7 +139,7 @@ def _entry(run: Path, verify: bool) -> dict[str, Any]:
         "data": record.data.data,
         **{name: getattr(record, name) for name in ("status", "epochs", "best_epoch", "best", "seconds", "seed")},
         "disk_bytes": used,
-        **({"checksum": "right" if checksums == {True} else "none"} if verify else {}),
+        **({"checksum": "right" if files else "none"} if verify else {}),
     }
 
 

@@ -197,7 +197,7 @@ def job_of(model: str, arguments: Mapping[str, Any]) -> Job:
     if model not in models():
         raise RecipeError(unknown("model", model, models()))
     options, plan = models()[model].options, plan_options(models()[model].plan)
-    model_names, planned = ({name for o in some for name in (o.name, o.old_name) if name} for some in (options, plan))
+    model_names, planned = ({option.name for option in some} for some in (options, plan))
     for name in arguments:
         if name not in model_names | planned | set(train.__annotations__):
             options_by_name = {option.name: option for option in [*options, *plan]}

@@ -20,14 +20,6 @@ COMMANDS: dict[str, str] = {name: line for name, line in HELP_TEXTS["commands"].
 GROUP = "subtext.commands"
 """Entry points of other packages: a command's name -> a function; its `Annotated` parameters are the options."""
 
-MOVED = {
-    "figure": "reproduce.figures",
-    "gallery": "reproduce.gallery",
-    "table": "reproduce.tables",
-    "weights": "reproduce.weights",
-}
-"""Former command -> the module that has it, outside the package."""
-
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when one is asked for, and whose errors end in a sentence."""
@@ -60,11 +52,6 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first word names; an unknown one is answered with near names."""
-        if args and args[0] in MOVED:
-            click.echo(
-                f"subtext {args[0]} is now python -m {MOVED[args[0]]}, run from a copy of the repository", err=True
-            )
-            ctx.exit(2)
         if args and args[0] not in COMMANDS and not args[0].startswith("-") and not self.get_command(ctx, args[0]):
             from subtext.cli.verbs import VERBS
             from subtext.recipes.catalogue import unknown

@@ -1,4 +1,4 @@
-"""Commands made from the signatures of public functions: help in sections, an example, old names of options."""
+"""Commands made from the signatures of public functions: help in sections, and an example."""
 
 from __future__ import annotations
 
@@ -30,14 +30,8 @@ BOTH = "_option"
 """Ends the name of an option that stands for an argument."""
 
 _FOLDER = Path(__file__).parent
-RENAMED_OPTIONS: dict[str, dict[str, str]] = loads((_FOLDER / "renamed_options.json").read_text(encoding="utf-8"))
-"""Command -> old option -> its name now. The old name works for one more release."""
-
 HELP_TEXTS: dict[str, dict[str, str]] = loads((_FOLDER / "help_texts.json").read_text(encoding="utf-8"))
 """For "commands", command -> its line in a list of commands; for "groups", group -> its help."""
-
-RENAMED_VALUES = {"--on-error": {"refuse": "raise"}, "--skip": {"picture-overlap": "image-overlap"}}
-"""Option -> old value -> its name now."""
 
 
 class Command(click.Command):
@@ -46,8 +40,6 @@ class Command(click.Command):
     Args:
         act: Gets the context, whose `params` hold the values: many options need no function of many arguments.
         sections: Heading -> parameters, in the order of the help.
-        renamed: Old flag -> flag.
-        renamed_values: Flag -> old value -> value, beside those of all commands.
     """
 
     def __init__(
@@ -59,8 +51,6 @@ class Command(click.Command):
         help: str,
         examples: Sequence[str],
         usage: str,
-        renamed: Mapping[str, str] | None = None,
-        renamed_values: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         super().__init__(
             name,
@@ -71,38 +61,24 @@ class Command(click.Command):
             context_settings={"help_option_names": list(HELP)},
         )
         self.act = act
-        self.renamed = RENAMED_OPTIONS["all commands"] | dict(renamed or {})
-        self.renamed_values = RENAMED_VALUES | {flag: dict(values) for flag, values in (renamed_values or {}).items()}
         self.headings = {p.name: heading for heading, parameters in sections.items() for p in parameters}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words; old names of options become today's, with a note on standard error."""
-        flags = {flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)}
-        current: list[str] = []
-        for word in args:
-            flag, equals, value = word.partition("=")
-            renamed = self.renamed.get(flag)
-            if renamed is not None and flag not in flags and renamed in flags:
-                click.echo(f"note: {flag} is now {renamed}; the old name goes away in the next release", err=True)
-                flag = renamed
-            if equals:
-                value = self.renamed_values.get(flag, {}).get(value, value)
-            elif current and not flag.startswith("-"):
-                flag = self.renamed_values.get(current[-1], {}).get(flag, flag)
-            current.append(f"{flag}{equals}{value}")
+        """Parse the words; an error about a word too many says what was meant."""
         # "-dog" is a query, where a command takes one: no option is a word after one hyphen.
         valued = {flag for option in self.params if not getattr(option, "is_flag", True) for flag in option.opts}
         has_query = any(isinstance(it, click.Argument) and it.metavar == "QUERY" for it in self.params)
-        for number, word in enumerate(current if has_query and "--" not in current else ()):
-            if _MINUS.match(word) and not (number and current[number - 1] in valued):
-                current = [*current[:number], *current[number + 1 :], "--", word]
+        for number, word in enumerate(args if has_query and "--" not in args else ()):
+            if _MINUS.match(word) and not (number and args[number - 1] in valued):
+                args = [*args[:number], *args[number + 1 :], "--", word]
                 break
         try:
-            return super().parse_args(ctx, current)
+            return super().parse_args(ctx, args)
         except click.UsageError as error:
             if not error.message.startswith("Got unexpected extra argument"):
                 raise
-            named = "; a data set is named by --data" if "--data" in flags else ""
+            has_data = any("--data" in option.opts for option in self.params)
+            named = "; a data set is named by --data" if has_data else ""
             raise click.UsageError(f"{error.message}{named}; put words that belong together in quotes", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -131,22 +107,10 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group whose help shows the first paragraph of each command in full, and that knows old names of commands."""
+    """A group whose help shows the first paragraph of each command in full."""
 
-    def __init__(
-        self, name: str, commands: dict[str, click.Command], *, help: str, epilog: str, renamed: Mapping[str, str]
-    ) -> None:
+    def __init__(self, name: str, commands: dict[str, click.Command], *, help: str, epilog: str) -> None:
         super().__init__(name, commands, help=help, epilog=epilog, context_settings={"help_option_names": list(HELP)})
-        self.renamed = renamed
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name; an old name works with a note on standard error."""
-        if cmd_name in self.renamed:
-            old, cmd_name = f"{self.name} {cmd_name}", self.renamed[cmd_name]
-            click.echo(
-                f"note: {old} is now {self.name} {cmd_name}; the old name goes away in the next release", err=True
-            )
-        return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names in the order in which they were added."""
@@ -171,7 +135,6 @@ def verb_command(
     json: bool = False,
     text: Callable[[Any], str] = str,
     exit_code: Callable[[Any], int] = lambda result: getattr(result, "exit_code", 0),
-    renamed: Mapping[str, str] | None = None,
     extra_arguments: Callable[[click.Context], dict[str, Any]] = lambda ctx: {},
 ) -> Command:
     """The command of a public function: its options, defaults, ranges and help come from the function's signature.
@@ -185,7 +148,6 @@ def verb_command(
         json: Adds --json, which prints the result's `to_json` instead, as `--json -` does where `json` names a file.
         text: What is printed of the result, unless that is None.
         exit_code: Of a result.
-        renamed: Further old names of options, by today's.
         extra_arguments: Further arguments of the function.
     """
     described = [
@@ -239,7 +201,7 @@ def verb_command(
     if json or any(not (parameter.positional or parameter.required) for parameter in described):
         words.append("[OPTIONS]")
     title, usage = name or verb.__name__, usage or " ".join(words)
-    return Command(title, act, sections, help=command_help(verb), examples=examples, usage=usage, renamed=renamed)
+    return Command(title, act, sections, help=command_help(verb), examples=examples, usage=usage)
 
 
 def command_help(verb: Callable[..., Any]) -> str:

@@ -15,11 +15,8 @@ from subtext.api.options import parameters
 from subtext.api.train import train as verb
 from subtext.cli.command import HELP, Command, as_typed, click_parameter, command_help, example, flag_of
 from subtext.errors import RecipeError, RequirementError
-from subtext.models.renamed_options import VALUES
 from subtext.recipes.catalogue import RECOMMENDED, Option, Recipe, methods, models, plan_options, read_method, unknown
 from subtext.report.text_table import printable
-
-RENAMED = {"--keep": "--keep-checkpoints", "--keep-epochs": "--save-every-epochs"}
 
 
 class Models(click.Group):
@@ -132,11 +129,10 @@ def training_command(
         with spelt_as_typed(ctx):
             act(ctx, {name: value for name, value in arguments(ctx).items() if name not in other})
 
-    planned = plan_options(recipe.plan)
     sections: dict[str, list[click.Parameter]] = {
         "Data": [],
         f"Options of {recipe.name}": [recipe_option(option) for option in recipe.options],
-        "Training": [recipe_option(option) for option in planned],
+        "Training": [recipe_option(option) for option in plan_options(recipe.plan)],
         "Run": [],
     }
     for parameter in parameters(verb):
@@ -144,22 +140,7 @@ def training_command(
             sections[parameter.section].append(click_parameter(parameter))
     if more:
         sections["Sweep"] = list(more)
-    old_flags = {}
-    for option in (*recipe.options, *planned):
-        if option.old_name:
-            old_flags[flag_of(option.old_name)] = flag_of(option.name)
-            if option.type is bool:
-                old_flags[flag_of(f"no_{option.old_name}")] = flag_of(f"no_{option.name}")
-    return Command(
-        recipe.name,
-        act_on_arguments,
-        sections,
-        help=help,
-        examples=examples,
-        usage=usage,
-        renamed=RENAMED | old_flags,
-        renamed_values={flag_of(name): values for name, values in VALUES.items()},
-    )
+    return Command(recipe.name, act_on_arguments, sections, help=help, examples=examples, usage=usage)
 
 
 def arguments(ctx: click.Context) -> dict[str, Any]:

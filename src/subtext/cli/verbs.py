@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
 import click
 
 import subtext
-from subtext.cli.command import HELP_TEXTS, PATH, RENAMED_OPTIONS, CommandGroup, example, examples, verb_command
+from subtext.cli.command import HELP_TEXTS, PATH, CommandGroup, example, examples, verb_command
 from subtext.errors import counted
 
 
@@ -85,8 +85,6 @@ VERBS: dict[str, CommandEntry] = {
     "index compact": {},
     "index info": {"verb": "index_info", "json": True},
     "index verify": {"json": True, "exit_code": lambda result: int(not result.intact)},
-    "index upgrade": {},
-    "index migrate": {},
     "index backup": {},
     "index restore": {},
     "neighbours build": {},
@@ -97,18 +95,13 @@ VERBS: dict[str, CommandEntry] = {
 GROUPS: dict[str, str] = HELP_TEXTS["groups"]
 """Group -> its help."""
 
-RENAMED: Mapping[str, Mapping[str, str]] = {"data": {"found": "detect-noise", "loosen": "corrupt"}}
-"""Group -> old command -> its name now."""
-
 
 def command(name: str) -> click.Command:
     """The command, or the group of commands, of that name."""
     if name not in GROUPS:
         return _verb_command(name)
     commands = {full.partition(" ")[2]: _verb_command(full) for full in VERBS if full.partition(" ")[0] == name}
-    return CommandGroup(
-        name, commands, help=GROUPS[name], epilog=example(*examples()[name]), renamed=RENAMED.get(name, {})
-    )
+    return CommandGroup(name, commands, help=GROUPS[name], epilog=example(*examples()[name]))
 
 
 def _verb_command(full_name: str) -> click.Command:
@@ -116,8 +109,7 @@ def _verb_command(full_name: str) -> click.Command:
     group, _, name = full_name.rpartition(" ")
     names = entry.pop("verb", ""), f"{name}_{group}", name.replace("-", "_")
     verb = getattr(subtext, next(verb_name for verb_name in names if verb_name in subtext.__all__))
-    entry |= {"examples": examples()[full_name], "renamed": RENAMED_OPTIONS.get(full_name)}
-    click_command = verb_command(verb, name=name, **entry)
+    click_command = verb_command(verb, name=name, examples=examples()[full_name], **entry)
     click_command.short_help = HELP_TEXTS["commands"].get(full_name)
     if full_name == "index delete":
         click_command.params.append(click.Option(["--yes", "-y"], is_flag=True, help="Delete without asking."))

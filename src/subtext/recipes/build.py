@@ -30,7 +30,7 @@ from subtext.recipes.catalogue import Option, Recipe, plan_options, read_options
 from subtext.training.optimiser import body_layers, body_norms
 from subtext.training.plan import Facts, Plan
 from subtext.training.setup import BuildContext, Setup
-from subtext.version import __version__
+from subtext.version import __version__, require_same_draws
 
 Methods = Sequence[tuple[str, Mapping[str, object]]]
 Step = tuple[Recipe, dict[str, object]]
@@ -79,22 +79,17 @@ def build(
     planned = plan_options(recipe.plan)
     every = [*recipe.options, *planned]
     values = _values(recipe, options) | read_options("training option", planned, plan or {})
-    defaults_before = [{option.name: option.before for option in every}]
     steps: list[Step] = []
     for name, chosen in methods:
         if name not in known_methods:
             raise RecipeError(unknown("method", name, known_methods))
         method = known_methods[name]
         with _naming(name):
-            method_values = _values(method, chosen)
-            method_facts = {option: (str(value),) for option, value in method_values.items()}
             if new:
+                method_values = _values(method, chosen)
+                method_facts = {option: (str(value),) for option, value in method_values.items()}
                 refuse_unused(method.options, method_values, method_facts)
             steps.append((method, method.arguments(chosen)))
-        # For an unused option, an older record has its value of now.
-        defaults_before.append(
-            {o.name: o.before if o.holds(method_facts) else method_values[o.name] for o in method.options}
-        )
     if new:
         # Before anything heavy is built or fetched.
         refuse_unused(every, values, chosen_facts(values, context))
@@ -112,7 +107,7 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=context.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
         try:
-            setup: Setup = replace(recipe.function(context, **arguments), opened=context.assets is not None)
+            setup: Setup = recipe.function(context, **arguments)
             for method, options in steps:
                 with _naming(method.name):
                     changed = method.function(setup, **options)
@@ -128,7 +123,7 @@ def build(
                 f"'{model}' needs more memory for its weights than there is; torch says: "
                 f"{str(error).splitlines()[0]:.120}; choose smaller dimensions"
             ) from error
-    changes = {o.name: values[o.name] for o in planned if {o.name, o.old_name} & set(plan or {})}
+    changes = {o.name: values[o.name] for o in planned if o.name in (plan or {})}
     if new:
         facts = chosen_facts(values, context) | built_facts(setup)
         if "freeze_epochs" not in changes:
@@ -137,7 +132,7 @@ def build(
         # A published setting that nothing reads here returns to the common default.
         used = used_options(planned, values, facts)
         changes = {f.name: f.default for f in fields(Plan) if f.name not in used} | changes
-    setup = replace(setup, plan=replace(setup.plan, **changes), defaults_before=tuple(defaults_before))
+    setup = replace(setup, plan=replace(setup.plan, **changes))
     if (first := sum(phase.epochs for phase in setup.phases[:-1])) >= setup.plan.epochs:
         raise RecipeError(
             f"epochs needs more than the {first} of the first phases; it got {setup.plan.epochs}; train longer, or "
@@ -329,9 +324,11 @@ def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
     """The record of the ensemble of these runs: each member's recipe, and what they have in common.
 
     Raises:
-        RecipeError: For runs trained on other pairs than the first, and for a member that is an ensemble.
+        RecipeError: For runs trained on other pairs or with other random draws than the first, and for a member that is
+            an ensemble.
     """
     first = records[0]
+    require_same_draws([(str(run), record.draws) for run, record in zip(runs, records, strict=True)], RecipeError)
     for run, record in zip(runs, records, strict=True):
         if record.model == ENSEMBLE:
             raise RecipeError(f"an ensemble needs runs of recipes; {run} is an ensemble itself; name its runs instead")
@@ -358,6 +355,7 @@ def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
         plan={"select": first.plan.get("select", "rsum")},
         data=first.data,
         seed=first.seed,
+        draws=first.draws,
         status="finished" if all(record.status == "finished" for record in records) else "stopped",
         epochs=max(record.epochs for record in records),
         steps=sum(record.steps for record in records),

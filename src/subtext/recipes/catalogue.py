@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from subtext.errors import RecipeError
-from subtext.models import renamed_options
-from subtext.training.plan import DefaultBefore, IsPath, Plan, Range, Requires
+from subtext.training.plan import IsPath, Plan, Range, Requires
 
 RECOMMENDED = "dual"
 """The model that is trained when none is named."""
@@ -35,9 +34,7 @@ class Option:
         group: The argument of the recipe that it is a field of; empty where it is an argument itself.
         requires: The choices that have to be made for the option to be read; all of them.
         range: The numbers that it takes; None for all of its type.
-        before: The value in records that are older than the option: the default, or a `DefaultBefore`.
         is_path: Whether it is a file or folder.
-        old_name: Its name in earlier versions, which is still read; empty where it is the same.
     """
 
     name: str
@@ -48,9 +45,7 @@ class Option:
     group: str = ""
     requires: tuple[Requires, ...] = ()
     range: Range | None = None
-    before: object = None
     is_path: bool = False
-    old_name: str = ""
 
     def read(self, value: object) -> object:
         """A value of this option's type, from itself or from text.
@@ -71,8 +66,6 @@ class Option:
         value = value.item() if getattr(value, "shape", None) == () else value  # A number of numpy or torch.
         if self.choices is not None:
             choices = {str(choice): choice for choice in self.choices}
-            renamed = renamed_options.VALUES.get(self.name, {})
-            value = renamed.get(str(value), value)
             if str(value) not in choices:
                 raise RecipeError(f"{self.name} needs one of {', '.join(choices)}; it got '{value}'")
             return choices[str(value)]
@@ -123,13 +116,13 @@ class Recipe:
 @cache
 def models() -> dict[str, Recipe]:
     """Every model recipe by name: encoders, similarity and objective of a model family."""
-    return _recipes("models", renamed_options.of_model)
+    return _recipes("models")
 
 
 @cache
 def methods() -> dict[str, Recipe]:
     """Every method by name: it changes how a model is trained and nothing else."""
-    return _recipes("methods", renamed_options.of_method)
+    return _recipes("methods")
 
 
 def register_method(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,17 +138,17 @@ def register_method(function: Callable[..., Any]) -> Callable[..., Any]:
     known = methods().get(function.__name__)
     if known is not None and known.function.__module__.startswith(f"{__package__}."):
         raise RecipeError(f"a method needs a name of its own; '{function.__name__}' is one of this package; rename it")
-    methods()[function.__name__] = _recipe(function, Plan(), {})
+    methods()[function.__name__] = _recipe(function, Plan())
     return function
 
 
 def plan_options(plan: Plan) -> list[Option]:
     """Every field of the plan as an option whose default is this plan's value."""
-    return _fields(Plan, plan, "", _inverse(renamed_options.PLAN))
+    return _fields(Plan, plan, "")
 
 
 def read_options(kind: str, options: Iterable[Option], arguments: Mapping[str, object]) -> dict[str, Any]:
-    """The value of every option: the one given, under its name or its old one, else the default.
+    """The value of every option: the one given, else the default.
 
     Args:
         kind: What the options are, for a message.
@@ -163,14 +156,12 @@ def read_options(kind: str, options: Iterable[Option], arguments: Mapping[str, o
     Raises:
         RecipeError: For an unknown option, with near names, and for a value of the wrong kind.
     """
-    current = {option.name: option for option in options}
-    old = {option.old_name: option for option in current.values() if option.old_name}
-    values = {name: option.default for name, option in current.items()}
+    by_name = {option.name: option for option in options}
+    values = {name: option.default for name, option in by_name.items()}
     for name, value in arguments.items():
-        option = current.get(name) or old.get(name)
-        if option is None:
-            raise RecipeError(unknown(kind, name, current))
-        values[option.name] = option.read(value)
+        if name not in by_name:
+            raise RecipeError(unknown(kind, name, by_name))
+        values[name] = by_name[name].read(value)
     return values
 
 
@@ -185,7 +176,7 @@ def read_method(text: str) -> tuple[str, dict[str, object]]:
     name, _, assignments = text.partition(":")
     if name not in methods():
         raise RecipeError(unknown("method", name, methods()))
-    options = {key: option for option in methods()[name].options for key in (option.name, option.old_name) if key}
+    options = {option.name: option for option in methods()[name].options}
     values: dict[str, object] = {}
     for assignment in filter(None, assignments.split(",")):
         key, equals, value = assignment.partition("=")
@@ -193,7 +184,7 @@ def read_method(text: str) -> tuple[str, dict[str, object]]:
         if not equals:
             raise RecipeError(f"'{assignment}' needs the form option=value")
         if key not in options:
-            raise RecipeError(unknown(f"option of the method {name}", key, {o.name: o for o in options.values()}))
+            raise RecipeError(unknown(f"option of the method {name}", key, options))
         option = options[key]
         if option.is_path and value:
             value = str(Path(value).expanduser().absolute())
@@ -208,20 +199,16 @@ def unknown(kind: str, name: str, names: Mapping[str, object]) -> str:
     return f"there is no {kind} called '{name}'; {hint}"
 
 
-def _recipes(folder: str, renamed: Callable[[str], Mapping[str, str]]) -> dict[str, Recipe]:
+def _recipes(folder: str) -> dict[str, Recipe]:
     """The recipe of every module of a folder: the function of its name."""
     recipes = {}
     for name in sorted(info.name for info in pkgutil.iter_modules([str(Path(__file__).parent / folder)])):
         module = importlib.import_module(f"{__package__}.{folder}.{name}")
-        recipes[name] = _recipe(getattr(module, name), getattr(module, "PLAN", Plan()), _inverse(renamed(name)))
+        recipes[name] = _recipe(getattr(module, name), getattr(module, "PLAN", Plan()))
     return recipes
 
 
-def _inverse(renamed: Mapping[str, str]) -> dict[str, str]:
-    return {name: old for old, name in renamed.items() if old != name}
-
-
-def _recipe(function: Callable[..., Any], plan: Plan, old_names: Mapping[str, str]) -> Recipe:
+def _recipe(function: Callable[..., Any], plan: Plan) -> Recipe:
     # A method from outside the package may import the type of its first parameter and its result for checks alone.
     hints = get_type_hints(function, localns={"Setup": object}, include_extras=True)
     options: list[Option] = []
@@ -229,20 +216,20 @@ def _recipe(function: Callable[..., Any], plan: Plan, old_names: Mapping[str, st
     for argument, parameter in list(inspect.signature(function).parameters.items())[1:]:
         if is_dataclass(hints.get(argument)):
             groups[argument] = hints[argument]
-            options += _fields(hints[argument], parameter.default, argument, old_names)
+            options += _fields(hints[argument], parameter.default, argument)
         else:
-            options.append(_option(argument, hints.get(argument), parameter.default, "", old_names))
+            options.append(_option(argument, hints.get(argument), parameter.default, ""))
     summary = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
     return Recipe(function.__name__, function, summary, options, plan, groups)
 
 
-def _fields(kind: Any, value: object, group: str, old_names: Mapping[str, str]) -> list[Option]:
+def _fields(kind: Any, value: object, group: str) -> list[Option]:
     hints = get_type_hints(kind, include_extras=True)
     assert all(field.default is not MISSING for field in fields(kind)), f"{kind.__name__} needs a default everywhere"
-    return [_option(f.name, hints[f.name], getattr(value, f.name), group, old_names) for f in fields(kind)]
+    return [_option(f.name, hints[f.name], getattr(value, f.name), group) for f in fields(kind)]
 
 
-def _option(name: str, hint: Any, default: object, group: str, old_names: Mapping[str, str]) -> Option:
+def _option(name: str, hint: Any, default: object, group: str) -> Option:
     if get_origin(hint) is not Annotated or default is inspect.Parameter.empty:
         raise RecipeError(
             f"a recipe's option needs Annotated[type, 'help'] and a default; '{name}' has {hint or 'no type'}"
@@ -259,7 +246,5 @@ def _option(name: str, hint: Any, default: object, group: str, old_names: Mappin
         group=group,
         requires=requires,
         range=next((mark for mark in marks if isinstance(mark, Range)), None),
-        before=next((mark.value for mark in marks if isinstance(mark, DefaultBefore)), default),
         is_path=any(isinstance(mark, IsPath) for mark in marks),
-        old_name=old_names.get(name, ""),
     )

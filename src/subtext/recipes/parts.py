@@ -156,8 +156,6 @@ def require_cosine(method: str, setup: Setup) -> None:
 
 def require_plain_texts(method: str, setup: Setup) -> None:
     """Raise RecipeError where the losses between images and texts read edited or random texts."""
-    if setup.opened:
-        return
     if any(getattr(part, "on", "") in EDITED for part in setup.objective.parts.values()):
         raise RecipeError(
             f"{method} changes the losses between images and texts, and asymmetry has extended them; use one of "

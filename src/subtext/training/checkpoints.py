@@ -235,8 +235,8 @@ class TrainState:
         state = snapshot.state
         try:
             unpack(self.optimiser, snapshot.tensors.get("optimiser", {}), state["optimiser"])
-            # Only the log reads them, where no step of the epoch is left; earlier versions did not save them.
-            for group, rate in zip(self.optimiser.param_groups, state.get("rates", ()), strict=False):
+            # Only the log reads them, where no step of the epoch is left.
+            for group, rate in zip(self.optimiser.param_groups, state["rates"], strict=True):
                 group["lr"] = rate
             self.average.restore(snapshot.tensors.get("average", {}), state["average"])
             self.scaler.load_state_dict(state["scaler"])

@@ -106,7 +106,7 @@ def fit(
     record = starting_record(record, setup, train, val, run=run, inputs=inputs)
     # The caller's random numbers stay as they were.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        earlier = start_run(out, record, resume=run.resume, defaults_before=setup.defaults_before)
+        earlier = start_run(out, record, resume=run.resume)
         processes.wait()  # Until all have looked: the first one writes from here on.
         if earlier is not None and earlier.status == "finished":
             return open_finished(setup, out, earlier, processes, report)

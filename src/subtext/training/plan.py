@@ -1,7 +1,7 @@
 """How a recipe is trained, and the marks beside an option's help: plain data that is read without torch.
 
-A mark says what the option requires, which numbers it takes, and its default before it existed. An option that nothing
-would read is refused and not ignored.
+A mark says what the option requires and which numbers it takes. An option that nothing would read is refused and not
+ignored.
 """
 
 from __future__ import annotations
@@ -44,13 +44,6 @@ def ranges(kind: type) -> dict[str, Range]:
 @dataclass(frozen=True)
 class IsPath:
     """The option is a file or folder. Its absolute path is stored, so that a run opens from everywhere."""
-
-
-@dataclass(frozen=True)
-class DefaultBefore:
-    """The value that held before the option existed, where that is not its default."""
-
-    value: object
 
 
 @dataclass(frozen=True)

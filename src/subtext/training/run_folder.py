@@ -50,7 +50,7 @@ from subtext.models.model_card import model_card
 from subtext.training.checkpoints import CACHE, Snapshot, TrainState, clean, remove_checkpoints, wrong_model
 from subtext.training.processes import Processes
 from subtext.training.setup import Report, RunOptions, Setup, TrainResult
-from subtext.version import __version__
+from subtext.version import __version__, require_same_draws
 
 CARD, EPOCHS, NOT_FINITE = "README.md", "epochs", "nan.json"
 START, KEPT = "start", "kept"
@@ -92,16 +92,13 @@ def starting_record(
     )
 
 
-def start_run(
-    out: Path, record: Record, *, resume: bool, defaults_before: Sequence[Mapping[str, object]] = ()
-) -> Record | None:
+def start_run(out: Path, record: Record, *, resume: bool) -> Record | None:
     """Check that a training may write into a folder.
 
     Args:
         out: The folder.
         record: Of the training that is to run.
         resume: Whether a training that is there goes on.
-        defaults_before: What holds for options that an older record lacks: `Record.differences`.
 
     Returns:
         The record of the training that goes on; None where a new one begins.
@@ -123,7 +120,8 @@ def start_run(
             raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
         return None
     earlier = load_record(out)
-    if differences := earlier.differences(record, defaults_before):
+    require_same_draws([(str(out), earlier.draws), ("what --resume trains", record.draws)], CheckpointError)
+    if differences := earlier.differences(record):
         raise CheckpointError(
             f"--resume needs the training that {out} began; this one differs in "
             f"{listed(differences, 5, conjunction=', and')} (there -> here); give the same options, or train in a new "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.options import DropLast, Setup
-from subtext.training.plan import DefaultBefore, IsPath, Range, Requires
+from subtext.training.plan import IsPath, Range, Requires
 
 _TOTAL = Requires("normalise", ("sum", "softmax"))
 
@@ -22,7 +22,7 @@ def amrani(
     density: Annotated[Literal["mean", "last"], "mean similarity of the neighbours, or that of the furthest"] = "mean",
     rescale: Annotated[Literal["range", "rank"], "rescale densities by their range, or by their ranks"] = "range",
     same_image: Annotated[
-        Literal["drop", "keep"], "whether texts of one image count as each other's neighbours", DefaultBefore("keep")
+        Literal["drop", "keep"], "whether texts of one image count as each other's neighbours"
     ] = "drop",
     normalise: Annotated[Literal["sum", "softmax", "none"], "how densities become weights; none: as they are"] = "sum",
     total_weight: Annotated[float, "sum of the weights over a batch", _TOTAL] = 196.0,

@@ -65,7 +65,7 @@ def asymmetry(
     if any(isinstance(extra, Rewriting) for extra in setup.extras):
         raise RecipeError("asymmetry is named twice; name it once")
     head = setup.model.text.head
-    if negatives != "none" and not setup.opened:
+    if negatives != "none":
         # Noise must have something to act on, and change it. A mixture shuffles some texts: with a bag of words these
         # negatives would equal the positive.
         on_words = negatives == "shuffle" and shuffle == "input"

@@ -74,16 +74,16 @@ def neighbourhoods(
         )
     unused = {"graph": bool(graph), "pool_size": pool_size != 200, "negatives": negatives != "anchors"}
     for name, changed in unused.items():
-        if changed and not sides and not setup.opened:
+        if changed and not sides:
             raise RecipeError(
                 f"{name} needs image_weight or text_weight above 0; both are 0; leave {name} out, or change that"
             )
-    if not sides and cross_modal == "model" and not setup.opened:
+    if not sides and cross_modal == "model":
         raise RecipeError(
             "neighbourhoods changes nothing with cross_modal=model, image_weight=0 and text_weight=0; leave the "
             "method out"
         )
-    if image_graph and "image" not in sides and not setup.opened:
+    if image_graph and "image" not in sides:
         raise RecipeError(
             "image_graph needs image_weight above 0; image_weight is 0; leave image_graph out, or change that"
         )
