@@ -37,7 +37,7 @@ from subtext.ops.neighbour_scores import (
 from subtext.training.bank import Embed, TrainingBank
 
 _AT_ONCE = 4096
-"""Items that wait to be written together: step by step, writing took as long as the tables of DIVERSITY do."""
+"""Items that are written together: writing after each step took as long as the tables of `diversity` do."""
 
 
 class EmbeddingBank:
@@ -181,7 +181,7 @@ class EmbeddingBank:
 
 
 def _last(ids: Int[Tensor, "n"], size: int) -> Int[Tensor, "n"]:
-    """(N) the last place of each id, of so many: writing what stands there, the order of writing does not matter."""
+    """(N) the last position of each id below `size`: with the value there, the order of writing does not matter."""
     positions = torch.arange(len(ids), device=ids.device)
     # Only what ids name is written, and only that is read.
     return positions.new_empty(size).scatter_reduce_(0, ids, positions, "amax", include_self=False)[ids]
@@ -210,7 +210,7 @@ class NeighbourScores:
         current: Also what the embeddings of now are multiplied by for their discrepancy, as Epoch.bank.
         moments: Mean and deviation of the scores: of each epoch, or of the first that has scores.
         every: Score all pairs at each epoch's start, as moments need it, or only those that the epoch reads: where one
-            text of every image is drawn, a fifth of them or so. There are no moments then.
+            text of every image is sampled, about a fifth of them. There are no moments then.
         storage: What the bank is held and saved in.
     """
 
@@ -277,7 +277,7 @@ class NeighbourBank(TrainingBank):
     """The bank of a training, and the tables of the present epoch.
 
     Table names: "diversity/image" and so on (T), by row of the text, NaN where a pair has no neighbours with
-    embeddings, or was not asked for; "moments/diversity/both" and so on (2), mean and standard deviation over the data
+    embeddings, or was not to be read; "moments/diversity/both" and so on (2), mean and standard deviation over the data
     set.
 
     Args:
@@ -334,13 +334,13 @@ class NeighbourBank(TrainingBank):
         sums: dict[str, Embeddings] = {}
         for modality in MODALITIES:
             bank, rows = banks[modality], rows_of[modality]
-            places, views = rows.clamp_min(0), bank.shape[1]
+            positions, views = rows.clamp_min(0), bank.shape[1]
             # One vector an item whose inner products are the scores; of several views all of them, aligned.
             flat = bank.float().flatten(1) / (views**0.5 if views > 1 else 1)
             if views > 1 and self.options.views == "max":
                 samples = self.options.samples
                 both_scores = pooled_scores(
-                    bank[places].float(),
+                    bank[positions].float(),
                     neighbours.rows,
                     scoring,
                     keys=self._keys,
@@ -350,7 +350,7 @@ class NeighbourBank(TrainingBank):
                     items=items,
                 )
             else:
-                both_scores = neighbour_scores(flat, neighbours.lists, scoring, rows=places, items=items)
+                both_scores = neighbour_scores(flat, neighbours.lists, scoring, rows=positions, items=items)
             for name, values in zip(SCORES, both_scores, strict=True):
                 if name == "discrepancy" and scoring.second == "none":
                     continue
@@ -360,7 +360,7 @@ class NeighbourBank(TrainingBank):
                     scores = torch.full_like(rows, torch.nan, dtype=torch.float32).index_copy_(0, items, scores)
                 table[f"{name}/{modality}"] = scores.masked_fill(rows < 0, torch.nan)
             if self.options.current:
-                vectors = second_sums(flat, neighbours.lists, scoring, rows=places) / views**0.5
+                vectors = second_sums(flat, neighbours.lists, scoring, rows=positions) / views**0.5
                 sums[f"discrepancy/{modality}"] = Embeddings(
                     vectors.unflatten(1, bank.shape[1:]), torch.arange(len(rows), device=rows.device)
                 )
@@ -369,7 +369,7 @@ class NeighbourBank(TrainingBank):
         self.table = table | (fixed or (moments(table) if items is None else {}))
         self.bank = sums or None
         if full_pass:
-            # A pass is for one epoch: a text that is not drawn must not keep what an untrained model made of it.
+            # A pass is for one epoch: a text that is not read must not keep what an untrained model made of it.
             self._bank.clear()
 
     def update(self, images: Embeddings, texts: Embeddings) -> None:

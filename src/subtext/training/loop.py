@@ -102,7 +102,7 @@ def fit(
     banks = BankSet([source.open(train, device=processes.device) for source in setup.banks])
     notes += [note for extra in extras for note in extra.notes(setup.model)]
     notes += [note for bank in banks.each for note in bank.notes]
-    inputs = [part.fingerprint for part in (*extras, *banks.each)]
+    inputs = [*(extra.fingerprint for extra in extras), *(bank.fingerprint for bank in banks.each)]
     record = starting_record(record, setup, train, val, run=run, inputs=inputs)
     # The caller's random numbers stay as they were.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
@@ -215,10 +215,10 @@ class Trainer:
             TrainingError: If a loss or gradient is not finite.
         """
         state, plan, run, folder, first = self.state, self.plan, self.options, self.folder, self.processes.first
-        said = list(notes)
+        messages = list(notes)
         if snapshot is not None:
             state.restore(snapshot)
-            said.append(f"going on from step {snapshot.step}")
+            messages.append(f"going on from step {snapshot.step}")
         parts = list(self.setup.objective.parts)
         progress = Progress(state, plan, steps=self.steps, parts=parts, report_to=report if first else None)
         length = 0 if snapshot is None else snapshot.state["log"]
@@ -226,7 +226,7 @@ class Trainer:
         stopped = False
         try:
             folder.write_frozen()
-            for note in said:
+            for note in messages:
                 progress.report(note=note)
             if self.setup.from_start and not state.step and self.validator.pairs is not None:
                 self.validate(epoch=0)
@@ -236,14 +236,15 @@ class Trainer:
                 while not state.ended and not stopped:
                     # The steps of an epoch.
                     last = state.step
-                    for stopped in self.epoch_steps(stop):
+                    for stop_now in self.epoch_steps(stop):
                         progress.tick()
                         if journal is not None and state.step // run.log_every > last // run.log_every:
                             journal.write("step", progress.line())
                         every = run.checkpoint_every
-                        if stopped or (every and state.step // every > last // every):
+                        if stop_now or (every and state.step // every > last // every):
                             self.checkpoint(journal)
-                        if stopped:
+                        if stop_now:
+                            stopped = True
                             break
                         last = state.step
                         progress.report_if_due()
@@ -268,12 +269,12 @@ class Trainer:
             # The end: the folder complete, and the model with its kept weights.
             self.freezer.release()
             if stopped:
-                said.append(f"stopped after step {state.step}; the same command with --resume goes on from there")
+                messages.append(f"stopped after step {state.step}; the same command with --resume goes on from there")
             elif state.epoch < plan.epochs:
                 waited = state.stopping.epochs_without_improvement
-                said.append(f"stopped early after epoch {state.epoch}: no better for {waited} epochs")
+                messages.append(f"stopped early after epoch {state.epoch}: no better for {waited} epochs")
             if stopped or state.epoch < plan.epochs:
-                progress.report(note=said[-1])
+                progress.report(note=messages[-1])
             folder.write_weights(complete=True)
             self.setup.model.load_state_dict(state.kept, strict=False)
             folder.write_record("stopped" if stopped else "finished")
@@ -288,7 +289,7 @@ class Trainer:
         finally:
             if journal is not None:
                 journal.close()
-        return TrainResult(run=folder.path, model=self.setup.model.eval(), record=folder.record, notes=tuple(said))
+        return TrainResult(run=folder.path, model=self.setup.model.eval(), record=folder.record, notes=tuple(messages))
 
     def epoch_steps(self, stop: threading.Event) -> Iterator[bool]:
         """Train the rest of the present epoch.

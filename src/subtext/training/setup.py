@@ -25,10 +25,10 @@ class BuildContext:
     Attributes:
         image_features: Shapes of precomputed features of images; None where images are read from pixels.
         text_features: Likewise of texts; None where texts are read by words.
-        texts: Texts of the training split (empty when a saved run is opened): vocabularies are built from these alone.
+        texts: Texts of the training split (empty for a saved run): vocabularies are built from these alone.
         assets: Folder of a saved run with "image" and "text" inside (vocabulary, tokeniser, backbone configuration);
             None for a new run.
-        seed: What the initial weights of a new run are drawn from.
+        seed: Of the initial weights of a new run.
         member: Of a saved ensemble: which member's assets, a folder inside that of each modality; empty for a run's
             own.
     """

@@ -1,7 +1,7 @@
-"""Texts made of a batch's own while training (Gong et al. 2024): true ones that say more or less, and noisy ones.
+"""Texts that are generated from those of a batch (Gong et al. 2024): longer and shorter positives, noisy negatives.
 
-A reader makes the words of a batch's added texts while the batch before it is learnt from; noise that acts on word
-vectors is added in the step, where those are. All of it is a function of (seed, epoch, text) alone.
+The words of added texts are generated while the batch before is trained on. Noise on word vectors is added in the step.
+All of it is a function of (seed, epoch, text) alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from subtext.ops.numerics import masked_mean, unit
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch
 
 TEXT, RETOLD = "text", "retold"
-"""What added texts are made of: a batch's own, and those that say more or less."""
+"""Sets of texts to which noise is added: those of the batch, and the added positives."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,13 @@ class Rewriting:
     """Which texts are made, for terms on image_to_noised, image_to_retold or retold_to_image.
 
     Attributes:
-        negatives: The kind of noise of one wrong text ("mixture": one of the four ways, drawn anew each time); "none".
-        positives: One right text: "long", its own and another of its image; "short", its first words; "mixed", either;
-            "none". Of an image's only text "long" is the text itself.
-        shuffle_at: Words change places before they are read ("input"), or their vectors do ("embedding").
+        negatives: Noise of the one negative of each text; "mixture": one of four kinds, sampled each time; "none": no
+            negative.
+        positives: One more positive: "long", its own and another of its image; "short", its first words; "mixed",
+            either; "none". Of an image's only text "long" is the text itself.
+        shuffle_at: Words are shuffled before they are read ("input"), or their vectors do ("embedding").
         concatenate: A long text is the "own" one and another, or "any" two of the image's.
-        outscoring: Whether wrong texts that score above the right one count; alpha of the paper leaves them out.
+        outscoring: Whether negatives that score above the positive count; alpha of the paper leaves them out.
         unit_parts: Whether word vectors have unit length, and get it again.
         rates: Strengths of the noise.
     """
@@ -223,35 +224,35 @@ class Rewritten(Extra):
             The scene.
         """
         parts, images = batch.parts, batch.parts["image"]
-        right = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}
-        wrong = {
+        positives = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}
+        negatives = {
             label: noisy(parts[label], noise, parts.get(f"shuffled {label}"), self.rewriting)
             for label, noise in self.noise.items()
         }
         # What the other processes have of the texts themselves is gathered first.
         several = batch.others is not None
-        grouped = {label: Grouped(texts, batch.step_input.groups.texts) for label, texts in wrong.items()}
+        grouped = {label: Grouped(texts, batch.step_input.groups.texts) for label, texts in negatives.items()}
         for label, group in (batch.gather(grouped) if grouped else {}).items():
-            wrong[label] = Embeddings.cat([wrong[label], group.items])
-        sets = [*right.values(), *wrong.values()]
+            negatives[label] = Embeddings.cat([negatives[label], group.items])
+        sets = [*positives.values(), *negatives.values()]
         scores: list[Tensor | None] = [None] * len(sets)
         if not several:
             # All texts in one call: those of equally many words are scored at once, in two thirds of the time.
             scores = [*batch.similarity(images, Embeddings.cat(sets)).split([len(texts) for texts in sets], dim=1)]
-        of_wrong = dict(zip(wrong, scores[len(right) :], strict=True))
+        negative_scores = dict(zip(negatives, scores[len(positives) :], strict=True))
         scenes = {TEXT: batch.pairs(scores=scores[0])}
-        if RETOLD in right:
-            scenes[RETOLD] = batch.pairs(right[RETOLD], scores=scores[1])
+        if RETOLD in positives:
+            scenes[RETOLD] = batch.pairs(positives[RETOLD], scores=scores[1])
         edited: dict[str, Comparison] = {}
         for label, pairs in scenes.items():
             comparison = pairs.image_to_text
-            if label in wrong:
+            if label in negatives:
                 comparison = add_negatives(
                     batch.similarity,
                     comparison,
-                    wrong[label],
+                    negatives[label],
                     outscoring=self.rewriting.outscoring,
-                    scores=of_wrong[label],
+                    scores=negative_scores[label],
                 )
             edited["image_to_noised" if label == TEXT else "image_to_retold"] = comparison
         if RETOLD in scenes:

@@ -1,10 +1,8 @@
-"""What a teacher knows of training pairs: its scores of a batch, and of candidates that the student takes for near.
+"""A teacher's scores of the pairs of a batch, and of negatives that are mined by the student's embeddings.
 
-The teacher is a trained model, most often one that looks at regions and words together. It embeds all training images
-and texts once, when a training begins; its scores come divided by a temperature, so that a softmax of them is what it
-believes.
-
-Lessons that are mined: a teacher's scores of what a student takes for near, before each epoch but the first.
+The teacher is a trained model, usually one of regions and words. It embeds all training images and texts once, when a
+training begins. Its scores are divided by a temperature, at which a softmax of them fits its own pairs. Negatives are
+mined before each epoch but the first.
 """
 
 from __future__ import annotations
@@ -89,7 +87,7 @@ class LoadedTeacher:
 
 
 class Teacher:
-    """A run to learn from, and the relevance of batches by its scores; it is opened once for each set of pairs.
+    """A run to learn from: the relevance of batches by its scores. It is loaded once for each set of pairs.
 
     Args:
         run: Its folder.
@@ -203,7 +201,7 @@ class MinedNegatives:
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise RequirementError(f"mined lessons need a count of 1 or more; it got {self.count}")
+            raise RequirementError(f"mined negatives need a count of 1 or more; it got {self.count}")
 
     def open(self, pairs: Dataset, *, device: torch.device) -> MinedNegativesBank:
         """Open the bank, empty.

@@ -35,13 +35,13 @@ class SampledNeighbours:
 
     Attributes:
         sides: Whose neighbours are read.
-        graph: Folder of a `Graph`; None for another text of the same image in the place of a neighbour.
+        graph: Folder of a `Graph`; None for another text of the same image instead of a neighbour.
         image_graph: Folder of another graph for the images; None for the same neighbour as the text's.
-        pool_size: A neighbour is drawn from the nearest so many; 200 in the paper, 10 in its code.
+        pool_size: A neighbour is sampled from this many nearest ones; 200 in the paper, 10 in its code.
         negatives: What a query and its neighbour are compared with: the batch's own items (the paper's code), the other
             items' neighbours, or both.
-        random_texts: Whether every pair also comes with a text drawn from all: what the paper's code takes for wrong
-            beside images and beside texts, in the place of the batch's; then `sides` may be empty.
+        random_texts: Whether every pair also comes with a text sampled from all: the negatives of images and of texts
+            in the paper's code, instead of those of the batch; then `sides` may be empty.
     """
 
     sides: tuple[Side, ...] = SIDES
@@ -138,7 +138,7 @@ class Sampler:
         self._groups = pairs.texts.groups[self._ordered]
         if len(self._groups) == 0 or self._groups[0] == self._groups[-1]:
             raise DataError("drawing neighbours needs texts of two groups or more; all texts are of one")
-        # Texts that have an image and nothing to draw from.
+        # Texts that have an image and no candidates.
         self.without = int((self._counts[self._ordered] == 0).sum())
 
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:

@@ -25,7 +25,7 @@ class Mixing:
     (CutMix, Yun et al. 2019; lambda is what is left after the image's edge has cut it). j counts from the batch's end
     as i does from its start; lambda is drawn from Beta(2, 2).
 
-    What is drawn for an image is a function of seed, epoch and its key; whom it is mixed with is the batch's matter.
+    What is sampled for an image is a function of seed, epoch and its key; its partner depends on the batch.
 
     Args:
         share: Of the images that are mixed, in [0, 1]; 0.25 in the paper.
