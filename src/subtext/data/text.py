@@ -28,7 +28,7 @@ from subtext.data.inputs import (
     write_settings,
 )
 from subtext.data.words import tokenise
-from subtext.errors import CheckpointError, DataError, RequirementError, counted
+from subtext.errors import CheckpointError, DataError, RequirementError, counted, install_hint
 from subtext.ops import draw as draws
 
 __all__ = [
@@ -407,7 +407,7 @@ class OpenClipInput:
         except (ImportError, RuntimeError, OSError) as error:
             raise RequirementError(
                 f"texts for {self.architecture} need the package open_clip_torch; importing it failed: {error}; "
-                "install subtext[encoders], with the torchvision that belongs to this torch"
+                f"{install_hint('encoders')}, with the torchvision that belongs to this torch"
             ) from error
         encode = open_clip.get_tokenizer(self.architecture)
         tokens = encode(list(texts)) if length is None else encode(list(texts), context_length=length)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.atomic import written_to
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, install_hint
 from subtext.report.progress import Estimate
 from subtext.training.checkpoints import TrainState
 from subtext.training.plan import Plan
@@ -51,8 +51,7 @@ class Journal:
                 from torch.utils.tensorboard import SummaryWriter
             except ImportError as problem:
                 raise RequirementError(
-                    "--tensorboard needs the package tensorboard; it is not installed; pip install "
-                    "'subtext[tensorboard]'"
+                    f"--tensorboard needs the package tensorboard; it is not installed; {install_hint('tensorboard')}"
                 ) from problem
             self._board = SummaryWriter(str(run / BOARD), purge_step=step or None)
 
