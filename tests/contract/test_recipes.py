@@ -445,7 +445,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
             ("image_weights", "random"), ("image_size", 32), ("resize", "crop"), ("flip", 0.2), ("min_crop_area", 0.5),
             ("random_erasing", 0.1), ("text_weights", "random"), ("text_pooling", "mean"), ("text_scaling", "unit"),
             ("layer_decay", 0.9), ("backbone_lr_scale", 0.5), ("freeze_epochs", 2), ("freeze_epochs", -1),
-            ("backbone_norms", "kept"),
+            ("backbone_norms", "frozen"),
             ("momentum", 0.5), ("plateau_patience", 3), ("ema_decay", 0.9), ("swa_start", 0.5),
         )
     ],
@@ -501,7 +501,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ("vse", "lr_factor", 0.3, {"schedule": "cosine"}, "pooled"),
     ("vse", "amsgrad", True, {"optimiser": "sgd"}, "pooled"),
     ("vse", "backbone_lr_scale", 0.3, {"image": "{vit}", "freeze_epochs": -1}, ""),
-    ("vse", "backbone_norms", "kept", {"image": "{vit}"}, ""),
+    ("vse", "backbone_norms", "frozen", {"image": "{vit}"}, ""),
     ("dual", "drop_last", True, {}, "pooled"),
     ("clip", "lora_alpha", 4.0, {"model": "{clip}"}, ""),
     ("clip", "lora_dropout", 0.1, {"model": "{clip}"}, ""),
