@@ -10,12 +10,13 @@ from subtext.models.checkpoint import fingerprint as weights_fingerprint
 from subtext.models.feature_cache import cached_branch, refusal, write_cache
 from subtext.models.model import Branch, Model
 from subtext.training.optimiser import FreezeSchedule
+from subtext.training.plan import RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import RunOptions, Setup
+from subtext.training.setup import Setup
 
 
 def working_model(
-    setup: Setup, sets: Sequence[Dataset | None], cache: Path, *, run: RunOptions, processes: Processes
+    setup: Setup, sets: Sequence[Dataset | None], cache: Path, *, run: RunConfig, processes: Processes
 ) -> tuple[Model, list[str]]:
     """The model to train, which shares every learning module with the recipe's, and notes on it.
 

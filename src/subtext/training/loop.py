@@ -37,6 +37,7 @@ from subtext.training.checks import not_finite, validate_plan
 from subtext.training.frozen import working_model
 from subtext.training.journal import Journal, Progress
 from subtext.training.optimiser import FreezeSchedule, WeightAverage, build_optimiser, lr_factor, set_lr, stage
+from subtext.training.plan import RunConfig
 from subtext.training.processes import Processes
 from subtext.training.run_folder import (
     NOT_FINITE,
@@ -48,7 +49,7 @@ from subtext.training.run_folder import (
     starting_record,
     with_results,
 )
-from subtext.training.setup import Report, RunOptions, Setup, TrainResult
+from subtext.training.setup import Report, Setup, TrainResult
 from subtext.training.signals import interruptible
 from subtext.training.step import ExtraReader, Stepper, StepReader, batches_of
 from subtext.training.stopping import EarlyStopping
@@ -65,7 +66,7 @@ def fit(
     out: Path,
     *,
     record: Record,
-    run: RunOptions,
+    run: RunConfig,
     report: Callable[[Report], None] | None = None,
 ) -> TrainResult:
     """Train a setup and leave a run folder: record, kept weights, assets, log and model card.
@@ -159,7 +160,7 @@ class Trainer:
         train: Dataset,
         val: Dataset | None,
         out: Path,
-        options: RunOptions,
+        options: RunConfig,
         processes: Processes,
         extras: Sequence[ExtraReader],
         banks: BankSet,

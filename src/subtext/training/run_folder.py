@@ -48,8 +48,9 @@ from subtext.models.checkpoint import (
 from subtext.models.model import Model
 from subtext.models.model_card import model_card
 from subtext.training.checkpoints import CACHE, Snapshot, TrainState, clean, remove_checkpoints, wrong_model
+from subtext.training.plan import RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import Report, RunOptions, Setup, TrainResult
+from subtext.training.setup import Report, Setup, TrainResult
 from subtext.version import __version__, require_same_draws
 
 CARD, EPOCHS, NOT_FINITE = "README.md", "epochs", "nan.json"
@@ -58,7 +59,7 @@ START, KEPT = "start", "kept"
 
 
 def starting_record(
-    record: Record, setup: Setup, train: Dataset, val: Dataset | None, *, run: RunOptions, inputs: Sequence[str]
+    record: Record, setup: Setup, train: Dataset, val: Dataset | None, *, run: RunConfig, inputs: Sequence[str]
 ) -> Record:
     """The record of a training that is about to run.
 
@@ -84,7 +85,8 @@ def starting_record(
         record,
         plan=asdict(setup.plan),
         phases=tuple(asdict(phase) for phase in setup.phases),
-        data=replace(record.data, fingerprint=pairs, inputs="-".join(filter(None, every_input))),
+        fingerprint=pairs,
+        inputs="-".join(filter(None, every_input)),
         seed=run.seed,
         status="training",
         version=__version__,

@@ -116,7 +116,7 @@ class Teacher:
             CheckpointError: If there is no such run.
         """
         record = load_record(self.run)
-        actual, expected = record.data.fingerprint.partition("-")[0], fingerprint(pairs)
+        actual, expected = record.fingerprint.partition("-")[0], fingerprint(pairs)
         if actual != expected:
             raise DataError(
                 f"a teacher needs to have learnt from the pairs that its student learns from ({expected[:12]}); "
