@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_json_says_what_was_measured(run: Path) -> None:
     found = measured(run)
     model, record = found["model"], json.loads((run / "run.json").read_text())
-    assert (model["host"], model["seed"], model["epochs"]) == ("vse", 7, 2)
+    assert (model["model"], model["seed"], model["epochs"]) == ("vse", 7, 2)
     assert model["methods"] == [["mithun", {"strength": 0.5, "hardest_only": True, "average_directions": True}]]
     assert model["epoch"] == record["best_epoch"] and model["arguments"]["embed_dim"] == 16
     assert model["fingerprint"] == model_fingerprint(load(run))

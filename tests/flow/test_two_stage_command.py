@@ -51,7 +51,7 @@ def test_evaluate_in_two_stages(made: Path) -> None:
     assert both["image_to_text/mean_rank"] == whole["image_to_text/mean_rank"]
     assert both["text_to_image/recall@1"] == whole["text_to_image/recall@1"]
     told = both["two_stage"]
-    assert told["rerank"]["host"] == "scan" and told["split_role"] == "selection" and "sweep" not in told
+    assert told["rerank"]["model"] == "scan" and told["split_role"] == "selection" and "sweep" not in told
     few = measured(made / "fast", "--rerank", made / "dear", "--candidates", "4")["two_stage"]
     assert few["pairs"] == {**few["pairs"], "image_to_text": 12 * 4, "text_to_image": 24 * 4}
     assert few["share_of_pairs"]["text_to_image"] == pytest.approx(4 / 12)
