@@ -361,7 +361,7 @@ def test_what_the_second_model_lacks_is_said_before_the_first_embeds(
     def never(*given: object, **named: object) -> None:
         raise AssertionError("the first model embeds")
 
-    monkeypatch.setattr("subtext.api.load.Opened.embed", never)
+    monkeypatch.setattr("subtext.api.load.LoadedRun.embed", never)
     words = ("evaluate", made / "fast", "--rerank", made / "dear", "-q")
     told = call(*words, "--rerank-features", tmp_path / "few.npz", code=1)
     assert "few.npz needs a row for every item; " in told.output
