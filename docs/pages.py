@@ -25,6 +25,7 @@ GENERATED = ROOT / "docs" / "generated"
 REPRODUCE = ROOT / "reproduce"
 
 BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
+    "subtext": ("version",),
     "subtext.api": ("options",),
     "subtext.cli.command": ("error_messages", "verb_command"),
     "subtext.cli.train": ("Models", "is_first", "training_command"),

@@ -344,7 +344,7 @@ def test_a_search_tells_what_the_second_model_cuts(made: Path, short: Path) -> N
     assert f"warning: the re-ranking run: 3 texts of 3 {CUT}" in told.stderr
 
 
-@pytest.mark.parametrize("how", ["weight=0", "mined=0", "mined=3"])
+@pytest.mark.parametrize("how", ["weight=0", "mined_candidates=0", "mined_candidates=3"])
 def test_texts_that_the_teacher_cuts_are_told_once(how: str, made: Path, short: Path, tmp_path: Path) -> None:
     words = ["--embed-dim", "24", "--epochs", "1", "--workers", "0", "--word-dim", "16", "--out", tmp_path / "run"]
     told = call("train", "vse", *given(made), *words, "--with", f"distil:teacher={short},{how}")
