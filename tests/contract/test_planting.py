@@ -20,7 +20,7 @@ BLIND = (
     "training",
     "recipes",
     "models",
-    "neighbours",
+    "graphs",
     "objectives",
     "curation",
     "evaluation",

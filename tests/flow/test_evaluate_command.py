@@ -126,7 +126,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     if spoil is closed and os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     out = spoil(tmp_path)
-    monkeypatch.setattr("subtext.api.evaluate.open_work", no_work)
+    monkeypatch.setattr("subtext.api.evaluate.open_subject", no_work)
     name, option = command.split()
     answer = call(name, run, option, out, "-q", code=1)
     assert answer.output.startswith("error: ") and str(out) in answer.output and len(answer.output.splitlines()) == 1
