@@ -28,8 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
-from subtext.retrieval.condition import Condition, matching
+from subtext.retrieval.condition import matching
 from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.item import Change, IndexEntry
 

@@ -38,7 +38,8 @@ AT_ONCE = 48
 
 SERVE = """
 import sys
-from subtext.server.serve import Limits, Settings, start
+from subtext.server.settings import Limits, Settings
+from subtext.server.serve import start
 # The cache is full within 200 answers: what grows later is a leak.
 limits = Limits(rate=0, max_requests=int(sys.argv[3]), cached_hits=2000)
 start(Settings((sys.argv[1],), port=int(sys.argv[2]), log="", limits=limits), quiet=True)

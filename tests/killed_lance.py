@@ -22,7 +22,7 @@ import stored
 from subtext.retrieval.stores import lance
 from subtext.retrieval.stores.item import Change
 from subtext.retrieval.stores.lance import LanceStore
-from subtext.retrieval.stores.store import open_store
+from subtext.retrieval.stores.registry import open_store
 
 PIECES, STEP, WIDTH = 4, 4, 3
 

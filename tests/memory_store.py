@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from subtext.errors import SearchIndexError
 from subtext.retrieval.ann import rescore_top_k
-from subtext.retrieval.condition import Condition, facets, moment, seconds
 from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.errors import IndexIssue
+from subtext.retrieval.stores.facets import Condition, facets, moment, seconds
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -28,7 +29,7 @@ from subtext.retrieval.stores.item import (
     StoredRow,
     deletion_hash,
 )
-from subtext.retrieval.stores.store import IndexIssue, Stats, Store, View, Writer
+from subtext.retrieval.stores.store import Stats, Store, View, Writer
 
 INDEXES: dict[str, Data] = {}
 

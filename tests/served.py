@@ -18,7 +18,8 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from subtext.server.application import build
-from subtext.server.serve import Limits, Settings, server_options
+from subtext.server.serve import server_options
+from subtext.server.settings import Limits, Settings
 
 TOKEN, READ_TOKEN = "a token for changes", "a token for reading"
 WRITES = {"Authorization": f"Bearer {TOKEN}"}

@@ -74,7 +74,7 @@ def best(scores: dict[str, float], *, without: tuple[str, ...] = ()) -> list[str
 def test_words_and_a_picture_are_weighed(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     picture = place / "data" / "red.png"
-    asked = Query("a blue square", picture, image_weight=0.3, top=12)
+    asked = Query(text="a blue square", image=picture, image_weight=0.3, top=12)
     parts = [(0.7, plain.words("a blue square")), (0.3, plain.item("images", "red"))]
     wanted = plain.together(parts, "images")
     answer = both.answer(asked)
@@ -88,12 +88,16 @@ def test_without_a_picture_examples_have_its_share() -> None:
     def weights(query: Query) -> list[float]:
         return [round(weight, 6) for _, _, weight in query.parts]
 
-    assert weights(Query("a", like=["x", "y"], image_weight=0.8)) == [0.2, 0.4, 0.4]
-    assert weights(Query("a", like=["x", "y"])) == [0.5, 0.25, 0.25] and weights(Query("a", image_weight=0.1)) == [1.0]
-    assert weights(Query("a", b"", ["x"], image_weight=0.4)) == [0.3, 0.2, 0.5], "beside a picture they count as it was"
-    only = Query("a", like=["x"], not_like=["y"], image_weight=1.0)
+    assert weights(Query(text="a", like=["x", "y"], image_weight=0.8)) == [0.2, 0.4, 0.4]
+    assert weights(Query(text="a", like=["x", "y"])) == [0.5, 0.25, 0.25] and weights(
+        Query(text="a", image_weight=0.1)
+    ) == [1.0]
+    assert weights(Query(text="a", image=b"", like=["x"], image_weight=0.4)) == [0.3, 0.2, 0.5], (
+        "beside a picture they count as it was"
+    )
+    only = Query(text="a", like=["x"], not_like=["y"], image_weight=1.0)
     assert [part[:2] for part in only.parts] == [("item", "x"), ("item", "y")]
-    assert only.positive_text is None and not only.text_only and Query("a", not_text="b").text_only
+    assert only.positive_text is None and not only.text_only and Query(text="a", not_text="b").text_only
 
 
 def test_more_like_this_leaves_this_out(place: Path, both: Index) -> None:
@@ -112,7 +116,7 @@ def test_unlike_this_goes_down(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     parts = [(1.0, plain.words("a square")), (-0.4, plain.item("images", "black")), (-0.4, plain.words("white"))]
     wanted = plain.together(parts, "images")
-    asked = Query("a square", not_like=["black"], not_text="white", not_like_weight=0.8, top=11)
+    asked = Query(text="a square", not_like=["black"], not_text="white", not_like_weight=0.8, top=11)
     assert [hit.id for hit in both.answer(asked)] == best(wanted, without=("black",))
     assert [h.id for h in both.search("a square", not_like=["black"], not_like_weight=0.0, top=12)] == [
         h.id for h in both.search("a square", top=12)
@@ -238,7 +242,7 @@ def test_exact_words_join_where_the_model_knows_the_others(archive: Path) -> Non
     for text in ("A red square", "Red", "red 1999", '"square red"'):
         assert engine.search(text).exact == ()
     assert engine.search("a red square, 1958", lexical=False).exact == ()
-    many = engine.answer_many([Query("a red square"), Query("red 1958"), Query("red")])
+    many = engine.answer_many([Query(text="a red square"), Query(text="red 1958"), Query(text="red")])
     assert [answer.exact for answer in many] == [(), ("1958",), ()]
 
 
@@ -267,11 +271,11 @@ def test_names_are_recognised_for_a_model_of_pieces_of_words(archive: Path) -> N
 def test_words_and_phrases_that_no_text_has_are_named(archive: Path) -> None:
     with Folder(archive).reading() as view:
         for query, told in (
-            (Query("red", phrases=("no such phrase", "ruling stands")), ("no text has 'no such phrase'",)),
-            (Query("red", phrases=("no such phrase",), lexical=False), ()),
-            (Query("red zebra"), ()), (Query("red HAVANA square", lexical=True), ()),
-            (Query("a red zebra, yak", lexical=True), ("no text has 'zebra', 'yak'",)),
-            (Query("red zebra yak", lexical=True, phrases=("red zebra",)), ("no text has 'red zebra', 'yak'",)),
+            (Query(text="red", phrases=("no such phrase", "ruling stands")), ("no text has 'no such phrase'",)),
+            (Query(text="red", phrases=("no such phrase",), lexical=False), ()),
+            (Query(text="red zebra"), ()), (Query(text="red HAVANA square", lexical=True), ()),
+            (Query(text="a red zebra, yak", lexical=True), ("no text has 'zebra', 'yak'",)),
+            (Query(text="red zebra yak", lexical=True, phrases=("red zebra",)), ("no text has 'red zebra', 'yak'",)),
         ):  # fmt: skip
             assert absent_words(view, query, exact_words(view, str(query.text), query.phrases, ())) == told
 
@@ -295,9 +299,9 @@ def test_what_nothing_in_the_index_has_is_noted_with_the_answer(archive: Path) -
     assert "no text has 'zebra'" in call("search", archive, "red zebra", "--lexical").stderr
     assert engine.search("red “ruling stands”").notes == engine.search("red zebra").notes == ()
     told = call("search", archive, "red", "--where", "split = tset")
-    assert split in told.stderr and told.stdout == "no images of this index meet these conditions\n"
+    assert split in told.stderr and told.stdout == "nothing meets these conditions\n"
     many = engine.answer_many(
-        [Query(text, where=("split = tset",)) for text in ("red", "blue", "“no such phrase” red")]
+        [Query(text=text, where=("split = tset",)) for text in ("red", "blue", "“no such phrase” red")]
     )
     assert [answer.notes for answer in many] == [(split,), (split,), (phrase, split)]
     assert engine.search("red", where=["split != tset"]).notes == (split,)
@@ -306,9 +310,9 @@ def test_what_nothing_in_the_index_has_is_noted_with_the_answer(archive: Path) -
 def test_a_minus_means_the_same_everywhere(archive: Path) -> None:
     engine = open_index(archive)
     for typed, query in [
-        ("red -blue", Query("red", not_text="blue")), ('red -"blue square"', Query("red", not_text="blue square")),
-        ("red -blue -green", Query("red", not_text="blue, green")), ("-blue", Query("-blue")),
-        ("red-blue", Query("red-blue")), ("red - blue -1", Query("red - blue -1")),
+        ("red -blue", Query(text="red", not_text="blue")), ('red -"blue square"', Query(text="red", not_text="blue square")),
+        ("red -blue -green", Query(text="red", not_text="blue, green")), ("-blue", Query(text="-blue")),
+        ("red-blue", Query(text="red-blue")), ("red - blue -1", Query(text="red - blue -1")),
     ]:  # fmt: skip
         for words in (["--json", "--", typed], [typed, "--json"]):
             told = json.loads(call("search", archive, *words).stdout)
@@ -320,7 +324,7 @@ def test_a_minus_means_the_same_everywhere(archive: Path) -> None:
     assert json.loads(call("search", archive, "red", "--not-text", "-b", "--json").stdout)["query"]["not_text"] == "-b"
     for wrong in ("-x", "--xyz"):
         assert f"No such option '{wrong}'" in call("search", archive, wrong, code=2).output
-    both = Query("-blue", like=("red",)).understood
+    both = Query(text="-blue", like=("red",)).understood
     assert (both.text, both.not_text) == (None, "blue")
 
 
@@ -347,7 +351,7 @@ def test_what_cannot_be_asked_or_ordered(engine: Index) -> None:
         engine.search(like=["nobody"])
     for wrong in ({"image_weight": 2.0}, {"not_like_weight": -1.0}, {"diversity": 2.0}, {"depth": 0}):
         with pytest.raises(RequirementError, match="needs to be"):
-            Query("a", **wrong)
+            Query(text="a", **wrong)
     with pytest.raises(RequirementError, match="min_probability needs an index that is calibrated"):
         engine.search("a", min_probability=0.5)
     assert engine.search("a").fit is None

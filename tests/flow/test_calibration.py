@@ -378,7 +378,7 @@ def test_the_command_calibrates_and_search_tells_probabilities(
     counts = tuple(2 if word == "red" else 1000 for word in spec.vocabulary.tokens[4:])
     seldom = replace(spec, vocabulary=replace(spec.vocabulary, counts=counts))
     monkeypatch.setattr(engine.model.text, "input_spec", seldom)
-    rare = engine.answer_many([Query("a red square"), Query("a blue square")])
+    rare = engine.answer_many([Query(text="a red square"), Query(text="a blue square")])
     assert [answer.rare for answer in rare] == [{"red": 2}, {}] and rare[0].warnings[0].startswith("the model saw")
     assert {hit.probability for hit in rare[0]} == {None} and rare[0].exact == ("red",)
     assert rare[1][0].probability is not None and engine.search("red", min_probability=0.0)[0].probability is not None
@@ -401,8 +401,8 @@ def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch
     assert "10 left out, below the minimum probability" in sure and sure.startswith("nothing here matches well")
     for more in ([], ["--min-probability", 0.5]):
         none = call("search", place / "index", "a red square", "--where", "place > 1000", *more)
-        assert none.stdout == "no images of this index meet these conditions\n"
-    many = open_index(place / "index").answer_many([Query(text, where=("place > 1000",)) for text in ("a", "red")])
+        assert none.stdout == "nothing meets these conditions\n"
+    many = open_index(place / "index").answer_many([Query(text=text, where=("place > 1000",)) for text in ("a", "red")])
     assert [answer.fit for answer in many] == [None, None]
     old = replace(calibration, counts={"images": 100, "texts": 24})
     keep_calibration(Folder(place / "index"), old, "<svg/>")

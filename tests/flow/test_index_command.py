@@ -225,7 +225,7 @@ def test_a_search_is_filtered(place: Path) -> None:
         "none has 'colour'; there are" in call("search", place / "index", "a", "--where", "colour = 1", code=1).stderr
     )
     found = call("search", place / "index", "a", "--where", "place > 1000").stdout
-    assert "no images of this index meet these conditions" in found
+    assert "nothing meets these conditions" in found
 
 
 def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import stored
 
 from subtext.errors import SearchIndexError
 from subtext.retrieval.stores import folder as folder_module
+from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.folder import PENDING, Folder
-from subtext.retrieval.stores.store import IndexMovedError
 from subtext.retrieval.verification import verify
 
 STEPS = {

@@ -29,9 +29,10 @@ from subtext.retrieval import index_files
 from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.manifest import checksum
 from subtext.retrieval.stores import lance
+from subtext.retrieval.stores.errors import IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.stores.lance import LanceStore
-from subtext.retrieval.stores.store import IndexLockedError, IndexMovedError, open_store
+from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.verification import damage, verify
 
 QUERIES = stored.vectors(range(1000, 1004), 1)

@@ -17,9 +17,10 @@ from database import Server, started
 from subtext.errors import OutputError, RequirementError, SearchIndexError
 from subtext.retrieval.calibration import Calibration, keep_calibration
 from subtext.retrieval.condition import matching, parse
+from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.stores.postgres import COMPLETE, LAYOUT, Address, Database, connect_index
-from subtext.retrieval.stores.store import IndexMovedError, is_address, open_store
+from subtext.retrieval.stores.registry import is_address, open_store
 from subtext.retrieval.verification import damage
 
 QUERIES = stored.vectors(range(1000, 1004), 1)

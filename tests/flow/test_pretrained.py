@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 import subtext as st
 from subtext.errors import ArgumentError, RequirementError
-from subtext.retrieval.stores.store import open_store
+from subtext.retrieval.stores.registry import open_store
 
 SIDES = ("image", "text")
 WORDS = ("two red boats", "a dog runs", "the cat sleeps", "man rides horse")

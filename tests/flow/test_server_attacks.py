@@ -27,7 +27,7 @@ from PIL import Image
 
 from subtext.server import images, security
 from subtext.server.images import require_image
-from subtext.server.security import Refusal
+from subtext.server.refusal import Refusal
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 IMAGE = {"Content-Type": "image/png"}

@@ -20,7 +20,8 @@ from subtext.retrieval.calibration import changed_since
 from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.journal import journal
 from subtext.retrieval.stores.folder import Folder
-from subtext.retrieval.stores.store import Store, open_store
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.stores.store import Store
 from subtext.retrieval.verification import damage
 
 DATA = Path(__file__).parents[1] / "data" / "index_in_shards.zip"

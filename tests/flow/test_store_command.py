@@ -19,12 +19,13 @@ from subtext.api.search import open_index
 from subtext.errors import SearchIndexError
 from subtext.retrieval import build
 from subtext.retrieval.index import Index, Query
-from subtext.retrieval.stores.store import Store, open_store
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.stores.store import Store
 from subtext.retrieval.traces import trace_name
 from subtext.retrieval.verification import damage
 from subtext.server import state
 from subtext.server.application import build as application
-from subtext.server.serve import Settings
+from subtext.server.settings import Settings
 
 STORES = ("postgresql", "lance")
 """Stores that these tests run on, unless the option --store says otherwise."""
@@ -72,13 +73,13 @@ def test_it_answers_as_the_folder_does(place: tuple[str, Path], runs: Path) -> N
     mine, theirs = (open_index(each).with_model() for each in (place[0], runs / "library"))
     assert len(mine) == 12
     asked: list[Query] = [
-        Query("a pink square"),
-        Query("a pink square", target="texts", top=30),
+        Query(text="a pink square"),
+        Query(text="a pink square", target="texts", top=30),
         Query(image=place[1] / "blue.png", explain=True),
-        Query("red", image=place[1] / "blue.png", like=["cyan"], not_like=["pink"], not_text="black"),
-        Query("a green square", where=["split = train", "place < 5"]),
-        Query("a green square", lexical=True, hubness="csls", diversity=0.3),
-        Query("a green square", where=["place < 5"], captions=True),
+        Query(text="red", image=place[1] / "blue.png", like=["cyan"], not_like=["pink"], not_text="black"),
+        Query(text="a green square", where=["split = train", "place < 5"]),
+        Query(text="a green square", lexical=True, hubness="csls", diversity=0.3),
+        Query(text="a green square", where=["place < 5"], captions=True),
     ]
     for query in asked:
         got, wanted = (engine.answer(query) for engine in (mine, theirs))

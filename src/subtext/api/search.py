@@ -43,7 +43,7 @@ def open_index(
             errors of `open_run` for `features`.
     """
     from subtext.retrieval.index import Index
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
     from subtext.retrieval.text_side import TextSide
 
     store = open_store(index)
@@ -164,9 +164,23 @@ def search(
         raise ArgumentError("rerank needs text alone or image alone, without like, not_like or min_probability")
     path = None if image is None else Path(image)
     query = Query(
-        text, path, like, not_like, not_text, image_weight, not_like_weight, top, target, where, lexical, hubness,
-        diversity, min_probability, explain, captions,
-    )  # fmt: skip
+        text=text,
+        image=path,
+        like=like,
+        not_like=not_like,
+        not_text=not_text,
+        image_weight=image_weight,
+        not_like_weight=not_like_weight,
+        top=top,
+        target=target,
+        where=where,
+        lexical=lexical,
+        hubness=hubness,
+        diversity=diversity,
+        min_probability=min_probability,
+        explain=explain,
+        captions=captions,
+    )
     if image_weight != 0.5 and (text is None or not (image or like)):
         raise ArgumentError("image_weight needs text together with an image or like; leave image_weight out")
     if not_like_weight != 0.5 and not (not_like or query.understood.not_text):

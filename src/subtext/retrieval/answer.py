@@ -114,6 +114,7 @@ class Answer:
         target: "images" or "texts": what was searched.
         fit: Whether there is a good match; None if the index is not calibrated for this kind of query, or the
             conditions leave nothing.
+        text_only: Whether text is the only positive part of the query.
         left_out: Hits below `min_probability`.
         stale: Share of items that changed since the calibration, if it is too large for reliable probabilities.
         words: (word, whether the model knows it) for each word of the query; None for a subword model or without text.
@@ -128,6 +129,7 @@ class Answer:
     unit: Literal["cosine", "deviations", "score", "bm25"] = "cosine"
     target: Literal["images", "texts"] = "images"
     fit: Fit | None = None
+    text_only: bool = True
     left_out: int = 0
     stale: float | None = None
     words: tuple[tuple[str, bool], ...] | None = None
@@ -187,6 +189,15 @@ class Answer:
         return f"did you mean {', '.join(self.meant.values())}?" if self.meant else ""
 
     @property
+    def summary(self) -> list[str]:
+        """What stands above the hits: that nothing matches well, which words were matched exactly, what is left out."""
+        lines = [self.fit.sentence] if self.fit is not None and self.fit.nothing else []
+        lines += [self.found_by] if self.exact else []
+        if self.left_out:
+            lines.append(f"{self.left_out} left out, below the minimum probability")
+        return lines if self.hits or self.left_out else [*lines, "nothing meets these conditions"]
+
+    @property
     def warnings(self) -> list[str]:
         """Reasons why the hits may be unreliable."""
         unknown = self.unused_words
@@ -194,7 +205,8 @@ class Answer:
         warnings = []
         if self.meaningless:
             cause = f": {names}" if unknown else "; it has no words"
-            warnings.append(f"the model knows no word of the query{cause}; this answer means nothing")
+            effect = "this answer means nothing" if self.text_only else "they add nothing; leave them out"
+            warnings.append(f"the model knows no word of the query{cause}; {effect}")
         elif unknown and self.unit == "bm25":
             warnings.append(f"neither the model nor any text has {names}; the answer uses only the other words")
         elif unknown:
@@ -235,13 +247,12 @@ class Answer:
         return pandas.DataFrame(rows)
 
     def text(self) -> str:
-        """The answer for a terminal: whether anything matches, the hits as a table, and the reasons."""
-        lines = [self.fit.sentence] if self.fit is not None and self.fit.nothing else []
-        lines += [self.found_by] if self.exact else []
-        if self.left_out:
-            lines.append(f"{self.left_out} left out, below the minimum probability")
-        if self.hits or not self.left_out:
-            lines.append(self._table() if self.hits else f"no {self.target} of this index meet these conditions")
+        """The answer for a terminal: whether anything matches, the hits as a table, and the reasons.
+
+        Returns:
+            Lines of text; the warnings are not among them.
+        """
+        lines = [*self.summary, *([self._table()] if self.hits else [])]
         for rank, hit in enumerate(self.hits, start=1):
             if hit.why:
                 lines.append(f"why {rank}:")
@@ -277,5 +288,4 @@ class Answer:
                 '<figure style="display:inline-block;width:170px;margin:4px;vertical-align:top">'
                 f'{image}<figcaption style="font-size:85%"><b>{score}</b> {caption}</figcaption></figure>'
             )
-        notes = [*self.warnings, *([self.fit.sentence] if self.fit is not None and self.fit.nothing else [])]
-        return "".join(f"<p>{escape(note)}</p>" for note in notes) + "".join(cards)
+        return "".join(f"<p>{escape(line)}</p>" for line in [*self.summary, *self.warnings]) + "".join(cards)

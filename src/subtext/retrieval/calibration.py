@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from subtext.errors import SearchIndexError
 from subtext.retrieval.manifest import checksum, with_checksum
+from subtext.retrieval.stores.documents import CALIBRATION, PLOT
 from subtext.retrieval.stores.item import SIDES, Change, Side
 from subtext.retrieval.stores.store import Store, View
 
 FORMAT = 1
 """Format of a calibration; raised when an older Subtext could no longer read what a newer one writes."""
-CALIBRATION, PLOT = "calibration", "plot"
-"""Names of the documents that an index keeps a calibration as."""
 STALE = 0.1
 """Share of the items that may come and go before a calibration no longer speaks of the index as it is."""
 

@@ -16,7 +16,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
-from subtext.retrieval.condition import Condition, matching, missed
+from subtext.retrieval.condition import as_conditions, matching, missed
 from subtext.retrieval.confidence import Confidence, Judgement
 from subtext.retrieval.query import (
     CombinedQuery,
@@ -30,8 +30,10 @@ from subtext.retrieval.query import (
     reranked,
     suggested,
 )
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side
-from subtext.retrieval.stores.store import Store, View, open_store
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.stores.store import Store, View
 from subtext.retrieval.text_side import TextSide
 
 if TYPE_CHECKING:
@@ -153,10 +155,25 @@ class Index:
         """
         return self.answer(
             Query(
-                text, image, tuple(like), tuple(not_like), not_text, image_weight, not_like_weight, top, target,
-                tuple(where), lexical, hubness, diversity, min_probability, explain, captions, depth,
+                text=text,
+                image=image,
+                like=tuple(like),
+                not_like=tuple(not_like),
+                not_text=not_text,
+                image_weight=image_weight,
+                not_like_weight=not_like_weight,
+                top=top,
+                target=target,
+                where=tuple(where),
+                lexical=lexical,
+                hubness=hubness,
+                diversity=diversity,
+                min_probability=min_probability,
+                explain=explain,
+                captions=captions,
+                depth=depth,
             )
-        )  # fmt: skip
+        )
 
     def answer(self, query: Query) -> Answer:
         """The answer to one query; see `search`."""
@@ -210,9 +227,16 @@ class Index:
                 scale = self.store.manifest.scale
                 temperature = judgement.way.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
                 result = reranked(
-                    view, result, combined, query, background, temperature=temperature, among=among,
-                    captions=by_captions, by_words=by_words,
-                )  # fmt: skip
+                    view,
+                    result,
+                    combined,
+                    query,
+                    background,
+                    temperature=temperature,
+                    among=among,
+                    captions=by_captions,
+                    by_words=by_words,
+                )
             result = Hits(result.keys[: query.top], result.scores[: query.top])
             count = len(result.keys)
             if query.min_probability is not None:
@@ -232,7 +256,7 @@ class Index:
         unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
         # What the model makes of the query says nothing about its exact words.
         fit = None if exact else answer.fit
-        answer = replace(answer, unit=unit, fit=fit, exact=exact, meant=meant, rare=rare)
+        answer = replace(answer, unit=unit, fit=fit, text_only=query.text_only, exact=exact, meant=meant, rare=rare)
         return self._annotated(answer, query)
 
     def _read(self, query: Query) -> Query:
@@ -303,7 +327,7 @@ class Index:
             )
         if side == source and source in self._distanced:
             vectors = self._distanced[source].means_alone(vectors)
-        conditions = Query("", where=where).conditions
+        conditions = as_conditions(where)
         with self.store.reading() as view:
             among = matching(view, side, conditions) if conditions else None
             notes = () if among is None else missed(view, side, conditions, among)

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from subtext.errors import RequirementError, listed
 from subtext.retrieval.answer import WIDTH, WORDS_SHOWN, Reason
-from subtext.retrieval.condition import TEXT, Condition, parse
+from subtext.retrieval.condition import as_conditions
 from subtext.retrieval.confidence import Background, sample
+from subtext.retrieval.stores.facets import TEXT, Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side, opposite
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import words
@@ -28,7 +29,7 @@ _QUOTED = re.compile(r'"([^"]*)"')
 _STRAIGHT = str.maketrans(dict.fromkeys("“”„‟«»", '"'))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Query:
     """One search request. Text, an image and examples can be combined.
 
@@ -86,9 +87,8 @@ class Query:
         if self.text is None and self.image is None and not self.like:
             raise RequirementError("a search needs text, an image or an example item (text, image, like); it got none")
         require_target(self.target, self.top)
-        for name, least, most in (
-            ("image_weight", 0, 1), ("diversity", 0, 1), ("not_like_weight", 0, 1000), ("depth", 1, np.inf),
-        ):  # fmt: skip
+        ranges = {"image_weight": (0, 1), "diversity": (0, 1), "not_like_weight": (0, 1000), "depth": (1, np.inf)}
+        for name, (least, most) in ranges.items():
             value = getattr(self, name)
             if not least <= value <= most:
                 limits = f"from {least} to {most}" if most < np.inf else f"{least} or more"
@@ -161,7 +161,7 @@ class Query:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """`where`, parsed."""
-        return tuple(parse(condition) if isinstance(condition, str) else condition for condition in self.where)
+        return as_conditions(self.where)
 
     @property
     def cache_key(self) -> Hashable:

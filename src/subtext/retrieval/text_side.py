@@ -24,7 +24,7 @@ from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
 from subtext.errors import SearchIndexError, listed
 from subtext.retrieval.index_files import checksums, file_checksum, inside, mapped
 from subtext.retrieval.manifest import Manifest, checksum
-from subtext.retrieval.stores.store import IndexIssue
+from subtext.retrieval.stores.errors import IndexIssue
 
 FOLDER, ABOUT, ARRAYS, TOKENISER = "query", "text_side.json", "arrays.npy", "tokeniser.json"
 FORMAT = 1

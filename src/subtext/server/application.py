@@ -28,16 +28,16 @@ from subtext.data.image_files import open_image
 from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
-from subtext.recipes.catalogue import unknown
 from subtext.retrieval.condition import matching
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.stores.item import Side, opposite
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.traces import trace_name
 from subtext.server import schemas
-from subtext.server.images import FORMATS, MEDIA_TYPE, SIZES, Upload, add_uploads, changing, require_image
-from subtext.server.security import ERROR_HANDLERS, Guard, Refusal, etag_response, log_facts
-from subtext.server.serve import Settings
+from subtext.server.images import FORMATS, MEDIA_TYPE, Upload, add_uploads, changing, require_image
+from subtext.server.refusal import Refusal
+from subtext.server.security import ERROR_HANDLERS, Guard, etag_response, log_facts
+from subtext.server.settings import Settings
 from subtext.server.state import Library, ServerState, state_of
 from subtext.version import __version__
 
@@ -73,22 +73,11 @@ _IMAGE_BODY = {
 }
 
 
-def _known_parameters(request: Request) -> None:
-    """Refuse parameters that the route does not have: a misspelt one would have no effect."""
-    path = request.scope["route"].path
-    operation = request.app.openapi()["paths"][path][request.method.lower()]
-    names = [parameter["name"] for parameter in operation.get("parameters", ())]
-    for name in request.query_params:
-        if name not in names:
-            sentence = unknown(f"parameter of {path}", name[:40], dict.fromkeys(names))
-            raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, sentence)
-
-
 def _router(tag: str, refusals: Mapping[int, str]) -> APIRouter:
     responses: dict[int | str, dict[str, Any]] = {
         status: {"model": schemas.Refused, "description": text} for status, text in sorted(refusals.items())
     }
-    return APIRouter(responses=responses, tags=[tag], dependencies=[Depends(_known_parameters)])
+    return APIRouter(responses=responses, tags=[tag])
 
 
 ROUTERS = searching, items, changes, about = (
@@ -98,10 +87,13 @@ ROUTERS = searching, items, changes, about = (
     _router("about", REFUSALS),
 )
 
-SIZE_HELP = f"Pixels of the longer side: {', '.join(map(str, SIZES))}."
-ItemId = Annotated[schemas.Name, QueryParameters()]
-Target = Annotated[Side, QueryParameters()]
-WhichLibrary = Annotated[schemas.LibraryName, QueryParameters()]
+
+def _no_parameters(_: Annotated[schemas.NoParameters, QueryParameters()]) -> None:
+    """Refuse any parameter: a misspelt one would have no effect."""
+
+
+NO_PARAMETERS = [Depends(_no_parameters)]
+"""For routes without parameters; those of the others are refused by their forms."""
 
 BEARER = HTTPBearer(auto_error=False, description="The token that the server was started with.")
 Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
@@ -157,7 +149,8 @@ def search_by_image(
 def _search(request: Request, library: Library, form: Any, image: Any = None) -> schemas.Results:
     options = form.model_dump(exclude={"index", "q"})
     lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
-    query = Query(form.q, image, **{**options, **lists, "where": schemas.parse_conditions(form.where)})
+    options |= lists | {"where": schemas.parse_conditions(form.where)}
+    query = Query(text=form.q, image=image, **options)
     log_facts(request, {"index": library.name} | ({"words": form.q} if image is None else {}))
     # A client can bring no features.
     model = library.index.model
@@ -168,7 +161,7 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
             )
     answer = library.batcher.answer(query)
     log_facts(request, {"hits": len(answer)})
-    return _results(library, query.target, answer, text_only=query.text_only)
+    return _results(library, answer)
 
 
 @searching.get("/similar")
@@ -180,10 +173,10 @@ def similar(
     _vectors(library.index, form.side, form.id)
     query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=where)
     log_facts(request, {"index": library.name, "item": form.id})
-    return _results(library, form.target, library.batcher.answer(query))
+    return _results(library, library.batcher.answer(query))
 
 
-@searching.post("/score")
+@searching.post("/score", dependencies=NO_PARAMETERS)
 def score(request: Request, server: ReadAccess, form: schemas.PairScoring) -> schemas.PairScoresOut:
     """The score of words with each of some images of the library: does the image support the text?"""
     library = server.library(form.index)
@@ -218,37 +211,22 @@ def _vectors(index: Index, side: Side, name: str) -> NDArray[np.float32]:
     return vectors
 
 
-def _results(library: Library, target: Side, answer: Answer, *, text_only: bool = True) -> schemas.Results:
+def _results(library: Library, answer: Answer) -> schemas.Results:
     """The answer, with a message that says what to know before trusting it."""
     fits = None if answer.fit is None else not answer.fit.nothing
-    sentences = []
-    if answer.meaningless:
-        fits = False if text_only else fits
-        means = "so this answer means nothing" if text_only else "so they add nothing; take them away"
-        sentences.append(f"the model knows none of these words, {means}")
-    elif answer.unused_words:
-        names = ", ".join(answer.unused_words[:8])
-        sentences.append(f"the model does not know {names}; the answer uses only the other words")
-    sentences += [*filter(None, [answer.found_by, answer.hardly_known, answer.did_you_mean]), *answer.notes]
-    if answer.fit is not None and answer.fit.nothing:
-        sentences.append(answer.fit.sentence)
-    if not answer.hits:
+    if not answer.hits or (answer.meaningless and answer.text_only):
         fits = False
-        sentences += [] if sentences else ["nothing in this library meets these conditions"]
-    if answer.stale is not None:
-        share = f"{100 * answer.stale:.0f} % of the items"
-        sentences.append(f"{share} were added or deleted since probabilities were calibrated")
     root = library.store.manifest.root
     return schemas.Results(
         index=library.name,
-        target=target,
-        hits=[schemas.ItemOut.of(hit, target, root) for hit in answer],
+        target=answer.target,
+        hits=[schemas.ItemOut.of(hit, answer.target, root) for hit in answer],
         unit="deviations" if answer.unit == "score" else answer.unit,
         left_out=answer.left_out,
         unknown_words=answer.unknown_words,
         exact_words=list(answer.exact),
         did_you_mean=dict(answer.meant),
-        message=_message(sentences),
+        message=_message([*answer.summary, *answer.warnings]),
         fits=fits,
     )
 
@@ -261,7 +239,7 @@ def _message(sentences: list[str]) -> str | None:
 
 @items.get("/items")
 def list_items(
-    request: Request, server: ReadAccess, form: Annotated[schemas.ItemsQuery, QueryParameters()]
+    request: Request, server: ReadAccess, form: Annotated[schemas.ListQuery, QueryParameters()]
 ) -> schemas.ItemPage:
     """Items that meet the conditions, in the order in which they were added."""
     library = server.library(form.index)
@@ -276,13 +254,13 @@ def list_items(
 
 @items.get("/item")
 def item(
-    request: Request, server: ReadAccess, id: ItemId, target: Target = "images", index: WhichLibrary = None
+    request: Request, server: ReadAccess, form: Annotated[schemas.ItemQuery, QueryParameters()]
 ) -> schemas.ItemDetail:
     """One item with its metadata, and the score of each of its texts (or images)."""
-    library = server.library(index)
+    library, target = server.library(form.index), form.target
     root, facing = library.store.manifest.root, opposite(target)
     with library.store.reading() as view:
-        key = view.keys_of(target, [id]).get(id)
+        key = view.keys_of(target, [form.id]).get(form.id)
         if key is None:
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {target} of this library")
         content = view.items(target, [key])[0]
@@ -294,7 +272,7 @@ def item(
         partner_vectors = view.vectors(facing, np.array(keys, dtype=np.int64)).astype(np.float64)
     products: NDArray[np.float64] = np.einsum("kd,nld->nkl", vectors, partner_vectors)
     scores = products.max(axis=(1, 2), initial=-np.inf).tolist()
-    log_facts(request, {"index": library.name, "item": id})
+    log_facts(request, {"index": library.name, "item": form.id})
     detail = schemas.ItemDetail(item=schemas.ItemOut.of(content, target, root), texts=[], pictures=[])
     for partner, value in zip(partners, scores, strict=True):
         if target == "texts":
@@ -311,17 +289,11 @@ def item(
     responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}, 304: {}},
 )
 def thumbnail(
-    request: Request,
-    server: ReadAccess,
-    id: ItemId,
-    size: Annotated[int, QueryParameters(description=SIZE_HELP, json_schema_extra={"enum": [*SIZES]})] = 320,
-    index: WhichLibrary = None,
+    request: Request, server: ReadAccess, form: Annotated[schemas.ThumbnailQuery, QueryParameters()]
 ) -> Response:
     """The image of an item, scaled down and encoded again."""
-    if size not in SIZES:
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"size is one of {', '.join(map(str, SIZES))}; it got {size}")
-    library = server.library(index)
-    data, fresh = library.thumbnails.of(library.store, id, size)
+    library = server.library(form.index)
+    data, fresh = library.thumbnails.of(library.store, form.id, form.size)
     if fresh:
         server.metrics.event("thumbnails_made")
     # Revalidated each time: a deleted image must also disappear from the page.
@@ -329,9 +301,9 @@ def thumbnail(
 
 
 @items.get("/fields")
-def fields(server: ReadAccess, target: Target = "images", index: WhichLibrary = None) -> schemas.Fields:
+def fields(server: ReadAccess, form: Annotated[schemas.FieldsQuery, QueryParameters()]) -> schemas.Fields:
     """The metadata to filter by, with its most common values."""
-    library = server.library(index)
+    library, target = server.library(form.index), form.target
     state = state_of(library.index)
     facets = library.fields.get((state, target))
     if facets is None:
@@ -353,7 +325,7 @@ def _facet(view: View, side: Side, name: str) -> schemas.Facet:
     return schemas.Facet(name=name, kind="number", count=values.different, values=common, low=low, high=high)
 
 
-@changes.post("/add", status_code=HTTPStatus.CREATED)
+@changes.post("/add", status_code=HTTPStatus.CREATED, dependencies=NO_PARAMETERS)
 def add_items(request: Request, server: Writing, addition: schemas.Addition) -> schemas.Changed:
     """Add images with their texts, all or none: on the disk, and searchable, when this answers."""
     library, uploads, most = server.library(addition.index), [], 0
@@ -386,7 +358,7 @@ def add_items(request: Request, server: Writing, addition: schemas.Addition) -> 
     return schemas.Changed(index=library.name, pictures=len(uploads), texts=len(texts), note=note)
 
 
-@changes.post("/delete")
+@changes.post("/delete", dependencies=NO_PARAMETERS)
 def delete_items(request: Request, server: Writing, deletion: schemas.Deletion) -> schemas.Changed:
     """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
     library = server.library(deletion.index)
@@ -407,7 +379,7 @@ def delete_items(request: Request, server: Writing, deletion: schemas.Deletion) 
     return schemas.Changed(index=library.name, pictures=counts["images"], texts=counts["texts"], note=note)
 
 
-@about.get("/healthz")
+@about.get("/healthz", dependencies=NO_PARAMETERS)
 def healthz(server: Open) -> schemas.Health:
     """Whether the server and its libraries answer. Without the read token it tells no names."""
     generations = {}
@@ -417,13 +389,13 @@ def healthz(server: Open) -> schemas.Health:
     return schemas.Health(status="ok", version=__version__, libraries={} if server.settings.read_token else generations)
 
 
-@about.get("/metrics", response_class=PlainTextResponse)
+@about.get("/metrics", response_class=PlainTextResponse, dependencies=NO_PARAMETERS)
 def metrics(server: ReadAccess) -> str:
     """Metrics for Prometheus."""
     return server.metrics.text(server.item_counts())
 
 
-@about.get("/libraries")
+@about.get("/libraries", dependencies=NO_PARAMETERS)
 def libraries(server: ReadAccess) -> schemas.Libraries:
     """The libraries that can be searched here."""
     rows = []

@@ -32,10 +32,11 @@ from subtext.data.image_files import open_image, prepare_decoder, read_bytes, st
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
 from subtext.retrieval.build import WriteCounts, grow
+from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.folder import Folder, writer_lock
-from subtext.retrieval.stores.store import IndexLockedError, Store, Writer
+from subtext.retrieval.stores.store import Store, Writer
 from subtext.retrieval.traces import ADDED, CACHE, ROWS, added_rows, require_own, trace_name, write_rows
-from subtext.server.security import RETRY_SECONDS, Refusal
+from subtext.server.refusal import RETRY_SECONDS, Refusal
 
 if TYPE_CHECKING:
     from subtext.retrieval.index import Index

@@ -15,15 +15,18 @@ from pydantic import (
     StringConstraints,
     ValidationError,
     create_model,
+    field_validator,
     model_validator,
 )
 
 from subtext.api.options import Parameter, parameters
 from subtext.api.search import search
 from subtext.errors import RequirementError
-from subtext.retrieval.condition import ORDER, Condition, Test, Value, dated, parse
+from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Hit, Reason
+from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value, dated
 from subtext.retrieval.stores.item import Item, Side
+from subtext.server.images import SIZES
 
 MAX_WORDS, MAX_TOP, MAX_ID, MAX_PAGE = 1000, 200, 500, 200
 """Letters of a query; hits of an answer; letters of an id; items of a page."""
@@ -46,6 +49,7 @@ DEFAULTS = {"top": 20}
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """An id: no control characters."""
+_SIZES = ", ".join(map(str, SIZES))
 NO_NULL = r"^[^\x00]*$"
 
 
@@ -130,11 +134,46 @@ class Similar(_Selection):  # type: ignore[misc, valid-type]
     side: Side = Field("images", description="The side of the item.")
 
 
-class ItemsQuery(_Selection):  # type: ignore[misc, valid-type]
+class ListQuery(_Selection):  # type: ignore[misc, valid-type]
     """A page of items."""
 
     top: int = Field(50, ge=1, le=MAX_PAGE)
     offset: int = Field(0, ge=0, le=10_000_000)
+
+
+class ItemQuery(Form):
+    """An item of a library."""
+
+    id: Name
+    target: Side = "images"
+    index: LibraryName = None
+
+
+class ThumbnailQuery(Form):
+    """The image of an item, and its size."""
+
+    id: Name
+    size: int = Field(320, description=f"Pixels of the longer side: {_SIZES}.", json_schema_extra={"enum": [*SIZES]})
+    index: LibraryName = None
+
+    @field_validator("size")
+    @classmethod
+    def is_offered(cls, size: int) -> int:
+        """One of the sizes that are made."""
+        if size not in SIZES:
+            raise ValueError(f"size is one of {_SIZES}; it got {size}")
+        return size
+
+
+class FieldsQuery(Form):
+    """The side whose fields are listed."""
+
+    target: Side = "images"
+    index: LibraryName = None
+
+
+class NoParameters(Form):
+    """The parameters of a route that has none."""
 
 
 class PairScoring(Form):

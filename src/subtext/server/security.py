@@ -21,14 +21,12 @@ from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from subtext.errors import DataError, OutputError, RequirementError, SearchIndexError, SubtextError
+from subtext.server.refusal import RETRY_SECONDS, Refusal
+from subtext.server.state import ServerState
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from subtext.server.state import ServerState
-
-RETRY_SECONDS = 1
-"""Seconds after which a refused client may try again."""
 CONNECTIONS = 512
 """Connections of a process at one time, at most."""
 HEAD_SECONDS = 10.0
@@ -63,26 +61,6 @@ FORMER_PARAMETERS = {
     b"why": b"explain",
 }
 """Former name of a parameter of /search -> its name now; both work."""
-
-
-class Refusal(SubtextError):
-    """A request that is refused.
-
-    Args:
-        status: Of HTTP.
-        retry: Seconds after which it may be tried again; None where that would not help.
-    """
-
-    def __init__(self, status: int, sentence: str, *, retry: int | None = None) -> None:
-        super().__init__(sentence)
-        self.status = int(status)
-        self.retry = retry
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers of the answer."""
-        headers = {} if self.retry is None else {"Retry-After": str(self.retry)}
-        return {**headers, "WWW-Authenticate": "Bearer"} if self.status == HTTPStatus.UNAUTHORIZED else headers
 
 
 def error_response(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
@@ -133,7 +111,7 @@ _NEEDS = {
     "greater_than": "needs more than {gt}", "string_too_long": "needs {max_length} characters or fewer",
     "string_too_short": "needs {min_length} characters or more",
     "too_long": "needs {max_length} or fewer", "too_short": "needs {min_length} or more",
-    "string_pattern_mismatch": "has characters that it cannot have", "extra_forbidden": "is no name that is known here",
+    "string_pattern_mismatch": "has characters that it cannot have", "extra_forbidden": "is not accepted here",
 }  # fmt: skip
 """Kind of a validator's error -> the rest of a sentence about the value; others keep the validator's words."""
 

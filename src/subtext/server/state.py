@@ -19,12 +19,13 @@ from subtext.errors import OutputError, RequirementError, SearchIndexError, Subt
 from subtext.retrieval.calibration import calibration_mark
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.stores.folder import Folder
-from subtext.retrieval.stores.store import Store, store_class
+from subtext.retrieval.stores.registry import store_class
+from subtext.retrieval.stores.store import Store
 from subtext.retrieval.traces import ADDED, remove_traces
 from subtext.server.images import Decoding, Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
-from subtext.server.security import RETRY_SECONDS, Refusal
-from subtext.server.serve import LOOPBACK, Settings
+from subtext.server.refusal import RETRY_SECONDS, Refusal
+from subtext.server.settings import LOOPBACK, Settings
 
 T = TypeVar("T")
 

@@ -148,7 +148,7 @@ def build_index(
         SearchIndexError: If INDEX exists and is something else.
     """
     from subtext.retrieval.journal import unfinished
-    from subtext.retrieval.stores.store import create_store, store_class
+    from subtext.retrieval.stores.registry import create_store, store_class
 
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
     begun = interrupted_build(index)
@@ -203,7 +203,7 @@ def add_to_index(
     """
     from subtext.retrieval.build import taken_ids
     from subtext.retrieval.journal import unfinished
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     work = EvaluationSubject.of(_source(store, run, model), split, data=data, **options)
@@ -333,7 +333,7 @@ def move_index(
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
     from subtext.retrieval.build import prune
     from subtext.retrieval.stores.item import SIDES
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     held_out = [] if even_if_worse else _held_out(store, work)
@@ -495,7 +495,7 @@ def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[
 def interrupted_build(index: str | Path) -> Store | None:
     """The index of an interrupted build; None where there is no index, or a finished one."""
     from subtext.retrieval.journal import unfinished
-    from subtext.retrieval.stores.store import open_store, store_class
+    from subtext.retrieval.stores.registry import open_store, store_class
 
     if not store_class(index).exists(str(index)):
         return None
@@ -506,7 +506,7 @@ def interrupted_build(index: str | Path) -> Store | None:
 def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -> IndexChange:
     from subtext.retrieval.build import WriteCounts, prune
     from subtext.retrieval.journal import journal
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     steps, former = _steps(store, work)
@@ -652,7 +652,7 @@ def _work_on(
     index: str | Path, run: AnyPath | None, model: AnyPath | None, **options: Unpack[DataOptions]
 ) -> EvaluationSubject:
     """The work on all data of an index with its own model."""
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     source = _source(store, run, model)
@@ -662,7 +662,7 @@ def _work_on(
 
 def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:
     """Size and time of each file that an index was made of: what changes when its data changes."""
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     paths = [
@@ -767,7 +767,7 @@ def import_index(
         SearchIndexError: If the index has another model or width.
     """
     from subtext.retrieval.stores.item import SIDES
-    from subtext.retrieval.stores.store import create_store, open_store, store_class
+    from subtext.retrieval.stores.registry import create_store, open_store, store_class
 
     file = Path(vectors)
     content = read_vectors(file)

@@ -168,7 +168,7 @@ def delete_from_index(
     from subtext.retrieval.journal import journal
     from subtext.retrieval.query import ids_of
     from subtext.retrieval.stores.item import SIDES, deletion_hash
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store, side = open_store(index), SIDES[int(texts)]
     names = list(ids)
@@ -237,7 +237,7 @@ def compact_index(
     recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on; in LanceDB, an IVF index from
     50,000 on.
     """
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     before = store.bytes
@@ -254,7 +254,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
     from subtext.retrieval.calibration import STALE, changed_since, stored_calibration
     from subtext.retrieval.journal import journal
     from subtext.retrieval.stores.item import SIDES
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     with store.reading() as view:
@@ -313,7 +313,7 @@ def verify_index(index: IndexArgument) -> VerifyResult:
 
     The exit code of the command is 1 if there is any damage.
     """
-    from subtext.retrieval.stores.store import is_address, open_store
+    from subtext.retrieval.stores.registry import is_address, open_store
     from subtext.retrieval.verification import verify
 
     problems = verify(index)
@@ -328,7 +328,7 @@ def upgrade_index(index: IndexArgument) -> IndexReport:
     The upgrade is one transaction; other clients wait until it is complete. An index in a folder needs no upgrade.
     """
     from subtext.retrieval.stores.folder import Folder
-    from subtext.retrieval.stores.store import store_class
+    from subtext.retrieval.stores.registry import store_class
 
     kind = store_class(index)
     upgrade = getattr(kind, "upgrade", None)
@@ -445,7 +445,7 @@ def _fact(value: Any) -> str:
 
 def _require_folder(index: str | Path) -> None:
     """Raise RequirementError for an index in a database, which has its own tools for backups."""
-    from subtext.retrieval.stores.store import is_address
+    from subtext.retrieval.stores.registry import is_address
 
     if is_address(index):
         raise RequirementError(
@@ -457,7 +457,7 @@ def _require_folder(index: str | Path) -> None:
 
 def _require_path(backup: str | Path) -> None:
     """Raise RequirementError for an address in the place of a backup; only its scheme is shown."""
-    from subtext.retrieval.stores.store import is_address
+    from subtext.retrieval.stores.registry import is_address
 
     if is_address(backup):
         raise RequirementError(
@@ -534,7 +534,7 @@ def calibrate_index(
         RequirementError: For pairs that the model was trained on, or if this cannot be checked.
         SearchIndexError: If another model made the index.
     """
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     model_source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))

@@ -16,13 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import SearchIndexError
-from subtext.retrieval.calibration import CALIBRATION, PLOT, Calibration
+from subtext.retrieval.calibration import Calibration
 from subtext.retrieval.index_files import inside
 from subtext.retrieval.journal import journal
 from subtext.retrieval.manifest import Manifest, checksum
+from subtext.retrieval.stores.documents import CALIBRATION, PLOT
 from subtext.retrieval.stores.folder import DOCUMENTS, SHARDS, Folder
 from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, JobUpdate, Side
-from subtext.retrieval.stores.store import Store, View, Writer, create_store, open_store, store_class
+from subtext.retrieval.stores.registry import create_store, open_store, store_class
+from subtext.retrieval.stores.store import Store, View, Writer
 
 SHARDS_FORMAT = ("subtext index in shards", 1)
 MIGRATE = "migrate"

@@ -46,11 +46,12 @@ from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
 from subtext.errors import OutputError, SearchIndexError, counted
 from subtext.ops import draw
 from subtext.retrieval import ann
-from subtext.retrieval.calibration import CALIBRATION, PLOT
-from subtext.retrieval.condition import facets
 from subtext.retrieval.index_files import checksums, inside, mapped, stored_object
 from subtext.retrieval.manifest import STORE_NAME, Manifest
 from subtext.retrieval.segments import InvertedLists, Segment, SegmentTable
+from subtext.retrieval.stores.documents import CALIBRATION, PLOT
+from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
+from subtext.retrieval.stores.facets import facets
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -63,7 +64,7 @@ from subtext.retrieval.stores.item import (
     link_sum,
 )
 from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
-from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store
+from subtext.retrieval.stores.store import Stats, Store
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
 from subtext.retrieval.traces import ADDED, LOGS, remove_traces, require_own
 

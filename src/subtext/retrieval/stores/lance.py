@@ -56,10 +56,11 @@ from subtext.data.atomic import HIDDEN
 from subtext.errors import OutputError, SearchIndexError, counted, listed
 from subtext.ops import draw
 from subtext.retrieval import ann
-from subtext.retrieval.condition import facets
 from subtext.retrieval.index_files import LONGEST, inside, json_object
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
+from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
+from subtext.retrieval.stores.facets import facets
 from subtext.retrieval.stores.item import (
     NO_HITS,
     SIDES,
@@ -77,7 +78,7 @@ from subtext.retrieval.stores.item import (
     vectors_digest,
 )
 from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
-from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store, View, Writer
+from subtext.retrieval.stores.store import Stats, Store, View, Writer
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems
 from subtext.retrieval.words import LEAST, LENGTH, SATURATION, words
 

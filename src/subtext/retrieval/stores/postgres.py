@@ -44,10 +44,11 @@ from psycopg.pq import TransactionStatus
 
 from subtext.errors import OutputError, SearchIndexError, SubtextError, counted, listed
 from subtext.retrieval.ann import rescore_top_k
-from subtext.retrieval.condition import facets
 from subtext.retrieval.index_files import json_object
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.segments import MARGIN
+from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
+from subtext.retrieval.stores.facets import facets
 from subtext.retrieval.stores.item import SIDES, Applied, Change, Hits, IndexEntry, Side, vectors_digest
 from subtext.retrieval.stores.sql import (
     Part,
@@ -59,7 +60,7 @@ from subtext.retrieval.stores.sql import (
     require_storable,
     with_facet,
 )
-from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store
+from subtext.retrieval.stores.store import Stats, Store
 from subtext.retrieval.words import as_vector, phrase_query, words as split
 
 Connection = psycopg.Connection[tuple[Any, ...]]

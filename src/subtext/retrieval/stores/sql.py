@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import RequirementError, SearchIndexError
-from subtext.retrieval.condition import DATE, ID, TEXT, Condition, facets, moment
 from subtext.retrieval.index_files import json_object
+from subtext.retrieval.stores.facets import DATE, ID, TEXT, Condition, facets, moment
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,

@@ -12,14 +12,10 @@ folder, `postgresql://user@host/database?index=library` an index in PostgreSQL, 
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import RequirementError, SearchIndexError
-from subtext.retrieval.condition import Condition
 from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.errors import IndexIssue
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -41,30 +38,6 @@ from subtext.retrieval.stores.item import (
     StoredRow,
     opposite,
 )
-
-GROUP = "subtext.stores"
-"""Entry points of stores from outside the package."""
-INSTALLED = {
-    "postgres": (("postgresql", "postgres"), ("psycopg", "pgvector"), "postgres:Database"),
-    "lance": (("lance", "s3", "gs"), ("lance",), "lance:LanceStore"),
-}
-"""Extra -> the schemes of its store's addresses, the packages that it needs, and its store."""
-
-
-class IndexLockedError(SearchIndexError):
-    """Another process is writing to the index: try again."""
-
-
-class IndexMovedError(SearchIndexError):
-    """The server of an index cannot be reached, or went away: try again."""
-
-
-@dataclass(frozen=True)
-class IndexIssue:
-    """Damage of an index: the file, table or part, and what is wrong there."""
-
-    where: str
-    what: str
 
 
 @dataclass(frozen=True)
@@ -421,63 +394,3 @@ class Store(ABC):
 
     def close(self) -> None:  # noqa: B027  (most stores hold nothing open)
         """Release connections that nobody uses at this moment."""
-
-
-def is_address(index: Path | str) -> bool:
-    """Whether an index is named by an address, and not by a folder.
-
-    Example:
-        >>> is_address("postgresql://localhost/archive?index=library"), is_address("library")
-        (True, False)
-    """
-    return isinstance(index, str) and "://" in index
-
-
-def store_class(index: Path | str) -> type[Store]:
-    """The store that opens an index of this location.
-
-    Raises:
-        RequirementError: For a scheme that no installed store has, or an address in PostgreSQL without the extra
-            "postgres".
-    """
-    if not is_address(index):
-        return importlib.import_module("subtext.retrieval.stores.folder").Folder
-    scheme = str(index).partition("://")[0]
-    for extra, (schemes, packages, kind) in INSTALLED.items():
-        if scheme in schemes:
-            missing = [name for name in packages if importlib.util.find_spec(name) is None]
-            if missing:
-                raise RequirementError(
-                    f"an index at {scheme}:// needs {' and '.join(missing)}; it is not installed; install the extra: "
-                    f"pip install 'subtext[{extra}]'"
-                )
-            module, _, name = kind.partition(":")
-            return getattr(importlib.import_module(f"subtext.retrieval.stores.{module}"), name)
-    for point in entry_points(group=GROUP, name=scheme):
-        loaded = point.load()
-        if not (isinstance(loaded, type) and issubclass(loaded, Store)):
-            raise RequirementError(f"the entry point '{scheme}' of {GROUP} needs to be a Store; it is {loaded!r}")
-        return loaded
-    built_in = chain(*(schemes for schemes, _, _ in INSTALLED.values()))
-    installed = sorted({point.name for point in entry_points(group=GROUP)}.union(built_in))
-    raise RequirementError(f"no store opens addresses of {scheme}://; installed are {', '.join(installed)}")
-
-
-def open_store(index: Path | str) -> Store:
-    """The index of that location.
-
-    Raises:
-        SearchIndexError: If there is none, or it cannot be read.
-        RequirementError: Without the store's extra.
-    """
-    return store_class(index)(str(index))  # type: ignore[call-arg]
-
-
-def create_store(index: Path | str, manifest: Manifest) -> Store:
-    """An empty index.
-
-    Raises:
-        SearchIndexError: If the name is taken.
-        OutputError: If it cannot be written there.
-    """
-    return store_class(index).create(str(index), manifest)
