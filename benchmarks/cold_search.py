@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print nothing but one JSON object")
     asked = parser.parse_args()
     manifest = open_store(asked.index).manifest
-    named = ("--run", manifest.run) if manifest.run else ("--model", manifest.model["name"])
+    named = ("--run", manifest.run) if manifest.run else ("--model", manifest.pretrained["name"])
     runs: dict[str, list[list[float]]] = {}
     imported: dict[str, object] = {}
     for _ in range(asked.repeats):

@@ -79,7 +79,7 @@ def made(place: Path) -> Path:
     options: dict[str, object] = {"image": "tiny", "image_size": 32, "width": WIDTH, "min_count": 1, "text": "bag"}
     model = build("dual", options, context=BuildContext(texts=tuple(names))).model.eval()
     save_run(place / "run", model, Record(model="dual", arguments=options, status="finished"))
-    manifest = Manifest(fingerprint=model_fingerprint(model), run=str(place / "run"), host="dual", width=WIDTH)
+    manifest = Manifest(fingerprint=model_fingerprint(model), run=str(place / "run"), model_name="dual", width=WIDTH)
     folder = Folder.create(place / "index", manifest)
     generator = np.random.default_rng(0)
     with folder.writing("build") as writer:

@@ -155,7 +155,7 @@ def measured(
 ) -> tuple[dict[str, Any], dict[str, Timing]]:
     """All figures."""
     drawn = Drawn.of(1000)
-    manifest = Manifest(fingerprint="0" * 32, run="", host="", width=WIDTH, exact_up_to=min(200_000, count))
+    manifest = Manifest(fingerprint="0" * 32, run="", model_name="", width=WIDTH, exact_up_to=min(200_000, count))
     addresses = {"folder": str(place / "folder")}
     if not given.without_lance:
         addresses["lance"] = f"lance://{place / 'lance'}"

@@ -108,11 +108,11 @@ class MemoryView(View):
         names = {name for _, entry, _ in self.data.rows[side].values() for name, _ in facets(entry.metadata)}
         return sorted(name for name in names if not name.endswith("@"))
 
-    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
+    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
         every = [own for _, entry, _ in self.data.rows[side].values() for own in facets(entry.metadata)]
         counts = Counter(value for field, value in every if field == name)
         texts = [value for value in counts if isinstance(value, str)]
-        return FieldValues(bool(texts), len(texts) < len(counts), len(counts), tuple(counts.most_common(most)))
+        return FieldValues(bool(texts), len(texts) < len(counts), len(counts), tuple(counts.most_common(limit)))
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         if kind == "jobs":

@@ -88,4 +88,4 @@ def item(name: str, data: bytes | None = None, *captions: str, **metadata: objec
     """A picture as /add takes it."""
     words = list(captions) or [f"a {name} square"]
     coded = base64.b64encode(picture() if data is None else data).decode()
-    return {"id": name, "picture": coded, "captions": words, "metadata": metadata}
+    return {"id": name, "image": coded, "captions": words, "metadata": metadata}

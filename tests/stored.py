@@ -33,7 +33,7 @@ def manifest(exact_up_to: int = 200_000) -> Manifest:
     return Manifest(
         fingerprint="f" * 32,
         run="/runs/first",
-        host="dual",
+        model_name="dual",
         width=WIDTH,
         scale=14.0,
         views={"images": VIEWS, "texts": 1},

@@ -129,13 +129,13 @@ def test_a_hit_says_why(place: Path, engine: Index) -> None:
     texts = dict(zip(plain.ids["texts"], plain.scores(query, "texts").tolist(), strict=True))
     for hit in engine.search("a red square", top=12, explain=True):
         own = [text for text in texts if text.startswith(f"{hit.id}#") or text.startswith(hit.id)]
-        assert [reason.of for reason in hit.why] == ["own", "own"]
-        assert {reason.text for reason in hit.why} == set(hit.captions)
-        assert [reason.score for reason in hit.why] == sorted((r.score for r in hit.why), reverse=True)
-        for reason in hit.why:
+        assert [reason.kind for reason in hit.reasons] == ["paired", "paired"]
+        assert {reason.text for reason in hit.reasons} == set(hit.captions)
+        assert [reason.score for reason in hit.reasons] == sorted((r.score for r in hit.reasons), reverse=True)
+        for reason in hit.reasons:
             assert reason.score == pytest.approx(texts[reason.id], abs=1e-5), own
     back = engine.search(image=place / "data" / "red.png", target="texts", top=1, explain=True)[0]
-    assert [reason.text for reason in back.why] == [None] and back.why[0].id == back.metadata["images"][0]
+    assert [reason.text for reason in back.reasons] == [None] and back.reasons[0].id == back.metadata["images"][0]
 
 
 def test_a_picture_without_captions_gets_the_nearest(place: Path, tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_a_picture_without_captions_gets_the_nearest(place: Path, tmp_path: Path
     call("index", "delete", tmp_path / "index", "--texts", *texts)
     hit = next(h for h in engine.search("a square", top=12, explain=True) if h.id == "red")
     scores = dict(zip(plain.ids["texts"], plain.scores(plain.item("images", "red"), "texts").tolist(), strict=True))
-    assert [reason.id for reason in hit.why] == best(scores, without=tuple(texts))[:3]
-    assert {reason.of for reason in hit.why} == {"nearest"}
+    assert [reason.id for reason in hit.reasons] == best(scores, without=tuple(texts))[:3]
+    assert {reason.kind for reason in hit.reasons} == {"nearest"}
 
 
 @pytest.mark.parametrize(("not_text", "where"), [(None, ()), ("a blue square", ()), (None, ("place < 6",))])
@@ -256,9 +256,9 @@ def test_a_phrase_in_quotes_comes_first(archive: Path) -> None:
 
 def test_a_slip_of_the_pen_is_answered_by_a_question(archive: Path) -> None:
     told = call("search", archive, "Havanna 1958")
-    assert "did you mean havana?" in told.stderr and open_index(archive).search("havana").meant == {}
+    assert "did you mean havana?" in told.stderr and open_index(archive).search("havana").suggestions == {}
     assert json.loads(call("search", archive, "rulinng", "--json").stdout)["did_you_mean"] == {"rulinng": "ruling"}
-    assert open_index(archive).search("loneliness").meant == {}
+    assert open_index(archive).search("loneliness").suggestions == {}
 
 
 def test_names_are_recognised_for_a_model_of_pieces_of_words(archive: Path) -> None:
@@ -310,7 +310,8 @@ def test_what_nothing_in_the_index_has_is_noted_with_the_answer(archive: Path) -
 def test_a_minus_means_the_same_everywhere(archive: Path) -> None:
     engine = open_index(archive)
     for typed, query in [
-        ("red -blue", Query(text="red", not_text="blue")), ('red -"blue square"', Query(text="red", not_text="blue square")),
+        ("red -blue", Query(text="red", not_text="blue")),
+        ('red -"blue square"', Query(text="red", not_text="blue square")),
         ("red -blue -green", Query(text="red", not_text="blue, green")), ("-blue", Query(text="-blue")),
         ("red-blue", Query(text="red-blue")), ("red - blue -1", Query(text="red - blue -1")),
     ]:  # fmt: skip
@@ -367,8 +368,8 @@ def test_the_command_line_asks_for_several_things(place: Path) -> None:
         ).stdout
     )  # fmt: skip
     assert found["unit"] == "deviations" and found["query"]["not_like"] == ["black"] and len(found["hits"]) == 3
-    assert found["query"]["image_weight"] == 0.2 and found["nothing_matches_well"] is None and found["fit"] is None
-    assert all(len(hit["why"]) == 2 for hit in found["hits"])
+    assert found["query"]["image_weight"] == 0.2 and found["has_no_match"] is None and found["fit"] is None
+    assert all(len(hit["reasons"]) == 2 for hit in found["hits"])
     text = call(
         "search", index, "--like", "red", "--diversity", 0.5, "--hubness", "csls", "--explain", "--top", 2
     ).stdout

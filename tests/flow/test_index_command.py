@@ -280,7 +280,7 @@ def test_an_index_moves_to_another_model(place: Path, runs: Path) -> None:
     old = open_index(place / "index")
     told = call("index", "move", place / "index", "--run", runs / "views", "-q", "--even-if-worse").stdout
     assert "11 images and 22 texts now have vectors of" in told
-    assert old.store.moved and len(old.search("a square", top=50)) == 11
+    assert old.store.was_replaced and len(old.search("a square", top=50)) == 11
     new = open_index(place / "index")
     assert new.store.manifest.run == str(runs / "views") and new.store.manifest.views == {"images": 3, "texts": 3}
     model = load(runs / "views")
@@ -312,7 +312,7 @@ def test_a_move_is_not_made_over_what_others_did(place: Path, runs: Path, monkey
         return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(index_build, "embed_items", noted)
-    swapped = Folder.swap
+    swapped = Folder.replace_with
 
     def late(*words: object, **more: object) -> object:
         monkeypatch.setattr(Folder, "swap", swapped)

@@ -64,7 +64,7 @@ def test_a_hit_says_what_it_is(place: Path, engine: Index) -> None:
     assert hit.captions == ["a cyan square", "ein Quadrat, cyan"]
     assert hit.metadata["split"] == "test" and hit.metadata["place"] == 11
     assert set(hit.to_json()) == {"id", "score", "path", "captions", "metadata", "probability", "why"}
-    assert hit.probability is None and hit.why == []
+    assert hit.probability is None and hit.reasons == []
     assert len(engine) == 12
 
 

@@ -72,7 +72,7 @@ def test_several_things_are_asked_together_with_reasons(place: Path, client) -> 
     assert client.get("/search", params=former).json() == got, "former names of parameters go on working"
     wanted = engine.search("a blue square", not_like=["red"], top=5, diversity=0.3, explain=True)
     assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in wanted.hits] and got["unit"] == "deviations"
-    assert got["hits"][0]["why"][0]["text"] == wanted.hits[0].why[0].text
+    assert got["hits"][0]["reasons"][0]["text"] == wanted.hits[0].reasons[0].text
     data = (place / "data" / "purple.png").read_bytes()
     both = client.post(
         "/search", params={"q": "a blue square", "top": 3}, content=data, headers={"Content-Type": "image/png"}
@@ -161,8 +161,8 @@ def test_an_item_and_its_neighbours_of_both_kinds(client) -> None:
         [scores[text["id"]] for text in shown["texts"]], abs=1e-5
     )
     text = client.get("/item", params={"id": shown["texts"][0]["id"], "target": "texts"}).json()
-    assert [one["id"] for one in text["pictures"]] == ["cyan"]
-    assert text["pictures"][0]["score"] == pytest.approx(shown["texts"][0]["score"], abs=1e-6)
+    assert [one["id"] for one in text["images"]] == ["cyan"]
+    assert text["images"][0]["score"] == pytest.approx(shown["texts"][0]["score"], abs=1e-6)
     scored = client.post("/score", json={"q": "a cyan square", "ids": ["cyan", "red"]}).json()["pairs"]
     found = client.get("/search", params={"q": "a cyan square", "top": 12}).json()["hits"]
     assert scored[0]["score"] == pytest.approx(next(h["score"] for h in found if h["id"] == "cyan"), abs=1e-5)
@@ -262,7 +262,7 @@ def test_adding_deleting_and_what_is_left(fresh: Path) -> None:
         body = {"items": [served.item("teal", served.picture((0, 128, 128)), "a teal square", "calm", year=1999)]}
         answer = own.post("/add", json=body, headers=served.WRITES)
         assert answer.status_code == 201, answer.text
-        assert answer.json()["pictures"] == 1 and answer.json()["texts"] == 2
+        assert answer.json()["image_count"] == 1 and answer.json()["text_count"] == 2
         after = own.get("/search", params={"q": "a teal square", "top": 50}).json()
         assert len(after["hits"]) == len(before["hits"]) + 1, "an answer that was kept is not given any more"
         hit = next(hit for hit in after["hits"] if hit["id"] == "teal")
@@ -273,7 +273,7 @@ def test_adding_deleting_and_what_is_left(fresh: Path) -> None:
         assert '"teal"' in _logged(fresh) and "a teal square" not in _logged(fresh)
         assert list((fresh / "cache").rglob("*.webp")) and list((fresh / "added").glob("*.png"))
         gone = own.post("/delete", json={"ids": ["teal"]}, headers=served.WRITES)
-        assert gone.json()["pictures"] == 1 and gone.json()["texts"] == 2
+        assert gone.json()["image_count"] == 1 and gone.json()["text_count"] == 2
         assert own.get("/search", params={"q": "a teal square", "top": 50}).json()["hits"] == before["hits"]
         assert own.get("/thumbnail", params={"id": "teal"}).status_code == 404
         assert own.get("/item", params={"id": "teal"}).status_code == 404

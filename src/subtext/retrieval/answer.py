@@ -30,13 +30,13 @@ class Reason:
         id: Its id.
         text: Its words (None for an image).
         score: Its cosine with the query; of a nearest one, with the item.
-        of: "own": it is paired with the item; "nearest": the item has no pairs, and this is its nearest neighbour.
+        kind: "paired": it is paired with the item; "nearest": the item has no pairs, and this is its nearest neighbour.
     """
 
     id: str
     text: str | None
     score: float
-    of: Literal["own", "nearest"] = "own"
+    kind: Literal["paired", "nearest"] = "paired"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Hit:
         metadata: "split" and other columns of the data set; for a text also "images", the ids of its images.
         probability: Of a true match; None if the index is not calibrated for this kind of query, or nothing matches
             well.
-        why: Reasons, strongest first, if `explain` was set.
+        reasons: Reasons, strongest first, if `explain` was set.
         uncertainty: Root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
             its score is then the cosine of the means minus half of both sums of variances. None for other models.
     """
@@ -63,7 +63,7 @@ class Hit:
     captions: list[str]
     metadata: dict[str, Any] = field(default_factory=dict)
     probability: float | None = None
-    why: list[Reason] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
     uncertainty: float | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Fit:
     threshold: float
 
     @property
-    def nothing(self) -> bool:
+    def has_no_match(self) -> bool:
         """Whether nothing in the index matches well."""
         return self.percentile < self.threshold
 
@@ -93,15 +93,15 @@ class Fit:
     def sentence(self) -> str:
         """In plain words."""
         share = f"{100 * self.percentile:.0f} %"
-        if not self.nothing:
+        if not self.has_no_match:
             return f"{share} of queries that have a match in this index look as weak as this one or weaker"
         weak = "no queries" if self.percentile < 0.005 else f"only {share} of the queries"
         return f"nothing here matches well: {weak} that have a match in this index look as weak as this one"
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, with the sentence."""
-        fields = {"standing": self.percentile, "refused": self.threshold}
-        return {**fields, "nothing": self.nothing, "sentence": self.sentence}
+        fields = {"percentile": self.percentile, "threshold": self.threshold}
+        return {**fields, "has_no_match": self.has_no_match, "sentence": self.sentence}
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ class Answer:
         stale: Share of items that changed since the calibration, if it is too large for reliable probabilities.
         words: (word, whether the model knows it) for each word of the query; None for a subword model or without text.
         notes: Notes on texts that are too long for the model, and on words and values that nothing in the index has.
-        exact: Phrases, numbers, names and unknown words of the query that texts of the index have; they were searched.
-        meant: Words that no text of the index has -> the nearest that some have.
-        rare: Words of the query that the model saw a few times -> how often; then there are no probabilities.
+        exact_words: Phrases, numbers, names and unknown words of the query that texts of the index have; they were searched.
+        suggestions: Words that no text of the index has -> the nearest that some have.
+        rare_words: Words of the query that the model saw a few times -> how often; then there are no probabilities.
         request: The query as plain data, for the JSON.
     """
 
@@ -134,9 +134,9 @@ class Answer:
     stale: float | None = None
     words: tuple[tuple[str, bool], ...] | None = None
     notes: tuple[str, ...] = ()
-    exact: tuple[str, ...] = ()
-    meant: Mapping[str, str] = field(default_factory=dict)
-    rare: Mapping[str, int] = field(default_factory=dict)
+    exact_words: tuple[str, ...] = ()
+    suggestions: Mapping[str, str] = field(default_factory=dict)
+    rare_words: Mapping[str, int] = field(default_factory=dict)
     request: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -163,36 +163,38 @@ class Answer:
     @property
     def unused_words(self) -> list[str]:
         """Those of them that no text of the index has, either."""
-        has = {word.casefold() for phrase in self.exact for word in phrase.split()}
+        has = {word.casefold() for phrase in self.exact_words for word in phrase.split()}
         return [word for word in self.unknown_words if word not in has]
 
     @property
     def meaningless(self) -> bool:
         """Whether the model knows no word of the query's text, and no text of the index has one."""
-        return self.words is not None and not self.exact and not any(known for _, known in self.words)
+        return self.words is not None and not self.exact_words and not any(known for _, known in self.words)
 
     @property
-    def found_by(self) -> str:
+    def exact_match_message(self) -> str:
         """Which exact words were searched, in plain words; "" for none."""
         how = "texts that have them" if self.unit == "bm25" else "the model and by texts that have them"
-        return f"exact words ({listed(list(self.exact), WORDS_SHOWN)}): ranked by {how}" if self.exact else ""
+        return (
+            f"exact words ({listed(list(self.exact_words), WORDS_SHOWN)}): ranked by {how}" if self.exact_words else ""
+        )
 
     @property
-    def hardly_known(self) -> str:
+    def rare_words_message(self) -> str:
         """Which words the model saw a few times only, in plain words; "" for none."""
-        seen = ", ".join(f"'{word}' ({count})" for word, count in list(self.rare.items())[:WORDS_SHOWN])
+        seen = ", ".join(f"'{word}' ({count})" for word, count in list(self.rare_words.items())[:WORDS_SHOWN])
         return f"the model saw these words a few times only: {seen}; the scores mean little" if seen else ""
 
     @property
     def did_you_mean(self) -> str:
         """A question with the nearest words; "" where there are none."""
-        return f"did you mean {', '.join(self.meant.values())}?" if self.meant else ""
+        return f"did you mean {', '.join(self.suggestions.values())}?" if self.suggestions else ""
 
     @property
     def summary(self) -> list[str]:
         """What stands above the hits: that nothing matches well, which words were matched exactly, what is left out."""
-        lines = [self.fit.sentence] if self.fit is not None and self.fit.nothing else []
-        lines += [self.found_by] if self.exact else []
+        lines = [self.fit.sentence] if self.fit is not None and self.fit.has_no_match else []
+        lines += [self.exact_match_message] if self.exact_words else []
         if self.left_out:
             lines.append(f"{self.left_out} left out, below the minimum probability")
         return lines if self.hits or self.left_out else [*lines, "nothing meets these conditions"]
@@ -211,7 +213,7 @@ class Answer:
             warnings.append(f"neither the model nor any text has {names}; the answer uses only the other words")
         elif unknown:
             warnings.append(f"the model does not know {names}; the answer uses only the other words")
-        warnings += [*filter(None, [self.hardly_known, self.did_you_mean]), *self.notes]
+        warnings += [*filter(None, [self.rare_words_message, self.did_you_mean]), *self.notes]
         if self.stale is not None:
             warnings.append(
                 f"{100 * self.stale:.0f} % of the items were added or deleted since the index was calibrated; its "
@@ -224,12 +226,12 @@ class Answer:
         return {
             **self.request,
             "unknown_words": self.unknown_words,
-            "exact_words": list(self.exact),
-            "did_you_mean": dict(self.meant),
+            "exact_words": list(self.exact_words),
+            "did_you_mean": dict(self.suggestions),
             "warning": "; ".join(self.warnings) or None,
-            "for": self.target,
+            "target": self.target,
             "unit": self.unit,
-            "nothing_matches_well": None if self.fit is None else self.fit.nothing,
+            "has_no_match": None if self.fit is None else self.fit.has_no_match,
             "fit": None if self.fit is None else self.fit.to_json(),
             "left_out": self.left_out,
             "hits": [hit.to_json() for hit in self.hits],
@@ -254,10 +256,10 @@ class Answer:
         """
         lines = [*self.summary, *([self._table()] if self.hits else [])]
         for rank, hit in enumerate(self.hits, start=1):
-            if hit.why:
+            if hit.reasons:
                 lines.append(f"why {rank}:")
-            for reason in hit.why:
-                lines.append(f"  {reason.score:.3f} {reason.of} {shortened(reason.text or reason.id, WIDTH)}")
+            for reason in hit.reasons:
+                lines.append(f"  {reason.score:.3f} {reason.kind} {shortened(reason.text or reason.id, WIDTH)}")
         return printable("\n".join(lines))
 
     __str__ = text

@@ -87,7 +87,7 @@ def require_model(store: Store, manifest: Manifest, model: Model) -> None:
     actual = model_fingerprint(model)
     if actual != manifest.fingerprint:
         raise SearchIndexError(
-            f"{store.path} needs the model that made it, {manifest.run or manifest.host} "
+            f"{store.path} needs the model that made it, {manifest.run or manifest.model_name} "
             f"({manifest.fingerprint[:12]}); it got another ({actual[:12]}){_width_of(model, manifest)}"
             f"{', or that run trained further' * bool(manifest.run)}; use that model, build the index again with this "
             "model, or move it (subtext index move)"
@@ -108,16 +108,16 @@ def new_manifest(
     width: int,
     root: Path,
     run: str = "",
-    host: str = "",
-    name: Mapping[str, str] | None = None,
+    model_name: str = "",
+    pretrained: Mapping[str, str] | None = None,
     source: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """The manifest of an index that is to hold vectors of this model; None where no model is known.
 
     Args:
-        run: As `run`, `host` and `model` of the Manifest.
-        host: See `run`.
-        name: See `run`.
+        run: Folder of the run; see `Manifest`.
+        model_name: Recipe or pretrained model; see `Manifest`.
+        pretrained: Name, revision and prompt of a pretrained model; see `Manifest`.
     """
     similarity = None if model is None else model.similarity
     # Vectors of an unknown model are taken to be of the same one where they have the same width.
@@ -125,7 +125,7 @@ def new_manifest(
     return Manifest(
         fingerprint=unknown if model is None else model_fingerprint(model),
         run=run,
-        host=host,
+        model_name=model_name,
         width=width,
         scale=torch.as_tensor(getattr(similarity, "scale", 1.0), dtype=torch.float64).item(),
         shift=torch.as_tensor(getattr(similarity, "shift", 0.0), dtype=torch.float64).item(),
@@ -134,7 +134,7 @@ def new_manifest(
         data=dict(source or {}),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
-        model=dict(name or {}),
+        pretrained=dict(pretrained or {}),
     )
 
 

@@ -33,27 +33,27 @@ class DirectionCalibration:
     Attributes:
         temperature: t of the posterior exp(s / t) / sum over the index, in units of the cosine.
         weights: Of s / t and of the level log sum exp(s / t); their bias.
-        steps: Xs, ys: from those log odds to a probability.
-        signs: Name -> (101) quantiles over queries that have a match here, rising.
+        isotonic: Xs, ys: from those log odds to a probability.
+        signal_quantiles: Name -> (101) quantiles over queries that have a match here, rising.
         quantiles: (101) of the lowest percentile of these queries among their signs.
-        refused: Share of them below which nothing is said to fit.
-        measured: Figures on the third part; see `search.confidence`.
+        threshold: Share of them below which nothing is said to fit.
+        metrics: Figures on the third part; see `search.confidence`.
         bins: Of its reliability plot: predicted, came_true, counts.
     """
 
     temperature: float
     weights: tuple[float, float]
     bias: float
-    steps: Mapping[str, list[float]]
-    signs: Mapping[str, list[float]]
+    isotonic: Mapping[str, list[float]]
+    signal_quantiles: Mapping[str, list[float]]
     quantiles: list[float]
-    refused: float
-    measured: Mapping[str, float]
+    threshold: float
+    metrics: Mapping[str, float]
     bins: Mapping[str, list[float]] = field(default_factory=dict)
 
     def curve(self, log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
         """(N) probabilities of log odds."""
-        return np.interp(log_odds, self.steps["xs"], self.steps["ys"])
+        return np.interp(log_odds, self.isotonic["xs"], self.isotonic["ys"])
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Calibration:
     """What scores of an index are worth.
 
     Attributes:
-        ways: "images" and "texts", what is searched with the other -> Way.
+        directions: "images" and "texts", what is searched with the other -> its calibration.
         pairs: A pair's cosine to the probability that it is right, where right and chance pairs are equally many: steps
             and what was measured.
         data: Where the pairs came from, split, how many.
@@ -71,7 +71,7 @@ class Calibration:
         version: Version of Subtext.
     """
 
-    ways: Mapping[Side, DirectionCalibration]
+    directions: Mapping[Side, DirectionCalibration]
     pairs: Mapping[str, Any]
     data: Mapping[str, Any]
     counts: Mapping[Side, int]
@@ -98,11 +98,11 @@ class Calibration:
                 raise SearchIndexError(f"{where} needs format {FORMAT}; it has {content.get('format')}; {advice}")
             if content.pop("checksum", None) != checksum(content) or content.pop("kind") != "subtext calibration":
                 raise SearchIndexError(f"{where} needs its own checksum; it was changed or damaged; {advice}")
-            ways = {
-                side: DirectionCalibration(**{**way, "weights": tuple(way["weights"])})
-                for side, way in content.pop("ways").items()
+            directions = {
+                side: DirectionCalibration(**{**direction, "weights": tuple(direction["weights"])})
+                for side, direction in content.pop("directions").items()
             }
-            return Calibration(ways=ways, **content)
+            return Calibration(directions=directions, **content)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise SearchIndexError(f"{where} needs to be a calibration; {problem!r}; {advice}") from problem
 
@@ -131,7 +131,7 @@ def keep_calibration(store: Store, calibration: Calibration, plot: str) -> str:
     """Keep a calibration and its plot, an SVG document, in an index; says where the plot is."""
     with store.writing("calibrate") as writer:
         writer.apply(Change(documents={PLOT: plot, CALIBRATION: calibration.to_json()}))
-    return store.document(PLOT)
+    return store.locate_document(PLOT)
 
 
 def changed_since(view: View, calibration: Calibration) -> float:

@@ -124,7 +124,7 @@ def missed(view: View, side: Side, where: Sequence[Condition], keys: NDArray[np.
     for condition in where:
         name, equal = condition.field, condition.test == "!=" or (condition.test in ("=", "in") and not len(keys))
         for value in _lacking(view, side, condition) if equal else ():
-            common = view.values(side, name, most=5_000, choice=2**62).common
+            common = view.values(side, name, limit=5_000, max_distinct=2**62).common
             plain = {str(item).casefold(): f"'{item}'" for item, _ in reversed(common)}
             close = ", ".join(plain[match] for match in get_close_matches(value.casefold(), plain))
             hint = f"; the nearest: {close}" if close else f"; {_described(view, side, name)}" if common else ""
@@ -148,7 +148,7 @@ def _has_dates(view: View, side: Side, field: str) -> bool:
     """Whether some value of a field is a date with a day."""
     cached = f"dates in {field} of {side}"
     if cached not in view.cache:
-        view.cache[cached] = view.values(side, field + DATE, most=0, choice=0).numbers
+        view.cache[cached] = view.values(side, field + DATE, limit=0, max_distinct=0).has_numbers
     return bool(view.cache[cached])
 
 
@@ -183,11 +183,17 @@ def _check_values_exist(view: View, side: Side, condition: Condition, fields: Se
 
 def _require_comparable(view: View, side: Side, condition: Condition) -> None:
     """Raise RequirementError where a field has nothing that the value of a condition is compared with."""
-    values = view.values(side, condition.field, most=0, choice=0)
-    usable = values.dates is not None if isinstance(condition.value, date) else values.numbers
+    values = view.values(side, condition.field, limit=0, max_distinct=0)
+    usable = values.date_range is not None if isinstance(condition.value, date) else values.has_numbers
     if isinstance(condition.value, str) or not usable:
         day = "name a day, a month or a year, as in 2021-03-05"
-        advice = "name a number" if values.numbers else day if values.dates is not None else "test it by = or contains"
+        advice = (
+            "name a number"
+            if values.has_numbers
+            else day
+            if values.date_range is not None
+            else "test it by = or contains"
+        )
         raise RequirementError(
             f"'{condition.field} {condition.test}' needs a number or a date to compare with; it got "
             f"{str(condition.value)!r}; {_described(view, side, condition.field)}; {advice}"
@@ -196,7 +202,7 @@ def _require_comparable(view: View, side: Side, condition: Condition) -> None:
 
 def _described(view: View, side: Side, name: str) -> str:
     """A field with its type and three of its values, for a message."""
-    values = view.values(side, name, most=3, choice=2**62)
-    kind = "a number" if not values.texts else "a date" if values.dates is not None else "text"
-    kind = "text and numbers" if values.texts and values.numbers else kind
+    values = view.values(side, name, limit=3, max_distinct=2**62)
+    kind = "a number" if not values.has_texts else "a date" if values.date_range is not None else "text"
+    kind = "text and numbers" if values.has_texts and values.has_numbers else kind
     return f"'{name}' is {kind} ({', '.join(str(value) for value, _ in values.common)})"

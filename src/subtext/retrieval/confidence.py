@@ -46,7 +46,7 @@ MIN_GROUPS = 100
 """Groups of pairs below which nothing can be fitted and measured."""
 MAX_QUERIES = 4000
 """Queries of each modality; sampled where there are more."""
-REFUSED = 0.05
+THRESHOLD = 0.05
 """Share of answerable queries that may wrongly be told that nothing matches."""
 PENALTY = 1e-3
 """L2 penalty of the logistic regression on standardised inputs, in units of one row."""
@@ -140,7 +140,7 @@ class Evidence:
             terms.append(sampled + np.log(uncounted / len(sampled)))
         return float(np.logaddexp.reduce(np.concatenate(terms), initial=-np.inf))
 
-    def signs(self, temperature: float) -> dict[str, float]:
+    def signals(self, temperature: float) -> dict[str, float]:
         """Numbers that are larger where the index has a match.
 
         level     t log sum exp(s / t) over all items: a soft maximum, which many fair matches raise, too
@@ -148,24 +148,28 @@ class Evidence:
                   things. Missing where it has none
         """
         same_side = self.same_side[~np.isnan(self.same_side)].astype(np.float64)
-        signs = {"level": temperature * self.level(temperature)}
+        signals = {"level": temperature * self.level(temperature)}
         if len(same_side):
             softer = SOFTER * temperature
-            signs["familiar"] = float(softer * (np.logaddexp.reduce(same_side / softer) - np.log(len(same_side))))
-        return signs
+            signals["familiar"] = float(softer * (np.logaddexp.reduce(same_side / softer) - np.log(len(same_side))))
+        return signals
 
-    def percentile(self, way: DirectionCalibration) -> float:
+    def percentile(self, direction: DirectionCalibration) -> float:
         """Share of answerable queries for which the evidence was as weak as here, or weaker."""
-        return _percentile(_weakest_percentile(self.signs(way.temperature), way.signs), way.quantiles)
+        return _percentile(
+            _weakest_percentile(self.signals(direction.temperature), direction.signal_quantiles), direction.quantiles
+        )
 
 
-def _weakest_percentile(signs: Mapping[str, float], quantiles: Mapping[str, Sequence[float]]) -> float:
-    """The lowest percentile of the signs: a query is weak if it is unfamiliar, or if nothing matches it.
+def _weakest_percentile(signals: Mapping[str, float], quantiles: Mapping[str, Sequence[float]]) -> float:
+    """The lowest percentile of the signals: a query is weak if it is unfamiliar, or if nothing matches it.
 
     Args:
-        quantiles: Of each sign over answerable queries; signs without quantiles are ignored.
+        quantiles: Of each sign over answerable queries; signals without quantiles are ignored.
     """
-    return min((_percentile(value, quantiles[name]) for name, value in signs.items() if name in quantiles), default=1.0)
+    return min(
+        (_percentile(value, quantiles[name]) for name, value in signals.items() if name in quantiles), default=1.0
+    )
 
 
 def _percentile(value: float, quantiles: Sequence[float]) -> float:
@@ -173,10 +177,10 @@ def _percentile(value: float, quantiles: Sequence[float]) -> float:
     return float(np.interp(value, quantiles, np.linspace(0, 1, len(quantiles))))
 
 
-def probabilities(scores: NDArray[np.float32], level: float, way: DirectionCalibration) -> NDArray[np.float64]:
+def probabilities(scores: NDArray[np.float32], level: float, direction: DirectionCalibration) -> NDArray[np.float64]:
     """(T) probabilities that the hits of one query are true matches: a logistic, then an isotonic regression."""
-    scaled = scores.astype(np.float64) / way.temperature
-    return way.curve(way.weights[0] * scaled + way.weights[1] * level + way.bias)
+    scaled = scores.astype(np.float64) / direction.temperature
+    return direction.curve(direction.weights[0] * scaled + direction.weights[1] * level + direction.bias)
 
 
 @dataclass(frozen=True)
@@ -187,14 +191,14 @@ class Judgement:
         stale: Share of the items that changed since the calibration, where that is too much; else None.
     """
 
-    way: DirectionCalibration
+    direction: DirectionCalibration
     level: float
     fit: Fit
     stale: float | None
 
     def probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """(T) probabilities of hits with these scores."""
-        return probabilities(scores, self.level, self.way)
+        return probabilities(scores, self.level, self.direction)
 
 
 class Confidence:
@@ -232,8 +236,8 @@ class Confidence:
         Args:
             results: Their best hits of the full side; searched again where there are fewer than `BEST`, or none.
         """
-        way = None if self.calibration is None or side == modality else self.calibration.ways.get(side)
-        if way is None:
+        direction = None if self.calibration is None or side == modality else self.calibration.directions.get(side)
+        if direction is None:
             return [None] * len(queries)
         if not results or any(len(result.keys) < min(BEST, self.view.counts[side]) for result in results):
             results = self.view.nearest(side, queries, top=BEST)
@@ -242,8 +246,8 @@ class Confidence:
         judgements = []
         for result, scores, same_side in rows:
             evidence = Evidence.collect(result.keys[:BEST], result.scores[:BEST], sample, scores, same_side)
-            fit = Fit(evidence.percentile(way), way.refused)
-            judgements.append(Judgement(way, evidence.level(way.temperature), fit, stale))
+            fit = Fit(evidence.percentile(direction), direction.threshold)
+            judgements.append(Judgement(direction, evidence.level(direction.temperature), fit, stale))
         return judgements
 
 
@@ -303,11 +307,11 @@ def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, 
     with store.reading() as view:
         counts = {side: view.counts[side] for side in SIDES}
         last = {side: int(view.keys(side).max(initial=0)) for side in SIDES}
-        ways = {side: _fit_way(observe(view, held_out, side, seed=seed)) for side in SIDES if counts[side]}
+        directions = {side: _fit_direction(observe(view, held_out, side, seed=seed)) for side in SIDES if counts[side]}
     return Calibration(
-        ways=ways,
+        directions=directions,
         pairs=fit_pair_curve(held_out, seed=seed),
-        data={**data, "pictures": len(pairs.images), "texts": len(pairs.texts), "groups": groups},
+        data={**data, "images": len(pairs.images), "texts": len(pairs.texts), "groups": groups},
         counts=counts,
         last=last,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -365,7 +369,7 @@ def _index_keys(view: View, side: Side, items: Items, vectors: NDArray[np.float3
     return keys
 
 
-def _fit_way(observed: Observations) -> DirectionCalibration:
+def _fit_direction(observed: Observations) -> DirectionCalibration:
     """The calibration of one side, fitted on one half of the queries and measured on the other."""
     rows = np.flatnonzero(observed.fitted)
     evidence = [observed.evidence[row] for row in rows]
@@ -379,10 +383,10 @@ def _fit_way(observed: Observations) -> DirectionCalibration:
         for temperature in TEMPERATURES
     ]  # fmt: skip
     temperature = float(TEMPERATURES[int(np.argmax(likelihoods))])
-    signs = [query.signs(temperature) for query in evidence]
+    signals = [query.signals(temperature) for query in evidence]
     steps = np.linspace(0, 1, 101)
-    sign_quantiles = {name: np.quantile([values[name] for values in signs], steps).tolist() for name in signs[0]}
-    quantiles = np.quantile([_weakest_percentile(values, sign_quantiles) for values in signs], steps).tolist()
+    signal_quantiles = {name: np.quantile([values[name] for values in signals], steps).tolist() for name in signals[0]}
+    quantiles = np.quantile([_weakest_percentile(values, signal_quantiles) for values in signals], steps).tolist()
     correct = np.concatenate([observed.correct[row] for row in rows])
     if correct.all() or not correct.any():
         raise RequirementError(
@@ -400,8 +404,10 @@ def _fit_way(observed: Observations) -> DirectionCalibration:
         )
     xs, ys = fit_isotonic(inputs @ weights + bias, correct)
     slopes = (float(weights[0]), float(weights[1]))
-    way = DirectionCalibration(temperature, slopes, bias, {"xs": xs, "ys": ys}, sign_quantiles, quantiles, REFUSED, {})
-    return _measured(observed, way)
+    direction = DirectionCalibration(
+        temperature, slopes, bias, {"xs": xs, "ys": ys}, signal_quantiles, quantiles, THRESHOLD, {}
+    )
+    return _measured(observed, direction)
 
 
 def fit_logistic(inputs: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[NDArray[np.float64], float]:
@@ -431,27 +437,27 @@ def fit_isotonic(values: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple
     return curve.X_thresholds_.tolist(), np.clip(curve.y_thresholds_, least, 1 - least).tolist()
 
 
-def _measured(observed: Observations, way: DirectionCalibration) -> DirectionCalibration:
+def _measured(observed: Observations, direction: DirectionCalibration) -> DirectionCalibration:
     """The calibration with its figures, on the queries that it was not fitted on."""
     rows = np.flatnonzero(~observed.fitted)
     evidence, correct = [observed.evidence[row] for row in rows], [observed.correct[row] for row in rows]
-    predicted = [probabilities(query.scores, query.level(way.temperature), way) for query in evidence]
+    predicted = [probabilities(query.scores, query.level(direction.temperature), direction) for query in evidence]
     probability, truth = np.concatenate(predicted), np.concatenate(correct)
     first, first_truth = np.array([own[0] for own in predicted]), np.array([own[0] for own in correct])
     bins = reliability(probability, truth)
     figures = {
-        "questions": float(len(rows)),
+        "queries": float(len(rows)),
         "hits": float(len(truth)),
-        "right": float(truth.mean()),
+        "correct": float(truth.mean()),
         "calibration_error": bins.error,
         "calibration_error_equal_counts": reliability(probability, truth, equal="count").error,
         "calibration_error_first": reliability(first, first_truth).error,
         "brier": float(np.mean((probability - truth) ** 2)),
-        "brier_of_the_share": float(truth.mean() * (1 - truth.mean())),
-        "refused": float(np.mean([query.percentile(way) < way.refused for query in evidence])),
+        "brier_baseline": float(truth.mean() * (1 - truth.mean())),
+        "false_no_match": float(np.mean([query.percentile(direction) < direction.threshold for query in evidence])),
     }
     plot = {name: getattr(bins, name).astype(float).tolist() for name in ("predicted", "came_true", "counts")}
-    return replace(way, measured=figures, bins=plot)
+    return replace(direction, metrics=figures, bins=plot)
 
 
 def fit_pair_curve(held_out: HeldOutPairs, *, seed: int = 0) -> dict[str, Any]:

@@ -185,14 +185,14 @@ class Index:
             confidence = Confidence(view)
             exact, doubtful = tuple[str, ...](), [word for word, is_known in (vocabulary or {}).items() if not is_known]
             rare = self.rare_words(text) if isinstance(text, str) else {}
-            if isinstance(text, str) and self._pointed(query):
+            if isinstance(text, str) and self._uses_exact_words(query):
                 exact = exact_words(view, text, query.phrases, [*doubtful, *rare])
                 doubtful += (
                     [] if vocabulary is not None else [word for word in re.findall(r"\w+", text) if word[0].isupper()]
                 )
             notes = absent_words(view, query, exact)
             query = replace(query, lexical=True) if exact else query
-            meant = suggested(view, doubtful)
+            suggestions = suggested(view, doubtful)
             by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
             raw = [self._part(view, *part) for part in query.parts]
             heads = [self._distanced.get(part.modality) for part in raw]
@@ -225,7 +225,7 @@ class Index:
             if not query.by_score:
                 background = confidence.background(modality) if query.hubness else None
                 scale = self.store.manifest.scale
-                temperature = judgement.way.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
+                temperature = judgement.direction.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
                 result = reranked(
                     view,
                     result,
@@ -250,20 +250,28 @@ class Index:
             why = reasons(view, side, result.keys, means) if query.explain else None
             filtered = query.min_probability is not None
             shown = None if by_words or (rare and not filtered) else judgement
-            answer = self._answer(view, side, result, shown, why, weak_as_well=filtered)
+            answer = self._answer(view, side, result, shown, why, even_if_weak=filtered)
             answer = replace(answer, notes=notes, left_out=count - len(result.keys))
         unit: Literal["cosine", "deviations", "bm25"]
         unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
         # What the model makes of the query says nothing about its exact words.
         fit = None if exact else answer.fit
-        answer = replace(answer, unit=unit, fit=fit, text_only=query.text_only, exact=exact, meant=meant, rare=rare)
-        return self._annotated(answer, query)
+        answer = replace(
+            answer,
+            unit=unit,
+            fit=fit,
+            text_only=query.text_only,
+            exact_words=exact,
+            suggestions=suggestions,
+            rare_words=rare,
+        )
+        return self._described(answer, query)
 
     def _read(self, query: Query) -> Query:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
         return query if isinstance(self._text_input, FeatureInput) else query.understood
 
-    def _pointed(self, query: Query) -> bool:
+    def _uses_exact_words(self, query: Query) -> bool:
         """Whether exact words may decide: a query of text with a phrase, a number, a capital or an unknown word."""
         if query.lexical is False or query.min_probability is not None or not (query.text and query.text_only):
             return False
@@ -280,7 +288,7 @@ class Index:
         groups: dict[Hashable, list[int]] = {}
         queries = [self._read(query) for query in queries]
         for row, query in enumerate(queries):
-            batchable = query.batchable and query.positive_text is not None and not self._pointed(query)
+            batchable = query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
             groups.setdefault((query.target, repr(query.where)) if batchable else row, []).append(row)
         answers: dict[int, Answer | SubtextError] = {}
         for rows in groups.values():
@@ -300,7 +308,7 @@ class Index:
         top = max(query.top for query in queries)
         answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
         return [
-            self._annotated(replace(answer, hits=answer.hits[: query.top]), query)
+            self._described(replace(answer, hits=answer.hits[: query.top]), query)
             for query, answer in zip(queries, answers, strict=True)
         ]
 
@@ -449,17 +457,17 @@ class Index:
         judgement: Judgement | None,
         why: Sequence[list[Reason]] | None = None,
         *,
-        weak_as_well: bool = False,
+        even_if_weak: bool = False,
     ) -> Answer:
         """An answer with these items, their probabilities and uncertainties.
 
         Args:
-            weak_as_well: Gives probabilities where nothing matches well, too.
+            even_if_weak: Gives probabilities where nothing matches well, too.
         """
         missing = [None] * len(result.keys)
         chances = (
             missing
-            if judgement is None or (judgement.fit.nothing and not weak_as_well)
+            if judgement is None or (judgement.fit.has_no_match and not even_if_weak)
             else judgement.probabilities(result.scores).tolist()
         )
         head, root = self._distanced.get(side), Path(self.store.manifest.root)
@@ -473,7 +481,7 @@ class Index:
         fit, stale = (None, None) if judgement is None else (judgement.fit, judgement.stale)
         return Answer(hits, target=side, fit=fit, stale=stale)
 
-    def _annotated(self, answer: Answer, query: Query) -> Answer:
+    def _described(self, answer: Answer, query: Query) -> Answer:
         """The answer with what is known of the query's text, and the query as plain data, without defaults."""
         text = query.positive_text
         words = None if text is None else self.known_words(text)

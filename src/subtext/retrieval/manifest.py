@@ -28,7 +28,7 @@ class Manifest:
     Attributes:
         fingerprint: Of the model that made the vectors; another model's queries are refused.
         run: Folder of that model's run; "" for a pretrained model.
-        host: Its recipe, or the name of a pretrained model.
+        model_name: Its recipe, or the name of a pretrained model.
         width: D of every vector.
         scale: The model's score is scale * cosine + shift.
         shift: See `scale`.
@@ -41,12 +41,12 @@ class Manifest:
         created: UTC time; version of Subtext; version of this layout.
         version: See `created`.
         format: See `created`.
-        model: Of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt.
+        pretrained: Of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt.
     """
 
     fingerprint: str
     run: str
-    host: str
+    model_name: str
     width: int
     scale: float = 1.0
     shift: float = 0.0
@@ -59,7 +59,7 @@ class Manifest:
     created: str = ""
     version: str = ""
     format: int = FORMAT
-    model: Mapping[str, str] = field(default_factory=dict)
+    pretrained: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The manifest as indented JSON, with a checksum of all the rest."""
@@ -107,7 +107,7 @@ class Manifest:
 def _missing(content: Mapping[str, Any]) -> str:
     """What is missing or of another type; empty when nothing is."""
     types: dict[str, type | tuple[type, ...]] = {
-        "fingerprint": str, "run": str, "host": str, "width": int, "scale": (int, float), "shift": (int, float),
+        "fingerprint": str, "run": str, "model_name": str, "width": int, "scale": (int, float), "shift": (int, float),
         "views": dict, "root": str, "data": dict, "store": str, "generation": int, "exact_up_to": int,
     }  # fmt: skip
     for name, kind in types.items():
@@ -118,10 +118,10 @@ def _missing(content: Mapping[str, Any]) -> str:
     for name, least in {"width": 1, "generation": 0, "exact_up_to": 0}.items():
         if content[name] < least:
             return f"needs '{name}' of {least} or more; it has {content[name]!r}"
-    model = content.get("model", {})
-    named = isinstance(model, dict) and all(isinstance(value, str) for value in model.values())
-    if not named or (model and not model.get("name")):
-        return f"needs 'model' to name a pretrained model; it has {model!r}"
+    pretrained = content.get("pretrained", {})
+    named = isinstance(pretrained, dict) and all(isinstance(value, str) for value in pretrained.values())
+    if not named or (pretrained and not pretrained.get("name")):
+        return f"needs 'pretrained' to name a pretrained model; it has {pretrained!r}"
     if not STORE_NAME.fullmatch(content["store"]):
         return f"needs 'store' to be a folder inside it, store-NUMBER; it has {content['store']!r}"
     return ""

@@ -492,10 +492,10 @@ def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Par
         rows.append(row)
     items = {item.key: item for item in view.items(facing, sorted({key for row in rows for key, _ in row}))}
 
-    def reason(paired: bool, key: int, score: float) -> Reason:
+    def reason(is_paired: bool, key: int, score: float) -> Reason:
         item = items[key]
         text = item.captions[0] if facing == "texts" and item.captions else None
-        return Reason(item.id, text, score, "own" if paired else "nearest")
+        return Reason(item.id, text, score, "paired" if is_paired else "nearest")
 
     return [[reason(key in partners, *pair) for pair in row] for key, row in zip(keys.tolist(), rows, strict=True)]
 

@@ -75,7 +75,7 @@ _IMAGE_BODY = {
 
 def _router(tag: str, refusals: Mapping[int, str]) -> APIRouter:
     responses: dict[int | str, dict[str, Any]] = {
-        status: {"model": schemas.Refused, "description": text} for status, text in sorted(refusals.items())
+        status: {"model": schemas.ErrorResponse, "description": text} for status, text in sorted(refusals.items())
     }
     return APIRouter(responses=responses, tags=[tag])
 
@@ -177,7 +177,7 @@ def similar(
 
 
 @searching.post("/score", dependencies=NO_PARAMETERS)
-def score(request: Request, server: ReadAccess, form: schemas.PairScoring) -> schemas.PairScoresOut:
+def score(request: Request, server: ReadAccess, form: schemas.ScoreRequest) -> schemas.ScoreResponse:
     """The score of words with each of some images of the library: does the image support the text?"""
     library = server.library(form.index)
     manifest = library.store.manifest
@@ -196,7 +196,7 @@ def score(request: Request, server: ReadAccess, form: schemas.PairScoring) -> sc
         schemas.PairScore(id=name, score=value, scaled=manifest.scale * value + manifest.shift)
         for name, value in zip(form.ids, values, strict=True)
     ]
-    return schemas.PairScoresOut(index=library.name, pairs=pairs, message=_message([] if note is None else [note]))
+    return schemas.ScoreResponse(index=library.name, pairs=pairs, message=_message([] if note is None else [note]))
 
 
 def _vectors(index: Index, side: Side, name: str) -> NDArray[np.float32]:
@@ -213,7 +213,7 @@ def _vectors(index: Index, side: Side, name: str) -> NDArray[np.float32]:
 
 def _results(library: Library, answer: Answer) -> schemas.Results:
     """The answer, with a message that says what to know before trusting it."""
-    fits = None if answer.fit is None else not answer.fit.nothing
+    fits = None if answer.fit is None else not answer.fit.has_no_match
     if not answer.hits or (answer.meaningless and answer.text_only):
         fits = False
     root = library.store.manifest.root
@@ -224,8 +224,8 @@ def _results(library: Library, answer: Answer) -> schemas.Results:
         unit="deviations" if answer.unit == "score" else answer.unit,
         left_out=answer.left_out,
         unknown_words=answer.unknown_words,
-        exact_words=list(answer.exact),
-        did_you_mean=dict(answer.meant),
+        exact_words=list(answer.exact_words),
+        did_you_mean=dict(answer.suggestions),
         message=_message([*answer.summary, *answer.warnings]),
         fits=fits,
     )
@@ -273,10 +273,10 @@ def item(
     products: NDArray[np.float64] = np.einsum("kd,nld->nkl", vectors, partner_vectors)
     scores = products.max(axis=(1, 2), initial=-np.inf).tolist()
     log_facts(request, {"index": library.name, "item": form.id})
-    detail = schemas.ItemDetail(item=schemas.ItemOut.of(content, target, root), texts=[], pictures=[])
+    detail = schemas.ItemDetail(item=schemas.ItemOut.of(content, target, root), texts=[], images=[])
     for partner, value in zip(partners, scores, strict=True):
         if target == "texts":
-            detail.pictures.append(schemas.ItemOut.of(partner, "images", root).model_copy(update={"score": value}))
+            detail.images.append(schemas.ItemOut.of(partner, "images", root).model_copy(update={"score": value}))
         else:
             text = partner.captions[0] if partner.captions else None
             detail.texts.append(schemas.TextOut(id=partner.id, text=text, score=value))
@@ -314,24 +314,24 @@ def fields(server: ReadAccess, form: Annotated[schemas.FieldsQuery, QueryParamet
 
 
 def _facet(view: View, side: Side, name: str) -> schemas.Facet:
-    values = view.values(side, name, most=COMMON_VALUES, choice=MAX_CHOICES)
-    if values.dates is not None and not values.numbers:
-        first, last = (datetime.fromtimestamp(when, UTC).date().isoformat() for when in values.dates)
-        return schemas.Facet(name=name, kind="date", count=values.different, values=[], low=first, high=last)
-    if values.texts:
-        return schemas.Facet(name=name, kind="text", count=values.different, values=list(values.common))
-    low, high = values.ends if values.ends is not None else (None, None)
-    common = list(values.common) if values.different <= COMMON_VALUES else []
-    return schemas.Facet(name=name, kind="number", count=values.different, values=common, low=low, high=high)
+    values = view.values(side, name, limit=COMMON_VALUES, max_distinct=MAX_CHOICES)
+    if values.date_range is not None and not values.has_numbers:
+        first, last = (datetime.fromtimestamp(when, UTC).date().isoformat() for when in values.date_range)
+        return schemas.Facet(name=name, kind="date", count=values.distinct, values=[], low=first, high=last)
+    if values.has_texts:
+        return schemas.Facet(name=name, kind="text", count=values.distinct, values=list(values.common))
+    low, high = values.range if values.range is not None else (None, None)
+    common = list(values.common) if values.distinct <= COMMON_VALUES else []
+    return schemas.Facet(name=name, kind="number", count=values.distinct, values=common, low=low, high=high)
 
 
 @changes.post("/add", status_code=HTTPStatus.CREATED, dependencies=NO_PARAMETERS)
-def add_items(request: Request, server: Writing, addition: schemas.Addition) -> schemas.Changed:
+def add_items(request: Request, server: Writing, addition: schemas.AddRequest) -> schemas.ChangeResult:
     """Add images with their texts, all or none: on the disk, and searchable, when this answers."""
     library, uploads, most = server.library(addition.index), [], 0
     for item in addition.items:
         try:
-            data = base64.b64decode(item.picture, validate=True)
+            data = base64.b64decode(item.image, validate=True)
         except (binascii.Error, ValueError) as problem:
             raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "an image must be written in base64") from problem
         suffix, pixels = require_image(data, pixels=server.settings.limits.pixels)
@@ -355,11 +355,11 @@ def add_items(request: Request, server: Writing, addition: schemas.Addition) -> 
     server.metrics.event("items_added", grown.embedded)
     log_facts(request, {"index": library.name, "added": [upload.id for upload in uploads]})
     note = "; ".join(filter(None, ["searchable now", cut]))
-    return schemas.Changed(index=library.name, pictures=len(uploads), texts=len(texts), note=note)
+    return schemas.ChangeResult(index=library.name, image_count=len(uploads), text_count=len(texts), note=note)
 
 
 @changes.post("/delete", dependencies=NO_PARAMETERS)
-def delete_items(request: Request, server: Writing, deletion: schemas.Deletion) -> schemas.Changed:
+def delete_items(request: Request, server: Writing, deletion: schemas.DeleteRequest) -> schemas.ChangeResult:
     """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
     library = server.library(deletion.index)
     with changing(library.store, "delete", library.storage) as writer:
@@ -376,7 +376,7 @@ def delete_items(request: Request, server: Writing, deletion: schemas.Deletion) 
     server.metrics.event("items_deleted", deleted)
     log_facts(request, {"index": library.name, "deleted": deleted})
     note = "deleted items disappear from results immediately; `subtext index compact` removes their vectors"
-    return schemas.Changed(index=library.name, pictures=counts["images"], texts=counts["texts"], note=note)
+    return schemas.ChangeResult(index=library.name, image_count=counts["images"], text_count=counts["texts"], note=note)
 
 
 @about.get("/healthz", dependencies=NO_PARAMETERS)
@@ -404,14 +404,14 @@ def libraries(server: ReadAccess) -> schemas.Libraries:
         with library.store.reading() as view:
             counts, generation = view.counts, view.generation
         rows.append(
-            schemas.About(
+            schemas.LibraryInfo(
                 name=name,
-                pictures=counts["images"],
-                texts=counts["texts"],
-                host=library.store.manifest.host,
-                changed=generation,
-                asks_pictures=not isinstance(model.image.input_spec, FeatureInput),
-                asks_words=not isinstance(model.text.input_spec, FeatureInput),
+                image_count=counts["images"],
+                text_count=counts["texts"],
+                model=library.store.manifest.model_name,
+                generation=generation,
+                accepts_images=not isinstance(model.image.input_spec, FeatureInput),
+                accepts_text=not isinstance(model.text.input_spec, FeatureInput),
             )
         )
     return schemas.Libraries(libraries=rows, version=__version__, writable=bool(server.settings.token))

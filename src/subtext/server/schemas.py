@@ -176,7 +176,7 @@ class NoParameters(Form):
     """The parameters of a route that has none."""
 
 
-class PairScoring(Form):
+class ScoreRequest(Form):
     """Words, and images of the library that they are compared with."""
 
     index: LibraryName = None
@@ -188,7 +188,7 @@ class NewItem(Form):
     """An image with its texts."""
 
     id: Name
-    picture: str = Field(
+    image: str = Field(
         min_length=1, description="The bytes of the image's file, in base64.", json_schema_extra={"format": "byte"}
     )
     captions: list[Words] = Field([], max_length=20)
@@ -205,14 +205,14 @@ class NewItem(Form):
         return self
 
 
-class Addition(Form):
+class AddRequest(Form):
     """Items to add, all or none."""
 
     index: LibraryName = None
     items: list[NewItem] = Field(min_length=1, max_length=16)
 
 
-class Deletion(Form):
+class DeleteRequest(Form):
     """Items to delete, all or none."""
 
     index: LibraryName = None
@@ -221,7 +221,7 @@ class Deletion(Form):
     keep_texts: bool = Field(False, description="Keep the texts that have no other image.")
 
 
-class Refused(BaseModel):
+class ErrorResponse(BaseModel):
     """Why a request was refused."""
 
     error: str
@@ -238,7 +238,7 @@ class ItemOut(BaseModel):
             then one less half the expected squared distance; else None.
         captions: Of an image; of a text, the text itself.
         metadata: As the data set has it.
-        picture: The id for /thumbnail; None for none.
+        image_id: The id for /thumbnail; None for none.
         file: Its path inside the collection; of a file elsewhere its name alone.
     """
 
@@ -246,10 +246,10 @@ class ItemOut(BaseModel):
     score: float | None = None
     probability: float | None = None
     uncertainty: float | None = None
-    why: list[Reason] = []
+    reasons: list[Reason] = []
     captions: list[str]
     metadata: dict[str, Any]
-    picture: str | None = None
+    image_id: str | None = None
     file: str | None = None
 
     @staticmethod
@@ -259,12 +259,12 @@ class ItemOut(BaseModel):
         image = None if path is None else item.id
         if side == "texts":
             image = next(iter(item.metadata.get("images", [])), None)
-        shown = ItemOut(id=item.id, captions=item.captions, metadata=item.metadata, picture=image)
+        shown = ItemOut(id=item.id, captions=item.captions, metadata=item.metadata, image_id=image)
         if path is not None:
             shown.file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
         if isinstance(item, Hit):
             shown.score, shown.probability, shown.uncertainty = item.score, item.probability, item.uncertainty
-            shown.why = item.why
+            shown.reasons = item.reasons
         return shown
 
 
@@ -315,7 +315,7 @@ class ItemDetail(BaseModel):
 
     item: ItemOut
     texts: list[TextOut]
-    pictures: list[ItemOut]
+    images: list[ItemOut]
 
 
 class Facet(BaseModel):
@@ -352,7 +352,7 @@ class PairScore(BaseModel):
     scaled: float
 
 
-class PairScoresOut(BaseModel):
+class ScoreResponse(BaseModel):
     """Scores of words with images.
 
     Attributes:
@@ -364,31 +364,31 @@ class PairScoresOut(BaseModel):
     message: str | None = None
 
 
-class Changed(BaseModel):
+class ChangeResult(BaseModel):
     """The result of a change."""
 
     index: str
-    pictures: int
-    texts: int
+    image_count: int
+    text_count: int
     note: str
 
 
-class About(BaseModel):
+class LibraryInfo(BaseModel):
     """A library: its size, its model, and what it can be searched with."""
 
     name: str
-    pictures: int
-    texts: int
-    host: str
-    changed: int
-    asks_pictures: bool
-    asks_words: bool
+    image_count: int
+    text_count: int
+    model: str
+    generation: int
+    accepts_images: bool
+    accepts_text: bool
 
 
 class Libraries(BaseModel):
     """All libraries of this server, and whether it takes changes."""
 
-    libraries: list[About]
+    libraries: list[LibraryInfo]
     version: str
     writable: bool
 

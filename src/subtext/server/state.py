@@ -203,7 +203,7 @@ class Library:
         if now - self._checked > CHECK_SECONDS and self._reopening.acquire(blocking=False):
             try:
                 self._checked = now
-                if self._index.store.moved:
+                if self._index.store.was_replaced:
                     self._index = self._open()
                 # Other processes may have deleted items.
                 with self._index.store.reading() as view:

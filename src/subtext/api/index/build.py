@@ -349,7 +349,7 @@ def move_index(
             if manifest.fingerprint == store.manifest.fingerprint:
                 raise RequirementError(f"{store.path} has the vectors of this model already")
             root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
-            new = store.beside(replace(manifest, root=root, exact_up_to=exact_up_to))
+            new = store.create_replacement(replace(manifest, root=root, exact_up_to=exact_up_to))
         with new.writing("move") as writer:
             only = _present(store, only)
             # Also what an earlier attempt of this move saw deleted, and was restored since.
@@ -377,7 +377,9 @@ def move_index(
                 "keeps the old one; train longer, or insist: the same command with --even-if-worse embeds nothing "
                 f"again\n{table}"
             )
-    return replace(_change(store.swap(new, generation=generation), "move", None, run=work.model.label), compared=table)
+    return replace(
+        _change(store.replace_with(new, generation=generation), "move", None, run=work.model.label), compared=table
+    )
 
 
 def _held_out(store: Store, work: EvaluationSubject) -> list[str]:
@@ -477,7 +479,7 @@ def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[
     from subtext.retrieval.build import new_manifest
     from subtext.retrieval.stores.item import SIDES
 
-    model, pairs, run, name = opened.model, opened.pairs, work.model.run, work.model.recorded()
+    model, pairs, run, pretrained = opened.model, opened.pairs, work.model.run, work.model.recorded()
     first = pairs.subset(*(np.arange(min(1, len(items)), dtype=np.int64) for items in (pairs.images, pairs.texts)))
     vectors = embed_pairs(model, first, batch_size=1, workers=0)
     return new_manifest(
@@ -486,8 +488,8 @@ def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[
         width=vectors[0].width,
         root=pairs.root,
         run="" if run is None else str(run.expanduser().resolve()),
-        host=name["name"] if opened.record is None else opened.record.model,
-        name=name,
+        model_name=pretrained["name"] if opened.record is None else opened.record.model,
+        pretrained=pretrained,
         source=source,
     )
 
@@ -867,8 +869,8 @@ def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file
             "writes means beside uncertainties; build the index from the run (subtext index build)"
         )
     model, folder = opened.model.indexed("an index"), str(run.expanduser().resolve())
-    host = opened.record.model
-    return new_manifest(model, views=views, width=width, root=root, run=folder, host=host, source=source)
+    name = opened.record.model
+    return new_manifest(model, views=views, width=width, root=root, run=folder, model_name=name, source=source)
 
 
 def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | None, job: int) -> None:

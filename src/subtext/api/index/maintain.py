@@ -68,7 +68,7 @@ class IndexInfo(Report):
 
     def _lines(self) -> list[str]:
         data: Mapping[str, Any] = self.manifest["data"]
-        pretrained: Mapping[str, str] = self.manifest.get("model", {})
+        pretrained: Mapping[str, str] = self.manifest.get("pretrained", {})
         facts = [[name.replace("_", " "), _fact(value)] for name, value in self.facts.items()]
         rows = [
             ["images", f"{self.counts['images']:,}"],
@@ -79,7 +79,7 @@ class IndexInfo(Report):
             ["fields of images", ", ".join(self.fields["images"]) or "-"],
             ["fields of texts", ", ".join(self.fields["texts"]) or "-"],
             ["run", self.manifest["run"] or "-"],
-            ["model", self.manifest["host"] or "-"],
+            ["model", self.manifest["model_name"] or "-"],
             *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
@@ -262,7 +262,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
         fields = {str(side): view.fields(side) for side in SIDES}
         calibrated, calibration = "", stored_calibration(view)
         if calibration is not None:
-            images, changed = counted(calibration.data["pictures"], "image"), changed_since(view, calibration)
+            images, changed = counted(calibration.data["images"], "image"), changed_since(view, calibration)
             calibrated = f"{calibration.created}, by {images} of split {calibration.data['split']}"
             calibrated += f"; stale: {100 * changed:.0f} % were added or deleted since" if changed > STALE else ""
     manifest = json.loads(store.manifest.to_json())
@@ -493,11 +493,11 @@ class CalibrationReport(Report):
 
     def _lines(self) -> list[str]:
         data = self.calibration.data
-        images, texts = counted(data["pictures"], "image"), counted(data["texts"], "text")
+        images, texts = counted(data["images"], "image"), counted(data["texts"], "text")
         split = f"split {data['split']} of {data['data']}"
         lines = [f"{self.path}: calibrated by {images} and {texts} of {split}; one half fitted, the other measured"]
-        for side, way in self.calibration.ways.items():
-            measured = way.measured
+        for side, direction in self.calibration.directions.items():
+            measured = direction.metrics
             lines.append(
                 f"  {DIRECTIONS[side]}: calibration error {measured['calibration_error']:.3f} (in bins of equal counts "
                 f"{measured['calibration_error_equal_counts']:.3f}, of first hits "
@@ -553,12 +553,12 @@ def calibrate_index(
     diagrams = [
         ReliabilityDiagram(
             DIRECTIONS[side],
-            f"calibration error {way.measured['calibration_error']:.3f}, {way.measured['hits']:,.0f} hits",
-            way.bins["predicted"],
-            way.bins["came_true"],
-            way.bins["counts"],
+            f"calibration error {direction.metrics['calibration_error']:.3f}, {direction.metrics['hits']:,.0f} hits",
+            direction.bins["predicted"],
+            direction.bins["came_true"],
+            direction.bins["counts"],
         )
-        for side, way in calibration.ways.items()
+        for side, direction in calibration.directions.items()
     ]
     plot = keep_calibration(store, calibration, reliability_diagrams(diagrams))
     return CalibrationReport(str(store.path), plot, calibration)

@@ -340,7 +340,9 @@ class FolderView(SqlView):
                 "segments": {side: len(table.segments) for side, table in sides},
                 "deleted": {side: len(table.deleted) for side, table in sides},
                 "lists": {SIDES[side]: {"probes": int(n), **stored_object(it, "lists")} for side, n, it in lists},
-                "earlier_stores": [store.name for store in self.folder.others() if not self.folder.is_begun(store)],
+                "earlier_stores": [
+                    store.name for store in self.folder.other_stores() if not self.folder.is_pending(store)
+                ],
             },
         )
 
@@ -479,8 +481,8 @@ class FolderWriter(SqlWriter):
             figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
             lines.append(f"{SIDES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
         if self.in_use:
-            for other in self.store.others():
-                if not self.store.is_begun(other):
+            for other in self.store.other_stores():
+                if not self.store.is_pending(other):
                     shutil.rmtree(other)
                     lines.append(f"removed {other.name}, of an earlier model")
                     continue
@@ -633,7 +635,7 @@ class FolderWriter(SqlWriter):
             side: [own[0] for digest, own in names.items() if deletion_hash(side, own[0]).hex() == digest]
             for side in SIDES
         }
-        for other in self.store.others():
+        for other in self.store.other_stores():
             try:
                 with closing(SqliteTables(other / TABLES, write=True)) as tables:
                     writer = FolderWriter(self.store, tables)
@@ -674,7 +676,7 @@ class Folder(Store):
     """An index folder, opened.
 
     Args:
-        pending: The name of a store that is built beside the one in use; see `beside`.
+        pending: The name of a store that is built beside the one in use; see `create_replacement`.
 
     Raises:
         SearchIndexError: If it is no index, or is damaged.
@@ -743,7 +745,7 @@ class Folder(Store):
         return self.store / TEXT_SIDE
 
     @property
-    def moved(self) -> bool:
+    def was_replaced(self) -> bool:
         """Whether another store has taken the place of this one since it was opened: open the index again."""
         return read_manifest(self.path).store != self.manifest.store
 
@@ -823,17 +825,17 @@ class Folder(Store):
         self.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def others(self) -> list[Path]:
+    def other_stores(self) -> list[Path]:
         """The folders of the other stores: those of earlier models, and those that an unfinished move builds."""
         return [store for store in stores(self.path) if store.name != self.store.name]
 
-    def is_begun(self, other: Path) -> bool:
+    def is_pending(self, other: Path) -> bool:
         """Whether an unfinished move builds this store: one begun before the store in use will never be finished."""
         return (other / PENDING).is_file() and _number(other) > _number(self.store)
 
-    def beside(self, manifest: Manifest) -> Folder:
+    def create_replacement(self, manifest: Manifest) -> Folder:
         """A store for the vectors of another model inside the same folder; one that was begun for it is resumed."""
-        for other in filter(self.is_begun, self.others()):
+        for other in filter(self.is_pending, self.other_stores()):
             if read_manifest(other, name=PENDING).fingerprint == manifest.fingerprint:
                 return Folder(self.path, pending=other.name)
         manifest = replace(manifest, store=f"store-{max(map(_number, stores(self.path))) + 1}", generation=0)
@@ -841,7 +843,7 @@ class Folder(Store):
         write_text(self.path / manifest.store / PENDING, manifest.to_json())
         return Folder(self.path, pending=manifest.store)
 
-    def swap(self, new: Store, *, generation: int) -> Folder:
+    def replace_with(self, new: Store, *, generation: int) -> Folder:
         """Put the store that was built beside in use; the old one stays until the index is compacted."""
         assert isinstance(new, Folder)
         with self.writing("move") as writer:
@@ -858,7 +860,7 @@ class Folder(Store):
             new.manifest_file.unlink()
         return Folder(self.path)
 
-    def document(self, name: str) -> str:
+    def locate_document(self, name: str) -> str:
         """Where a document of the index is, for messages."""
         return str(self.store / DOCUMENTS[name])
 

@@ -214,20 +214,20 @@ class FieldValues:
     """The values of one metadata field over all items of one side.
 
     Attributes:
-        texts: Whether there are such values.
-        numbers: See `texts`.
-        different: How many different values there are.
-        common: The most frequent values and how many items have each; empty where there are too many different ones.
-        ends: The least and the greatest number; None where there is none.
-        dates: Of a field of dates, the first and the last in seconds since 1970; else None.
+        has_texts: Whether some values are texts.
+        has_numbers: Whether some values are numbers.
+        distinct: Number of distinct values.
+        common: The most frequent values, each with its number of items; empty if there are too many distinct ones.
+        range: The least and the greatest number; None without numbers.
+        date_range: Of a field of dates, the first and the last in seconds since 1970; else None.
     """
 
-    texts: bool
-    numbers: bool
-    different: int
+    has_texts: bool
+    has_numbers: bool
+    distinct: int
     common: tuple[tuple[str | int | float, int], ...] = ()
-    ends: tuple[float, float] | None = None
-    dates: tuple[float, float] | None = None
+    range: tuple[float, float] | None = None
+    date_range: tuple[float, float] | None = None
 
 
 def deletion_hash(side: Side, name: str) -> bytes:

@@ -571,11 +571,11 @@ class LanceView(SqlView):
             self.cache[cached] = sorted(name for (name,) in names if not name.endswith("@"))
         return list(self.cache[cached])
 
-    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
-        """The values of a field: the `most` frequent ones where no more than `choice` are different."""
-        values = super().values(side, name, most=most, choice=choice)
+    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
+        """The values of a field; see `View.values`."""
+        values = super().values(side, name, limit=limit, max_distinct=max_distinct)
         common = tuple((_whole(value), count) for value, count in values.common)
-        return replace(values, common=common, ends=values.ends and (_whole(values.ends[0]), _whole(values.ends[1])))
+        return replace(values, common=common, range=values.range and (_whole(values.range[0]), _whole(values.range[1])))
 
     def search_text(self, words_: str, *, top: int) -> list[tuple[int, float]]:
         """The `top` texts that contain some of the words, as (key, BM25 score), best first.
@@ -782,7 +782,7 @@ class LanceWriter(Writer):
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
         draft = self.commit(lambda tables: self._draft(tables, change, vectors))
-        moving = self.store.moving() if change.deleted else None
+        moving = self.store.pending_move() if change.deleted else None
         if moving is not None:
             with moving.writing("delete") as writer:
                 # An unfinished move takes over what is remembered at its end.
@@ -829,7 +829,7 @@ class LanceWriter(Writer):
                         with suppress(FileNotFoundError):
                             filesystem.delete_file(f"{folder}/{file['path']}")
         freed = self.store.remove_unused()
-        moving = self.store.moving()
+        moving = self.store.pending_move()
         if moving is not None:
             with moving.writing("compact") as writer:
                 writer.compact(seed=seed)
@@ -1293,12 +1293,12 @@ class LanceStore(Store):
 
     def remove(self) -> None:
         """Remove the index, with all its tables."""
-        moving = self.moving()
+        moving = self.pending_move()
         with translated(self.path):
             for table in [*self.earlier, self.table, *([] if moving is None else [moving.table])]:
                 lance.LanceDataset.drop(place(self.path, table), PATIENCE)
 
-    def moving(self) -> LanceStore | None:
+    def pending_move(self) -> LanceStore | None:
         """The index that an unfinished move builds beside this one; None where there is none."""
         table = self._named("moving")
         return LanceStore(self.path, table=table) if table and self.exists(self.path, table) else None
@@ -1324,9 +1324,9 @@ class LanceStore(Store):
             for own in (folder, *folder.iterdir()):
                 inside(own.parent, own.name)
 
-    def beside(self, manifest: Manifest) -> LanceStore:
+    def create_replacement(self, manifest: Manifest) -> LanceStore:
         """A table for the vectors of another model, in the same place; one that was begun for it is resumed."""
-        begun = self.moving()
+        begun = self.pending_move()
         if begun is not None and begun.manifest.fingerprint == manifest.fingerprint:
             return begun
         table = f"items-{uuid.uuid4().hex[:8]}.lance"
@@ -1336,7 +1336,7 @@ class LanceStore(Store):
         self.remove_unused()
         return self.create(self.path, manifest, table=table)
 
-    def swap(self, new: Store, *, generation: int) -> LanceStore:
+    def replace_with(self, new: Store, *, generation: int) -> LanceStore:
         """Let this table lead to `new`, in one commit; its rows stay in old versions until the index is compacted."""
         assert isinstance(new, LanceStore)
         with self.reading() as view, new.writing("move") as writer:

@@ -749,7 +749,7 @@ class Database(Store):
             return problems
 
     @property
-    def moved(self) -> bool:
+    def was_replaced(self) -> bool:
         """Whether an index of another model has taken the place of this one since it was opened: open it again."""
         with self.connected() as connection:
             return current(connection, self.address)[0].fingerprint != self.manifest.fingerprint
@@ -760,7 +760,7 @@ class Database(Store):
         with translated(self.address), connect_index(self.address, write=True) as connection:
             connection.execute(f'DROP SCHEMA "{self.address.name}" CASCADE')
 
-    def beside(self, manifest: Manifest) -> Database:
+    def create_replacement(self, manifest: Manifest) -> Database:
         """An index for the vectors of another model, in the same database; one that was begun for it is resumed."""
         address = replace(self.address, name=f"{self.address.name[:56]}_moving")
         if Database.exists(address):
@@ -770,7 +770,7 @@ class Database(Store):
             begun.remove()
         return Database.create(address, manifest)
 
-    def swap(self, new: Store, *, generation: int) -> Database:
+    def replace_with(self, new: Store, *, generation: int) -> Database:
         """Put `new` in the place of this index, whose tables go; searches wait for it, and see either."""
         assert isinstance(new, Database)
         new.close()
@@ -789,7 +789,7 @@ class Database(Store):
             )
         return Database(self.address)
 
-    def document(self, name: str) -> str:
+    def locate_document(self, name: str) -> str:
         """Where a document of the index is, for messages."""
         return f"{self.address}, table kept, name {name}"
 

@@ -145,7 +145,7 @@ class SqlView(View):
     tables: Tables
     sides: Mapping[Side, Any]
     kinds: ClassVar[str]
-    """(texts, numbers, different values, least and greatest number) of a field."""
+    """(texts, numbers, distinct values, least and greatest number) of a field."""
     common: ClassVar[str]
     """(text, number, count) of the most frequent values of a field."""
     linked: ClassVar[str] = (
@@ -192,16 +192,16 @@ class SqlView(View):
         names = self.tables.run(_FIELDS, SIDES.index(side), SIDES.index(side))
         return sorted(name for (name,) in names if not name.endswith(DATE))
 
-    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
-        """The values of a field: the `most` frequent ones where no more than `choice` are different."""
+    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
+        """The values of a field; see `View.values`."""
         number = SIDES.index(side)
-        ((texts, numbers, different, low, high),) = self.tables.run(self.kinds, number, name)
-        rows = self.tables.run(self.common, number, name, most) if different <= choice else []
+        ((texts, numbers, distinct, low, high),) = self.tables.run(self.kinds, number, name)
+        rows = self.tables.run(self.common, number, name, limit) if distinct <= max_distinct else []
         ((*_, first, last),) = self.tables.run(self.kinds, number, name + DATE)
         return FieldValues(
             bool(texts),
             bool(numbers),
-            int(different),
+            int(distinct),
             tuple((_plain(value) if text is None else text, int(count)) for text, value, count in rows),
             None if low is None else (_plain(low), _plain(high)),
             None if first is None else (float(first), float(last)),

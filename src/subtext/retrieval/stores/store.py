@@ -125,7 +125,7 @@ class View(ABC):
         """Names of the metadata fields, sorted."""
 
     @abstractmethod
-    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
+    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
         """The values of a field: the `most` frequent ones where no more than `choice` are different."""
 
     @abstractmethod
@@ -348,16 +348,16 @@ class Store(ABC):
         """Remove the index."""
         raise RequirementError(f"{self.path} lies in a store that cannot remove an index; remove it by its own tools")
 
-    def beside(self, manifest: Manifest) -> Store:
+    def create_replacement(self, manifest: Manifest) -> Store:
         """An index for the vectors of another model beside this one, which goes on serving.
 
-        One that was begun for the same model is resumed. `swap` puts it in use.
+        One that was begun for the same model is resumed. `replace_with` puts it in use.
         """
         raise RequirementError(
             f"{self.path} lies in a store that cannot change models; build another index ({manifest.run})"
         )
 
-    def swap(self, new: Store, *, generation: int) -> Store:
+    def replace_with(self, new: Store, *, generation: int) -> Store:
         """Put the index that was made beside this one in its place; deletions are remembered there, too.
 
         Args:
@@ -371,7 +371,7 @@ class Store(ABC):
         return None
 
     @property
-    def moved(self) -> bool:
+    def was_replaced(self) -> bool:
         """Whether an index of another model has taken the place of this one since it was opened: open it again."""
         now = type(self)(str(self.path))  # type: ignore[call-arg]  # Every store is opened by its location.
         return now.manifest.fingerprint != self.manifest.fingerprint
@@ -388,7 +388,7 @@ class Store(ABC):
         with self.reading() as view:
             return view.stats().bytes
 
-    def document(self, name: str) -> str:
+    def locate_document(self, name: str) -> str:
         """Where a document of the index is, for messages."""
         return f"{self.path}, document {name}"
 
