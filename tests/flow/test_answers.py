@@ -236,14 +236,14 @@ def test_exact_words_join_where_the_model_knows_the_others(archive: Path) -> Non
         ('"ruling stands" red', ("ruling stands", "ruling", "stands"), {"grey"}),
     ]:  # fmt: skip
         answer = engine.search(text)
-        assert answer.exact == wanted and answer.unit == "cosine" and answer[0].id in first
+        assert answer.exact_words == wanted and answer.unit == "cosine" and answer[0].id in first
         assert len(answer) == 10 and answer.fit is None and "by the model and by texts" in answer.text()
     # A capital letter is no name where texts have the word without one; what no text has decides nothing.
     for text in ("A red square", "Red", "red 1999", '"square red"'):
-        assert engine.search(text).exact == ()
-    assert engine.search("a red square, 1958", lexical=False).exact == ()
+        assert engine.search(text).exact_words == ()
+    assert engine.search("a red square, 1958", lexical=False).exact_words == ()
     many = engine.answer_many([Query(text="a red square"), Query(text="red 1958"), Query(text="red")])
-    assert [answer.exact for answer in many] == [(), ("1958",), ()]
+    assert [answer.exact_words for answer in many] == [(), ("1958",), ()]
 
 
 def test_a_phrase_in_quotes_comes_first(archive: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_phrase_in_quotes_comes_first(archive: Path) -> None:
     assert engine.search('"red stands"')[0].id == "pink" and engine.search('"ruling stands"')[0].id == "grey"
     plain = engine.search("red square")
     assert [hit.id for hit in engine.search('"square red"')] == [hit.id for hit in engine.search("square red")]
-    assert len(plain) == 10 and engine.search('red "" "!"').exact == ()
+    assert len(plain) == 10 and engine.search('red "" "!"').exact_words == ()
 
 
 def test_a_slip_of_the_pen_is_answered_by_a_question(archive: Path) -> None:

@@ -384,7 +384,7 @@ def test_the_command_calibrates_and_search_tells_probabilities(
     assert [answer.rare_words for answer in rare] == [{"red": 2}, {}] and rare[0].warnings[0].startswith(
         "the model saw"
     )
-    assert {hit.probability for hit in rare[0]} == {None} and rare[0].exact == ("red",)
+    assert {hit.probability for hit in rare[0]} == {None} and rare[0].exact_words == ("red",)
     assert rare[1][0].probability is not None and engine.search("red", min_probability=0.0)[0].probability is not None
 
 

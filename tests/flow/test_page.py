@@ -363,7 +363,7 @@ def test_filters_and_nothing_that_fulfils_them(page) -> None:
 def test_words_that_nothing_fits_are_told_kindly(page) -> None:
     page.goto("/?q=qqqq")
     page.wait_for_selector("text=Nothing here fits “qqqq”")
-    assert "knows none of these words" in page.text_content("#notice")
+    assert "knows no word of the query" in page.text_content("#notice")
     assert page.query_selector("#columns .card[data-id]") is None
     accessible(page)
     page.click("text=Show what is nearest all the same")
@@ -448,7 +448,7 @@ def test_no_cell_of_a_table_is_a_formula_and_no_field_is_lost(page) -> None:
       localStorage.clear();
       const { Selection } = await import('/page/selection.js');
       for (const value of [1, 0]) new Selection().vote({ id: '__proto__' }, value, 'home', 'q', 'images');
-      const found = [new Selection().voted({ id: '__proto__' }, 'home', 'q', 'images'), new Selection().judged];
+      const found = [new Selection().voteOf({ id: '__proto__' }, 'home', 'q', 'images'), new Selection().judged];
       localStorage.clear();
       return found;
     }"""

@@ -19,7 +19,7 @@ from subtext.retrieval.confidence import (
     Background,
     Evidence,
     Observations,
-    _fit_way,
+    _fit_direction,
     _index_keys,
     _measured,
     best_products,
@@ -208,7 +208,7 @@ def observed() -> Observations:
 
 
 def test_a_way_is_fitted_on_one_half_by_plain_formulas(observed: Observations):
-    direction = _fit_way(observed)
+    direction = _fit_direction(observed)
     rows = [row for row in range(90) if row % 3]
     gains = []
     temperatures = np.geomspace(0.005, 0.5, 24)
@@ -243,7 +243,7 @@ def test_a_way_is_fitted_on_one_half_by_plain_formulas(observed: Observations):
 
 
 def test_figures_of_a_way_are_plain_formulas_over_the_other_half(observed: Observations):
-    direction, rows = _fit_way(observed), [row for row in range(90) if row % 3 == 0]
+    direction, rows = _fit_direction(observed), [row for row in range(90) if row % 3 == 0]
     of_rows = [(observed.evidence[row], observed.correct[row]) for row in rows]
     told = [probabilities(each.scores, each.level(direction.temperature), direction) for each, _ in of_rows]
     said, right = np.concatenate(told), np.concatenate([own for _, own in of_rows]).astype(float)
@@ -274,7 +274,7 @@ def test_hits_that_are_all_right_all_wrong_or_worse_when_higher_fit_nothing(obse
         ([~own for own in observed.correct], "needs larger scores to be right more often"),
     ):
         with pytest.raises(RequirementError, match=told):
-            _fit_way(replace(observed, correct=correct))
+            _fit_direction(replace(observed, correct=correct))
 
 
 def test_an_item_of_the_index_is_the_same_within_a_hundredth_of_each_number(tmp_path):

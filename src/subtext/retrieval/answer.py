@@ -119,7 +119,8 @@ class Answer:
         stale: Share of items that changed since the calibration, if it is too large for reliable probabilities.
         words: (word, whether the model knows it) for each word of the query; None for a subword model or without text.
         notes: Notes on texts that are too long for the model, and on words and values that nothing in the index has.
-        exact_words: Phrases, numbers, names and unknown words of the query that texts of the index have; they were searched.
+        exact_words: Phrases, numbers, names and unknown words of the query that texts of the index contain; they were
+            matched.
         suggestions: Words that no text of the index has -> the nearest that some have.
         rare_words: Words of the query that the model saw a few times -> how often; then there are no probabilities.
         request: The query as plain data, for the JSON.
