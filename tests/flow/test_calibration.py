@@ -174,7 +174,7 @@ def test_a_hundred_held_out_groups_are_enough(folder: Folder) -> None:
     with pytest.raises(DataError, match="needs 100 held-out images with texts, or more; it got 99"):
         fit_calibration(folder, made(5000, 99), data={})
     enough = fit_calibration(folder, made(5000, 100), data={})
-    assert enough.data == {"pictures": 100, "texts": 200, "groups": 100}
+    assert enough.data == {"images": 100, "texts": 200, "groups": 100}
     assert enough.pairs == fit_pair_curve(made(5000, 100)) == fit_pair_curve(made(5000, 100), seed=0)
     assert {len(direction.quantiles) for direction in enough.directions.values()} == {101}, "percents"
 
@@ -198,7 +198,7 @@ def test_a_question_of_the_other_side_alone_is_judged(tmp_path: Path) -> None:
     }
     with folder.reading() as view:
         last = {side: int(view.keys(side).max()) for side in directions}
-        keep_calibration(folder, Calibration(ways, line, {}, dict(view.counts), last), "<svg/>")
+        keep_calibration(folder, Calibration(directions, line, {}, dict(view.counts), last), "<svg/>")
     queries = index.side("texts")[1][:2]
     with folder.reading() as view:
         known = Confidence(view)
@@ -212,9 +212,9 @@ def test_a_question_of_the_other_side_alone_is_judged(tmp_path: Path) -> None:
                 evidence = Evidence.collect(
                     hits.keys[:10], hits.scores[:10], sample, sample.scores(query[None])[0], same.scores(query[None])[0]
                 )
-                assert own is not None and own.way == ways["images"] and own.stale is None
+                assert own is not None and own.direction == directions["images"] and own.stale is None
                 assert own.level == pytest.approx(evidence.level(0.1))
-                assert own.fit.percentile == pytest.approx(evidence.percentile(ways["images"]))
+                assert own.fit.percentile == pytest.approx(evidence.percentile(directions["images"]))
                 wanted = [(float(s) / 0.1 - 0.5 * own.level + 0.2 + 9) / 18 for s in hits.scores]
                 assert own.probabilities(hits.scores).tolist() == pytest.approx(np.clip(wanted, 0, 1).tolist())
 

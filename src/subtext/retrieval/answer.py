@@ -67,7 +67,11 @@ class Hit:
     uncertainty: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; `uncertainty` only if there is one."""
+        """As plain data; `uncertainty` only if there is one.
+
+        Returns:
+            The fields; `uncertainty` only if there is one.
+        """
         return {name: value for name, value in asdict(self).items() if name != "uncertainty" or value is not None}
 
 
@@ -99,7 +103,11 @@ class Fit:
         return f"nothing here matches well: {weak} that have a match in this index look as weak as this one"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, with the sentence."""
+        """As plain data, with a sentence.
+
+        Returns:
+            percentile, threshold, has_no_match and sentence.
+        """
         fields = {"percentile": self.percentile, "threshold": self.threshold}
         return {**fields, "has_no_match": self.has_no_match, "sentence": self.sentence}
 
@@ -109,6 +117,7 @@ class Answer:
     """The results of one query. It iterates over its hits, best first.
 
     Attributes:
+        hits: The results, best first.
         unit: Of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking, "bm25" where
             the model knows no word of the query and texts of the index have some.
         target: "images" or "texts": what was searched.
@@ -174,7 +183,7 @@ class Answer:
 
     @property
     def exact_match_message(self) -> str:
-        """Which exact words were searched, in plain words; "" for none."""
+        """A message about the exact words that were matched; "" for none."""
         how = "texts that have them" if self.unit == "bm25" else "the model and by texts that have them"
         return (
             f"exact words ({listed(list(self.exact_words), WORDS_SHOWN)}): ranked by {how}" if self.exact_words else ""
@@ -182,7 +191,7 @@ class Answer:
 
     @property
     def rare_words_message(self) -> str:
-        """Which words the model saw a few times only, in plain words; "" for none."""
+        """A message about the words that the model saw a few times only; "" for none."""
         seen = ", ".join(f"'{word}' ({count})" for word, count in list(self.rare_words.items())[:WORDS_SHOWN])
         return f"the model saw these words a few times only: {seen}; the scores mean little" if seen else ""
 
@@ -193,7 +202,7 @@ class Answer:
 
     @property
     def summary(self) -> list[str]:
-        """What stands above the hits: that nothing matches well, which words were matched exactly, what is left out."""
+        """Lines that stand above the hits: no good match, exact words, number of hits left out, no hits."""
         lines = [self.fit.sentence] if self.fit is not None and self.fit.has_no_match else []
         lines += [self.exact_match_message] if self.exact_words else []
         if self.left_out:
@@ -223,7 +232,11 @@ class Answer:
         return warnings
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """As plain data.
+
+        Returns:
+            The query, the messages, and the hits.
+        """
         return {
             **self.request,
             "unknown_words": self.unknown_words,
@@ -239,7 +252,11 @@ class Answer:
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per hit: id, score, probability, path, captions, and a column per metadata field. Needs pandas."""
+        """The hits as a table of pandas.
+
+        Returns:
+            A row per hit: id, score, probability, path, captions, and a column per metadata field.
+        """
         import pandas
 
         rows = [

@@ -28,8 +28,14 @@ def parse(text: str) -> Condition:
     A value in quotation marks is a text. A number, `true`, `false` or a date is read as such; tests of equality also
     compare it as a text. A date is a day, 2021-03-05, with or without a time, or a month, 2021-03.
 
+    Args:
+        text: FIELD TEST VALUE.
+
+    Returns:
+        The condition.
+
     Raises:
-        RequirementError: For anything else.
+        RequirementError: For a text of another form.
 
     Example:
         >>> parse("year>=1990"), parse('code = "7"').value
@@ -88,11 +94,20 @@ def _readings(written: str) -> list[Value]:
 
 
 def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool = True) -> NDArray[np.int64]:
-    """The keys of the items of an index that fulfil every condition, ascending.
+    """The keys of the items of an index that fulfil every condition.
 
     Args:
-        strict: Raises RequirementError when no item of that side has a field of the conditions, or a value is of
-            another type than all values of its field, or goes on with another condition.
+        view: The index at one moment.
+        side: "images" or "texts".
+        where: Conditions on the metadata; all must be true.
+        strict: Refuses a field that no item of the side has, and a value that cannot occur in its field.
+
+    Returns:
+        (N) int64 keys, ascending.
+
+    Raises:
+        RequirementError: With `strict`: for an unknown field, a value of another type than the field's values, or a
+            value that contains a further condition.
     """
     fields = view.fields(side) if where else []
     missing = sorted({condition.field for condition in where if strict} - {TEXT, ID, *fields})
@@ -119,7 +134,17 @@ def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool
 
 
 def missed(view: View, side: Side, where: Sequence[Condition], keys: NDArray[np.int64]) -> tuple[str, ...]:
-    """Notes on values that no item has: of "!=", and of "=" and "in" where the conditions leave no keys."""
+    """Notes on values of conditions that no item has.
+
+    Args:
+        view: The index at one moment.
+        side: "images" or "texts".
+        where: Conditions on the metadata; all must be true.
+        keys: Keys that fulfil all conditions.
+
+    Returns:
+        A sentence per value of "!=", and of "=" and "in" if there are no keys.
+    """
     notes = []
     for condition in where:
         name, equal = condition.field, condition.test == "!=" or (condition.test in ("=", "in") and not len(keys))

@@ -81,7 +81,11 @@ class Index:
         return model
 
     def with_model(self) -> Index:
-        """The same index with its model opened, which embeds texts, too: for many queries it is faster."""
+        """The same index with its model loaded, which is faster for many queries.
+
+        Returns:
+            An index that embeds texts by its model.
+        """
         return self if self._text_side is None else Index(self.store, self.model)
 
     @cached_property
@@ -107,7 +111,15 @@ class Index:
 
     @staticmethod
     def open(index: Path | str, model: Model) -> Index:
-        """The index in a folder or at an address; `subtext.open_index` finds the model as well."""
+        """Open an index with a model.
+
+        Args:
+            index: Folder or address of the index.
+            model: The model that made it.
+
+        Returns:
+            The open index.
+        """
         return Index(open_store(index), model)
 
     def __len__(self) -> int:
@@ -144,6 +156,28 @@ class Index:
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
         the feature file, or an npy or npz file. Arrays as in `Model.embed_images` are also possible.
 
+        Args:
+            text: Words that the results should match; see `Query` for quotes and minus signs.
+            image: Image that the results should match.
+            like: Ids of items as positive examples.
+            not_like: Ids of items as negative examples.
+            not_text: Words that the results should not match.
+            image_weight: Weight of the image (without an image: of `like`), from 0 to 1; the text has the rest.
+            not_like_weight: Weight of all negative parts, from 0 to 1000.
+            top: Number of results, 1 or more.
+            target: "images" or "texts".
+            where: Conditions on the metadata; all must be true.
+            lexical: Also matches the words themselves (BM25); None decides by the query.
+            hubness: Correction of items that are similar to nearly every query: "csls" or "softmax".
+            diversity: From 0 to 1: ranks near-duplicates lower.
+            min_probability: Leaves out less probable results; needs a calibrated index.
+            explain: Adds to each result the captions, or images, that support it.
+            captions: Also matches images by the vectors of their own texts; for a search by text.
+            depth: Number of candidates that are re-ranked.
+
+        Returns:
+            The results, best first.
+
         Raises:
             RequirementError: For an empty query, an unknown id or metadata field, missing features, and
                 `min_probability` without a calibration.
@@ -176,7 +210,18 @@ class Index:
         )
 
     def answer(self, query: Query) -> Answer:
-        """The answer to one query; see `search`."""
+        """Answer one query.
+
+        Args:
+            query: The query.
+
+        Returns:
+            The results, best first.
+
+        Raises:
+            RequirementError: As `search`.
+            DataError: As `search`.
+        """
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text
@@ -284,6 +329,12 @@ class Index:
         """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
 
         An error in one query does not affect the others.
+
+        Args:
+            queries: The queries.
+
+        Returns:
+            An answer or an error per query, in their order.
         """
         groups: dict[Hashable, list[int]] = {}
         queries = [self._read(query) for query in queries]
@@ -325,8 +376,18 @@ class Index:
         """The best `top` items for each of (Q L D) vectors of the model.
 
         Args:
+            vectors: (Q L D) float32 vectors of the model.
             modality: Modality of the vectors; by default that of `target`, for which there is no calibration.
+            top: Number of results per query, 1 or more.
+            target: "images" or "texts".
+            where: Conditions on the metadata; all must be true.
             exact: Compares every vector, even if the index has inverted lists.
+
+        Returns:
+            An answer per query.
+
+        Raises:
+            RequirementError: For vectors of another shape, and for an unknown metadata field.
         """
         side, source = require_target(target, top), require_target(modality or target, top)
         if vectors.ndim != 3 or vectors.shape[2] != self.store.manifest.width:
@@ -347,7 +408,15 @@ class Index:
             ]
 
     def vectors_of(self, side: Side, name: str) -> NDArray[np.float32] | None:
-        """(K D) vectors of an item; None if there is no such item."""
+        """The vectors of an item.
+
+        Args:
+            side: "images" or "texts".
+            name: Id of the item.
+
+        Returns:
+            (K D) float32; None if there is no such item.
+        """
         with self.store.reading() as view:
             key = view.keys_of(side, [name]).get(name)
             return None if key is None else view.vectors(side, np.array([key]))[0]
@@ -356,6 +425,12 @@ class Index:
         """Each word of a text, and whether the model knows it; None for a model of subwords.
 
         If the model knows no word of a text, the answer is meaningless, even if the scores are high.
+
+        Args:
+            text: Any text.
+
+        Returns:
+            Word -> whether the model knows it; None for a model of subwords.
         """
         spec = self._text_input
         if not isinstance(spec, WordInput):
@@ -364,7 +439,14 @@ class Index:
         return {word: code != UNKNOWN for word, code in zip(words, spec.vocabulary.encode(words), strict=True)}
 
     def rare_words(self, text: str) -> dict[str, int]:
-        """The words of a text that the model knows, but saw fewer than `RARE` times, and how often it did."""
+        """The words of a text that the model knows, but saw fewer than `RARE` times, and how often it did.
+
+        Args:
+            text: Any text.
+
+        Returns:
+            Word -> number of its occurrences in the training texts.
+        """
         spec = self._text_input
         if not isinstance(spec, WordInput):
             return {}
@@ -377,6 +459,12 @@ class Index:
         """The name of an image in the model's features: its path as typed, its path in the index, or its file name.
 
         None if the model uses the image itself, or if its features have no such name.
+
+        Args:
+            image: Path or name of an image.
+
+        Returns:
+            A name in the feature file; None if the model reads images, or the file has no such name.
         """
         spec = self.model.image.input_spec
         if not isinstance(spec, FeatureInput) or spec.file is None or not isinstance(image, str | Path):
@@ -388,15 +476,33 @@ class Index:
     def embed_text(self, text: str) -> Embeddings:
         """The vectors of a text.
 
+        Args:
+            text: One text.
+
+        Returns:
+            One embedding.
+
         Raises:
             DataError: For an empty text.
-            RequirementError: For a model without words.
+            RequirementError: If the model reads precomputed text features.
+            ArgumentError: For a value that is no text.
         """
         self._require_texts([text])
         return self.model.embed_texts([text])
 
     def embed_image(self, image: Any) -> Embeddings:
-        """The vectors of an image or of its features. Raises the errors of reading it."""
+        """The vectors of an image or of its features.
+
+        Args:
+            image: As in `search`.
+
+        Returns:
+            One embedding.
+
+        Raises:
+            DataError: If there is no such file, or it cannot be read.
+            RequirementError: If the model reads features, and there are none of this image.
+        """
         spec = self.model.image.input_spec
         if isinstance(image, str | Path) and self.feature_name(image) is None and not Path(image).expanduser().exists():
             features = spec.file if isinstance(spec, FeatureInput) else None

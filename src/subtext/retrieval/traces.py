@@ -25,6 +25,13 @@ ROWS = "metadata.jsonl"
 def trace_name(side: Side, name: str) -> str:
     """32 hexadecimal digits that stand for an item in the names of cached files: ids may be of any length and letters.
 
+    Args:
+        side: "images" or "texts".
+        name: Id of the item.
+
+    Returns:
+        32 hexadecimal digits.
+
     Example:
         >>> len(trace_name("images", "a/b.jpg"))
         32
@@ -33,7 +40,13 @@ def trace_name(side: Side, name: str) -> str:
 
 
 def require_own(index: Path) -> Path:
-    """The folder of an index.
+    """Require that the folders beside the items of an index are no symbolic links.
+
+    Args:
+        index: Folder of the index.
+
+    Returns:
+        The folder.
 
     Raises:
         SearchIndexError: If what is kept beside its items is a symbolic link.
@@ -44,10 +57,14 @@ def require_own(index: Path) -> Path:
 
 
 def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
-    """Remove cached files and log lines of items; gives how many files and lines.
+    """Remove cached files and log lines of deleted items.
 
     Args:
+        index: Folder of the index, or the storage folder of an index in a database.
         gone: Trace name -> texts that name the item in logs: its id, and its path.
+
+    Returns:
+        Number of removed files and lines.
 
     Raises:
         OutputError: If a log cannot be written.
@@ -81,6 +98,12 @@ def remove_traces(index: Path, gone: Mapping[str, Sequence[str]]) -> int:
 def added_rows(index: Path) -> list[dict[str, Any]]:
     """The rows of the data set of added items.
 
+    Args:
+        index: Folder of the index.
+
+    Returns:
+        The rows; empty without such a data set.
+
     Raises:
         SearchIndexError: If they are damaged, or a symbolic link.
     """
@@ -104,8 +127,12 @@ def added_rows(index: Path) -> list[dict[str, Any]]:
 def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write the rows of a data set of added items.
 
+    Args:
+        file: The file; it is replaced.
+        rows: The rows, as plain data.
+
     Raises:
-        OutputError: .
+        OutputError: If the file cannot be written.
     """
     write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 

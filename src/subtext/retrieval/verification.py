@@ -23,8 +23,15 @@ ATTEMPTS = 5
 def verify(index: Path | str) -> list[IndexIssue]:
     """All damage of an index; empty for an intact one.
 
+    Args:
+        index: Folder or address of the index.
+
+    Returns:
+        The damage, with its places.
+
     Raises:
-        SearchIndexError: Only where there is no index at all.
+        SearchIndexError: If there is no index.
+        IndexMovedError: If its storage cannot be reached.
     """
     kind = store_class(index)
     try:
@@ -40,7 +47,17 @@ def verify(index: Path | str) -> list[IndexIssue]:
 
 
 def damage(store: Store) -> list[IndexIssue]:
-    """All damage of an opened index; empty for an intact one. Reads every item and every vector once."""
+    """All damage of an opened index; empty for an intact one. Reads every item and every vector once.
+
+    Args:
+        store: The index.
+
+    Returns:
+        The damage, with its places.
+
+    Raises:
+        IndexMovedError: If the index is changed again and again while it is read.
+    """
     problems: list[IndexIssue] = []
     for attempt in range(ATTEMPTS):
         try:

@@ -502,8 +502,8 @@ class CalibrationReport(Report):
                 f"  {DIRECTIONS[side]}: calibration error {measured['calibration_error']:.3f} (in bins of equal counts "
                 f"{measured['calibration_error_equal_counts']:.3f}, of first hits "
                 f"{measured['calibration_error_first']:.3f}); {measured['hits']:,.0f} hits, "
-                f"{100 * measured['right']:.1f} % right; {100 * measured['refused']:.1f} % of queries with an answer "
-                "are refused"
+                f"{100 * measured['correct']:.1f} % right; nothing is said to match for "
+                f"{100 * measured['false_no_match']:.1f} % of queries with an answer"
             )
         pairs = self.calibration.pairs
         error = f"calibration error {pairs['calibration_error']:.3f}"

@@ -8,16 +8,21 @@ from subtext.errors import SearchIndexError
 
 
 class IndexLockedError(SearchIndexError):
-    """Another process is writing to the index: try again."""
+    """Another process writes to the index; try again."""
 
 
 class IndexMovedError(SearchIndexError):
-    """The server of an index cannot be reached, or went away: try again."""
+    """The storage of an index cannot be reached, or the index was removed or moved; try again or open it again."""
 
 
 @dataclass(frozen=True)
 class IndexIssue:
-    """Damage of an index: the file, table or part, and what is wrong there."""
+    """Damage of an index.
+
+    Attributes:
+        where: The file, table or part that is damaged.
+        what: What is wrong there.
+    """
 
     where: str
     what: str

@@ -87,6 +87,12 @@ class Condition:
 def facets(metadata: Mapping[str, Any]) -> set[Facet]:
     """The values that metadata is filtered by: texts and numbers, those of lists, and the dates among the texts.
 
+    Args:
+        metadata: Metadata of one item.
+
+    Returns:
+        (field, value) of each text, number and date.
+
     Example:
         >>> sorted(facets({"year": 1990, "tags": ["a", "b"], "map": {"x": 1}, "none": None}))
         [('tags', 'a'), ('tags', 'b'), ('year', 1990)]
@@ -110,6 +116,12 @@ def facets(metadata: Mapping[str, Any]) -> set[Facet]:
 def seconds(text: str) -> float | None:
     """A date of ISO 8601 as seconds since 1970, in UTC unless it names an offset; None for any other text.
 
+    Args:
+        text: Any text.
+
+    Returns:
+        Seconds since 1970, or None.
+
     Example:
         >>> seconds("1970-01-02"), seconds("1970-01-01T01:00:00+01:00"), seconds("1936")
         (86400.0, 0.0, None)
@@ -124,7 +136,15 @@ def seconds(text: str) -> float | None:
 
 
 def moment(value: date, *, last: bool = False) -> float:
-    """A date in seconds since 1970, in UTC unless it names an offset; one without a time is its first or last."""
+    """A date in seconds since 1970, in UTC unless it names an offset; one without a time is its first or last.
+
+    Args:
+        value: A date, a datetime, a month or a year.
+        last: Takes the last moment of a day, month or year, not the first.
+
+    Returns:
+        Seconds since 1970.
+    """
     if last and isinstance(value, Month):
         month = 12 if isinstance(value, Year) else value.month
         value = date(value.year, month, monthrange(value.year, month)[1])
@@ -133,7 +153,14 @@ def moment(value: date, *, last: bool = False) -> float:
 
 
 def dated(text: str) -> date | None:
-    """A date of ISO 8601: a year, a month, a day, or with a time a datetime in UTC; None for any other text."""
+    """A date of ISO 8601: a year, a month, a day, or with a time a datetime in UTC; None for any other text.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        A year, month, day or datetime; None for any other text.
+    """
     if _PERIOD.fullmatch(text):
         with suppress(ValueError):
             return (Month if text[4:] else Year).fromisoformat(f"{text}-01-01"[:10])

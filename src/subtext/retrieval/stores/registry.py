@@ -24,6 +24,12 @@ INSTALLED = {
 def is_address(index: Path | str) -> bool:
     """Whether an index is named by an address, and not by a folder.
 
+    Args:
+        index: A folder, or an address such as postgresql://HOST/DATABASE.
+
+    Returns:
+        True for an address.
+
     Example:
         >>> is_address("postgresql://localhost/archive?index=library"), is_address("library")
         (True, False)
@@ -32,11 +38,17 @@ def is_address(index: Path | str) -> bool:
 
 
 def store_class(index: Path | str) -> type[Store]:
-    """The store that opens an index of this location.
+    """The class of the store that opens an index.
+
+    Args:
+        index: Folder or address of the index.
+
+    Returns:
+        A subclass of `Store`: by the scheme of the address, or `Folder`.
 
     Raises:
-        RequirementError: For a scheme that no installed store has, or an address in PostgreSQL without the extra
-            "postgres".
+        RequirementError: For a scheme without an installed store, a store whose extra is not installed, or an entry
+            point that is no `Store`.
     """
     if not is_address(index):
         return importlib.import_module("subtext.retrieval.stores.folder").Folder
@@ -62,7 +74,13 @@ def store_class(index: Path | str) -> type[Store]:
 
 
 def open_store(index: Path | str) -> Store:
-    """The index of that location.
+    """Open an index.
+
+    Args:
+        index: Folder or address of the index.
+
+    Returns:
+        The open index.
 
     Raises:
         SearchIndexError: If there is none, or it cannot be read.
@@ -72,7 +90,14 @@ def open_store(index: Path | str) -> Store:
 
 
 def create_store(index: Path | str, manifest: Manifest) -> Store:
-    """An empty index.
+    """Create an empty index.
+
+    Args:
+        index: Folder or address of the new index.
+        manifest: Describes the index: model, width and views of the vectors, root of the paths.
+
+    Returns:
+        The open index.
 
     Raises:
         SearchIndexError: If the name is taken.
