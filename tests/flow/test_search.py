@@ -63,7 +63,7 @@ def test_a_hit_says_what_it_is(place: Path, engine: Index) -> None:
     assert hit.path is not None and Path(hit.path) == (place / "data" / "cyan.png").resolve()
     assert hit.captions == ["a cyan square", "ein Quadrat, cyan"]
     assert hit.metadata["split"] == "test" and hit.metadata["place"] == 11
-    assert set(hit.to_json()) == {"id", "score", "path", "captions", "metadata", "probability", "why"}
+    assert set(hit.to_json()) == {"id", "score", "path", "captions", "metadata", "probability", "reasons"}
     assert hit.probability is None and hit.reasons == []
     assert len(engine) == 12
 

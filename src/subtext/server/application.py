@@ -418,7 +418,14 @@ def libraries(server: ReadAccess) -> schemas.Libraries:
 
 
 def build(settings: Settings) -> FastAPI:
-    """The application with its indexes open. Raises what opening an index raises."""
+    """The application with its indexes open. Raises what opening an index raises.
+
+    Args:
+        settings: The settings.
+
+    Returns:
+        The application.
+    """
     state = ServerState(settings)
 
     @asynccontextmanager
@@ -464,5 +471,9 @@ def build(settings: Settings) -> FastAPI:
 
 
 def from_environment() -> FastAPI:
-    """The application by the settings that the first process of a server left in the environment."""
+    """The application by the settings that the first process of a server left in the environment.
+
+    Returns:
+        The application.
+    """
     return build(TypeAdapter(Settings).validate_json(os.environ[SETTINGS]))

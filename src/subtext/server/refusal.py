@@ -14,8 +14,9 @@ class Refusal(SubtextError):
     """A request that is refused.
 
     Args:
-        status: Of HTTP.
-        retry: Seconds after which it may be tried again; None where that would not help.
+        status: HTTP status.
+        sentence: Why the request is refused.
+        retry: Seconds after which the request may be repeated; None if that would not help.
     """
 
     def __init__(self, status: int, sentence: str, *, retry: int | None = None) -> None:

@@ -159,7 +159,14 @@ class ThumbnailQuery(Form):
     @field_validator("size")
     @classmethod
     def is_offered(cls, size: int) -> int:
-        """One of the sizes that are made."""
+        """Require one of the sizes that are made.
+
+        Args:
+            size: Pixels of the longer side.
+
+        Returns:
+            The size.
+        """
         if size not in SIZES:
             raise ValueError(f"size is one of {_SIZES}; it got {size}")
         return size
@@ -198,7 +205,11 @@ class NewItem(Form):
 
     @model_validator(mode="after")
     def has_no_reserved_names(self) -> NewItem:
-        """No metadata has the name of a column with a meaning of its own."""
+        """No metadata has the name of a column with a meaning of its own.
+
+        Returns:
+            The item.
+        """
         reserved = sorted(set(self.metadata) & RESERVED)
         if reserved:
             raise ValueError(f"metadata cannot be called '{reserved[0]}'; rename it")
@@ -254,7 +265,16 @@ class ItemOut(BaseModel):
 
     @staticmethod
     def of(item: Hit | Item, side: Side, root: str) -> ItemOut:
-        """A hit, or an item of the store, without the folder of its file; `root` is the collection's folder."""
+        """A hit, or an item of the store, without the folder of its file; `root` is the collection's folder.
+
+        Args:
+            item: A hit, or an item of the store.
+            side: "images" or "texts".
+            root: Folder of the collection.
+
+        Returns:
+            The item, without the folder of its file.
+        """
         path = None if item.path is None else Path(root, item.path)
         image = None if path is None else item.id
         if side == "texts":
@@ -413,6 +433,12 @@ def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     """Conditions as typed, `year >= 1990`, or {"field": "place", "test": "in", "value": ["Paris", "Wien"]}.
 
     In JSON a date as text compares with dates; several values are for "in" and "!=".
+
+    Args:
+        texts: Conditions, as typed or as JSON.
+
+    Returns:
+        As many conditions, in their order.
 
     Raises:
         RequirementError: For anything else, and for more than SQLite can process.

@@ -79,6 +79,29 @@ def serve(
     files. Changes need a token. The page can compare two indexes side by side. /openapi.json describes the routes;
     docs/serving.md describes how to serve an index to others.
 
+    Args:
+        indexes: Folders or addresses of indexes.
+        run: New folder of the first run, if it was moved.
+        model: New folder of the first pretrained model, if it was moved.
+        features: Image features of the first index.
+        image_folder: Another folder whose images may be shown.
+        storage_dir: Folder for the thumbnails, uploads and log of an INDEX in a database.
+        host: Address to listen on.
+        port: Port to listen on; from 1 to 65535.
+        allowed_host: Host name in allowed requests. Default: names of this machine; with `host`, any.
+        trust_proxy: Trust X-Forwarded-For from a local proxy.
+        workers: Processes; 1 or more.
+        token_file: File with the token for /add and /delete in its first line. Default: no changes allowed.
+        read_token_file: File with the token that every request needs.
+        max_body: MB per request; 1 or more.
+        max_pixels: Million pixels per image; 1 or more.
+        rate: Requests per second and client, on average; 0 for no limit; 0 or more.
+        log: Where to log requests: the first INDEX (for a database: `storage_dir`), or - for standard output: "index",
+            "-", "none".
+        log_private: Also log query texts and client addresses.
+        device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
+        quiet: Show no progress.
+
     Raises:
         RequirementError: If a package is missing or the address is in use.
         ArgumentError: For contradictory arguments, and the errors of opening an index. It returns when the process gets
@@ -128,7 +151,15 @@ def serve(
 
 
 def start(settings: Settings, *, quiet: bool = False) -> None:
-    """Serve by these settings until SIGTERM or SIGINT; see `serve`."""
+    """Serve by these settings until SIGTERM or SIGINT; see `serve`.
+
+    Args:
+        settings: The settings.
+        quiet: Prints nothing.
+
+    Raises:
+        RequirementError: If a package is missing, or the address is in use.
+    """
     try:
         import uvicorn
 
@@ -173,7 +204,14 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
-    """The options of uvicorn for these settings; few enough connections that files can still be opened."""
+    """The options of uvicorn; connections are few enough that files can still be opened.
+
+    Args:
+        settings: The settings.
+
+    Returns:
+        Keyword arguments of `uvicorn.Config`.
+    """
     from subtext.server.security import Connection, most_connections
 
     return {

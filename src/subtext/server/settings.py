@@ -14,14 +14,14 @@ class Limits:
     """The cost that a request may have.
 
     Attributes:
-        body: Bytes are decoded at one time.
-        pixels: Of an image that is uploaded, and of all that.
-        body_seconds: Time to send it.
-        answer_seconds: Time to answer it.
+        body: Bytes of a request.
+        pixels: Pixels of an uploaded image, and of all images that are decoded at one time.
+        body_seconds: Seconds in which the body must arrive.
+        answer_seconds: Seconds in which a request is answered.
         rate: Requests per second and client, on average; 0 for no limit.
         burst: Requests at once.
-        max_requests: Requests in work or waiting; more are refused with 503.
-        cached_hits: Hits of earlier answers that are kept in memory.
+        max_requests: Requests that run or wait; more are refused with 503.
+        cached_hits: Number of hits of earlier answers in memory.
     """
 
     body: int = 20 * 2**20
@@ -39,10 +39,23 @@ class Settings:
     """The settings of a server, as plain data that its processes pass on; see `serve`.
 
     Attributes:
-        token: Of a change, which "" refuses.
-        read_token: Of every request, where "" asks for none.
-        storage_dir: "" for none.
-        log: "index" writes into the first index, "-" to standard output, "" nowhere.
+        indexes: Folders or addresses of the indexes.
+        run: New folder of the run of the first index; None if it was not moved.
+        model: New folder of the pretrained model of the first index; None if it was not moved.
+        features: Precomputed image features of the first index; None for those that it names.
+        device: Device of torch.
+        host: Address to listen on.
+        port: Port to listen on.
+        allowed_hosts: Host names of allowed requests, besides those of this machine.
+        workers: Number of processes.
+        token: Token for changes; "" allows none.
+        read_token: Token for every request; "" for no token.
+        image_folders: Further folders whose images may be shown.
+        storage_dir: Folder for thumbnails, uploads and log of indexes that are no folders; "" for none.
+        log: "index" logs into the first index, "-" to standard output, "" nowhere.
+        log_private: Also logs query texts and client addresses.
+        trust_proxy: Trusts X-Forwarded-For from a local proxy.
+        limits: The cost that a request may have.
     """
 
     indexes: tuple[str, ...]
@@ -64,5 +77,9 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
     def to_json(self) -> str:
-        """For the processes that this one starts."""
+        """The settings as JSON, for other processes of the server.
+
+        Returns:
+            JSON text.
+        """
         return json.dumps(asdict(self))

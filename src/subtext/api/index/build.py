@@ -69,14 +69,17 @@ class IndexChange(Report):
 
     Attributes:
         path: The index: a folder, or an address without password.
+        verb: "build", "add", "update" or "move".
         counts: Images and texts in the index now.
-        vectors: Their shape, as text; bytes: size on disk.
+        vectors: Their shape, as text.
+        bytes: Size on disk.
         embedded: Items that were new or had changed content.
         unchanged: Items that were in the index.
         amended: Items with changed paths, texts or metadata only.
         deleted: Items missing from the data.
         left_out: Items that were deleted before and stay deleted.
         renamed: Items with new names and known content: they keep their vectors.
+        run: Of a move: the new model.
         advice: Recommended next step.
         compared: Of a move: the comparison that allowed it, as a table.
     """
@@ -143,9 +146,25 @@ def build_index(
     The model must have a vector for each item: a model that only scores pairs is refused. Run the command again to
     resume an interrupted build.
 
+    Args:
+        index: Folder of an index, or its address.
+        data: Data set: a file or folder. Default: that of the run, or of an interrupted add.
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
+        split: Split of the data; all: the complete data set.
+        ray: Embed on a Ray cluster: HOST:PORT; auto: that of this machine; local: start one here.
+        cache: Folder of `train `cache``: read outputs of frozen encoders that are there.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
+
+    Returns:
+        Number of items embedded, and the shape and size of the index.
+
     Raises:
         RequirementError: For a model that only scores pairs, or without the cluster that `ray` needs.
         SearchIndexError: If INDEX exists and is something else.
+        ArgumentError: For `ray` together with `cache`.
     """
     from subtext.retrieval.journal import unfinished
     from subtext.retrieval.stores.registry import create_store, store_class
@@ -194,6 +213,18 @@ def add_to_index(
     """Add the new items of a data set to an index, and update items with a changed image or text.
 
     Unchanged items are not embedded again. Without DATA, this resumes an interrupted add or build.
+
+    Args:
+        index: Folder of an index, or its address.
+        data: Data set: a file or folder. Default: that of the run, or of an interrupted add.
+        restore_deleted: Bring back items that were deleted before.
+        split: Split of the data; all: the complete data set.
+        run: New folder of the run of the index, if it was moved.
+        model: New folder of the pretrained model of the index, if it was moved.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
+
+    Returns:
+        Number of items embedded, changed, unchanged and left out.
 
     Raises:
         SearchIndexError: If another model made the index.
@@ -246,6 +277,17 @@ def update_index(
 
     If the index has several data sets, all of them are read. Another DATA takes the place of a single one.
 
+    Args:
+        index: Folder of an index, or its address.
+        data: Data set: a file or folder. Default: that of the index.
+        keep_missing: Do not delete items that are missing from the data.
+        run: New folder of the run of the index, if it was moved.
+        model: New folder of the pretrained model of the index, if it was moved.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
+
+    Returns:
+        Number of items embedded, changed, unchanged and deleted.
+
     Raises:
         SearchIndexError: Like `add_to_index`.
         WriterBusy: Like `add_to_index`.
@@ -275,7 +317,15 @@ def watch_index(
     If the data cannot be read, this is reported, and the next check tries again: the data may have been incomplete.
 
     Args:
+        index: Folder of an index, or its address.
+        data: Data set: a file or folder. Default: that of the index.
+        interval: Seconds between two checks of the data; 0 or more.
+        max_checks: Number of checks. Default: until you stop it; 1 or more.
+        keep_missing: Do not delete items that are missing from the data.
+        run: New folder of the run of the index, if it was moved.
+        model: New folder of the pretrained model of the index, if it was moved.
         wait: Sleeps for N seconds; for tests.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
         The number of checks.
@@ -325,6 +375,20 @@ def move_index(
     Run the command again to resume an interrupted move.
 
     Raises the errors of `update_index`.
+
+    Args:
+        index: Folder of an index, or its address.
+        data: Data set: a file or folder. Default: that of the index.
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
+        drop_missing: Drop items that are missing from all data sets.
+        even_if_worse: Move without a comparison on held-out pairs, or against its result.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
+
+    Returns:
+        The new model, and the comparison that allowed the move.
 
     Raises:
         RequirementError: If items are missing from all data sets of the index, for a model that is worse, and without
@@ -434,7 +498,11 @@ def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[Lo
     """The model and the data that items come from, and the source as the journal records it.
 
     Args:
+        work: Model, data and split.
         store: An index with some of the items: files that have not changed since are not decoded again to check them.
+
+    Returns:
+        The model with its data, and the source as plain data.
 
     Raises:
         RequirementError: If a model only scores pairs.
@@ -472,7 +540,16 @@ def _unlike_stored(store: Store) -> Callable[[str | bytes, Path], bool]:
 
 
 def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[str, Any]) -> Manifest:
-    """The manifest of a new index; one item of each side is embedded, which shows the shape of the vectors."""
+    """The manifest of a new index; one item of each side is embedded, which shows the shape of the vectors.
+
+    Args:
+        work: Model, data and split.
+        opened: The model with its data.
+        source: Where the items come from, as plain data.
+
+    Returns:
+        The manifest.
+    """
     import numpy as np
 
     from subtext.evaluation.embedding import embed_pairs
@@ -495,7 +572,14 @@ def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[
 
 
 def interrupted_build(index: str | Path) -> Store | None:
-    """The index of an interrupted build; None where there is no index, or a finished one."""
+    """The index of an interrupted build; None where there is no index, or a finished one.
+
+    Args:
+        index: Folder or address of the index.
+
+    Returns:
+        The open index, or None.
+    """
     from subtext.retrieval.journal import unfinished
     from subtext.retrieval.stores.registry import open_store, store_class
 
@@ -764,6 +848,16 @@ def import_index(
     The file has the layout of `subtext embed`: image_ids, image_vectors, text_ids, text_vectors. With image_groups and
     text_groups (optional), images and texts of the same group are linked.
 
+    Args:
+        index: Folder of an index, or its address.
+        vectors: An .npz or .parquet of vectors.
+        data: Data set with paths, texts and metadata of the items.
+        images: Folder of relative image paths.
+        run: Run whose model computed the vectors. Without it, searches with words are not possible.
+
+    Returns:
+        Number of items put in.
+
     Raises:
         DataError: If the file has another layout, or if its ids are not unique or not in the data.
         SearchIndexError: If the index has another model or width.
@@ -799,7 +893,17 @@ def import_index(
 
 
 def read_vectors(file: Path) -> VectorFile:
-    """The vectors of an .npz or .parquet that `subtext embed` wrote, or that is laid out like one."""
+    """The vectors of an .npz or .parquet that `subtext embed` wrote, or that is laid out like one.
+
+    Args:
+        file: An .npz or .parquet file.
+
+    Returns:
+        Ids, vectors and groups of each side.
+
+    Raises:
+        DataError: If the file is missing or has another layout, or its vectors are not finite numbers of one width.
+    """
     import numpy as np
 
     from subtext.data.arrays import LARGEST, NUMBERS, as_float32, open_npz, unusable
