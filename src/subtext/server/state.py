@@ -236,7 +236,7 @@ class Library:
         """The index: a new one soon after it was re-embedded with another model.
 
         Raises:
-            StoreGone: While the server of a database is away.
+            IndexMovedError: While the server of a database is away.
         """
         now = time.monotonic()
         if now - self._checked > CHECK_SECONDS and self._reopening.acquire(blocking=False):

@@ -228,7 +228,7 @@ def add_to_index(
 
     Raises:
         SearchIndexError: If another model made the index.
-        WriterBusy: While another process writes to it.
+        IndexLockedError: While another process writes to it.
         RequirementError: If there is nothing to add.
         DataError: If ids of the data name other files in the index.
     """
@@ -290,7 +290,7 @@ def update_index(
 
     Raises:
         SearchIndexError: Like `add_to_index`.
-        WriterBusy: Like `add_to_index`.
+        IndexLockedError: Like `add_to_index`.
         RequirementError: For an index without a data set, and for DATA that is none of several.
         DataError: If a data set of the index is not there.
     """

@@ -330,7 +330,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
 def recorded_sources(store: Store) -> list[tuple[Sources, str]]:
     """The data sets and splits that an index is made of, each once.
 
-    An update from a new place replaces the earlier one.     An index of a data set in memory has none that could be read again.
+    An update from a new place replaces the earlier one.
 
     Args:
         store: The index.
