@@ -106,7 +106,7 @@ def begun(folder: Folder, letter: str) -> Folder:
     return new
 
 
-def pending_move(path: Path, tell: Tell) -> None:
+def moving(path: Path, tell: Tell) -> None:
     """The items of an index get vectors of another model."""
     folder = Folder(path)
     folder.replace_with(begun(folder, "e"), generation=folder.manifest.generation)
