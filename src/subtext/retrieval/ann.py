@@ -136,7 +136,7 @@ def rescore_top_k(
 
 
 def list_count(rows: int) -> int:
-    """How many lists: about twice the square root of the rows, so that centroids and lists cost alike.
+    """The number of lists: about twice the square root of the rows, so that centroids and lists cost alike.
 
     Args:
         rows: Number of rows.
@@ -235,7 +235,7 @@ def probes_needed(
     centroids: Float[np.ndarray, "c d"],
     offsets: Int[np.ndarray, "c1"],
 ) -> tuple[int, list[float]]:
-    """How many lists find `RECALL` of the ten nearest rows, for each set of queries; at most one in 16 too many.
+    """The number of lists that find `RECALL` of the ten nearest rows for each set of queries; up to 1/16 too large.
 
     A query that is itself a row is passed over as its own answer.
 

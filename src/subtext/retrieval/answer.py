@@ -1,4 +1,4 @@
-"""What a search returns: hits with scores, probabilities and reasons, and whether anything matches well."""
+"""The answer to a search: hits with scores, probabilities and reasons, and whether anything matches well."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Fit:
 
     @property
     def sentence(self) -> str:
-        """In plain words."""
+        """The judgement as a sentence."""
         share = f"{100 * self.percentile:.0f} %"
         if not self.has_no_match:
             return f"{share} of queries that have a match in this index look as weak as this one or weaker"

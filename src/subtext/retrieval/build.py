@@ -1,4 +1,4 @@
-"""How an index is built: what is new or has changed in a data set is embedded, chunk by chunk, and nothing else.
+"""Building an index: new and changed items of a data set are embedded, chunk by chunk.
 
 The chunks are embedded in this process, or by the workers of a Ray cluster, which do the same with each of them. Either
 way this process puts them into the store, in their order.
@@ -45,7 +45,7 @@ CHUNK = 2048
 
 @dataclass(frozen=True)
 class WriteCounts:
-    """What became of the items of a data set: numbers of images and texts together.
+    """Numbers of items of a data set (images and texts together) by what happened to them.
 
     Attributes:
         embedded: New ones and changed ones.
@@ -110,7 +110,7 @@ def require_model(store: Store, manifest: Manifest, model: Model) -> None:
 
 
 def _width_of(model: Model, manifest: Manifest) -> str:
-    """How the widths of a model and of an index differ; "" where they are equal, or the model does not show its own."""
+    """The difference of the widths of a model and an index, for a message; "" if there is none, or it is unknown."""
     width = getattr(model.image.encoder, "pooled_width", None)
     shown = isinstance(model.image.head, Passthrough) and width != manifest.width
     return f" of {width} numbers where the index has {manifest.width}" if shown else ""
@@ -578,7 +578,7 @@ def taken_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
 
 
 def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -> list[IndexEntry]:
-    """What an index stores of items; a file of the path, size and time of a stored one is not read again.
+    """The entries of items; a file with the path, size and time of a stored one is not read again.
 
     Args:
         data_root: Folders that the items' paths and those of the index start from.

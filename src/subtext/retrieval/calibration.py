@@ -1,7 +1,7 @@
-"""What the scores of an index are worth, as the index keeps it: JSON with a checksum.
+"""The calibration of an index, as the index stores it: JSON with a checksum.
 
-A calibration and its reliability plot are the documents `CALIBRATION` and `PLOT` of an index; `search.confidence` fits
-and applies one.
+A calibration and its reliability plot are the documents `CALIBRATION` and `PLOT` of an index; `retrieval.confidence`
+fits and applies one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from subtext.retrieval.stores.store import Store, View
 FORMAT = 1
 """Format of a calibration; raised when an older Subtext could no longer read what a newer one writes."""
 STALE = 0.1
-"""Share of the items that may come and go before a calibration no longer speaks of the index as it is."""
+"""Fraction of items that may change before a calibration is reported as stale."""
 
 
 @dataclass(frozen=True)

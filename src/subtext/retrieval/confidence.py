@@ -1,4 +1,4 @@
-"""What the scores of an index mean: the probability of each hit, and whether anything matches; and how both are fitted.
+"""The probability of each hit, and whether anything matches a query; and how both are calibrated.
 
 Both are fitted on one half of held-out pairs and measured on the other. The pairs must be used neither for training nor
 for model selection; the caller checks that. Halves are split by group, so no image is in both. The items of the pairs
@@ -47,7 +47,7 @@ MIN_GROUPS = 100
 MAX_QUERIES = 4000
 """Queries of each modality; sampled where there are more."""
 THRESHOLD = 0.05
-"""Share of answerable queries that may wrongly be told that nothing matches."""
+"""Share of answerable queries for which Subtext wrongly reports that nothing matches."""
 PENALTY = 1e-3
 """L2 penalty of the logistic regression on standardised inputs, in units of one row."""
 TEMPERATURES = np.geomspace(0.005, 0.5, 24)
@@ -377,7 +377,7 @@ class HeldOutPairs:
 
 @dataclass(frozen=True)
 class Observations:
-    """What the index returned for the queries of one modality, Q in number.
+    """The hits of an index for Q queries of one modality.
 
     Attributes:
         evidence: Of each query.

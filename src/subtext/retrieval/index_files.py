@@ -1,4 +1,4 @@
-"""What an index holds may come from anywhere: names that stay inside it, checksums, mapped arrays, and JSON."""
+"""Safe reading of the files of an index, which may come from anywhere: names, checksums, mapped arrays, and JSON."""
 
 from __future__ import annotations
 

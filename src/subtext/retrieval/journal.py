@@ -41,7 +41,7 @@ def journal(view: View) -> list[IndexJob]:
         view: The index at one moment.
 
     Returns:
-        The jobs, in the order in which they were begun.
+        The jobs, oldest first.
     """
     return [
         IndexJob(number, verb, None if source is None else stored_object(source, f"job {number}"), *times)

@@ -1,4 +1,4 @@
-"""What an index says about itself, as JSON with a checksum.
+"""The description of an index, as JSON with a checksum.
 
 The manifest names the format, the model whose vectors the index holds, and where its items came from.
 """
@@ -23,7 +23,7 @@ STORE_NAME = re.compile(r"store-(\d+)")
 
 @dataclass(frozen=True)
 class Manifest:
-    """One index in words and numbers.
+    """The description of one index.
 
     Attributes:
         fingerprint: Of the model that made the vectors; queries of another model are refused.
@@ -115,7 +115,7 @@ class Manifest:
 
 
 def _missing(content: Mapping[str, Any]) -> str:
-    """What is missing or of another type; empty when nothing is."""
+    """The first field that is missing or of another type; empty if there is none."""
     types: dict[str, type | tuple[type, ...]] = {
         "fingerprint": str, "run": str, "model_name": str, "width": int, "scale": (int, float), "shift": (int, float),
         "views": dict, "root": str, "data": dict, "store": str, "generation": int, "exact_up_to": int,

@@ -39,7 +39,7 @@ class Segment:
     offsets: NDArray[np.int64] | None
 
     def __len__(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return len(self.keys)
 
     @cached_property
@@ -131,7 +131,7 @@ class SegmentTable:
 
     @property
     def by_lists(self) -> bool:
-        """Whether there are so many rows that a query searches some of the lists only."""
+        """Whether a query searches only some of the lists, as there are many rows."""
         return self.rows > self.exact_up_to and self.lists is not None
 
     def nearest(

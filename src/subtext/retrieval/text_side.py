@@ -154,7 +154,7 @@ class TextSide:
 
     @staticmethod
     def open(folder: Path, fingerprint: str) -> TextSide:
-        """What `save` wrote, with its arrays mapped.
+        """Open a text side that `save` wrote, with its arrays mapped.
 
         Args:
             folder: The folder of the text side.

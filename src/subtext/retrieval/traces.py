@@ -1,4 +1,4 @@
-"""What is kept of an item outside the tables and the vectors, by whoever serves an index, and how it goes with it.
+"""Traces of items that a server stores outside the tables and vectors; they are removed with the item.
 
 INDEX/cache/**/NAME*        thumbnails and the like; NAME is `trace_name` of the item
 INDEX/logs/**/*.jsonl       a line of JSON a request; one that names an item, as a text of its own, goes with the item

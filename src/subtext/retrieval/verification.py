@@ -17,7 +17,7 @@ from subtext.retrieval.stores.store import Store, View
 ROWS = 2000
 """Rows that are read at a time."""
 ATTEMPTS = 5
-"""How often an index is verified whose moment is removed by compactions meanwhile."""
+"""Number of attempts to verify an index while compactions remove the state that is read."""
 
 
 def verify(index: Path | str) -> list[IndexIssue]:

@@ -11,9 +11,9 @@ import unicodedata
 from collections.abc import Sequence
 
 LONGEST = 200
-"""Letters of a word that count."""
+"""Letters of a word that are compared."""
 POSITIONS, TIMES = 16_383, 255
-"""PostgreSQL stores so many positions in a text, and so many of one word."""
+"""Number of positions in a text, and of one word, that PostgreSQL stores."""
 SATURATION, LENGTH = 1.2, 0.75
 """k1 and b of BM25, as FTS5 has them; `postgres_words.sql` has the same numbers."""
 LEAST = 1e-6

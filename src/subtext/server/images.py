@@ -86,7 +86,7 @@ class Decoding:
 
     @contextmanager
     def hold(self, pixels: int) -> Iterator[None]:
-        """While an image of so many pixels is decoded.
+        """Reserve memory while an image is decoded.
 
         Args:
             pixels: Pixels of the image that is decoded.

@@ -1,4 +1,4 @@
-"""What requests bring and answers hold, as OpenAPI describes it. Search parameters come from `subtext.search`."""
+"""The schemas of requests and answers. The parameters of a search come from `subtext.search`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ LibraryName = Annotated[str | None, Field(max_length=200, description="Which lib
 
 
 class Form(BaseModel):
-    """What a request may bring; anything else is refused."""
+    """Parameters or body of a request; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")
 

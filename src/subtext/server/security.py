@@ -1,4 +1,4 @@
-"""What protects a server: refusals as HTTP answers, rate limits, and checks of host and size before every request."""
+"""Protection of a server: refusals as HTTP answers, rate limits, and checks of host and size before every request."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from subtext.errors import ArgumentError, RequirementError
 from subtext.server.settings import Limits, Settings
 
 SHUTDOWN_SECONDS = 20
-"""Seconds in which requests must end when the server is told to stop."""
+"""Seconds in which requests must end when the server stops."""
 HEAD_BYTES = 16_384
 """Bytes of a request's head."""
 TOKEN_LETTERS = 16
@@ -181,7 +181,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
             probe.bind((settings.host, settings.port))
         except OSError as problem:
             raise RequirementError(
-                f"a server needs an address of its own; {settings.host}:{settings.port} cannot be had: "
+                f"a server needs an address of its own; {settings.host}:{settings.port} cannot be used: "
                 f"{problem.strerror or problem}; name another (--port)"
             ) from problem
     options = server_options(settings)

@@ -170,10 +170,10 @@ def build_index(
     from subtext.retrieval.stores.registry import create_store, store_class
 
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
-    begun = interrupted_build(index)
-    if begun is None:
+    interrupted = interrupted_build(index)
+    if interrupted is None:
         store_class(index).require_free(str(index))
-    opened, source = open_source(work, begun)
+    opened, source = open_source(work, interrupted)
     if ray is not None:
         if cache is not None:
             raise ArgumentError(
@@ -182,11 +182,11 @@ def build_index(
         from subtext.retrieval.build import require_ray
 
         require_ray(opened.model)
-    if begun is not None and [job.source for job in unfinished(begun)] != [source]:
+    if interrupted is not None and [job.source for job in unfinished(interrupted)] != [source]:
         raise SearchIndexError(
-            f"{begun.path} holds an interrupted build of other data; remove it, or name another location"
+            f"{interrupted.path} holds an interrupted build of other data; remove it, or name another location"
         )
-    store = create_store(index, new_manifest_of(work, opened, source)) if begun is None else begun
+    store = create_store(index, new_manifest_of(work, opened, source)) if interrupted is None else interrupted
     complete = False
     try:
         with store.writing("build") as writer:
@@ -194,7 +194,7 @@ def build_index(
             writer.compact_large()
         complete = True
     finally:
-        if not complete and begun is None and not sum(store.counts.values()):
+        if not complete and interrupted is None and not sum(store.counts.values()):
             store.remove()  # Nothing was acknowledged: no empty index is left behind.
     return _change(store, "build", grown)
 

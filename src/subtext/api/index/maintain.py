@@ -95,7 +95,7 @@ class IndexInfo(Report):
         ]
         for job in self.jobs:
             if job["finished"] is None:
-                done = f"{job['done']:,} of {job['total']:,} items, begun {job['started']}"
+                done = f"{job['done']:,} of {job['total']:,} items, started {job['started']}"
                 rows.append([f"unfinished {job['verb']}", f"{done}; run the same command again to resume"])
         return [table(["index", self.path], rows), *self.advice]
 
@@ -482,7 +482,7 @@ def items_counted(counts: Mapping[Any, int]) -> str:
 
 
 def advice(store: Store) -> list[str]:
-    """What is worth doing for an index; empty where nothing is.
+    """Recommended steps for an index.
 
     Args:
         store: The index.

@@ -376,7 +376,7 @@ DOCUMENTS = {CALIBRATION: "calibration.json", PLOT: "calibration.svg"}
 QUERIES = 512
 """Vectors of each side that the number of lists to search is measured with: 128 measured recall to a point only."""
 ATTEMPTS = 5
-"""How often a reader tries again when a compaction has removed the segments that it was about to open."""
+"""Number of attempts of a reader when a compaction removes the segments that it is about to open."""
 MERGE_ROWS = 32_768
 """Small segments are merged up to this size: a change stays fast, and there are few segments to search."""
 
@@ -697,7 +697,7 @@ class FolderWriter(SqlWriter):
         return name, SIDES.index(side), int(name.partition(".")[0]), rows, lists, json.dumps(sums)
 
     def _compacted(self, side: Side, segments: Mapping[Side, SegmentTable], seed: int) -> dict[str, tuple[Any, ...]]:
-        """Write one side's segment, and its lists where it has so many rows; table -> its row of them."""
+        """Write the segment of a side, and lists if it has many rows; table -> new row."""
         live, store = LiveRows(segments[side]), self.store.store
         count = len(live.rows)
         if not count:
@@ -1041,7 +1041,7 @@ class Folder(Store):
         return (other / PENDING).is_file() and _number(other) > _number(self.store)
 
     def create_replacement(self, manifest: Manifest) -> Folder:
-        """A store for the vectors of another model inside the same folder; one that was begun for it is resumed.
+        """Create a store for another model inside the same folder, or resume one for the same model.
 
         Args:
             manifest: Describes the new index.
@@ -1219,7 +1219,7 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
 
 
 def _owner(descriptor: int) -> str:
-    """Who is writing, as the lock file says."""
+    """The writer that the lock file names."""
     try:
         owner = json.loads(os.pread(descriptor, 4096, 0))
         return f"`subtext index {owner['verb']}` (process {owner['process']} on {owner['host']}) since {owner['since']}"

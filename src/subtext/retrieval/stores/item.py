@@ -1,4 +1,4 @@
-"""What an index stores of an image or a text beside its vectors, and the changes that put items in or take them out."""
+"""Items as an index stores them, and the changes that put items in or delete them."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class JobUpdate:
     """An entry of the journal that belongs to a change.
 
     Attributes:
-        number: Number of a job that was begun; None begins one, or resumes an unfinished one of the same verb and
+        number: Number of an earlier job; None begins one, or resumes an unfinished one of the same verb and
             source.
         verb: Name of the command, such as "add".
         source: Where the items come from, as plain data; None for none.

@@ -10,15 +10,15 @@ deleted items, finished jobs. Facets and links are lists in the rows of items.
 
 Every change, however many rows of however many kinds it touches, is one commit of Lance: new fragments, and deletions
 in old ones. Every commit replaces the row of the state, so that two writers that began at the same version conflict
-in it: the later one begins again, a bounded number of times. A change that was committed, although its answer was
-lost on the way, is recognised in the state. What a killed process leaves are files that no version names.
+in it: the later one begins again, a bounded number of times. Commits are idempotent: a retry detects an earlier
+success from the state row. A killed process leaves files that no version names.
 
 Small sides are compared from memory, as a folder does; a reader fetches what is new. Beyond `Manifest.exact_up_to`
 vectors Lance's IVF index finds candidates, also among those that a filter passes, which are scored again: hits and
 scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again.
 
 A move to another model builds a table `items-NUMBER` beside the one in use, whose state names it. Its last commit
-empties the old table but for a state that leads to the new one: whoever changes the old one meanwhile conflicts.
+empties the old table but for a state that leads to the new one: a change of the old one meanwhile conflicts.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ EXACT_UP_TO = 50_000
 LATER = 0.1
 """Share of the vectors that may have come after the index, before it is built again."""
 ATTEMPTS, FAILURES = 60, 3
-"""How often a change is tried while others change the index, and while the storage fails."""
+"""Number of attempts of a change while others change the index, and while the storage fails."""
 ABANDONED = timedelta(days=1)
 """Age from which on the files of an index that was never finished are those of a killed process."""
 GRACE = 3.0
@@ -103,7 +103,7 @@ GRACE = 3.0
 OLD = timedelta(minutes=10)
 """Age of versions that are removed on the way."""
 MERGE_ROWS, LARGE = 32_768, 262_144
-"""Small fragments are merged up to so many rows by changes, and up to so many by a compaction."""
+"""Rows up to which small fragments are merged: by changes, and by a compaction."""
 CHUNK = 8192
 """Values that one filter names, rows that are read at a time, and hashes of deleted items in a row."""
 SINGLE = 2**15
@@ -113,7 +113,7 @@ REMEMBERED = 64
 NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch")
 """Numbers of the state."""
 PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
-"""How often a request to an object store is repeated, and for how many seconds."""
+"""Number of retries of a request to an object store, and their seconds."""
 CACHE = 2**28
 """Bytes of indexes, and of metadata, that a reader has in memory."""
 QUERIES = 64
@@ -218,7 +218,7 @@ def translated(where: str) -> Iterator[None]:
     try:
         yield
     except CommitConflictError:
-        raise  # An OSError to Python; whoever commits knows what to do.
+        raise  # An OSError to Python; the caller that commits handles it.
     except (OSError, ValueError, RuntimeError) as problem:
         # Without the places in Lance's source.
         brief = str(problem).partition(", /")[0].strip().replace("\n", "; ")[:300]
@@ -249,7 +249,7 @@ def _is_job(job: Any) -> bool:
 
 
 def _wrong(now: dict[str, Any], rows: int) -> str:
-    """What of a state is missing, or of another type or range; empty where nothing is."""
+    """The first entry of a state that is missing, or of another type or range; empty if there is none."""
     now = {"job": 0, "index": {}, **now}
     wrong = [name for name, kind in _STATE.items() if not _is(now.get(name), kind)]
     if wrong:
@@ -306,7 +306,7 @@ class LanceTables(Tables):
             return self.dataset.scanner(**fixed, **(options or {})).to_table()
 
     def query(self, statement: str, *values: Any) -> pa.Table:
-        """What a statement on `items`, `facets` and `dataset` gives.
+        """The result of a statement on `items`, `facets` and `dataset`.
 
         Args:
             statement: SQL, with `?` for a value.
@@ -462,7 +462,7 @@ class LanceTables(Tables):
 
     @cached_property
     def index(self) -> tuple[str, set[int]]:
-        """What the index of the vectors is named by, "" where there is none; and the fragments that it contains."""
+        """The name of the index of the vectors, "" without one; and the fragments that it contains."""
         with translated(self.where):
             indexes = [
                 described for described in self.dataset.describe_indices() if described.field_names == ["vector"]
@@ -999,7 +999,7 @@ Items = dict[tuple[int, str], StateRow]
 
 @dataclass(eq=False)
 class PendingCommit:
-    """What a change writes, at one version of the table.
+    """The rows that a change writes and deletes, at one version of the table.
 
     Attributes:
         state: As it is to be.
@@ -1298,7 +1298,7 @@ class LanceWriter(Writer):
                     dataset.cleanup_old_versions(older_than=OLD)
 
     def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> PendingCommit:
-        """What a change writes and deletes."""
+        """The commit of a change."""
         number = SIDES.index(change.side)
         state = {"job": len(tables.now["jobs"]), **tables.now, "generation": tables.state("generation") + 1}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
@@ -1646,7 +1646,7 @@ class LanceStore(Store):
                 inside(own.parent, own.name)
 
     def create_replacement(self, manifest: Manifest) -> LanceStore:
-        """A table for the vectors of another model, in the same place; one that was begun for it is resumed.
+        """Create a table for another model beside this one, or resume one for the same model.
 
         Args:
             manifest: Describes the new index.

@@ -79,7 +79,7 @@ WIDEST = 2000
 EXACT_UP_TO = 20_000
 """Vectors of a side that are all compared by default: beyond them a search of the graph is faster."""
 EF_SEARCH, MAX_EF_SEARCH = 200, 1000
-"""Rows that a search of the graph keeps in view (hnsw.ef_search): more find more, and take longer; at most so many."""
+"""Candidates of a graph search (hnsw.ef_search), and their maximum: more find more, and are slower."""
 MAX_SCAN = 100_000
 """Rows that a search of the graph with a filter scans at most, before all rows that pass it are compared."""
 LATER = 0.1
@@ -324,7 +324,7 @@ def current(connection: Connection, address: Address, like: Manifest | None = No
     Raises:
         SearchIndexError: If there is no index, or one of another layout or model.
     """
-    # Whoever moves the index locks its state first, and so does whoever reads it: neither waits for the other for ever.
+    # Moves and readers both lock the state first, so they cannot deadlock.
     statement = f'SELECT version, json, name, value FROM "{address.name}".state, "{address.name}".layout, manifest'
     with translated(address):
         rows = connection.execute(statement).fetchall()
@@ -658,7 +658,7 @@ class DatabaseWriter(SqlWriter):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """One change, made completely; whoever else changes the index waits until it is committed.
+        """One change, made completely; other writers wait until it is committed.
 
         Returns:
             A context manager.
@@ -919,7 +919,7 @@ class Database(Store):
             connection.execute(f'DROP SCHEMA "{self.address.name}" CASCADE')
 
     def create_replacement(self, manifest: Manifest) -> Database:
-        """An index for the vectors of another model, in the same database; one that was begun for it is resumed.
+        """Create an index for another model in the same database, or resume one for the same model.
 
         Args:
             manifest: Describes the new index.

@@ -1,4 +1,4 @@
-"""Items, links, deletions and the journal in SQL tables: what SQLite and PostgreSQL have in common.
+"""Items, links, deletions and the journal in SQL tables, for SQLite and PostgreSQL.
 
 Statements are written as PostgreSQL's, with `?` for a parameter and `= ANY(?::type[])` for a list of values.
 """
@@ -428,7 +428,7 @@ class SqlWriter(Writer):
 
     tables: Tables
     changed = "path = ?, text = ?, metadata = ?, content = ?, stamp = ?, digest = ?"
-    """What a change of metadata sets to `_columns`."""
+    """The columns that a change of metadata sets to `_columns`."""
 
     def change_rows(self, change: Change, keys: Sequence[int]) -> tuple[Applied, Mapping[Side, list[int]]]:
         """Make a change in the tables, inside a transaction.
@@ -482,7 +482,7 @@ class SqlWriter(Writer):
             self.tables.run(statement, more % ROUND, name)
 
     def _columns(self, side: int, key: int, entry: IndexEntry) -> tuple[Any, ...]:
-        """What changes of an item with its metadata."""
+        """The values of the columns that change with the metadata of an item."""
         return entry.path, entry.text, entry.metadata_json, entry.content, entry.stamp, entry.digest(side, key)
 
     @abstractmethod

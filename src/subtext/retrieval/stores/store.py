@@ -1,8 +1,8 @@
-"""What a store of an index has to provide, and what is built on it: a folder, PostgreSQL, LanceDB, or one's own.
+"""The interface of a store of an index: a folder, PostgreSQL, LanceDB, or a store from outside the package.
 
 A store is a subclass of `Store` with a subclass of `View`, the index at one moment, and one of `Writer`. Fifteen
-methods are abstract: all that a store has to implement. Search, filters, the journal, calibration and verification are
-written once, in the other methods and in the modules above.
+methods are abstract: a store implements these. Search, filters, the journal, calibration and verification are written
+once, in the other methods and in the modules of `retrieval`.
 
 A store from outside the package names its `Store` as an entry point of the group "subtext.stores". The entry point's
 name is the scheme of its addresses: the entry point `tape` opens `tape://archive/library`. The location `library` is a
@@ -562,8 +562,6 @@ class Store(ABC):
     def create_replacement(self, manifest: Manifest) -> Store:
         """Create an index for another model that is to replace this one; this one continues to serve.
 
-        One that was begun for the same model is resumed. `replace_with` puts it in use.
-
         Args:
             manifest: Describes the new index.
 
@@ -595,12 +593,12 @@ class Store(ABC):
 
     @property
     def text_side(self) -> Path | None:
-        """The folder of its model's text side as plain arrays, whether or not it is there; None for none ever."""
+        """The folder for the text side of the model as arrays, which may not exist; None if the store keeps none."""
         return None
 
     @property
     def was_replaced(self) -> bool:
-        """Whether an index of another model has taken the place of this one since it was opened: open it again."""
+        """Whether an index of another model has replaced this one since it was opened; then open it again."""
         now = type(self)(str(self.path))  # type: ignore[call-arg]  # Every store is opened by its location.
         return now.manifest.fingerprint != self.manifest.fingerprint
 
