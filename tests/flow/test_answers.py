@@ -17,7 +17,7 @@ from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.retrieval.index import Index, Query
-from subtext.retrieval.query import absent_words, exact_words, suggested
+from subtext.retrieval.query import absent_words, exact_words, suggest_words
 from subtext.retrieval.stores.folder import Folder
 
 
@@ -265,7 +265,7 @@ def test_names_are_recognised_for_a_model_of_pieces_of_words(archive: Path) -> N
     with Folder(archive).reading() as view:
         assert exact_words(view, "Red squares of Havana, 1958", (), ()) == ("Havana", "1958")
         assert exact_words(view, "havana", (), ()) == () and exact_words(view, "havana", (), ("havana",)) == ("havana",)
-        assert suggested(view, ["Havanna", "Ruling", "1985", "Zebra", "Rul", "nea"]) == {"Havanna": "havana"}
+        assert suggest_words(view, ["Havanna", "Ruling", "1985", "Zebra", "Rul", "nea"]) == {"Havanna": "havana"}
 
 
 def test_words_and_phrases_that_no_text_has_are_named(archive: Path) -> None:

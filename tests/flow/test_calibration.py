@@ -20,7 +20,7 @@ from subtext.api.search import open_index
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, RequirementError, SearchIndexError
-from subtext.retrieval.calibration import Calibration, DirectionCalibration, changed_since, keep_calibration
+from subtext.retrieval.calibration import Calibration, DirectionCalibration, changed_since, store_calibration
 from subtext.retrieval.condition import parse
 from subtext.retrieval.confidence import (
     Background,
@@ -198,7 +198,7 @@ def test_a_question_of_the_other_side_alone_is_judged(tmp_path: Path) -> None:
     }
     with folder.reading() as view:
         last = {side: int(view.keys(side).max()) for side in directions}
-        keep_calibration(folder, Calibration(directions, line, {}, dict(view.counts), last), "<svg/>")
+        store_calibration(folder, Calibration(directions, line, {}, dict(view.counts), last), "<svg/>")
     queries = index.side("texts")[1][:2]
     with folder.reading() as view:
         known = Confidence(view)
@@ -264,7 +264,7 @@ def test_level_of_a_drawn_background_is_near_that_of_all() -> None:
 
 
 def test_a_calibration_is_kept_checked_and_copied(folder: Folder, found: Calibration, tmp_path: Path) -> None:
-    assert keep_calibration(folder, found, "<svg/>").endswith("calibration.svg")
+    assert store_calibration(folder, found, "<svg/>").endswith("calibration.svg")
     assert calibration_of(folder) == found
     copy = backup(folder, tmp_path / "copy")
     assert calibration_of(copy) == found and (copy.store / "calibration.svg").is_file() and verify(copy.path) == []
@@ -285,7 +285,7 @@ def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp
     folder = stored(tmp_path / "index", made(0, 300))
     with folder.reading() as view:
         assert Confidence(view).stale is None, "nothing to be stale"
-    keep_calibration(folder, found, "<svg/>")
+    store_calibration(folder, found, "<svg/>")
     with folder.reading() as view:
         assert Confidence(view).stale is None
     with folder.writing("delete") as writer:
@@ -352,7 +352,7 @@ def test_the_command_calibrates_and_search_tells_probabilities(
     calibration = calibration_of(Folder(place / "index"))
     assert calibration is not None
     directions = {side: replace(direction, threshold=0.0) for side, direction in calibration.directions.items()}
-    keep_calibration(Folder(place / "index"), replace(calibration, directions=directions), "<svg/>")
+    store_calibration(Folder(place / "index"), replace(calibration, directions=directions), "<svg/>")
     engine = open_index(place / "index")
     answer = engine.search("a red square", top=12)
     likely = [hit.probability for hit in answer.hits]
@@ -395,7 +395,7 @@ def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch
         side: replace(direction, signal_quantiles={"level": [9.0] * 101}, quantiles=[0.1, 1.0])
         for side, direction in calibration.directions.items()
     }
-    keep_calibration(Folder(place / "index"), replace(calibration, directions=hard), "<svg/>")
+    store_calibration(Folder(place / "index"), replace(calibration, directions=hard), "<svg/>")
     answer = call("search", place / "index", "a red square", "--top", 2)
     assert answer.stdout.startswith("nothing here matches well: no queries that have a match in this index")
     assert answer.stdout.count("square") >= 2, "what is nearest is shown all the same"
@@ -410,7 +410,7 @@ def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch
     many = open_index(place / "index").answer_many([Query(text=text, where=("place > 1000",)) for text in ("a", "red")])
     assert [answer.fit for answer in many] == [None, None]
     old = replace(calibration, counts={"images": 100, "texts": 24})
-    keep_calibration(Folder(place / "index"), old, "<svg/>")
+    store_calibration(Folder(place / "index"), old, "<svg/>")
     assert "88 % of the items were added or deleted" in call("search", place / "index", "a red square").stderr
     assert "stale" in call("index", "info", place / "index").stdout
 
@@ -449,7 +449,7 @@ def test_a_way_that_was_never_calibrated_says_nothing(place: Path) -> None:
     calibration = Calibration(
         {}, {"xs": [0.0], "ys": [0.5]}, {}, {"images": 12, "texts": 24}, {"images": 9, "texts": 9}
     )
-    keep_calibration(Folder(place / "index"), calibration, "<svg/>")
+    store_calibration(Folder(place / "index"), calibration, "<svg/>")
     engine: Index = open_index(place / "index")
     assert engine.search("a")[0].probability is None
     assert isinstance(
@@ -465,7 +465,7 @@ def test_an_index_in_a_database_is_calibrated_as_a_folder_is(found: Calibration)
         store = filled(Database.create(server.address("calibrated"), MANIFEST), made(0, 300))
         own = fit_calibration(store, made(5000, 400), data={"split": "held"}, seed=1)
         assert replace(own, created=found.created) == found
-        keep_calibration(store, own, "<svg/>")
+        store_calibration(store, own, "<svg/>")
         with store.reading() as view:
             known = Confidence(view)
             assert known.calibration == own and known.stale is None

@@ -14,7 +14,7 @@ from subtext.api.search import search
 from subtext.data.pixels import ReadImage
 from subtext.errors import RequirementError
 from subtext.retrieval.confidence import Background
-from subtext.retrieval.query import CombinedQuery, Part, Query, part_scores, require_target, reranked
+from subtext.retrieval.query import CombinedQuery, Part, Query, part_scores, require_target, rerank_hits
 from subtext.retrieval.stores.item import Hits, Side
 from subtext.retrieval.stores.store import View
 
@@ -131,7 +131,7 @@ def test_words_and_scores_are_fused_by_rank(tmp_path: Path) -> None:
         without = np.setdiff1d(view.keys("texts"), with_words)[[4, 0, 2]]
         combined = CombinedQuery([Part(1.0, np.eye(1, stored.WIDTH, dtype=np.float32), "texts")], None)
         hits = Hits(without, np.array([0.9, 0.8, 0.7], np.float32))
-        found = reranked(view, hits, combined, query, None, temperature=0.1, among=None)
+        found = rerank_hits(view, hits, combined, query, None, temperature=0.1, among=None)
         assert found.keys.tolist() == [key for pair in zip(with_words, without, strict=True) for key in pair]
         np.testing.assert_allclose(found.scores[::2], combined.scores(view.vectors("texts", np.array(with_words))))
         np.testing.assert_array_equal(found.scores[1::2], hits.scores)

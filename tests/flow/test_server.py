@@ -336,7 +336,7 @@ def test_an_addition_that_fails_leaves_nothing(fresh: Path, monkeypatch: pytest.
     def fail(*_: object, **__: object) -> None:
         raise RequirementError("no")
 
-    monkeypatch.setattr(images, "grow", fail)
+    monkeypatch.setattr(images, "ingest", fail)
     with pytest.raises(RequirementError):
         add_uploads(engine, [Upload("teal", served.picture(), ".png", ("a teal square",))])
     assert engine.store.counts["images"] == 12

@@ -161,7 +161,7 @@ def new_manifest(
     )
 
 
-def grow(
+def ingest(
     writer: Writer,
     model: Model,
     pairs: Dataset,
@@ -299,7 +299,7 @@ class _Worker:
     Args:
         roots: Folders that paths of the data set and of the index start from.
         reading: Items embedded together; threads that read ahead.
-        cached: See `grow`.
+        cached: See `ingest`.
         store: The index.
         absent: What `_absent` gives, where renamed items keep their vectors.
     """
@@ -554,7 +554,7 @@ def file_stamp(value: str, root: Path) -> str:
     return " ".join(map(str, (image_stamp(value, root) or ())[:2]))
 
 
-def taken_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
+def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
     """Images of a data set whose ids name other files in an index.
 
     Args:

@@ -166,7 +166,7 @@ def calibration_mark(view: View) -> float:
     return float(dict(view.records("documents")).get(CALIBRATION, 0.0))
 
 
-def keep_calibration(store: Store, calibration: Calibration, plot: str) -> str:
+def store_calibration(store: Store, calibration: Calibration, plot: str) -> str:
     """Store a calibration and its plot in an index.
 
     Args:

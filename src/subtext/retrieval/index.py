@@ -27,8 +27,8 @@ from subtext.retrieval.query import (
     ids_of,
     reasons,
     require_target,
-    reranked,
-    suggested,
+    rerank_hits,
+    suggest_words,
 )
 from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side
@@ -237,7 +237,7 @@ class Index:
                 )
             notes = absent_words(view, query, exact)
             query = replace(query, lexical=True) if exact else query
-            suggestions = suggested(view, doubtful)
+            suggestions = suggest_words(view, doubtful)
             by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
             raw = [self._part(view, *part) for part in query.parts]
             heads = [self._distanced.get(part.modality) for part in raw]
@@ -271,7 +271,7 @@ class Index:
                 background = confidence.background(modality) if query.hubness else None
                 scale = self.store.manifest.scale
                 temperature = judgement.direction.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
-                result = reranked(
+                result = rerank_hits(
                     view,
                     result,
                     combined,

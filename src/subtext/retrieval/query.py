@@ -399,7 +399,7 @@ def absent_words(view: View, query: Query, exact: Sequence[str]) -> tuple[str, .
     return ("no text has " + listed([f"'{text[:WIDTH]}'" for text in absent], WORDS_SHOWN),) if absent else ()
 
 
-def suggested(view: View, doubtful: Sequence[str]) -> dict[str, str]:
+def suggest_words(view: View, doubtful: Sequence[str]) -> dict[str, str]:
     """Similar words of the index for words that no text has.
 
     Args:
@@ -419,7 +419,7 @@ def suggested(view: View, doubtful: Sequence[str]) -> dict[str, str]:
     return {word: nearest[0] for word, nearest in matches.items() if nearest}
 
 
-def reranked(
+def rerank_hits(
     view: View,
     result: Hits,
     combined: CombinedQuery,

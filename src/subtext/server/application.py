@@ -346,13 +346,13 @@ def add_items(request: Request, server: Writing, addition: schemas.AddRequest) -
     texts = [caption for upload in uploads for caption in upload.captions]
     # They are decoded again one after the other.
     with server.decoding.hold(most):
-        grown, cut = library.batcher.run(
+        written, cut = library.batcher.run(
             lambda index: (
                 add_uploads(index, uploads, storage_dir=library.storage),
                 cut_note(index.model.text.input_spec, texts),
             )
         )
-    server.metrics.event("items_added", grown.embedded)
+    server.metrics.event("items_added", written.embedded)
     log_facts(request, {"index": library.name, "added": [upload.id for upload in uploads]})
     note = "; ".join(filter(None, ["searchable now", cut]))
     return schemas.ChangeResult(index=library.name, image_count=len(uploads), text_count=len(texts), note=note)

@@ -31,7 +31,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image, prepare_decoder, read_bytes, stored_size
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
-from subtext.retrieval.build import WriteCounts, grow
+from subtext.retrieval.build import WriteCounts, ingest
 from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.folder import Folder, writer_lock
 from subtext.retrieval.stores.store import Store, Writer
@@ -333,7 +333,7 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
             dataset = read(batch, images=folder)
             write_rows(folder / ROWS, [*added_rows(storage), *rows])
             source = {**Sources(data=folder).to_json(), "split": "all"}
-            return grow(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
+            return ingest(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
         finally:
             batch.unlink(missing_ok=True)
             remove_orphans(store, storage)

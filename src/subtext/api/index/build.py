@@ -190,13 +190,13 @@ def build_index(
     complete = False
     try:
         with store.writing("build") as writer:
-            grown = _grow(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
+            written = _ingest(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
             writer.compact_large()
         complete = True
     finally:
         if not complete and interrupted is None and not sum(store.counts.values()):
             store.remove()  # Nothing was acknowledged: no empty index is left behind.
-    return _change(store, "build", grown)
+    return _change(store, "build", written)
 
 
 @verb
@@ -232,7 +232,7 @@ def add_to_index(
         RequirementError: If there is nothing to add.
         DataError: If ids of the data name other files in the index.
     """
-    from subtext.retrieval.build import taken_ids
+    from subtext.retrieval.build import conflicting_ids
     from subtext.retrieval.journal import unfinished
     from subtext.retrieval.stores.registry import open_store
 
@@ -252,15 +252,15 @@ def add_to_index(
     work = replace(work, sources=sources, split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work, store)
-        if taken := taken_ids(writer, opened.pairs):
+        if taken := conflicting_ids(writer, opened.pairs):
             item, before, after = taken[0]
             raise DataError(
                 f"an add needs ids that name no other file in the index; {counted(len(taken), 'image')} of "
                 f"{sources.name} would replace another, first '{item}': {before} by {after}; index the folder above "
                 "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
             )
-        grown = _grow(writer, opened, work, verb=name, source=source, again=restore_deleted)
-    return _change(store, "add", grown)
+        written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
+    return _change(store, "add", written)
 
 
 @verb
@@ -417,7 +417,7 @@ def move_index(
         with new.writing("move") as writer:
             only = _present(store, only)
             # Also what an earlier attempt of this move saw deleted, and was restored since.
-            _grow(writer, opened, step, verb="add", source=source, only=only, again=True)
+            _ingest(writer, opened, step, verb="add", source=source, only=only, again=True)
     if new is not None:
         with new.writing("move") as writer:
             only = _present(store, only)
@@ -620,14 +620,14 @@ def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -
             keep["texts"] |= set(opened.pairs.texts.ids)
             exact = len(steps) == 1
             renames = exact and not keep_missing
-            total += _grow(writer, opened, step, verb="update", source=source, exact=exact, renames=renames)
+            total += _ingest(writer, opened, step, verb="update", source=source, exact=exact, renames=renames)
         if not keep_missing:
             total += prune(writer, keep)
             total = replace(total, deleted=total.deleted - total.renamed)
     return _change(store, "update", total)
 
 
-def _grow(
+def _ingest(
     writer: Writer,
     opened: LoadedRun,
     work: EvaluationSubject,
@@ -641,14 +641,14 @@ def _grow(
     ray: str | None = None,
     cache: str | Path | None = None,
 ) -> WriteCounts:
-    """Put the opened pairs into an index with a meter; the options are those of `grow`.
+    """Put the opened pairs into an index with a meter; the options are those of `ingest`.
 
     Args:
         cache: Folder of cached outputs of encoders; a note counts those that are read.
     """
     from subtext.models.checkpoint import fingerprint
     from subtext.models.feature_cache import known_outputs
-    from subtext.retrieval.build import Known, grow, keep_text_side
+    from subtext.retrieval.build import Known, ingest, keep_text_side
     from subtext.retrieval.stores.item import SIDES
 
     model, pairs = opened.model, opened.pairs
@@ -661,7 +661,7 @@ def _grow(
         counts = items_counted({side: int(is_cached.sum()) for side, (_, is_cached) in cached.items()})
         say(f"note: {cache} has the encoders' outputs for {counts}; others are computed", quiet=work.quiet)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        grown = grow(
+        written = ingest(
             writer,
             model,
             pairs,
@@ -680,13 +680,13 @@ def _grow(
     reason = keep_text_side(writer.store, model, pairs.texts.values)
     if reason and verb == "build":
         say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
-    return grown
+    return written
 
 
-def _change(store: Store, verb: str, grown: WriteCounts | None, *, run: str = "") -> IndexChange:
+def _change(store: Store, verb: str, written: WriteCounts | None, *, run: str = "") -> IndexChange:
     with store.reading() as view:
         counts, used = cast(Mapping[str, int], view.counts), view.stats().bytes
-    numbers = {} if grown is None else asdict(grown)
+    numbers = {} if written is None else asdict(written)
     shape, next_steps = vector_shape(store.manifest), tuple(advice(store))
     return IndexChange(str(store.path), verb, counts, shape, used, run=run, advice=next_steps, **numbers)
 

@@ -650,7 +650,7 @@ def calibrate_index(
     model_source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
     from subtext.report.plots import ReliabilityDiagram, reliability_diagrams
     from subtext.retrieval.build import require_model
-    from subtext.retrieval.calibration import keep_calibration
+    from subtext.retrieval.calibration import store_calibration
     from subtext.retrieval.confidence import HeldOutPairs, fit_calibration
 
     work = EvaluationSubject.of(model_source, split, data=data, **options)
@@ -670,7 +670,7 @@ def calibrate_index(
         )
         for side, direction in calibration.directions.items()
     ]
-    plot = keep_calibration(store, calibration, reliability_diagrams(diagrams))
+    plot = store_calibration(store, calibration, reliability_diagrams(diagrams))
     return CalibrationReport(str(store.path), plot, calibration)
 
 
