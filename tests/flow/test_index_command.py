@@ -493,7 +493,7 @@ def test_a_backup_needs_a_folder_and_no_address(place: Path, address: str, monke
 
 
 def test_verify_says_what_is_damaged(place: Path) -> None:
-    assert call("index", "verify", place / "index").stdout == f"{place / 'index'}: whole\n"
+    assert call("index", "verify", place / "index").stdout == f"{place / 'index'}: intact\n"
     file = next((place / "index").rglob("vectors.npy"))
     raw = bytearray(file.read_bytes())
     raw[-1] ^= 4
@@ -501,7 +501,7 @@ def test_verify_says_what_is_damaged(place: Path) -> None:
     answer = call("index", "verify", place / "index", code=1).stdout
     assert "1 problem" in answer and "vectors.npy: changed or damaged" in answer
     found = json.loads(call("index", "verify", place / "index", "--json", code=1).stdout)
-    assert found["whole"] is False and len(found["problems"]) == 1
+    assert found["intact"] is False and len(found["problems"]) == 1
     assert "is not there" in call("index", "verify", place / "nowhere", code=1).stderr
 
 

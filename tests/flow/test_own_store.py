@@ -33,7 +33,7 @@ def test_commands_run_on_it_as_on_a_folder(tmp_path: Path) -> None:
     answers = []
     for index in ("memory://library", str(tmp_path / "library")):
         call("index", "build", index, *given)
-        assert ": whole" in call("index", "verify", index).stdout
+        assert ": intact" in call("index", "verify", index).stdout
         assert "1 image and 2 texts deleted" in call("index", "delete", index, "red").stdout
         assert "3 left out" in call("index", "update", index, "-q").stdout
         found = call("search", index, "a blue square", "--where", "place < 8", "--top", 5).stdout

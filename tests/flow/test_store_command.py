@@ -105,7 +105,7 @@ def test_it_grows_follows_its_data_and_shrinks(place: tuple[str, Path]) -> None:
     assert "1 image" in call("index", "delete", address, "--where", "place > 9", "--where", "split = test", "-y").stdout
     assert "checked 1 time" in call("index", "watch", address, "--max-checks", 1, "-q").stdout
     assert "deleted" in call("index", "compact", address).stdout
-    assert ": whole" in call("index", "verify", address).stdout
+    assert ": intact" in call("index", "verify", address).stdout
 
 
 def test_another_model_is_refused(place: tuple[str, Path], runs: Path) -> None:

@@ -127,11 +127,11 @@ class VerifyResult(Report):
             index, intact and problems.
         """
         problems = [{"where": where, "what": what} for where, what in self.problems]
-        return {"index": self.path, "whole": self.intact, "problems": problems}
+        return {"index": self.path, "intact": self.intact, "problems": problems}
 
     def _lines(self) -> list[str]:
         if self.intact:
-            return [f"{self.path}: whole"]
+            return [f"{self.path}: intact"]
         lines = [f"{self.path}: {counted(len(self.problems), 'problem')}"]
         lines += [f"  {where}: {what}" for where, what in self.problems]
         return [*lines, "restore a backup (subtext index restore), or build again"]
