@@ -111,11 +111,11 @@ def _authorised(writes: bool) -> Callable[[Request, Token], ServerState]:
     return state
 
 
-Open = Annotated[ServerState, Depends(_state)]
+PublicAccess = Annotated[ServerState, Depends(_state)]
 """The state for a request that needs no token."""
 ReadAccess = Annotated[ServerState, Depends(_authorised(writes=False))]
 """The state for a request that may read; else it is refused."""
-Writing = Annotated[ServerState, Depends(_authorised(writes=True))]
+WriteAccess = Annotated[ServerState, Depends(_authorised(writes=True))]
 """The state for a request that may change something; else it is refused."""
 
 
@@ -326,7 +326,7 @@ def _facet(view: View, side: Side, name: str) -> schemas.Facet:
 
 
 @changes.post("/add", status_code=HTTPStatus.CREATED, dependencies=NO_PARAMETERS)
-def add_items(request: Request, server: Writing, addition: schemas.AddRequest) -> schemas.ChangeResult:
+def add_items(request: Request, server: WriteAccess, addition: schemas.AddRequest) -> schemas.ChangeResult:
     """Add images with their texts, all or none: on the disk, and searchable, when this answers."""
     library, uploads, most = server.library(addition.index), [], 0
     for item in addition.items:
@@ -359,7 +359,7 @@ def add_items(request: Request, server: Writing, addition: schemas.AddRequest) -
 
 
 @changes.post("/delete", dependencies=NO_PARAMETERS)
-def delete_items(request: Request, server: Writing, deletion: schemas.DeleteRequest) -> schemas.ChangeResult:
+def delete_items(request: Request, server: WriteAccess, deletion: schemas.DeleteRequest) -> schemas.ChangeResult:
     """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
     library = server.library(deletion.index)
     with changing(library.store, "delete", library.storage) as writer:
@@ -380,7 +380,7 @@ def delete_items(request: Request, server: Writing, deletion: schemas.DeleteRequ
 
 
 @about.get("/healthz", dependencies=NO_PARAMETERS)
-def healthz(server: Open) -> schemas.Health:
+def healthz(server: PublicAccess) -> schemas.Health:
     """Whether the server and its libraries answer. Without the read token it tells no names."""
     generations = {}
     for name, library in server.libraries.items():
