@@ -62,6 +62,7 @@ from reproduce import claims
 from reproduce.claims import ICONS, KEPT, LITE2, PIXELS, PLANTED, Values
 from reproduce.studies.common import Recipe, data_folder, file_name, options, selection, starter_features
 from reproduce.studies.flickr8k import with_grid
+from subtext.api.train import flat_arguments
 from subtext.core import DIRECTIONS
 from subtext.curation import topics
 from subtext.data import atomic, noise
@@ -71,6 +72,7 @@ from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.graph import image_of_text
 from subtext.graphs.spaces import LsaSpace
 from subtext.ops.neighbour_scores import neighbour_scores
+from subtext.version import DRAWS, require_same_draws
 
 RESULTS = Path(__file__).with_name("results")
 HELD_OUT, NEIGHBOURS = 500, 50
@@ -107,7 +109,7 @@ _COMMON: dict[str, Any] = {
     "warmup": 0.1,
 }
 PVSE = Recipe("pvse", **_COMMON, views=3, negatives="all")
-ANGULAR = PVSE.but(with_=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
+ANGULAR = PVSE.but(methods=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
 DUAL = Recipe("dual", **_COMMON, token_mask=0.0)
 _ENCODERS = ("text", "word_dim", "word_vectors", "embed_dim")
 ADAPT = Recipe("adapt", model="features", **{name: it for name, it in _COMMON.items() if name not in _ENCODERS})
@@ -115,7 +117,7 @@ ADAPT = Recipe("adapt", model="features", **{name: it for name, it in _COMMON.it
 
 def _with(method: str, host: Recipe = PVSE) -> Recipe:
     """A method after those of the host."""
-    return host.but(with_=[*host.options.get("with_", ()), method])
+    return host.but(methods=[*host.options.get("methods", ()), method])
 
 
 def _weighted(method: str, more: str = "", host: Recipe = PVSE) -> Recipe:
@@ -208,6 +210,7 @@ class Finished:
     ranks    (2 N) rank of each pair, by direction, on the split that is evaluated; (2 0) where it was not
     kept     (2 N) share of neighbours kept, of its image and of its text
     abstract (N) whether looseness was planted, or found
+    draws    `subtext.version.DRAWS` of the training
     """
 
     rsum: float
@@ -216,6 +219,7 @@ class Finished:
     ranks: NDArray[np.uint16]
     kept: NDArray[np.float32]
     abstract: NDArray[np.bool_]
+    draws: int = DRAWS
 
     def write(self, file: Path) -> None:
         """Write it in one piece."""
@@ -233,7 +237,8 @@ class Finished:
     def read(file: Path) -> Finished:
         """Read it again."""
         with np.load(file, allow_pickle=False) as arrays:
-            return Finished(float(arrays["rsum"]), float(arrays["seconds"]), *(arrays[name] for name in _ARRAYS))
+            rsum, seconds, draws = float(arrays["rsum"]), float(arrays["seconds"]), int(arrays["draws"])
+            return Finished(rsum, seconds, **{name: arrays[name] for name in _ARRAYS}, draws=draws)
 
     @property
     def values(self) -> Values:
@@ -270,6 +275,12 @@ def runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run]:
         for row in rows
         for run in (*(Run(row, first, rate) for rate in RATES), *(Run(row, seed) for seed in others))
     ]
+
+
+def require_one_side(every: Sequence[Run], results: Path) -> None:
+    """Raise DataError where finished runs, and those that are still to be trained, have other random draws."""
+    finished = [(f"{run.row}, seed {run.seed}", run.finished(results)) for run in every]
+    require_same_draws([(name, DRAWS if run is None else run.draws) for name, run in finished], DataError)
 
 
 def costs(every: Sequence[Run], results: Path) -> tuple[dict[Run, float], dict[Run, float]]:
@@ -324,6 +335,7 @@ def main() -> None:
         sys.exit("rows of `adapt` learn on stored vectors and know no pixels: name other --rows, or take --data icons")
     if config.stand_in is None and adapters and not config.describe:
         sys.exit("rows of `adapt` need a dual encoder that learnt from other images: name its run with --stand-in RUN")
+    require_one_side(every, finished)
     config.out.mkdir(parents=True, exist_ok=True)
     material = MAKERS[config.data](config.out, config.grid)
     if config.stand_in is not None:
@@ -539,6 +551,8 @@ class Material:
         if finished is None or (evaluated and not finished.ranks.size):
             # A result from another machine may have no run here that could be evaluated.
             if finished is None or not (run / "run.json").is_file():
+                if finished is not None:
+                    require_same_draws([(str(file), finished.draws), ("what is trained now", DRAWS)], DataError)
                 finished = self._trained(row, seed, rate, run)
             if evaluated:
                 finished = self._evaluated(finished, run)
@@ -555,20 +569,10 @@ class Material:
             assert self.vectors is not None
             sides = {"features": self.vectors, "text_features": self.vectors}
         started = time.process_time()
-        trained = st.train(
-            recipe.model,
-            **recipe.options,
-            val_split=self.selects,
-            data=self.data,
-            images=self.images,
-            **sides,
-            epochs=EPOCHS[self.name],
-            lr=rate,
-            seed=seed,
-            out=run,
-            resume=True,
-            quiet=True,
-        )
+        config = st.DataConfig(self.data, images=self.images, val_split=self.selects, **sides)
+        options = flat_arguments(recipe.model, {**recipe.options, "epochs": EPOCHS[self.name], "lr": rate})
+        running = st.RunConfig(seed=seed, resume=True)
+        trained = st.train(recipe.model, data=config, out=run, run=running, quiet=True, **options)
         if trained.record.status != "finished":
             sys.exit(f"the training of {run} was stopped; the same call resumes it")
         tables = [load_file(file) for file in sorted((run / "tables").glob("epoch-*.safetensors"))]

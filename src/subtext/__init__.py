@@ -13,6 +13,13 @@ Every name is imported when it is first used, so `import subtext` is fast.
 from __future__ import annotations
 
 import importlib
+import sys
+
+if sys.platform == "win32":
+    raise ImportError(
+        "Subtext needs the file locks of Linux or macOS; this is Windows, where files are locked otherwise; run it in "
+        "the Windows Subsystem for Linux"
+    )
 
 from subtext.version import __version__ as __version__
 
@@ -33,6 +40,7 @@ _MODULES = {
     "corrupt": "subtext.api.prepare",
     "curate": "subtext.api.curate",
     "Curation": "subtext.api.curate",
+    "DataConfig": "subtext.data.config",
     "Dataset": "subtext.data.dataset",
     "dedup": "subtext.api.prepare",
     "delete_from_index": "subtext.api.index.maintain",
@@ -58,7 +66,6 @@ _MODULES = {
     "list_runs": "subtext.api.runs",
     "load": "subtext.api.load",
     "Metric": "subtext.evaluation.metric",
-    "migrate_index": "subtext.api.index.maintain",
     "Model": "subtext.models.model",
     "ModelList": "subtext.api.models",
     "move_index": "subtext.api.index.build",
@@ -70,6 +77,7 @@ _MODULES = {
     "open_run": "subtext.api.load",
     "PairScores": "subtext.api.curate",
     "prepare": "subtext.api.prepare",
+    "Plan": "subtext.training.plan",
     "PreparedDataset": "subtext.api.prepare",
     "Query": "subtext.retrieval.index",
     "read": "subtext.data.read",
@@ -81,6 +89,7 @@ _MODULES = {
     "Result": "subtext.evaluation.results",
     "Row": "subtext.data.rows",
     "Run": "subtext.api.load",
+    "RunConfig": "subtext.training.plan",
     "run_demo": "subtext.demo.flow",
     "RunList": "subtext.api.runs",
     "save_pretrained": "subtext.api.load",
@@ -92,7 +101,6 @@ _MODULES = {
     "Term": "subtext.objectives.objective",
     "train": "subtext.api.train",
     "update_index": "subtext.api.index.build",
-    "upgrade_index": "subtext.api.index.maintain",
     "verify_index": "subtext.api.index.maintain",
     "VerifyResult": "subtext.api.index.maintain",
     "watch_index": "subtext.api.index.build",

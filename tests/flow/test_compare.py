@@ -27,7 +27,7 @@ def result(lift: float, seed: int, *, pictures: int = PICTURES, **protocol: obje
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(pictures, len(owners))) + lift * (np.arange(pictures)[:, None] == owners)
     found = evaluate_scores(torch.from_numpy(scores), np.arange(pictures), owners, Protocol(bootstrap=0, **protocol))
-    model = {"host": "vse", "arguments": {"lift": lift}, "methods": [], "seed": seed, "fingerprint": f"{lift}/{seed}"}
+    model = {"model": "vse", "arguments": {"lift": lift}, "methods": [], "seed": seed, "fingerprint": f"{lift}/{seed}"}
     return replace(found, about={"model": model, "split": "test", "split_role": "held out"})
 
 
@@ -126,6 +126,18 @@ def test_a_side_is_one_training_in_several_seeds(tmp_path: Path) -> None:
         compare([one, other], [two])
 
 
+def test_trainings_with_other_random_draws_are_not_compared(tmp_path: Path) -> None:
+    def of(draws: int, lift: float) -> Measured:
+        found = result(lift, 0)
+        found = replace(found, about={**found.about, "model": {**found.about["model"], "draws": draws}})
+        return read_measured(kept(tmp_path, f"draws{draws}", found))
+
+    with pytest.raises(RequirementError, match=r"draws1\.json and .*draws2\.json need the same random draws"):
+        compare([of(1, 1.0)], [of(2, 2.0)])
+    untrained = replace(of(1, 1.0), about={"model": {"pretrained": "clip"}, "metrics": of(1, 1.0).about["metrics"]})
+    assert compare([untrained], [of(2, 2.0)]).lines
+
+
 def test_missing_and_foreign_values_are_told(tmp_path: Path) -> None:
     path = kept(tmp_path, "one", result(1, 0))
     (tmp_path / "one.npz").unlink()
@@ -159,7 +171,9 @@ def test_missing_and_foreign_values_are_told(tmp_path: Path) -> None:
     [
         ("{", "needs to be JSON"),
         ("[1]", "needs figures with the protocol"),
-        ('{"protocol": {"ties": "x"}}', "needs figures such as"),
+        ('{"protocol": {"ties": "x"}, "format": 1}', "needs figures such as"),
+        ('{"protocol": {"ties": "x"}, "rsum": 3}', r"earlier Subtext, .*; build it again with `subtext evaluate`"),
+        ('{"protocol": {"ties": "x"}, "rsum": 3, "format": 2}', "was made by an earlier Subtext"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, text: str, told: str) -> None:
@@ -179,13 +193,13 @@ def test_the_command(tmp_path: Path) -> None:
         files.append(out)
     alone = call("compare", files[0], files[1]).output
     assert "A - B" in alone and "does not speak for a method" in alone and "on what a run learnt from" in alone
-    many = call("compare", *files[:2], "vs", *files[2:], "--figure", "recall@5", "--json", tmp_path / "c.json").output
+    many = call("compare", *files[:2], "vs", *files[2:], "--metric", "recall@5", "--json", tmp_path / "c.json").output
     assert "seeds 0, 1" in many and "it cannot be below 0.33" in many and "mrr" not in many
     found = json.loads((tmp_path / "c.json").read_text())
     assert [line["name"] for line in found["lines"]] == ["image_to_text/recall@5", "text_to_image/recall@5"]
     assert (
-        json.loads(call("compare", *files[:2], "vs", *files[2:], "--figure", "recall@5", "--json", "-").stdout) == found
+        json.loads(call("compare", *files[:2], "vs", *files[2:], "--metric", "recall@5", "--json", "-").stdout) == found
     )
-    assert "these runs have recall@1" in call("compare", *files[:2], "--figure", "asp", code=1).output
+    assert "these runs have recall@1" in call("compare", *files[:2], "--metric", "asp", code=1).output
     assert "'vs' between them" in call("compare", *files[:3], code=2).output
     assert "'vs' between them" in call("compare", "vs", *files[:3], code=2).output

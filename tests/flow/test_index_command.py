@@ -16,8 +16,9 @@ from PIL import Image
 from subtext.api.index import build as api_build
 from subtext.api.index.build import build_index, move_index, update_index, watch_index
 from subtext.api.index.maintain import backup_index, recorded_sources, restore_index
-from subtext.api.load import Sources, load
+from subtext.api.load import load
 from subtext.api.search import open_index
+from subtext.data.config import DataConfig
 from subtext.data.image_files import inside
 from subtext.errors import DataError, RequirementError
 from subtext.retrieval import build as index_build
@@ -198,13 +199,13 @@ def test_what_was_deleted_stays_away(place: Path) -> None:
     assert not {"red", "blue"} & set(ids(place))
     assert "6 left out, as they were deleted before" in call("index", "update", place / "index", "-q").stdout
     assert len(ids(place)) == 10
-    told = call("index", "add", place / "index", "--data", place / "data", "--again", "-q").stdout
+    told = call("index", "add", place / "index", "--data", place / "data", "--restore-deleted", "-q").stdout
     assert "6 items embedded" in told and len(ids(place)) == 12
     told = call("index", "delete", place / "index", "--where", "split = test", "--where", "place > 10", "--yes").stdout
     assert "1 image and 2 texts" in told
     listed = place / "ids.txt"
     listed.write_text("pink\n\n")
-    assert "1 image and 2 texts" in call("index", "delete", place / "index", "--from", listed).stdout
+    assert "1 image and 2 texts" in call("index", "delete", place / "index", "--ids-from", listed).stdout
     assert "becam" in call("index", "compact", place / "index").stdout
     assert verify(place / "index") == []
 
@@ -213,13 +214,13 @@ def test_a_deletion_that_names_nothing_is_refused(place: Path) -> None:
     assert "needs ids, a file of them" in call("index", "delete", place / "index", code=1).stderr
     answer = call("index", "delete", place / "index", "red", "rde", code=1).stderr
     assert "1 of 2 are not, the first is 'rde'; nothing was deleted" in answer and len(ids(place)) == 12
-    assert "cannot be read" in call("index", "delete", place / "index", "--from", place / "no.txt", code=1).stderr
+    assert "cannot be read" in call("index", "delete", place / "index", "--ids-from", place / "no.txt", code=1).stderr
 
 
 def test_a_search_is_filtered(place: Path) -> None:
     assert set(ids(place, "--where", "split = test")) == {"pink", "cyan"}
     assert set(ids(place, "--where", "place < 3", "--where", "text contains blue")) == {"blue"}
-    texts = ids(place, "--where", "language = de", "--for", "texts")
+    texts = ids(place, "--where", "language = de", "--target", "texts")
     assert len(texts) == 12
     assert (
         "none has 'colour'; there are" in call("search", place / "index", "a", "--where", "colour = 1", code=1).stderr
@@ -261,7 +262,7 @@ def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch
 def test_an_add_that_was_cut_off_goes_on_without_its_data_being_named(place: Path) -> None:
     data = further(place, "teal", "ochre")
     with Folder(place / "index").writing("add") as writer:
-        sources = Sources(data=data, images=None)
+        sources = DataConfig(data=data, images=None)
         writer.begin("add", source={**sources.to_json(), "split": "all"}, total=4)
     assert "4 items embedded" in call("index", "add", place / "index", "-q").stdout
 
@@ -315,11 +316,11 @@ def test_a_move_is_not_made_over_what_others_did(place: Path, runs: Path, monkey
     swapped = Folder.replace_with
 
     def late(*words: object, **more: object) -> object:
-        monkeypatch.setattr(Folder, "swap", swapped)
+        monkeypatch.setattr(Folder, "replace_with", swapped)
         call("index", "delete", place / "index", "blue")
         return swapped(*words, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Folder, "swap", late)
+    monkeypatch.setattr(Folder, "replace_with", late)
     words = ["move", place / "index", "--run", runs / "other", "-q", "--even-if-worse"]
     assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
     assert len(embedded) == 36 and len(ids(place)) == 11
@@ -375,7 +376,7 @@ def test_a_move_leaves_nothing_behind_unasked(place: Path, runs: Path) -> None:
     answer = call("index", "move", place / "index", "--run", runs / "other", "-q", "--even-if-worse", code=1).stderr
     assert "3 items of" in answer and "--drop-missing" in answer
     assert len(ids(place)) == 12, "the old vectors serve on"
-    words = ["move", place / "index", "--run", runs / "other", "-q", "--even-if-worse", "--leave-out"]
+    words = ["move", place / "index", "--run", runs / "other", "-q", "--even-if-worse", "--drop-missing"]
     told = call("index", *words).stdout
     assert "11 images and 22 texts" in told and len(ids(place)) == 11
 
@@ -525,7 +526,7 @@ def test_an_index_follows_its_data(place: Path) -> None:
         update_index(place / "index", quiet=True)
     assert len(ids(place)) == 10 and verify(place / "index") == []
     write(place, found)
-    assert "checked 1 time" in call("index", "watch", place / "index", "--rounds", 1, "-q").stdout
+    assert "checked 1 time" in call("index", "watch", place / "index", "--max-checks", 1, "-q").stdout
     assert len(ids(place)) == 12
 
 

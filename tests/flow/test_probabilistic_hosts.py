@@ -31,9 +31,9 @@ from subtext.objectives.losses.soft_contrastive import SoftContrastive
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import KL, Uniformity
 from subtext.recipes.methods.daa import daa
-from subtext.training.batch_relevance import Mixing
-from subtext.training.plan import Plan
-from subtext.training.setup import RunOptions, Setup
+from subtext.recipes.models.pcme_plus.mixing import Mixing
+from subtext.training.plan import Plan, RunConfig
+from subtext.training.setup import Setup
 
 SMALL = [
     "--embed-dim",
@@ -50,8 +50,8 @@ SMALL = [
     "0",
 ]
 HOSTS: dict[str, list[object]] = {
-    "pcme": ["--draws", 3, "--log-std", -3, "--scale", 5, "--shift", 5],
-    "pcme_plus": ["--average", "none"],
+    "pcme": ["--samples", 3, "--init-log-std", -3, "--init-scale", 5, "--init-shift", 5],
+    "pcme_plus": ["--weight-average", "none"],
     "dsran": ["--grid-cells", 1, "--dropout", 0],
 }
 
@@ -138,7 +138,7 @@ def test_it_embeds_with_uncertainty_and_fills_an_index(
 
 @pytest.mark.parametrize("host", ["pcme", "pcme_plus"])
 def test_its_space_is_that_of_means(host: str, runs: dict[str, Path], made: Path) -> None:
-    words = [*given(made), "--split", "val", "--space", "--bootstrap", "0", "-q"]
+    words = [*given(made), "--split", "val", "--alignment-uniformity", "--bootstrap", "0", "-q"]
     answer = call("evaluate", runs[host], *words)
     assert "alignment" in answer.stdout and "image/uncertainty" in answer.stdout
     told = json.loads(call("evaluate", runs[host], *words, "--json", "-").stdout)
@@ -205,10 +205,10 @@ def drawing(plan: Plan | None = None) -> Setup:
 
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     plan = Plan(epochs=3, batch_size=16, lr=1e-2)
     whole = small.run(tmp_path / "whole", plan=plan, made=drawing)
-    options = RunOptions(device="cpu", workers=0)
+    options = RunConfig(device="cpu", workers=0)
     part = small.run(tmp_path / "parts", plan=plan, made=drawing, options=options, report=small.Interrupt(4))
     assert part.record.status == "stopped"
     small.run(tmp_path / "parts", plan=plan, made=drawing, options=replace(options, resume=True))
@@ -237,7 +237,7 @@ def drawing_plainly(plan: Plan | None = None) -> Setup:
 
 
 def test_daa_puts_draws_into_order(made: Path, tmp_path: Path) -> None:
-    told = [*SMALL, *HOSTS["pcme"], "--draws", 2, "--select", "last", "-q"]
+    told = [*SMALL, *HOSTS["pcme"], "--samples", 2, "--select", "last", "-q"]
     for name, more in (("run", ["--with", "daa"]), ("alone", [])):
         call("train", "pcme", *given(made), "--out", tmp_path / name, *told, *more)
     epochs = [line["parts"] for line in log(tmp_path / "run")]
@@ -265,7 +265,7 @@ def test_mixed_pictures_are_learnt_from(tmp_path: Path) -> None:
     plan = Plan(epochs=3, batch_size=8, lr=1e-2)
     told = {"plan": plan, "made": mixed, "train": data, "val": None}
     first = small.run(tmp_path / "first", **told)
-    second = small.run(tmp_path / "second", **told, options=RunOptions(device="cpu", workers=2))
+    second = small.run(tmp_path / "second", **told, options=RunConfig(device="cpu", workers=2))
     assert first.record.status == "finished"
     states = [open_weights(tmp_path / name) for name in ("first", "second")]
     assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
@@ -294,8 +294,8 @@ def test_what_cannot_be_mixed_is_refused(made: Path, tmp_path: Path) -> None:
     [
         (["pcme", "--samples", 0], "samples needs"),
         (["pcme", "--embed-dim", 23], "an even"),
-        (["pcme_plus", "--smoothing", 0.5], "smoothing needs"),
-        (["pcme_plus", "--scale", "nan"], "finite scale"),
+        (["pcme_plus", "--label-smoothing", 0.5], "smoothing needs"),
+        (["pcme_plus", "--init-scale", "nan"], "finite scale"),
         (["dsran", "--grid-cells", 9], "this head needs 9 cells and then regions per image; it got"),
         (["dsran", "--joint-layers", 3], "joint-layers needs"),
     ],

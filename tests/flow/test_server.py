@@ -68,8 +68,6 @@ def test_several_things_are_asked_together_with_reasons(place: Path, client) -> 
     engine = open_index(place / "library")
     params = {"q": "a blue square", "not_like": "red", "top": 5, "explain": True, "diversity": 0.3}
     got = client.get("/search", params=params).json()
-    former = {"q": "a blue square", "unlike": "red", "top": 5, "why": True, "diversity": 0.3}
-    assert client.get("/search", params=former).json() == got, "former names of parameters go on working"
     wanted = engine.search("a blue square", not_like=["red"], top=5, diversity=0.3, explain=True)
     assert [hit["id"] for hit in got["hits"]] == [hit.id for hit in wanted.hits] and got["unit"] == "deviations"
     assert got["hits"][0]["reasons"][0]["text"] == wanted.hits[0].reasons[0].text
@@ -304,7 +302,6 @@ def test_parameters_that_there_are_not_are_named(place: Path, client) -> None:
     for path in ("/search?q=red&tpo=3", "/items?targets=texts", "/item?id=red&x=1", "/fields?to=1", "/healthz?x=1"):
         assert "is not accepted here" in client.get(path).json()["error"]
     assert client.post("/delete?dry=1", json={"ids": ["red"]}, headers=served.WRITES).status_code == 422
-    assert client.get("/search?q=red&by_words=true").status_code == 200, "a former name"
 
 
 def test_the_description_says_what_needs_a_token(place: Path, client) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.load import Run, open_run, save_pretrained
-from subtext.api.options import AnyPath, Metavar, OptionGroup, verb
+from subtext.api.options import AnyPath
 from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
 from subtext.report.text_table import TableReport, duration, size, table
+from subtext.settings import Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     import pandas
@@ -29,8 +30,8 @@ class RunList(TableReport):
 
     Attributes:
         entries: One mapping per run: run, recipe, data, status, epochs, best_epoch, best, seconds, seed, disk_bytes;
-            for a damaged run: status and problem; with `verify` also checksum: "right", or "none" in runs of early
-            versions and in those without weights.
+            for a damaged run: status and problem; with `verify` also checksum: "right", or "none" in runs without
+            weights.
         folders: The folders that were searched.
         verified: Whether the tensors were read.
     """
@@ -67,15 +68,15 @@ class RunList(TableReport):
         if not self.verified:
             return [table(_HEAD, rows)]
         problems = [entry["problem"] for entry in self.entries if entry["status"] == "damaged"]
-        unknown = sum(entry.get("checksum") == "none" for entry in self.entries)
-        counts = f"{len(problems)} damaged, {unknown} without a checksum"
+        unchecked = sum(entry.get("checksum") == "none" for entry in self.entries)
+        counts = f"{len(problems)} damaged, {unchecked} without weights"
         return [table(_HEAD, rows), *problems, f"{counted(len(rows), 'run')} verified: {counts}"]
 
     def __repr__(self) -> str:
         return f"RunList({len(self.entries)} in {', '.join(map(str, self.folders))})"
 
 
-@verb
+@command
 def list_runs(
     folders: Annotated[
         tuple[str | Path, ...] | Sequence[str | Path],
@@ -91,6 +92,13 @@ def list_runs(
     """List trained runs: recipe, data, best results, epochs, status, disk use.
 
     Searches each FOLDER and two levels below it; by default the current one.
+
+    Args:
+        folders: Folders to search; empty for the current one.
+        verify: Read all tensors and compare their checksums, which takes as long as reading the files.
+
+    Returns:
+        The runs, in the order of their paths.
 
     Raises:
         CheckpointError: If a folder does not exist.
@@ -119,7 +127,7 @@ def _below(folder: Path, levels: int) -> Iterator[Path]:
 
 
 def _entry(run: Path, verify: bool) -> dict[str, Any]:
-    from subtext.models.checkpoint import FROZEN, TABLES, WEIGHTS, load_record, verified_tensors
+    from subtext.models.checkpoint import FROZEN, TABLES, WEIGHTS, load_record, read_tensors
 
     used = 0
     for path in run.rglob("*"):
@@ -129,20 +137,21 @@ def _entry(run: Path, verify: bool) -> dict[str, Any]:
         record = load_record(run)
         files = [run / WEIGHTS, run / FROZEN, *sorted((run / TABLES).glob("*.safetensors"))]
         files = [path for path in files if path.is_file()]
-        checksums = {verified_tensors(path)[1] for path in files} if verify else set()
+        for path in files if verify else ():
+            read_tensors(path)
     except CheckpointError as error:
         return {"run": str(run), "status": "damaged", "problem": str(error), "disk_bytes": used}
     return {
         "run": str(run),
         "recipe": " + ".join([record.model, *(name for name, _ in record.methods)]),
-        "data": record.data.data,
+        "data": "" if record.data.data is None else str(record.data.data),
         **{name: getattr(record, name) for name in ("status", "epochs", "best_epoch", "best", "seconds", "seed")},
         "disk_bytes": used,
-        **({"checksum": "right" if checksums == {True} else "none"} if verify else {}),
+        **({"checksum": "right" if files else "none"} if verify else {}),
     }
 
 
-@verb
+@command
 def ensemble_runs(
     runs: Annotated[
         tuple[AnyPath, ...] | Sequence[AnyPath], "Runs to join.", OptionGroup("Runs"), Metavar("RUN RUN ...")
@@ -156,6 +165,13 @@ def ensemble_runs(
     run: use it in evaluate, audit, search --rerank, score, curate and distil. It contains copies of all weights. The
     runs must be trained on the same pairs and read the same images or features. Dual encoders may differ in how they
     read texts, as a bag of words and MiniLM do, and in embed_dim; other models may not.
+
+    Args:
+        runs: Folders of the runs to join, two or more.
+        out: Folder of the ensemble; new, or empty.
+
+    Returns:
+        The ensemble, as a run.
 
     Raises:
         ArgumentError: For fewer than two runs, or one run twice.

@@ -28,7 +28,7 @@ from subtext.data.inputs import (
     write_settings,
 )
 from subtext.data.words import tokenise
-from subtext.errors import CheckpointError, DataError, RequirementError, counted
+from subtext.errors import CheckpointError, DataError, RequirementError, counted, install_hint
 from subtext.ops import draw as draws
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Vocabulary",
     "WordInput",
     "cut_note",
+    "require_words",
     "tokenise",
     "too_long",
 ]
@@ -58,11 +59,11 @@ class Vocabulary:
 
     Attributes:
         tokens: The four marks (pad, start, end, unknown), then words; a token's code is its index.
-        counts: Of each word in the training texts; empty for a vocabulary that does not say.
+        counts: Of each word in the training texts.
     """
 
     tokens: tuple[str, ...]
-    counts: tuple[int, ...] = ()
+    counts: tuple[int, ...]
 
     def __post_init__(self) -> None:
         if self.tokens[: len(MARKS)] != MARKS:
@@ -97,15 +98,14 @@ class Vocabulary:
         """A code per word; UNKNOWN for a word that is not in the vocabulary. No marks are added."""
         return [self._codes.get(word, UNKNOWN) for word in words]
 
-    def count(self, word: str) -> int | None:
-        """How often a known word stands in the training texts; None where nobody says."""
-        return self.counts[self._codes[word] - len(MARKS)] if self.counts else None
+    def count(self, word: str) -> int:
+        """How often a known word stands in the training texts."""
+        return self.counts[self._codes[word] - len(MARKS)]
 
     def save(self, folder: Path) -> None:
         """Write vocabulary.json, a JSON list, and the counts beside it."""
         write_settings(folder / _VOCABULARY, list(self.tokens))
-        if self.counts:
-            write_settings(folder / _COUNTS, list(self.counts))
+        write_settings(folder / _COUNTS, list(self.counts))
 
     @staticmethod
     def load(folder: Path) -> Vocabulary:
@@ -117,9 +117,9 @@ class Vocabulary:
         tokens = read_json(folder / _VOCABULARY)
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise CheckpointError(f"{folder / _VOCABULARY} needs a JSON list of words; it is damaged, or another file")
-        counts = read_json(folder / _COUNTS) if (folder / _COUNTS).is_file() else []
+        counts = read_json(folder / _COUNTS)
         numbers = isinstance(counts, list) and all(isinstance(count, int) for count in counts)
-        if not numbers or len(counts) not in (0, len(tokens) - len(MARKS)):
+        if not numbers or len(counts) != len(tokens) - len(MARKS):
             raise CheckpointError(f"{folder / _COUNTS} needs a number for each word; it is damaged, or another file")
         return Vocabulary(tuple(tokens), tuple(counts))
 
@@ -407,7 +407,7 @@ class OpenClipInput:
         except (ImportError, RuntimeError, OSError) as error:
             raise RequirementError(
                 f"texts for {self.architecture} need the package open_clip_torch; importing it failed: {error}; "
-                "install subtext[encoders], with the torchvision that belongs to this torch"
+                f"{install_hint('encoders')}, with the torchvision that belongs to this torch"
             ) from error
         encode = open_clip.get_tokenizer(self.architecture)
         tokens = encode(list(texts)) if length is None else encode(list(texts), context_length=length)
@@ -536,3 +536,21 @@ def cut_note(input_spec: Input, texts: Iterable[object], *, of: str = "text") ->
         f"{counted(cut, of)} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {input_spec.max_tokens} "
         f"tokens that the model takes{option}: what is beyond is not read"
     )
+
+
+def require_words(texts: Sequence[object], need: str) -> None:
+    """Refuse texts that are known by features alone.
+
+    Args:
+        texts: Values of the texts of a data set.
+        need: What needs words, as the beginning of the message.
+
+    Raises:
+        DataError: If a text has no words.
+    """
+    missing = sum(not isinstance(value, str) for value in texts)
+    if missing:
+        raise DataError(
+            f"{need}; {counted(missing, 'text')} of {len(texts):,} {'is' if missing == 1 else 'are'} known by features "
+            "alone; give data with texts"
+        )

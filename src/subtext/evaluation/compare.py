@@ -24,6 +24,7 @@ from subtext.evaluation.intervals import holm, paired
 from subtext.evaluation.results import Result, finite_json
 from subtext.ops import draw
 from subtext.report.text_table import Cell, SavedReport, table
+from subtext.version import require_format, require_same_draws
 
 if TYPE_CHECKING:
     import pandas
@@ -69,6 +70,12 @@ class Measured:
         return seed if isinstance(seed, int) else None
 
     @property
+    def draws(self) -> int | None:
+        """`version.DRAWS` of its training; None for a model that was not trained here."""
+        draws = self._model.get("draws")
+        return draws if isinstance(draws, int) else None
+
+    @property
     def fingerprint(self) -> str:
         """Of the model's weights; empty where the file names none."""
         return str(self._model.get("fingerprint", ""))
@@ -76,19 +83,11 @@ class Measured:
     @property
     def training(self) -> dict[str, Any]:
         """What was trained, its seed apart."""
-        return {name: self._model.get(name) for name in ("host", "pretrained", "arguments", "methods")}
+        return {name: self._model.get(name) for name in ("model", "pretrained", "arguments", "methods")}
 
     def declared(self, name: str) -> Mapping[str, bool]:
-        """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`.
-
-        Files of before Subtext 0.2 do not say; their metrics are known by their names.
-        """
-        metric = name.split("/", 1)[-1].partition("(")[0]
-        if isinstance(metrics := self.about.get("metrics"), Mapping) and metric in metrics:
-            return cast(Mapping[str, bool], metrics[metric])
-        rank = metric.endswith("rank")
-        lower = rank or metric.endswith("tie_share")
-        return {"percent": not rank, "lower_is_better": lower, "compared": not lower}
+        """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`."""
+        return cast(Mapping[str, bool], self.about["metrics"][name.split("/", 1)[-1].partition("(")[0]])
 
     @property
     def _model(self) -> Mapping[str, Any]:
@@ -118,16 +117,11 @@ def read_measured(path: Path) -> Measured:
             f"subtext evaluate RUN --json {path} --per-query {values}"
         )
     queries = open_npz(values, None, empty=True)
-    # Older files say "picture" where newer ones say "image".
-    if "text_to_image/picture" in queries:
-        queries["text_to_image/image"] = queries.pop("text_to_image/picture")
-    if isinstance(protocol.get("gallery"), dict) and "pictures" in protocol["gallery"]:
-        protocol["gallery"]["images"] = protocol["gallery"].pop("pictures")
     run = Measured(path, figures, protocol, about, queries)
     if lacking := [name for name in (*(f"{d}/id" for d in DIRECTIONS), "text_to_image/image") if name not in queries]:
         raise RequirementError(
-            f"{values} needs the names of queries and of their pictures; {', '.join(lacking)} is not there; an older "
-            "version wrote it, or another program; evaluate again with --json and --per-query"
+            f"{values} needs the names of queries and of their pictures; {', '.join(lacking)} is not there; "
+            "another program wrote it; evaluate again with --json and --per-query"
         )
     if mismatch := _mismatch(run):
         raise RequirementError(
@@ -150,6 +144,7 @@ def _figures(path: Path) -> tuple[dict[str, float], dict[str, Any], dict[str, An
         raise DataError(f"{path} needs to be JSON; {str(error).splitlines()[0]}; {advice}") from error
     if not isinstance(content, dict) or not isinstance(content.get("protocol"), dict):
         raise DataError(f"{path} needs figures with the protocol that they were measured under; it has none; {advice}")
+    require_format(content.get("format"), path, "evaluate", DataError)
     figures = {
         name: float(value)
         for name, value in content.items()
@@ -316,7 +311,7 @@ class Compared(SavedReport):
 def _described(runs: Sequence[Measured]) -> str:
     """One side: model, methods, seeds and files."""
     names = ", ".join(str(run.path) for run in runs)
-    model = runs[0].training["host"] or runs[0].training["pretrained"] or ""
+    model = runs[0].training["model"] or runs[0].training["pretrained"] or ""
     methods = "".join(f" + {method[0]}" for method in runs[0].training["methods"] or ())
     seeds = [str(run.seed) for run in runs if run.seed is not None]
     seed = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" if seeds else ""
@@ -339,13 +334,14 @@ def compare(
         seed: What they are drawn with.
 
     Raises:
-        RequirementError: If two runs were not measured alike, a side is no one training in several seeds, or a figure
-            has no values.
+        RequirementError: If two runs were not measured alike or learnt with other random draws, a side is no one
+            training in several seeds, or a figure has no values.
 
     Complexity:
         Samples x images x figures.
     """
     runs = [*first, *second]
+    require_same_draws([(str(run.path), run.draws) for run in runs if run.draws is not None], RequirementError)
     for run in runs[1:]:
         if unequal := differences(runs[0], run):
             raise RequirementError(

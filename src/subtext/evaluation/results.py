@@ -21,7 +21,7 @@ from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.protocol import Protocol
 from subtext.report.text_table import Cell, SavedReport, table
-from subtext.version import __version__
+from subtext.version import DRAWS, FORMAT, __version__
 
 if TYPE_CHECKING:
     import pandas
@@ -93,6 +93,7 @@ class Result(SavedReport):
             "notes": list(self.notes),
             **self.about,
             "protocol": self.protocol,
+            "format": FORMAT,
         }
 
     def to_frame(self) -> pandas.DataFrame:
@@ -143,9 +144,9 @@ def stated(
     counts = {direction: int(queries[direction].sum()) for direction in DIRECTIONS}
     return {
         **asdict(protocol),
+        "draws": DRAWS,
         "recall": list(protocol.recall),
         "c_way": list(protocol.c_way),
-        # Without choices nothing differs from files of before 2026-11-23, which took the best of several positives.
         "c_way_best": protocol.c_way_best if protocol.c_way else None,
         "also_folds": list(protocol.also_folds),
         "split": gallery.split,

@@ -17,8 +17,8 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import reduce
 from importlib.metadata import version
 from pathlib import Path
@@ -31,46 +31,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from subtext.data.atomic import write_file, write_folder, write_text
+from subtext.data.config import DataConfig
 from subtext.errors import CheckpointError
-from subtext.models.renamed_options import current_record
+from subtext.version import DRAWS, FORMAT, require_format
 
 RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "tables"
 FROZEN = "frozen.safetensors"
 _CHECKSUM = "crc32"
-
-
-@dataclass(frozen=True)
-class DataSource:
-    """The source of a run's data, which later commands read again.
-
-    Attributes:
-        data: File or folder of pairs; empty for pairs made in memory.
-        images: Folder of images; None where paths start from the data's own folder.
-        features: Files of precomputed features.
-        text_features: See `features`.
-        train_split: Names of splits.
-        val_split: val_split is None for a run without validation.
-        split_seed: Of the 80-10-10 split of data without splits.
-        on_error: "raise" or "skip" rows that cannot be used.
-        columns: Names of a foreign table's columns.
-        text_fields: Of the fields that are texts.
-        fingerprint: Of the training and validation pairs (`data.fingerprint`).
-        inputs: Fingerprint of all other inputs: feature files, vocabulary, transform, precision of cached outputs of
-            frozen encoders, and graphs of neighbours.
-    """
-
-    data: str = ""
-    images: str | None = None
-    features: str | None = None
-    text_features: str | None = None
-    train_split: str = "train"
-    val_split: str | None = "val"
-    split_seed: int = 0
-    on_error: Literal["raise", "skip"] = "raise"
-    columns: str | None = None
-    text_fields: str | None = None
-    fingerprint: str = ""
-    inputs: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +50,10 @@ class Record:
         methods: (name, arguments) of each training method, in the order applied.
         plan: The training plan, as plain data.
         phases: See `plan`.
-        data: The source of the pairs.
+        data: The source of the pairs, which later commands read again.
+        fingerprint: Of the training and validation pairs (`data.fingerprint`).
+        inputs: Fingerprint of all other inputs: feature files, vocabulary, transform, precision of cached outputs of
+            frozen encoders, and graphs of neighbours.
         seed: Of every draw.
         status: "training" until the end; "stopped" when a person, a signal or a bad number ended it.
         best: Validation figures of the kept weights, and their epoch counted from 1; empty and None before. 0 is the
@@ -95,6 +65,8 @@ class Record:
         seconds: Of training, over all resumptions.
         version: Of Subtext.
         versions: Of its libraries.
+        draws: `version.DRAWS` and `version.FORMAT` of the Subtext that trained it.
+        format: See `draws`.
     """
 
     model: str
@@ -102,7 +74,9 @@ class Record:
     methods: tuple[tuple[str, dict[str, Any]], ...] = ()
     plan: dict[str, Any] = field(default_factory=dict)
     phases: tuple[dict[str, Any], ...] = ()
-    data: DataSource = DataSource()
+    data: DataConfig = DataConfig()
+    fingerprint: str = ""
+    inputs: str = ""
     seed: int = 0
     status: Literal["training", "finished", "stopped"] = "training"
     best: dict[str, float] = field(default_factory=dict)
@@ -113,67 +87,60 @@ class Record:
     seconds: float = 0.0
     version: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    draws: int = DRAWS
+    format: int = FORMAT
 
     def to_json(self) -> str:
         """The record as indented JSON."""
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(self.plain(), indent=2, ensure_ascii=False) + "\n"
+
+    def plain(self) -> dict[str, Any]:
+        """The record as plain data."""
+        return {**vars(self), "data": self.data.plain()}
 
     @staticmethod
     def from_json(text: str | bytes, *, where: str = RECORD) -> Record:
         """The record again.
 
         Raises:
-            CheckpointError: Naming `where`, when the text is not JSON or has fields that this version does not know.
+            CheckpointError: Naming `where`, when the text is not JSON, has another format, or fields that are unknown
+                or of another type.
         """
         try:
-            values = current_record(json.loads(text))
-            types: dict[type, tuple[type, ...]] = {tuple: (list,), DataSource: (dict,), float: (float, int)}
+            values = dict(json.loads(text))
+            require_format(values.get("format"), where, "train", CheckpointError)
+            types: dict[type, tuple[type, ...]] = {tuple: (list,), DataConfig: (dict,), float: (float, int)}
             for name, default in vars(Record(model="")).items():
                 expected = (int, type(None)) if default is None else types.get(type(default), (type(default),))
                 if name in values and (not isinstance(values[name], expected) or isinstance(values[name], bool)):
                     raise TypeError(f"'{name}' is {values[name]!r:.60}")
             source = values.pop("data", {})
-            if "bad" in source:
-                # Runs of version 0.1 call it so.
-                source["on_error"] = source.pop("bad").replace("refuse", "raise")
             methods = tuple((str(name), dict(arguments)) for name, arguments in values.pop("methods", ()))
             phases = tuple(dict(phase) for phase in values.pop("phases", ()))
-            return Record(**values, data=DataSource(**source), methods=methods, phases=phases)
+            return Record(**values, data=DataConfig(**source), methods=methods, phases=phases)
         except (ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise CheckpointError(
                 f"{where} needs to be the record of a run of this version of Subtext; {problem}; "
                 "use the version that wrote it, or train again"
             ) from problem
 
-    def differences(self, record: Record, defaults_before: Sequence[Mapping[str, object]] = ()) -> list[str]:
+    def differences(self, record: Record) -> list[str]:
         """What makes `record` another training, as "--option this -> other"; empty when it is the same training.
 
         Options are spelt as on the command line. Another model is reported alone, because its options differ anyway.
-
-        Args:
-            defaults_before: Values of the options that this record, of an older version, lacks: those of the model and
-                the plan, then those of each method. Without it a missing option is a difference.
         """
         if self.model != record.model:
             return [f"the model: {self.model} -> {record.model}"]
         mine, theirs = ({"seed": run.seed} | _plain(run.arguments) | _plain(run.plan) for run in (self, record))
-        mine = _completed(mine, theirs, defaults_before[0] if defaults_before else {})
         names = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
         result = [_difference(name, mine.get(name), theirs.get(name)) for name in names]
-        methods = self.methods
-        same_methods = [name for name, _ in methods] == [name for name, _ in record.methods]
-        if same_methods and len(defaults_before) == len(methods) + 1:
-            methods = tuple(
-                (name, _completed(old, new, defaults))
-                for (name, old), (_, new), defaults in zip(methods, record.methods, defaults_before[1:], strict=True)
-            )
-        if _plain(methods) != _plain(record.methods):
-            result.append(f"{_with(methods)} -> {_with(record.methods)}")
+        if _plain(self.methods) != _plain(record.methods):
+            result.append(f"{_with(self.methods)} -> {_with(record.methods)}")
         if _plain(self.phases) != _plain(record.phases):
             result.append(f"phases {list(self.phases)} -> {list(record.phases)}")
-        if self.data.fingerprint != record.data.fingerprint:
+        if self.fingerprint != record.fingerprint:
             result.append(f"the pairs: {self.data.data or 'those of the run'} -> other pairs or other splits")
-        if self.data.inputs != record.data.inputs:
+        if self.inputs != record.inputs:
             result.append(
                 "how images and texts are read: other features or cache precision, or files that have changed"
             )
@@ -291,43 +258,26 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, copied into memory.
 
     Raises:
-        CheckpointError: If the file is missing or damaged.
+        CheckpointError: If the file is missing or damaged, or has no checksum.
     """
-    return verified_tensors(path)[0]
-
-
-def verified_tensors(path: Path) -> tuple[dict[str, Tensor], bool]:
-    """As `read_tensors`, and whether the file has a checksum, which then is right; early versions wrote none."""
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
             checksum = (file.metadata() or {}).get(_CHECKSUM)
     except (OSError, SafetensorError) as problem:
         raise CheckpointError(f"{path} needs to be a whole safetensors file; {problem}") from problem
-    if checksum is not None and checksum != _checksum(tensors):
+    if checksum != _checksum(tensors):
         raise CheckpointError(
             f"{path} needs the tensors that were written into it; their checksum is another, the file is damaged; "
             "restore it from a copy, or train again"
         )
-    return tensors, checksum is not None
+    return tensors
 
 
 def library_versions() -> dict[str, str]:
     """Versions of Python and of the libraries, for a Record."""
     versions = {name: version(name) for name in ("torch", "transformers", "accelerate", "numpy", "safetensors")}
     return {"python": platform.python_version(), **versions}
-
-
-def _completed(old: Mapping[str, Any], new: Mapping[str, Any], defaults: Mapping[str, object]) -> dict[str, Any]:
-    """The options of an older record, with defaults for those that only the newer one has."""
-    options = {name: defaults[name] for name in new if name in defaults} | dict(old)
-    # A relative path is the same file or folder as the absolute one.
-    same = {
-        name
-        for name, value in options.items()
-        if isinstance(value, str) and str(Path(value).absolute()) == new.get(name)
-    }
-    return options | {name: new[name] for name in same}
 
 
 def _plain(value: Any) -> Any:

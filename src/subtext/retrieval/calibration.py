@@ -19,9 +19,8 @@ from subtext.retrieval.manifest import checksum, with_checksum
 from subtext.retrieval.stores.documents import CALIBRATION, PLOT
 from subtext.retrieval.stores.item import SIDES, Change, Side
 from subtext.retrieval.stores.store import Store, View
+from subtext.version import FORMAT, require_format
 
-FORMAT = 1
-"""Format of a calibration; raised when an older Subtext could no longer read what a newer one writes."""
 STALE = 0.1
 """Fraction of items that may change before a calibration is reported as stale."""
 
@@ -113,8 +112,7 @@ class Calibration:
         advice = "calibrate the index again (subtext index calibrate)"
         try:
             content = json.loads(text)
-            if content.get("format") != FORMAT:
-                raise SearchIndexError(f"{where} needs format {FORMAT}; it has {content.get('format')}; {advice}")
+            require_format(content.get("format"), where, "index calibrate", SearchIndexError)
             if content.pop("checksum", None) != checksum(content) or content.pop("kind") != "subtext calibration":
                 raise SearchIndexError(f"{where} needs its own checksum; it was changed or damaged; {advice}")
             directions = {

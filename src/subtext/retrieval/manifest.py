@@ -8,16 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from subtext.errors import SearchIndexError
 from subtext.retrieval.stores.item import SIDES
+from subtext.version import FORMAT, require_format
 
-FORMAT = 2
-"""Format of a manifest; raised when an older Subtext could no longer read what a newer one writes."""
 STORE_NAME = re.compile(r"store-(\d+)")
 
 
@@ -93,20 +91,7 @@ class Manifest:
             raise SearchIndexError(
                 f"{where} is not the manifest of a Subtext index; name a folder that `subtext index build` wrote"
             )
-        number, data = content.get("format"), content.get("data")
-        if number == 1:
-            source = data.get("data") if isinstance(data, dict) else None
-            run = f" --run {shlex.quote(str(content.get('run')))}"
-            more = f" --data {shlex.quote(str(source))}" if source else ""
-            raise SearchIndexError(
-                f"{where} has format 1, of an earlier Subtext, whose indexes could not change; this one reads format "
-                f"{FORMAT}; build it again:\n  subtext index build NEW{run}{more}"
-            )
-        if number != FORMAT:
-            raise SearchIndexError(
-                f"{where} has format {number}; this version of Subtext reads format {FORMAT}; use a newer Subtext, or "
-                "build the index again"
-            )
+        require_format(content.get("format"), where, "index build", SearchIndexError)
         if missing := _missing(content):
             raise SearchIndexError(f"{where} {missing}; restore a backup, or build again")
         if content.pop("checksum", None) != checksum(content):

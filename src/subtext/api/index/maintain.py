@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, Sources, open_subject, read_data_of_run
-from subtext.api.options import IndexArgument, IndexPretrained, IndexRun, Metavar, ModelOptions, OptionGroup, verb
+from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject, read_data_of_run
+from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
+from subtext.data.config import DataConfig
 from subtext.errors import DataError, RequirementError, SearchIndexError, counted
 from subtext.report.text_table import Report, size, table
+from subtext.settings import Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
@@ -155,7 +157,7 @@ class IndexReport(Report):
         return [f"{self.path}: {self.lines[0]}", *self.lines[1:]]
 
 
-@verb
+@command
 def delete_from_index(
     index: IndexArgument,
     ids: Annotated[tuple[str, ...], "Ids of items, or paths of images.", _ITEMS, Metavar("IDS")] = (),
@@ -258,7 +260,7 @@ def delete_from_index(
     return IndexReport(str(store.path), (line, *advice(store)), dict[str, int](counts.items()))
 
 
-@verb
+@command
 def compact_index(
     index: IndexArgument, *, seed: Annotated[int, "Seed of the sample that lists are trained on.", _INDEX] = 0
 ) -> IndexReport:
@@ -286,7 +288,7 @@ def compact_index(
     return IndexReport(str(store.path), (f"{size(before)} are now {size(after)}", *lines), numbers)
 
 
-@verb
+@command
 def index_info(index: IndexArgument) -> IndexInfo:
     """Show the contents of an index: items, vectors, size, fields, model, and interrupted jobs.
 
@@ -327,7 +329,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
     )
 
 
-def recorded_sources(store: Store) -> list[tuple[Sources, str]]:
+def recorded_sources(store: Store) -> list[tuple[DataConfig, str]]:
     """The data sets and splits that an index is made of, each once.
 
     An update from a new place replaces the earlier one.
@@ -342,11 +344,11 @@ def recorded_sources(store: Store) -> list[tuple[Sources, str]]:
 
     with store.reading() as view:
         jobs = sorted(journal(view), key=lambda job: job.finished or job.started)
-    sources, replacing = list[tuple[Sources, str]](), list[tuple[Sources, str]]()
+    sources, replacing = list[tuple[DataConfig, str]](), list[tuple[DataConfig, str]]()
     for job in jobs:
         if job.source is None or not job.source.get("data"):
             continue
-        source = Sources.from_json(job.source), job.source.get("split") or "all"
+        source = DataConfig.from_json(job.source), job.source.get("split") or "all"
         former = job.source.get("instead_of")
         if former is None:
             sources.append(source)
@@ -358,7 +360,7 @@ def recorded_sources(store: Store) -> list[tuple[Sources, str]]:
     return list(dict.fromkeys(sources))
 
 
-@verb
+@command
 def verify_index(index: IndexArgument) -> VerifyResult:
     """Read every byte of an index, compare checksums, and list the damage.
 
@@ -378,46 +380,7 @@ def verify_index(index: IndexArgument) -> VerifyResult:
     return VerifyResult(path, tuple((problem.where, problem.what) for problem in problems))
 
 
-@verb
-def upgrade_index(index: IndexArgument) -> IndexReport:
-    """Upgrade the schema of a PostgreSQL index of an earlier version of Subtext.
-
-    The upgrade is one transaction; other clients wait until it is complete. An index in a folder needs no upgrade.
-    """
-    from subtext.retrieval.stores.folder import Folder
-    from subtext.retrieval.stores.registry import store_class
-
-    kind = store_class(index)
-    upgrade = getattr(kind, "upgrade", None)
-    if upgrade is None:
-        store = kind(str(index))  # type: ignore[call-arg]
-        layout = f"a folder of format {store.manifest.format}" if isinstance(store, Folder) else "a store"
-        return IndexReport(str(store.path), (f"{layout} that this version of Subtext reads; nothing was changed",))
-    before, now = upgrade(str(index))
-    path = str(kind(str(index)).path)  # type: ignore[call-arg]
-    steps = f"; {counted(now - before, 'step')} from {before}" if before < now else " already"
-    return IndexReport(path, (f"layout {now}{steps}",))
-
-
-@verb
-def migrate_index(
-    shards: Annotated[str | Path, "Folder of an index in shards.", _INDEX, Metavar("SHARDS")],
-    new: Annotated[str | Path, "New folder or address.", _INDEX, Metavar("NEW")],
-) -> IndexReport:
-    """Copy an index in shards, from an earlier version of Subtext, into a new index.
-
-    Nothing is embedded again: items, vectors, links, deletions, journal and calibration are copied. Run the command
-    again to resume an interrupted copy.
-    """
-    from subtext.api.index.shards import copy_shards, read_shards
-
-    store = copy_shards(read_shards(Path(shards).expanduser().resolve()), new)
-    counts = store.counts
-    line = f"{items_counted(counts)} copied from {shards}, {size(store.bytes)}"
-    return IndexReport(str(store.path), (line,), dict[str, int](counts.items()))
-
-
-@verb
+@command
 def backup_index(
     index: IndexArgument, out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("BACKUP")]
 ) -> IndexReport:
@@ -439,7 +402,7 @@ def backup_index(
     return IndexReport(str(out), (line,))
 
 
-@verb
+@command
 def restore_index(
     backup: Annotated[str | Path, "Folder of a backup.", _INDEX, Metavar("BACKUP")], index: IndexArgument
 ) -> IndexReport:
@@ -607,7 +570,7 @@ class CalibrationReport(Report):
         return [*lines, f"  single pairs: {error}, {pairs['pairs']:,} right pairs", f"plot: {self.plot}"]
 
 
-@verb
+@command(defaults=DEFAULTS)
 def calibrate_index(
     index: IndexArgument,
     *,
@@ -690,7 +653,7 @@ def names_of(pairs: Dataset) -> set[str]:
     return {*pairs.images.ids, *paths, *(value for value in values if len(tokenise(value)) >= LONG)}
 
 
-def _require_unseen(opened: LoadedRun, sources: Sources) -> None:
+def _require_unseen(opened: LoadedRun, sources: DataConfig) -> None:
     """Raise RequirementError where the run was trained on, or selected by, some of the pairs, or nobody can say.
 
     Images are compared by their names, longer texts by their words.
@@ -704,7 +667,7 @@ def _require_unseen(opened: LoadedRun, sources: Sources) -> None:
             "a pretrained model was trained on; give pairs of your own archive, and skip this check (--skip-leak-check)"
         )
     try:
-        dataset = read_data_of_run(record.data, sources)
+        dataset = read_data_of_run(record, sources)
     except (DataError, RequirementError) as problem:
         raise RequirementError(
             "calibration needs pairs used neither for training nor for model selection, and the run's own data "

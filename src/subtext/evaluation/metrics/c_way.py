@@ -125,7 +125,7 @@ class CWay(_Choice):
 class CWayBest(CWay):
     """As `CWay`, but a query is one question, and the truth is its best-scored positive: the best of several texts.
 
-    Higher than the papers' figure wherever a query has several positives; Subtext reported it before 2026-11-23.
+    Higher than the papers' figure wherever a query has several positives.
 
     The call takes `Comparison`; ignored cells are left out. It returns (Q) float64 in [0, 1]; NaN as for `CWay`.
 

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
 
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, install_hint
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.store import Store
 
@@ -58,8 +58,7 @@ def store_class(index: Path | str) -> type[Store]:
             missing = [name for name in packages if importlib.util.find_spec(name) is None]
             if missing:
                 raise RequirementError(
-                    f"an index at {scheme}:// needs {' and '.join(missing)}; it is not installed; install the extra: "
-                    f"pip install 'subtext[{extra}]'"
+                    f"an index at {scheme}:// needs {' and '.join(missing)}; it is not installed; {install_hint(extra)}"
                 )
             module, _, name = kind.partition(":")
             return getattr(importlib.import_module(f"subtext.retrieval.stores.{module}"), name)
