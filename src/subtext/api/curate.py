@@ -482,7 +482,7 @@ def score(
     from subtext.curation.judged import FEWEST
     from subtext.retrieval.build import require_model
     from subtext.retrieval.calibration import stored_calibration
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     opened = open_subject(work).indexed("score pairs")
     calibration = None

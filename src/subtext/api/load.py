@@ -222,7 +222,7 @@ class ModelSource:
         Raises:
             SearchIndexError: If its run is not there, or it names none; the errors of `of`.
         """
-        recorded = manifest.model
+        recorded = manifest.pretrained
         if run is None and model is None and recorded:
             return ModelSource(None, recorded["name"], recorded.get("text_prompt", ""), recorded.get("revision", ""))
         if model is not None:

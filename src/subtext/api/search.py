@@ -38,13 +38,17 @@ def open_index(
         model: The new folder of its pretrained model, if that was moved.
         features: Precomputed features of query images, for a model that needs them; by default those of the index, if
             they still exist.
+        device: "auto", "cpu", "cuda" or another device of torch.
+
+    Returns:
+        The index with its model.
 
     Raises:
         SearchIndexError: If the index cannot be read, its run is missing, or another model made it. Also raises the
             errors of `open_run` for `features`.
     """
     from subtext.retrieval.index import Index
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
     from subtext.retrieval.text_side import TextSide
 
     store = open_store(index)
@@ -149,9 +153,41 @@ def search(
     For a model with precomputed features, --image is the name of an image in its feature file. It may also be an .npy
     or .npz file with the features of one image.
 
+    Args:
+        index: Folder or address of the index; or an open index.
+        text: Words that the results should match.
+        image: Image that the results should match.
+        features: Precomputed features of `image`.
+        image_weight: Weight of the image or `like`; text has the rest; from 0 to 1.
+        like: Ids of items of the index that the results should be like.
+        not_like: Ids of items; items like them rank lower.
+        not_text: Words that the results should not match.
+        not_like_weight: Weight of the negative parts; the positive parts have weight 1; from 0 to 1000.
+        top: Number of results; 1 or more.
+        target: What to search for: "images", "texts".
+        where: Conditions on the metadata, such as 'year >= 1990'; all must be true.
+        min_probability: Leave out less probable results; needs a calibrated index; from 0 to 1.
+        explain: Show the captions that support each result.
+        lexical: Also match the words themselves (BM25). Default: for a phrase in quotes, a number, a name, or a word
+            that the model does not know, if texts of the index have it.
+        captions: Also match images by the vectors of their own texts; for a search by text.
+        hubness: Correct for items that are similar to nearly every query: "csls", "softmax".
+        diversity: Rank near-duplicates lower: from 0 (no change) to 1.
+        rerank: Run of a second model that re-ranks the results.
+        candidates: Number of results to re-rank. Default: 100; 1 or more.
+        rerank_features: Precomputed features for `rerank`.
+        bf16: Score pairs in bfloat16 if the machine supports it. Default: as in training.
+        run: New folder of the run, if it was moved.
+        model: New folder of the pretrained model of the index, if it was moved.
+        device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
+
+    Returns:
+        The results, best first.
+
     Raises:
-        ArgumentError: For contradictory arguments, and the errors of `open_index` and `Index.search`. In Python,
-            `index` may also be an open index; use `run`, `model` and `features` in `open_index` then.
+        ArgumentError: For contradictory arguments, such as `run` for an open index. Also raises the errors of
+            `open_index` and `Index.search`.
+        RequirementError: If re-ranking cannot compare the two sides, or the second model lacks images or features.
     """
     from subtext.data.features import FeatureInput
     from subtext.data.text import cut_note
@@ -169,9 +205,23 @@ def search(
         raise ArgumentError("rerank needs text alone or image alone, without like, not_like or min_probability")
     path = None if image is None else Path(image)
     query = Query(
-        text, path, like, not_like, not_text, image_weight, not_like_weight, top, target, where, lexical, hubness,
-        diversity, min_probability, explain, captions,
-    )  # fmt: skip
+        text=text,
+        image=path,
+        like=like,
+        not_like=not_like,
+        not_text=not_text,
+        image_weight=image_weight,
+        not_like_weight=not_like_weight,
+        top=top,
+        target=target,
+        where=where,
+        lexical=lexical,
+        hubness=hubness,
+        diversity=diversity,
+        min_probability=min_probability,
+        explain=explain,
+        captions=captions,
+    )
     if image_weight != 0.5 and (text is None or not (image or like)):
         raise ArgumentError("image_weight needs text together with an image or like; leave image_weight out")
     if not_like_weight != 0.5 and not (not_like or query.understood.not_text):
