@@ -326,7 +326,9 @@ def work_and_files(
         if Path(str(model), "run.json").is_file():
             raise ArgumentError(f"model is for pretrained models; for a run: subtext {command} {model}")
         if options.get("data") is None:
-            raise ArgumentError("data is needed beside model: a pretrained model has no data set of its own", field="data")
+            raise ArgumentError(
+                "data is needed beside model: a pretrained model has no data set of its own", field="data"
+            )
     source = None if has_files else ModelSource.of(run, model, prompt)
     shared: Any = {name: value for name, value in options.items() if name in opt.DataOptions.__annotations__}
     return EvaluationSubject.of(source, options.get("split"), bf16=bf16, **shared), files if has_files else None
