@@ -24,7 +24,7 @@ GENERATED = ROOT / "docs" / "generated"
 REPRODUCE = ROOT / "reproduce"
 
 BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
-    "subtext": ("settings",),
+    "subtext": ("settings", "version"),
     "subtext.api": ("options",),
     "subtext.api.train": ("flat_arguments",),
     "subtext.cli.command": ("error_messages", "function_command"),
@@ -54,7 +54,6 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.retrieval": ("confidence",),
     "subtext.training.setup": ("BuildContext",),
     "subtext.recipes.neighbour_scores": ("NeighbourScores",),
-    "subtext.version": ("DRAWS", "require_same_draws"),
 }
 """Module -> functions, classes and modules in it that studies are written with. A module stands for its public names.
 

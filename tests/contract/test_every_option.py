@@ -19,7 +19,8 @@ from subtext.data.feature_file import FeatureShape
 from subtext.errors import SubtextError
 from subtext.recipes import catalogue
 from subtext.recipes.build import build
-from subtext.settings import Field, IsPath
+from subtext.recipes.options import RegionInputOptions
+from subtext.settings import Field, IsPath, fields_of
 from subtext.training.setup import BuildContext
 
 TEXTS = ("a dog runs on the beach", "two red boats in the water", "a man rides a horse", "a man runs", "boats")
@@ -44,6 +45,16 @@ METHODS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "uniform": ("vse", {}, {}),
 }
 """Method -> a model that it fits, that model's options, and the method's own."""
+METHOD_CHOICES: dict[str, tuple[dict[str, object], ...]] = {
+    "distance": ({}, {"loss": "margin"}),
+    "mithun": ({}, {"hardest_only": False}),
+    "neighbourhoods": ({}, {"cross_modal": "model"}, {"form": "reference"}),
+    "smooth_ap": ({}, {"replace_loss": True}),
+    "hal": ({}, {"bank_share": 0}),
+}
+"""Method -> its choices that decide whether it keeps the losses of the model."""
+INPUTS = frozenset(field.name for field in fields_of(RegionInputOptions)) - {"token_mask"}
+"""How images and texts are encoded depends on no method."""
 TEXT_VALUES = {"image": ("tiny",), "text": ("gru", "bag"), "device": ("meta",)}
 OWN_CHOICE = {"heads": 8, "text": "gru", "resize": "crop", "loss": "infonce", "form": "scores"}
 """What 0 or "auto" chooses already; of a text, `dual` chooses another."""
@@ -181,6 +192,28 @@ def test_an_option_of_a_method_changes_the_training_or_is_refused(method: str, c
                     continue
                 if built(model, host, kind=kind, methods=[(method, {**start, option.name: changed})]) == before:
                     ignored.append((around, option.name, changed))
+    assert not ignored
+
+
+@pytest.mark.parametrize("model", catalogue.models())
+def test_an_option_of_a_model_acts_beside_every_method_or_is_refused(model: str, clip: str) -> None:
+    """A method may replace what an option of the model is for, such as its losses."""
+    own = [option for option in catalogue.models()[model].options if option.name not in ("model", *INPUTS)]
+    kind = "" if model in ("adapt", "clip") else "both"
+    start = {name: value for name, value in small(model, clip).items() if not (kind and name == "image_size")}
+    ignored = []
+    for method, (_, _, needed) in METHODS.items():
+        for more in METHOD_CHOICES.get(method, ({},)):
+            chosen = [(method, {**needed, **more})]
+            before = built(model, start, kind=kind, methods=chosen)
+            if before is None:
+                continue
+            for option in own:
+                for changed in alternatives(option, start.get(option.name, option.default))[:1]:
+                    if OWN_CHOICE.get(option.name) == changed and model != "dual":
+                        continue
+                    if built(model, {**start, option.name: changed}, kind=kind, methods=chosen) == before:
+                        ignored.append((method, more, option.name, changed))
     assert not ignored
 
 
