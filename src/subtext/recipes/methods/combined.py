@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, Setup, WeightOptions
 from subtext.training.plan import Requires
 
+_SIGN = Requires("sign", ("0.0",), needs="a sign other than 0", negated=True)
+_BETA = Requires("beta", ("0.0",), needs="beta other than 0", negated=True)
 _VAL, _STATS = Requires("mode", ("val",)), Requires("mode", ("stats",))
 
 

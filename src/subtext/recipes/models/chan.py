@@ -35,11 +35,4 @@ def chan(
     sides = pair_sides(context, inputs, embed_dim)
     similarity = Chan(pooling=pooling, temperature=temperature, bf16=bf16)
     terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
-    return setup_of(
-        sides,
-        parts_heads(sides, embed_dim),
-        similarity,
-        hardest_negative_triplet(margin, all_negatives_epochs),
-        PLAN,
-        loss_options=("margin", "all_negatives_epochs"),
-    )
+    return setup_of(sides, parts_heads(sides, embed_dim), similarity, terms, PLAN, loss_options=options)

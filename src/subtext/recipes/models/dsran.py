@@ -43,11 +43,4 @@ def dsran(
         GraphAttention(text.encoder.parts_width, embed_dim, joint=0, dropout=dropout),
     )
     terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
-    return setup_of(
-        (image, text),
-        heads,
-        Cosine(),
-        hardest_negative_triplet(margin, all_negatives_epochs),
-        PLAN,
-        loss_options=("margin", "all_negatives_epochs"),
-    )
+    return setup_of((image, text), heads, Cosine(), terms, PLAN, loss_options=options)

@@ -49,11 +49,4 @@ def sgraf(
     else:
         plan, similarity = PLAN, Sgr(width=embed_dim, nodes=similarity_dim, steps=steps, bf16=bf16)
     terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
-    return setup_of(
-        sides,
-        heads,
-        similarity,
-        hardest_negative_triplet(margin, all_negatives_epochs),
-        plan,
-        loss_options=("margin", "all_negatives_epochs"),
-    )
+    return setup_of(sides, heads, similarity, terms, plan, loss_options=options)
