@@ -64,7 +64,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "workers"), [(2, 0), (6, 2)])
-def test_a_killed_training_resumes_to_the_same_weights(tmp_path: Path, undisturbed: Path, kills: int, workers: int) -> None:
+def test_a_killed_training_resumes_to_the_same_weights(
+    tmp_path: Path, undisturbed: Path, kills: int, workers: int
+) -> None:
     told = _program(tmp_path / "killed", kills=kills, workers=workers, seed=workers)
     assert told["killed"] >= kills // 2
     assert _bytes(tmp_path / "killed") == _bytes(undisturbed)

@@ -341,7 +341,7 @@ def test_amrani_takes_no_density_of_a_text_without_a_place(tmp_path: Path) -> No
     assert asked.open(whole, device=torch.device("cpu")).notes == ()
 
 
-def test_amrani_names_missing_features(tmp_path: Path) -> None:
+def test_amrani_needs_features_and_more_pairs_than_neighbours(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="amrani needs features=FILE"):
         amrani(triplets())
     (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=80).banks

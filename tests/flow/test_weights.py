@@ -384,7 +384,7 @@ def test_bad_graphs_are_refused_before_anything_is_written(tmp_path: Path, graph
     assert not (tmp_path / "run").exists()
 
 
-def test_models_without_vectors_are_refused(graph: str) -> None:
+def test_options_that_the_model_cannot_use_are_refused(graph: str) -> None:
     plain = small.setup(PLAN)
     here = NeighbourOptions(graph=graph)
     for make, message in (
