@@ -55,7 +55,6 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.retrieval": ("confidence",),
     "subtext.training.setup": ("BuildContext",),
     "subtext.recipes.neighbour_scores": ("NeighbourScores",),
-    "subtext.version": ("DRAWS", "require_same_draws"),
 }
 """Module -> functions, classes and modules in it that studies are written with. A module stands for its public names.
 

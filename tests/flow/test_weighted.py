@@ -82,7 +82,7 @@ def test_the_loss_falls(name: str, tmp_path: Path) -> None:
     assert found[-1] - floor < 0.85 * (found[0] - floor)
 
 
-def test_a_broken_off_run_draws_the_same(tmp_path: Path) -> None:
+def test_a_resumed_run_samples_the_same(tmp_path: Path) -> None:
     plan = replace(PLAN, epochs=2, batch_size=16)
     given = {"plan": plan, "made": lambda plan: random(distance(triplets(plan))), "val": None}
     small.run(tmp_path / "whole", **given)
@@ -115,7 +115,7 @@ def test_uniform_weights_scale_both_directions() -> None:
 
 @pytest.mark.parametrize("total", [7.9, 8.0])
 @pytest.mark.parametrize("name", ["uniform", "random", "amrani", "softmax", "diversity"])
-def test_weights_of_less_than_one_a_pair_are_worth_a_word(name: str, total: float) -> None:
+def test_weights_of_less_than_one_a_pair_give_a_note(name: str, total: float) -> None:
     """The small batches have 8 pairs; a total for 32 of them is a quarter of it here."""
     made: Mapping[str, Callable[[Setup, float, int], Setup]] = {
         "uniform": lambda setup, total, batch: uniform(setup, total_weight=total, reference_batch=batch),
@@ -136,7 +136,7 @@ def test_weights_of_less_than_one_a_pair_are_worth_a_word(name: str, total: floa
         assert all(f"use total_weight={batch or 8} or more" in note for note in said)
 
 
-def test_lambda_within_the_softmax_alone_is_told_and_so_is_what_helps() -> None:
+def test_lambda_within_the_softmax_alone_gives_a_note() -> None:
     def said(**common: object) -> list[str]:
         made = diversity(triplets(PLAN), neighbours=NeighbourOptions(graph="some"), weights=WeightOptions(**common))
         return validate_plan(made, small.pairs(), Processes("cpu"))
@@ -265,7 +265,7 @@ def test_a_bank_embeds_what_it_keeps_and_nothing_else() -> None:
         torch.testing.assert_close(images.vectors, whole[0].vectors[images.ids])
 
 
-def test_what_one_memory_has_embedded_the_next_need_not() -> None:
+def test_banks_share_one_pass_of_embeddings() -> None:
     data, model, asked = small.pairs(), triplets().model, []
     whole = embed_pairs(model, data, workers=0)
 
@@ -341,7 +341,7 @@ def test_amrani_takes_no_density_of_a_text_without_a_place(tmp_path: Path) -> No
     assert asked.open(whole, device=torch.device("cpu")).notes == ()
 
 
-def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
+def test_amrani_needs_features_and_more_pairs_than_neighbours(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="amrani needs features=FILE"):
         amrani(triplets())
     (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=80).banks
@@ -371,7 +371,7 @@ def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
         (hal, small.setup_with_parts, "hal needs a model .* cosine of their vectors; this one compares by BestWord"),
     ],
 )
-def test_what_cannot_be_done_is_refused(method: Method, setup: Callable[[], Setup], said: str) -> None:
+def test_impossible_combinations_are_refused(method: Method, setup: Callable[[], Setup], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         method(setup())
 

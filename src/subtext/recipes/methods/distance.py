@@ -57,7 +57,11 @@ def distance(
             weight=term.weight / 2,
         )
     if parts != dict(setup.objective.parts):
-        return replace(setup, objective=Objective(parts))
+        losses = [part.loss for part in parts.values() if isinstance(part, Term)]
+        kept = any(isinstance(held, Triplet) for held in losses)
+        unread = ("negatives",) if kept else ("negatives", "margin")
+        reasons = dict.fromkeys(unread, "distance samples the negatives" + ("" if kept else ", for a loss of its own"))
+        return replace(setup, objective=Objective(parts), unread={**setup.unread, **reasons})
     if loss == "margin" and uses_cosine(setup):
         terms: dict[str, Term] = {}
         for side in DIRECTIONS:

@@ -31,6 +31,5 @@ def imram(
 
     sides = pair_sides(context, inputs, embed_dim)
     similarity = Imram(width=embed_dim, asking=attention_mode, steps=steps, attention_scale=attention_scale, bf16=bf16)
-    return setup_of(
-        sides, parts_heads(sides, embed_dim), similarity, hardest_negative_triplet(margin, all_negatives_epochs), PLAN
-    )
+    terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
+    return setup_of(sides, parts_heads(sides, embed_dim), similarity, terms, PLAN, loss_options=options)

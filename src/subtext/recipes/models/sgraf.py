@@ -48,4 +48,5 @@ def sgraf(
         similarity: Saf | Sgr = Saf(width=embed_dim, nodes=similarity_dim, bf16=bf16)
     else:
         plan, similarity = PLAN, Sgr(width=embed_dim, nodes=similarity_dim, steps=steps, bf16=bf16)
-    return setup_of(sides, heads, similarity, hardest_negative_triplet(margin, all_negatives_epochs), plan)
+    terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
+    return setup_of(sides, heads, similarity, terms, plan, loss_options=options)

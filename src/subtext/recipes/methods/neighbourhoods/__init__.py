@@ -79,6 +79,12 @@ def neighbourhoods(
             raise RecipeError(
                 f"{name} needs image_weight or text_weight above 0; both are 0; leave {name} out, or change that"
             )
+    if form == "reference" and negatives != "anchors" and "image" not in sides:
+        raise RecipeError(
+            "negatives needs image_weight above 0, since form=reference samples those of texts; image_weight is 0; "
+            "leave negatives out, or change that",
+            field="negatives",
+        )
     if not sides and cross_modal == "model":
         raise RecipeError(
             "neighbourhoods changes nothing with cross_modal=model, image_weight=0 and text_weight=0; leave the "
