@@ -24,7 +24,7 @@ BLIND = (
     "objectives",
     "curation",
     "evaluation",
-    "search",
+    "retrieval",
     "ops",
     "core",
     "api.train",
