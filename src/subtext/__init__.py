@@ -78,7 +78,7 @@ _MODULES = {
     "register_reader": "subtext.data.readers",
     "replace_terms": "subtext.recipes.parts",
     "restore_index": "subtext.api.index.maintain",
-    "Result": "subtext.evaluation.results",
+    "Result": "subtext.evaluation.result",
     "Row": "subtext.data.rows",
     "Run": "subtext.api.load",
     "run_demo": "subtext.demo.flow",

@@ -70,7 +70,7 @@ from subtext.data.readers import register_reader as register_reader
 from subtext.data.rows import Row as Row, Source as Source
 from subtext.demo.flow import Demonstration as Demonstration, run_demo as run_demo
 from subtext.evaluation.metric import Metric as Metric, register_metric as register_metric
-from subtext.evaluation.results import Result as Result
+from subtext.evaluation.result import Result as Result
 from subtext.interop.mteb_encoder import MtebEncoder as MtebEncoder
 from subtext.models.model import Model as Model
 from subtext.objectives.objective import Term as Term

@@ -15,7 +15,7 @@ from reproduce.tables.config import DataPaths, TableConfig
 from reproduce.tables.material import TableData
 from reproduce.tables.specification import tables
 from subtext.data.dataset import Dataset, Items
-from subtext.evaluation.measure import words
+from subtext.evaluation.evaluate import words
 from subtext.ops import draw
 
 PICTURES, EACH, DRAWN = 20, 4, 30

@@ -12,8 +12,8 @@ import torch
 from subtext.core import Embeddings
 from subtext.data.read import read
 from subtext.evaluation import Protocol, evaluate_embeddings
-from subtext.evaluation.measure import chance_figures
-from subtext.evaluation.results import figures_table
+from subtext.evaluation.evaluate import chance_figures
+from subtext.evaluation.result import figures_table
 from subtext.models.similarity.cosine import Cosine
 
 

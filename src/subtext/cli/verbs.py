@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import click
 
 import subtext
+from subtext.cli import evaluate as flat
 from subtext.cli.command import HELP_TEXTS, PATH, RENAMED_OPTIONS, CommandGroup, example, examples, verb_command
 from subtext.errors import counted
 
@@ -20,7 +21,7 @@ class CommandEntry(TypedDict, total=False):
         verb: The public function, where it has neither the name of the command nor that with its group: build_index.
     """
 
-    verb: str
+    verb: str | Callable[..., Any]
     usage: str
     required: list[str]
     json: bool
@@ -48,12 +49,13 @@ def sides(words: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
 VERBS: dict[str, CommandEntry] = {
     "demo": {"verb": "run_demo", "exit_code": lambda shown: 130 if shown.stopped else 0},
     "ensemble": {"verb": "ensemble_runs"},
-    "evaluate": {"usage": "RUN | --model NAME_OR_FOLDER | --scores FILE [OPTIONS]"},
+    "evaluate": {"verb": flat.evaluate, "usage": "RUN | --model NAME_OR_FOLDER | --scores FILE [OPTIONS]"},
     "compare": {
         "usage": "A.json B.json | A1.json A2.json ... vs B1.json B2.json ... [OPTIONS]",
         "extra_arguments": lambda ctx: dict(zip(("first", "second"), sides(ctx.params["files"]), strict=True)),
     },
     "audit": {
+        "verb": flat.audit,
         "usage": "RUN | --model NAME_OR_FOLDER | --scores FILE [OPTIONS]",
         "exit_code": lambda audit: int(not audit.passed),
     },
@@ -114,8 +116,10 @@ def command(name: str) -> click.Command:
 def _verb_command(full_name: str) -> click.Command:
     entry: dict[str, Any] = {**VERBS[full_name]}
     group, _, name = full_name.rpartition(" ")
-    names = entry.pop("verb", ""), f"{name}_{group}", name.replace("-", "_")
-    verb = getattr(subtext, next(verb_name for verb_name in names if verb_name in subtext.__all__))
+    verb = entry.pop("verb", "")
+    if not callable(verb):
+        names = verb, f"{name}_{group}", name.replace("-", "_")
+        verb = getattr(subtext, next(verb_name for verb_name in names if verb_name in subtext.__all__))
     entry |= {"examples": examples()[full_name], "renamed": RENAMED_OPTIONS.get(full_name)}
     click_command = verb_command(verb, name=name, **entry)
     click_command.short_help = HELP_TEXTS["commands"].get(full_name)

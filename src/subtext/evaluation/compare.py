@@ -21,7 +21,7 @@ from subtext.data.arrays import open_npz
 from subtext.data.dataset import frame
 from subtext.errors import DataError, RequirementError, counted, listed
 from subtext.evaluation.intervals import holm, paired
-from subtext.evaluation.results import Result, finite_json
+from subtext.evaluation.result import Result, finite_json
 from subtext.ops import draw
 from subtext.report.text_table import Cell, SavedReport, table
 
@@ -76,7 +76,7 @@ class Measured:
     @property
     def training(self) -> dict[str, Any]:
         """What was trained, its seed apart."""
-        return {name: self._model.get(name) for name in ("host", "pretrained", "arguments", "methods")}
+        return {name: self._model.get(name) for name in ("model", "pretrained", "arguments", "methods")}
 
     def declared(self, name: str) -> Mapping[str, bool]:
         """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`.
@@ -118,15 +118,10 @@ def read_measured(path: Path) -> Measured:
             f"subtext evaluate RUN --json {path} --per-query {values}"
         )
     queries = open_npz(values, None, empty=True)
-    # Older files say "picture" where newer ones say "image".
-    if "text_to_image/picture" in queries:
-        queries["text_to_image/image"] = queries.pop("text_to_image/picture")
-    if isinstance(protocol.get("gallery"), dict) and "pictures" in protocol["gallery"]:
-        protocol["gallery"]["images"] = protocol["gallery"].pop("pictures")
     run = Measured(path, figures, protocol, about, queries)
     if lacking := [name for name in (*(f"{d}/id" for d in DIRECTIONS), "text_to_image/image") if name not in queries]:
         raise RequirementError(
-            f"{values} needs the names of queries and of their pictures; {', '.join(lacking)} is not there; an older "
+            f"{values} needs the names of queries and of their images; {', '.join(lacking)} is not there; an older "
             "version wrote it, or another program; evaluate again with --json and --per-query"
         )
     if mismatch := _mismatch(run):
@@ -166,7 +161,7 @@ def _mismatch(run: Measured) -> str:
     gallery = run.protocol.get("gallery", {})
     images, texts = (len(run.queries[f"{direction}/id"]) for direction in DIRECTIONS)
     if isinstance(gallery, Mapping) and (images, texts) != (gallery.get("images"), gallery.get("texts")):
-        return f"{images:,} pictures and {texts:,} texts"
+        return f"{images:,} images and {texts:,} texts"
     if run.protocol.get("folds") != 1:
         return ""
     for name, value in run.figures.items():
@@ -316,7 +311,7 @@ class Compared(SavedReport):
 def _described(runs: Sequence[Measured]) -> str:
     """One side: model, methods, seeds and files."""
     names = ", ".join(str(run.path) for run in runs)
-    model = runs[0].training["host"] or runs[0].training["pretrained"] or ""
+    model = runs[0].training["model"] or runs[0].training["pretrained"] or ""
     methods = "".join(f" + {method[0]}" for method in runs[0].training["methods"] or ())
     seeds = [str(run.seed) for run in runs if run.seed is not None]
     seed = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" if seeds else ""

@@ -55,7 +55,7 @@ from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.inputs import Draw
 from subtext.data.text import cut_note
 from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError, TrainingError, counted, listed
-from subtext.evaluation import Protocol, Result, embed_pairs, evaluate
+from subtext.evaluation import Protocol, Result, embed_pairs, evaluate_model
 from subtext.models.checkpoint import (
     ASSETS,
     FROZEN,
@@ -110,7 +110,7 @@ LARGE = 0.2
 """Share of the pairs in one group from which a note is due: so many fewer wrong answers are learnt from."""
 START, KEPT = "start", "kept"
 """Names of the validation before training, and of that with the kept weights."""
-PROTOCOL = Protocol(c_way=(), bootstrap=0)
+PROTOCOL = Protocol(bootstrap=0)
 """Recall at 1, 5 and 10 and ranks, without intervals: an epoch's end should be short."""
 
 
@@ -869,9 +869,9 @@ class Training:
             return self.processes.broadcast([self.mean_loss()])[0]
         if self.processes.first:
             size, workers = plan.batch_size, self.options.workers
-            measured = evaluate(self.working, self.val, protocol=PROTOCOL, batch_size=size, workers=workers)
+            measured = evaluate_model(self.working, self.val, protocol=PROTOCOL, batch_size=size, workers=workers)
             state.figures = dict(measured.figures)
-            about = {"model": {"host": self.record.model, "seed": self.options.seed}}
+            about = {"model": {"model": self.record.model, "seed": self.options.seed}}
             self.measured = replace(measured, about={**about, "split": self.record.data.val_split})
             if plan.select == "loss":
                 state.figures["loss"] = self._validation_loss(self.val)

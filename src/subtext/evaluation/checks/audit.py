@@ -23,12 +23,13 @@ from torch import Tensor
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items, frame
 from subtext.errors import RequirementError, counted
+from subtext.evaluation.checks.check import Check, Outcome
 from subtext.evaluation.embedding import embed_items
-from subtext.evaluation.gallery import of_pairs as gallery_of
+from subtext.evaluation.gallery import gallery_of
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.match import Match, positions_in_groups
-from subtext.evaluation.results import Check, Outcome, Result, finite_json
+from subtext.evaluation.result import Result, finite_json
 from subtext.evaluation.scoring import in_blocks, matrix
 from subtext.models.model import Branch, Model
 from subtext.ops import draw

@@ -26,7 +26,7 @@ from subtext.data.prepare import near_copies
 from subtext.data.text import MARKS, Vocabulary, WordInput
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError, counted, listed
-from subtext.evaluation.results import Check, Outcome
+from subtext.evaluation.checks.check import Check, Outcome
 
 BITS = 8
 """Bits of 64 in which the hashes of two copies may differ."""

@@ -22,10 +22,11 @@ from subtext.core import Comparison, Embeddings, Truth
 from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.intervals import intervals
-from subtext.evaluation.metric import Request, readings_of, requested
-from subtext.evaluation.protocol import ExtraMetrics, Protocol
+from subtext.evaluation.metric import readings_of, registered
+from subtext.evaluation.metrics import Preservation
+from subtext.evaluation.protocol import Protocol
 from subtext.evaluation.relevance import match as matching
-from subtext.evaluation.results import Result
+from subtext.evaluation.result import Result
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.ops.numerics import masked_mean
 
@@ -72,7 +73,7 @@ def with_preservation(
             "texts are those (subtext neighbours build GRAPH --data DATA --split NAME --candidate-split NAME)"
         )
     protocol = protocol or Protocol()
-    metrics = requested(Request("neighbours", protocol, ExtraMetrics()))
+    metrics: list[Any] = [Preservation(), *registered("neighbours")]
     owners = image_of_text(pairs)
     sides: list[tuple[str, Embeddings, TruthOf, NDArray[np.int64]]] = [
         ("image", items[0], _of_images(cut, pairs, owners), np.arange(len(pairs.images), dtype=np.int64)),

@@ -5,9 +5,10 @@ Also its two reference lines: what a random order is expected to give, and the b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
-from subtext.evaluation.metric import Metric, Request, SemanticRanks
+from subtext.evaluation.metric import Metric, SemanticRanks
+from subtext.ops.rank import Ties
 from subtext.ops.semantic_rank import RankTies, agreement
 from subtext.ops.top_k import graded_relevance
 
@@ -33,6 +35,7 @@ class ASP(Metric):
     half too. Relevance with ties keeps scores without ties below 1: `ceiling` says how far.
 
     Args:
+        against: The relevance by name, such as "tfidf1"; of no importance where the metric is called with a Comparison.
         ties: "ordinal" (equal values by column, as in the published code), "min" (eq. 8: they share the best rank) or
             "average". Relevance often ties: 15 % of COCO's are exactly 0.
         top: N for the candidates of relevance rank up to N alone; 0 for all. With "min" and "average" those that tie
@@ -52,23 +55,27 @@ class ASP(Metric):
         [0.5]
     """
 
+    against: str = ""
     ties: RankTies = "ordinal"
     top: int = 0
     within: bool = True
 
-    reads = ("semantic_ranks",)
     truth = "relevance"
-    position = 70
+    sort_order = 70
+    pattern = r"asp(@(?P<top>\d+))?"
 
     def __post_init__(self) -> None:
         if self.top < 0:
             raise RequirementError(f"ASP needs top of 0 (all candidates) or more; it got {self.top}")
 
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[ASP]:
-        """Over all candidates, and over each requested number of the most relevant."""
-        extra = request.extra
-        return [cls(extra.asp_ties, top) for top in (0, *extra.asp_top)] if request.truth == "relevance" else []
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The ranks under its rule for ties of the relevance."""
+        return (f"semantic_ranks_{self.ties}",)
+
+    def with_ties(self, ties: Ties) -> Self:
+        """Itself: its rule is for ties of the relevance, and scores are ranked as they stand."""
+        return self
 
     @property
     def name(self) -> str:

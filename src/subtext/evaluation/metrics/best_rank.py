@@ -36,7 +36,7 @@ class BestRank(Metric):
     ties: Ties = "pessimistic"
 
     reads = ("best_rank",)
-    position = 20
+    sort_order = 20
     name = "mean_rank"
     percent = False
     lower_is_better = True
@@ -83,7 +83,7 @@ class ReciprocalRank(Metric):
     ties: Ties = "pessimistic"
 
     reads = ("best_rank",)
-    position = 30
+    sort_order = 30
     name = "mrr"
 
     def of(self, counts: Counts) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ distractors, and the value of the query is the mean over its questions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -18,14 +18,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.core import DIRECTIONS
+from subtext.core import DIRECTIONS, Direction
 from subtext.errors import RequirementError, counted
-from subtext.evaluation.metric import Metric, Outcome, Request
+from subtext.evaluation.metric import Metric
 from subtext.ops import draw
 from subtext.ops.rank import Counts, PositiveRanks, Ties
-
-PLACES = (1, 3)
-"""The truth is to be the first, or among the first three."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class _Choice(Metric):
     at: int = 1
     ties: Ties = "pessimistic"
 
-    position = 40
+    sort_order = 40
     sampled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -47,15 +44,6 @@ class _Choice(Metric):
                 f"it got c = {self.c}, at = {self.at}, ties = '{self.ties}'"
             )
 
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[Metric]:
-        """Each c of the protocol; with sampled distractors, or in closed form."""
-        protocol = request.protocol
-        if request.truth != "pairs" or protocol.sampled != cls.sampled:
-            return []
-        seed = {"seed": protocol.seed} if cls.sampled else {}
-        return [cls(c, at, protocol.ties, **seed) for c in protocol.c_way for at in PLACES if at < c]
-
     @property
     def name(self) -> str:
         """With c, and how far the truth may be from the first place."""
@@ -64,6 +52,10 @@ class _Choice(Metric):
     def chance(self, *readings: Any) -> Fraction:
         """The same for every query."""
         return Fraction(self.at, self.c)
+
+    def notes(self, figures: Mapping[str, float], negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
+        """Which choices are left out, or leave out queries."""
+        return too_few(self.c, negatives)
 
 
 @dataclass(frozen=True)
@@ -100,6 +92,7 @@ class CWay(_Choice):
     again: bool = False
 
     reads: ClassVar[tuple[str, ...]] = ("positive_ranks",)
+    pattern: ClassVar[str] = r"(?P<c>\d+)_way(@(?P<at>\d+))?"
 
     def of(self, ranks: Any) -> NDArray[np.float64]:
         """The same from ranks that are already there."""
@@ -124,7 +117,7 @@ class CWay(_Choice):
 class CWayBest(CWay):
     """As `CWay`, but a query is one question, and the truth is its best-scored positive: the best of several texts.
 
-    Higher than the papers' figure wherever a query has several positives; Subtext reported it before 2026-11-23.
+    Higher than the papers' figure wherever a query has several positives.
 
     The call takes `Comparison`; ignored cells are left out. It returns (Q) float64 in [0, 1]; NaN as for `CWay`.
 
@@ -143,11 +136,7 @@ class CWayBest(CWay):
     """
 
     reads = ("best_rank",)
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[Metric]:
-        """Each c of the protocol, where it asks for the best of several."""
-        return super().requested(request) if request.protocol.c_way_best else []
+    pattern = r"(?P<c>\d+)_way_best(@(?P<at>\d+))?"
 
     @property
     def name(self) -> str:
@@ -190,7 +179,8 @@ class CWayRank(Metric):
     ties: Ties = "pessimistic"
 
     reads = ("positive_ranks",)
-    position = 41
+    sort_order = 41
+    pattern = r"(?P<c>\d+)_way_mean_rank"
     percent = False
     lower_is_better = True
     compared = False
@@ -198,12 +188,6 @@ class CWayRank(Metric):
     def __post_init__(self) -> None:
         if self.c < 2:
             raise RequirementError(f"CWayRank needs c of at least 2; it got {self.c}")
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[CWayRank]:
-        """Each c of the protocol."""
-        protocol = request.protocol
-        return [cls(c, protocol.ties) for c in protocol.c_way] if request.truth == "pairs" else []
 
     @property
     def name(self) -> str:
@@ -224,20 +208,9 @@ class CWayRank(Metric):
         """The same for every query."""
         return (self.c + 1) / 2
 
-    @classmethod
-    def notes(cls, outcome: Outcome) -> list[str]:
-        """Which choices are left out, or leave out queries, because there are too few wrong candidates."""
-        found = []
-        for c in outcome.protocol.c_way:
-            for direction in DIRECTIONS:
-                fewest, most = outcome.negatives[direction]
-                query, candidate = direction.split("_to_")
-                choice, needed = f"{c}-way choice of {query}s among {candidate}s", counted(c - 1, f"wrong {candidate}")
-                if most < c - 1:
-                    found.append(f"{choice} is left out: it needs {needed}, and there are at most {most:,}")
-                elif fewest < c - 1:
-                    found.append(f"{choice} leaves out queries with fewer than {needed}")
-        return found
+    def notes(self, figures: Mapping[str, float], negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
+        """Which choices are left out, or leave out queries."""
+        return too_few(self.c, negatives)
 
 
 @dataclass(frozen=True)
@@ -277,6 +250,7 @@ class SampledCWay(_Choice):
 
     reads = ("positive_ranks", "query_keys")
     sampled = True
+    pattern = r"(?P<c>\d+)_way_sampled(@(?P<at>\d+))?"
 
     def of(self, ranks: PositiveRanks, keys: NDArray[np.int64]) -> NDArray[np.float64]:
         """The same from ranks that are already there; keys (Q) name the queries."""
@@ -288,6 +262,32 @@ class SampledCWay(_Choice):
         ahead = np.where(usable, counts.rank(self.ties), 0).astype(np.int64)
         draws = draw.uniform(keys, seed=self.seed, epoch=0, purpose=f"{self.c}-way", count=self.c - 1)
         return np.where(usable, distractors_ahead(ahead, counts.negatives, draws) < self.at, np.nan)
+
+
+def too_few(c: int, negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
+    """Sentences on choices that are left out, or leave out queries, because there are too few negatives.
+
+    Args:
+        c: Candidates of a question.
+        negatives: Direction -> fewest and most negatives of a query.
+
+    Returns:
+        At most one sentence for each direction.
+
+    Example:
+        >>> too_few(3, {"image_to_text": (4, 4), "text_to_image": (1, 1)})
+        ['3-way choice of texts among images is left out: it needs 2 wrong images, and there are at most 1']
+    """
+    sentences = []
+    for direction in DIRECTIONS:
+        fewest, most = negatives[direction]
+        query, candidate = direction.split("_to_")
+        choice, needed = f"{c}-way choice of {query}s among {candidate}s", counted(c - 1, f"wrong {candidate}")
+        if most < c - 1:
+            sentences.append(f"{choice} is left out: it needs {needed}, and there are at most {most:,}")
+        elif fewest < c - 1:
+            sentences.append(f"{choice} leaves out queries with fewer than {needed}")
+    return sentences
 
 
 def choice_probability(

@@ -46,8 +46,14 @@ class NDCG(GainMetric):
     gain: Literal["linear", "exponential"] = "linear"
     ties: Ties = "pessimistic"
 
-    position = 81
-    option = "ndcg"
+    sort_order = 81
+    label = "ndcg"
+    pattern = r"ndcg@(?P<k>\d+)"
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Gains of the relevance as this metric counts it."""
+        return ("gains" if self.gain == "linear" else "gains_exponential",)
 
     def worth(self, relevance: Tensor) -> Tensor:
         """What a candidate of this relevance counts, in float64."""
@@ -94,8 +100,9 @@ class SemanticGain(GainMetric):
     k: int = 5
     ties: Ties = "pessimistic"
 
-    position = 80
-    option = "gain"
+    sort_order = 80
+    label = "gain"
+    pattern = r"gain@(?P<k>\d+)"
 
     def of(self, gains: Gains) -> Float[np.ndarray, "q"]:
         """The same from gains of k places or more that are already there, with the same ties."""

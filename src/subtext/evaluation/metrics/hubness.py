@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from subtext.evaluation.metric import GalleryMetric, Request
+from subtext.evaluation.metric import GalleryMetric
 from subtext.ops.top_k import occurrences
 
 
@@ -26,13 +25,8 @@ class Hubness(GalleryMetric):
     k: int = 10
 
     reads = ("scores",)
-    position = 65
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[Hubness]:
-        """One, for the pairs, if its k is not 0."""
-        k = request.extra.hubness
-        return [cls(k)] if request.truth == "pairs" and k else []
+    sort_order = 65
+    pattern = r"hubness@(?P<k>\d+)"
 
     def of(self, scores: Tensor) -> Float[np.ndarray, "c"]:
         """How many of these queries have each candidate among their first k."""

@@ -48,7 +48,7 @@ class PMRP(Metric):
 
     reads = ("label_ranks",)
     truth = "labels"
-    position = 90
+    sort_order = 90
     name = "pmrp"
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class PMRP(Metric):
 class PMRecall(PMRP):
     """Recall at 1, mean over the same readings of what is plausible."""
 
-    position = 91
+    sort_order = 91
     name = "pm_recall@1"
 
     def of(self, ranks: Mapping[int, PositiveRanks]) -> NDArray[np.float64]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.evaluation.metric import Metric, Request
+from subtext.evaluation.metric import Metric
 from subtext.ops.rank import PositiveRanks, Ties
 
 
@@ -39,14 +38,8 @@ class RPrecision(Metric):
     ties: Ties = "pessimistic"
 
     reads = ("positive_ranks",)
-    position = 60
+    sort_order = 60
     name = "r_precision"
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[RPrecision]:
-        """One for every other set of positives, and for the pairs if that is requested."""
-        needed = request.truth == "named" or (request.truth == "pairs" and request.extra.r_precision)
-        return [cls(request.protocol.ties)] if needed else []
 
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
         """The same from ranks that are already there."""

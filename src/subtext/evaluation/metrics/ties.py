@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.core import DIRECTIONS
-from subtext.evaluation.metric import Metric, Outcome
+from subtext.core import DIRECTIONS, Direction
+from subtext.evaluation.metric import Metric
 from subtext.ops.rank import Counts
 
 
@@ -31,7 +32,7 @@ class TieShare(Metric):
     """
 
     reads = ("best_rank",)
-    position = 50
+    sort_order = 50
     name = "tie_share"
     lower_is_better = True
     compared = False
@@ -40,8 +41,7 @@ class TieShare(Metric):
         """The same from counts that are already there."""
         return np.where(counts.positives > 0, counts.tied > 0, np.nan)
 
-    @classmethod
-    def notes(cls, outcome: Outcome) -> list[str]:
+    def notes(self, figures: Mapping[str, float], negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
         """How many queries are tied, if any are."""
-        share = max(outcome.figures[f"{direction}/{cls.name}"] for direction in DIRECTIONS)
+        share = max(figures[f"{direction}/{self.name}"] for direction in DIRECTIONS)
         return [f"ties: in up to {share:.1f} % of queries a wrong candidate has the partner's score"] if share else []

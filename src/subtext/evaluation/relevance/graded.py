@@ -24,6 +24,8 @@ from subtext.evaluation.relevance import cider, classes, tfidf
 from subtext.evaluation.relevance.grams import corpus
 from subtext.evaluation.relevance.match import Match, positions_in_groups
 
+SHORT = {"tfidf": tfidf.NAME}
+"""Short names."""
 NAMES = ("tfidf1", "ciderd", "cider", "class_tfidf1", "judged", "sentence:MODEL")
 _SENTENCE = "sentence:"
 BLOCK_BYTES = 2**26
@@ -107,7 +109,7 @@ class Graded:
 
 def check(name: str) -> None:
     """Raise RequirementError unless `graded` knows this name."""
-    if name not in NAMES[:-1] and not (name.startswith(_SENTENCE) and name != _SENTENCE):
+    if SHORT.get(name, name) not in NAMES[:-1] and not (name.startswith(_SENTENCE) and name != _SENTENCE):
         raise RequirementError(f"a relevance is one of {', '.join(NAMES)}; it got '{name}'")
 
 
@@ -136,6 +138,7 @@ def graded(
         OutputError: If the cache cannot be written.
     """
     check(name)
+    name = SHORT.get(name, name)
     shape = (len(pairs.images), len(pairs.texts))
     if name == "judged":
         if pairs.judgements is None:
