@@ -36,6 +36,7 @@ APART = ("id", "image")
 """What the file of values holds beside values: names."""
 _FREE = (
     "versions", "bootstrap", "intervals", "candidates", "several_positives", "median_rank", "figures_of_folds", "units",
+    "seed",
 )  # fmt: skip
 """What two protocols may differ in: it changes no value of a query."""
 _ROLES = {
@@ -382,7 +383,6 @@ def compare(
 def differences(first: Measured, second: Measured) -> list[str]:
     """In what two evaluations were not measured alike, each with both its sides; empty when they can be compared."""
     mine, theirs = _flat(first.protocol), _flat(second.protocol)
-    free = (*_FREE, *(() if first.protocol.get("sampled") or second.protocol.get("sampled") else ("seed",)))
 
     def shown(value: Any) -> str:
         return "-" if value in (None, "") else str(value)[:40]
@@ -390,7 +390,9 @@ def differences(first: Measured, second: Measured) -> list[str]:
     unequal = [
         f"{name} ({shown(mine.get(name))} and {shown(theirs.get(name))})"
         for name in dict.fromkeys([*mine, *theirs])
-        if name.split(".")[0] not in free and mine.get(name) != theirs.get(name)
+        if name.split(".")[0] not in _FREE and mine.get(name) != theirs.get(name)
+        # A metric of one side alone is not compared.
+        if not (name.startswith("metrics.") and None in (mine.get(name), theirs.get(name)))
     ]
     for name in (f"{direction}/{part}" for direction in DIRECTIONS for part in APART):
         if name not in first.queries or name not in second.queries:

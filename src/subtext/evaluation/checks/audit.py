@@ -377,7 +377,7 @@ def _recalls(scores: Tensor, match: Match, ties: Ties) -> tuple[dict[str, float]
     recalls, chance = {}, {}
     for direction, of_direction in zip(DIRECTIONS, counts, strict=True):
         for k in _KS:
-            recalls[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k, ties).of(of_direction)))
+            recalls[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k, ties=ties).of(of_direction)))
             chance[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k).chance(of_direction)))
     return recalls, chance
 

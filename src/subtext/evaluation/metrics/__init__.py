@@ -1,4 +1,4 @@
-"""Metrics: Comparison -> one value per query. Each is a dataclass that an evaluation takes as an argument, or by name."""
+"""Metrics: Comparison -> one value per query. An evaluation takes them as objects, or by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from subtext.errors import RequirementError
-from subtext.evaluation.metric import Measure, Metric, registered, registered_classes
+from subtext.evaluation.metric import Measure, registered, registered_classes
 from subtext.evaluation.metrics.agreement import HumanAgreement
 from subtext.evaluation.metrics.alignment_uniformity import AlignmentUniformity
 from subtext.evaluation.metrics.asp import ASP

@@ -58,8 +58,8 @@ class Recall(Metric):
         against: str = "",
     ) -> None:
         one_or_more = (*ks, *((k,) if isinstance(k, int) else k)) or (1,)
-        if min(one_or_more) < 1:
-            raise RequirementError(f"recall needs k of 1 or more; it got {one_or_more}")
+        if not all(isinstance(number, int) and number >= 1 for number in one_or_more):
+            raise RequirementError(f"Recall needs numbers k of 1 or more, as in Recall(1, 5, 10); it got {one_or_more}")
         values = {"k": one_or_more, "ties": ties, "by_length": by_length, "against": against}
         for name, value in values.items():
             object.__setattr__(self, name, value)

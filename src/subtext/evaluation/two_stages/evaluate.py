@@ -132,8 +132,8 @@ def _notes(stages: Mapping[str, Any]) -> list[str]:
             f"{subject}: the second model scored {cost['pairs']['together']:,} pairs, {100 * share['together']:.1f} % "
             f"of all{' within a fold' if folds > 1 else ''} (1 in {1 / share['image_to_text']:.0f} for images, "
             f"1 in {1 / share['text_to_image']:.0f} for texts)",
-            f"{subject}: {missed['image_to_text']:.1f} % of images and {missed['text_to_image']:.1f} % of texts have no "
-            "correct partner among the candidates; they count as misses",
+            f"{subject}: {missed['image_to_text']:.1f} % of images and {missed['text_to_image']:.1f} % of texts have "
+            "no correct partner among the candidates; they count as misses",
         ]
     # A sweep takes its scores from those of every pair.
     return notes if "sweep" in stages else [*notes, _ROUNDING]
