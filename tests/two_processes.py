@@ -17,9 +17,8 @@ from subtext.data.inputs import Draw
 from subtext.models.checkpoint import put_tensors
 from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.training.neighbours import NeighbourReader, RandomTextSampler, Sampler
-from subtext.training.plan import Plan
+from subtext.training.plan import Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import RunOptions
 from subtext.training.step import Stepper, StepReader
 
 ROWS = 15
@@ -85,7 +84,7 @@ def main() -> None:
         found = gradients(kind, chunk)
         if Processes("cpu").first:
             put_tensors(out / f"{kind}{chunk}.safetensors", found)
-    fitted = small.run(out / "run", plan=TRAIN, options=RunOptions(device="cpu", workers=0), dropout=0.0)
+    fitted = small.run(out / "run", plan=TRAIN, options=RunConfig(device="cpu", workers=0), dropout=0.0)
     if Processes("cpu").first:
         put_tensors(out / "trained.safetensors", fitted.model.state_dict())
     if torch.distributed.is_initialized():

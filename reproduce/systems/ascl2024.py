@@ -15,8 +15,8 @@ PLAN: dict[str, object] = {
     "optimiser": "adam",
     "schedule": "step",
     "step_epochs": 10,
-    "factor": 0.1,
-    "captions": "all",
+    "lr_factor": 0.1,
+    "caption_sampling": "all",
     "positives": "pair",
 }
 """Section III-A for COCO, 10 % read as a tenth."""
@@ -32,7 +32,7 @@ _SCORES: dict[str, object] = {
     "text": "bert-base-uncased",
     "temperature": ByData({"coco": 0.05, "flickr30k": 0.01}, 0.05),
 }
-_FUSED: dict[str, object] = {**_SCORES, "local_share": ByData({"coco": 0.8, "flickr30k": 0.6}, 0.8)}
+_FUSED: dict[str, object] = {**_SCORES, "local_weight": ByData({"coco": 0.8, "flickr30k": 0.6}, 0.8)}
 
 
 def _ascl(asymmetry: Mapping[str, object], options: Mapping[str, object] = _FUSED) -> System:

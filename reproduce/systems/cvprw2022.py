@@ -14,13 +14,13 @@ PLAN: dict[str, object] = {
     "lr": 1e-4,
     "weight_decay": 1e-5,
     "amsgrad": False,
-    "clip": 0.0,
+    "max_grad_norm": 0.0,
     "schedule": "plateau",
-    "factor": 0.1,
-    "plateau_epochs": 5,
+    "lr_factor": 0.1,
+    "plateau_patience": 5,
     "patience": 10,
     "select": "loss",
-    "captions": "one",
+    "caption_sampling": "one",
     "positives": "pair",
 }
 """Section 3.5; patience and the limit of 60 epochs are ours."""
@@ -38,9 +38,9 @@ TOTAL = ByData({"coco": 196.0, "goodnews": 160.0, "politics": 96.0, "conccap": 1
 BETA = ByData({"coco": 1.0, "goodnews": 4.0, "politics": 3.0, "conccap": 3.0}, Swept.BETA)
 GAMMA = ByData({"coco": 4.0, "goodnews": 1.0, "politics": 1.0, "conccap": 1.0}, Swept.GAMMA)
 
-_MODEL: dict[str, object] = {"views": VIEWS, "word_width": 200, "word_vectors": "doc2vec", "negatives": "all"}
+_MODEL: dict[str, object] = {"views": VIEWS, "word_dim": 200, "word_vectors": "doc2vec", "negatives": "all"}
 _GRAPH: dict[str, object] = {"graph": Shared.TEXT_GRAPH}
-_SCORED: dict[str, object] = {**_GRAPH, "total": TOTAL, "bank": "complete"}
+_SCORED: dict[str, object] = {**_GRAPH, "total_weight": TOTAL, "bank": "complete"}
 """Of a text that the epoch before did not sample, too, the embedding is that of the epoch before."""
 
 
@@ -64,13 +64,13 @@ def combined(options: Mapping[str, object]) -> System:
 
 
 PVSE = System("pvse", _MODEL, plan=FULL_BATCHES)
-THOMAS = _with("neighbourhoods", {**_GRAPH, "pool": Shared.NEIGHBOURS, "form": "triplet"}, FULL_BATCHES)
+THOMAS = _with("neighbourhoods", {**_GRAPH, "pool_size": Shared.NEIGHBOURS, "form": "triplet"}, FULL_BATCHES)
 HAL = _with("hal", {}, FULL_BATCHES)
 MITHUN = _with("mithun", {}, FULL_BATCHES)
-AMRANI = _with("amrani", {"features": Shared.FEATURES, "text_features": Shared.TEXT_VECTORS, "total": TOTAL})
+AMRANI = _with("amrani", {"features": Shared.FEATURES, "text_features": Shared.TEXT_VECTORS, "total_weight": TOTAL})
 DISTANCE = _with("distance", {}, FULL_BATCHES)
-UNIFORM = _with("uniform", {"total": TOTAL})
-RANDOM = _with("random", {"total": TOTAL})
+UNIFORM = _with("uniform", {"total_weight": TOTAL})
+RANDOM = _with("random", {"total_weight": TOTAL})
 
 NOTES = (
     "Each pair is a question of its own, as in the papers: of several captions of an image none helps another. "

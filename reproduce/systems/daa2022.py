@@ -14,11 +14,11 @@ PAIRWISE_PLAN: dict[str, object] = {
     "batch_size": 128,
     "lr": 6e-4,
     "optimiser": "adam",
-    "clip": 2.0,
+    "max_grad_norm": 2.0,
     "schedule": "step",
     "step_epochs": 30,
-    "factor": 0.1,
-    "captions": "all",
+    "lr_factor": 0.1,
+    "caption_sampling": "all",
 }
 """Section 5.2 for SGRAF on COCO: 30 epochs, and 10 more at a tenth of the rate."""
 FLICKR30K_PLAN: dict[str, object] = {**PAIRWISE_PLAN, "epochs": 50, "step_epochs": 40}
@@ -28,13 +28,13 @@ PLAN: dict[str, object] = {
     "epochs": ByData({"cub": 60}, 70),
     "freeze_epochs": ByData({"cub": 10}, 30),
     "warmup": ByData({"cub": 3 / 60}, 3 / 70),
-    "encoder_factor": ByData({"cub": 1.0}, 0.1),
+    "backbone_lr_scale": ByData({"cub": 1.0}, 0.1),
     "batch_size": ByData({"cub": 150}, 128),
     "lr": 1.5e-4,
     "optimiser": "adamp",
-    "clip": 2.0,
+    "max_grad_norm": 2.0,
     "schedule": "cosine",
-    "captions": "all",
+    "caption_sampling": "all",
 }
 """Section 5.2 and Figure 4 for the probabilistic model on COCO: 3 epochs of warm-up and 27 more without the backbone of
 the image encoder, then 40 epochs of everything, the backbone at a tenth of the rate. The paper does not state the
@@ -49,12 +49,12 @@ def _with(system: System, name: str, options: Mapping[str, object]) -> System:
 
 
 PROBABILISTIC: dict[str, object] = {
-    "draws": 5,
-    "width": ByData({"cub": 512}, 1024),
-    "scale": ByData({"cub": 5.0}, 15.0),
-    "shift": ByData({"cub": 5.0}, 15.0),
-    "kl": ByData({"cub": 1e-3}, 1e-5),
-    "uniformity": ByData({"cub": 10.0}, 0.0),
+    "samples": 5,
+    "embed_dim": ByData({"cub": 512}, 1024),
+    "init_scale": ByData({"cub": 5.0}, 15.0),
+    "init_shift": ByData({"cub": 5.0}, 15.0),
+    "kl_weight": ByData({"cub": 1e-3}, 1e-5),
+    "uniformity_weight": ByData({"cub": 10.0}, 0.0),
 }
 """Section 5.2: 5 draws, and the width of each data set; the rest as PCME was published with."""
 
@@ -64,8 +64,8 @@ PVSE_1 = System("pvse", {"views": 1}, plan=PLAN)
 PVSE_2 = System("pvse", {"views": 2}, plan=PLAN)
 PCME = System("pcme", PROBABILISTIC, plan=PLAN)
 PCME_BERT = System("pcme", {**PROBABILISTIC, "text": "bert-base-uncased"}, plan=PLAN)
-PCME_BERT_DAA = _with(PCME_BERT, "daa", {"draws": True})
-PCME_BERT_DAA_CLASSES = _with(PCME_BERT, "daa", {"draws": True, "relevance": "class_tfidf1"})
+PCME_BERT_DAA = _with(PCME_BERT, "daa", {"per_sample": True})
+PCME_BERT_DAA_CLASSES = _with(PCME_BERT, "daa", {"per_sample": True, "relevance": "class_tfidf1"})
 """On CUB."""
 PCME_BERT_SMOOTH_AP = _with(PCME_BERT, "smooth_ap", {"form": "samples", "variant": "released"})
 SAF = System("sgraf", {"reasoning": "saf"})

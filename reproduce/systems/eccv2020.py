@@ -15,15 +15,15 @@ PLAN: dict[str, object] = {
     "optimiser": "adam",
     "amsgrad": False,
     "weight_decay": 1e-5,
-    "clip": 0.0,
+    "max_grad_norm": 0.0,
     "schedule": "plateau",
     "warmup": 0.0,
-    "factor": 0.1,
-    "plateau_epochs": 5,
+    "lr_factor": 0.1,
+    "plateau_patience": 5,
     "patience": 10,
     "select": "loss",
-    "average": "none",
-    "captions": "one",
+    "weight_average": "none",
+    "caption_sampling": "one",
     "positives": "pair",
 }
 """Section 3.3; patience as in the published code, and a limit of 60 epochs. The default plans of the rows' two models
@@ -36,26 +36,26 @@ PIXELS: dict[str, object] = {"image": "resnet-50", "image_size": 224, "resize": 
 
 _NETWORK: dict[str, object] = {
     "text": "gru",
-    "both_directions": False,
-    "gru_width": 512,
-    "word_width": 200,
+    "bidirectional": False,
+    "gru_dim": 512,
+    "word_dim": 200,
     "word_vectors": "doc2vec",
     "min_count": 1,
     "token_mask": 0.0,
     "pooling": "last",
-    "width": 256,
+    "embed_dim": 256,
     "dropout": 0.0,
     "image_dropout": 0.0,
-    "perceptron": False,
+    "mlp": False,
     "feature_scaling": "none",
 }
 _PVSE: dict[str, object] = {
-    "word_width": 200,
+    "word_dim": 200,
     "word_vectors": "doc2vec",
     "views": ByData({"politics": 9, "goodnews": 5, "conccap": 7, "coco": 3}, 3),
 }
-_BETWEEN: dict[str, object] = {"image": 0.0, "text": 0.0}
-_GRAPH: dict[str, object] = {"graph": Shared.TEXT_GRAPH, "pool": Shared.NEIGHBOURS}
+_BETWEEN: dict[str, object] = {"image_weight": 0.0, "text_weight": 0.0}
+_GRAPH: dict[str, object] = {"graph": Shared.TEXT_GRAPH, "pool_size": Shared.NEIGHBOURS}
 
 
 def _neighbourhoods(options: Mapping[str, object]) -> System:
@@ -69,15 +69,15 @@ def _structure(options: Mapping[str, object]) -> System:
 ANGULAR = _neighbourhoods({"form": "angular", **_BETWEEN})
 OURS_BY_PICTURES = _neighbourhoods({"form": "angular", **_GRAPH, "graph": Shared.IMAGE_GRAPH})
 OURS = _neighbourhoods({"form": "angular", **_GRAPH})
-OURS_WITHOUT_TEXT = _neighbourhoods({"form": "angular", "text": 0.0, **_GRAPH})
-OURS_WITHOUT_IMAGE = _neighbourhoods({"form": "angular", "image": 0.0, **_GRAPH})
+OURS_WITHOUT_TEXT = _neighbourhoods({"form": "angular", "text_weight": 0.0, **_GRAPH})
+OURS_WITHOUT_IMAGE = _neighbourhoods({"form": "angular", "image_weight": 0.0, **_GRAPH})
 PVSE = System("pvse", _PVSE, (("neighbourhoods", {"form": "angular", **_BETWEEN}),))
 PVSE_OURS = System("pvse", _PVSE, (("neighbourhoods", {"form": "angular", **_GRAPH}),))
 TRIPLET = _neighbourhoods({"form": "triplet", **_BETWEEN})
 OURS_TRIPLET = _neighbourhoods({"form": "triplet", **_GRAPH})
 STRUC_TRUE = _structure({"structure": "captions"})
 STRUC_TEXTS = _structure({"structure": "texts", **_GRAPH})
-STRUC_PICTURES = _structure({"structure": "pictures", **_GRAPH})
+STRUC_PICTURES = _structure({"structure": "images", **_GRAPH})
 
 
 def row(key: str, name: str, system: System, numbers: str, baseline: str = "") -> Row:

@@ -12,6 +12,7 @@ from functools import cache
 from reproduce.tables.figure_names import DIRECTIONS
 from subtext.errors import RecipeError
 from subtext.recipes import catalogue
+from subtext.settings import did_you_mean
 
 
 class Shared(Enum):
@@ -133,7 +134,7 @@ class System:
             parts.append(("method", catalogue.methods()[name], options))
         for kind, recipe, options in parts:
             for name in options:
-                if name not in {option_name for o in recipe.options for option_name in (o.name, o.old_name)}:
+                if name not in {option.name for option in recipe.options}:
                     return f"the option {name} of the {kind} {recipe.name}"
         return ""
 
@@ -216,7 +217,7 @@ class PublishedTable:
         by_key = {row.key: row for row in self.rows}
         for key in keys:
             if key not in by_key:
-                raise RecipeError(catalogue.unknown("row", key, by_key))
+                raise RecipeError(did_you_mean("row", key, by_key))
         return tuple(row for row in self.rows if not keys or row.key in keys)
 
 

@@ -14,16 +14,8 @@ from reproduce.tables.config import FACTORS, TableConfig, digest, options_of
 from reproduce.tables.specification import RATIOS, UNSWEPT, Ratio, Row, Shared
 from subtext.models.checkpoint import Record, load_record
 from subtext.recipes.build import chosen_facts
-from subtext.recipes.catalogue import Option, methods, models
+from subtext.recipes.catalogue import models
 from subtext.training.plan import Plan
-
-OLD_VALUES = {
-    "backbone_norms": {"frozen": "kept"},
-    "direction_weights": {"separate": "apart"},
-    "rank_by": {"samples": "draws"},
-    "structure": {"images": "pictures"},
-}
-"""Option -> value -> its earlier name, which the names of folders are made of."""
 
 
 @dataclass(frozen=True)
@@ -73,24 +65,15 @@ def training(config: TableConfig, row: Row, data: str, *, seed: int, factor: flo
     rate = plan.get("lr", models()[system.model].plan.lr)
     assert isinstance(rate, int | float)
     plan["lr"] = rate * factor
-    model_options = options_of(system.model)
     chosen, identities = [], []
     for name, shared in system.methods:
-        named = {key: option for option in methods()[name].options for key in (option.old_name, option.name) if key}
-        method = {named[key].name: value for key, value in _resolved(config, data, shared).items()}
+        method = _resolved(config, data, shared)
         # Shared files count by name alone, so the complete folder can be moved.
-        identities.append((name, _earlier({k: _name_of(config, data, v) for k, v in method.items()}, named)))
+        identities.append((name, {k: _name_of(config, data, v) for k, v in method.items()}))
         chosen.append((name, {k: str(v.resolve()) if isinstance(v, Path) else v for k, v in method.items()}))
     # The learning rate is part of the run's name, so the trials of a row lie side by side.
     plan_but_rate = {name: value for name, value in plan.items() if name != "lr"}
-    identity = [
-        system.model,
-        _earlier(options, model_options),
-        identities,
-        _earlier(plan_but_rate, model_options),
-        config.cut(data),
-        *_new_defaults(chosen),
-    ]
+    identity = [system.model, options, identities, plan_but_rate, config.cut(data)]
     label = "+".join([system.model, *(name for name, _ in chosen)])
     folder = config.out / "runs" / data / f"{label}-{digest(identity)}" / f"seed{seed}-rate{plan['lr']:.3g}"
     return Training(row, data, seed, factor, system.model, options, tuple(chosen), plan, folder)
@@ -194,15 +177,6 @@ def _name_of(config: TableConfig, data: str, value: object) -> object:
     return value.name if isinstance(value, Path) else value
 
 
-def _earlier(values: Mapping[str, object], options: Mapping[str, Option]) -> dict[str, object]:
-    """Values under the earlier names of their options, which the names of folders are made of."""
-    earlier: dict[str, object] = {}
-    for name, value in values.items():
-        old_name = options[name].old_name if name in options else ""
-        earlier[old_name or name] = OLD_VALUES.get(name, {}).get(str(value), value)
-    return earlier
-
-
 def _options_and_plan(
     model: str, values: Mapping[str, object], config: TableConfig, data: str
 ) -> tuple[dict[str, object], dict[str, object]]:
@@ -211,8 +185,8 @@ def _options_and_plan(
     A change that the row's model does not have is left out.
     """
     options = options_of(model)
-    changes = {options[name].name: options[name].read(text) for name, text in config.changes.items() if name in options}
-    values = {options[name].name if name in options else name: value for name, value in values.items()} | changes
+    changes = {name: options[name].read(text) for name, text in config.changes.items() if name in options}
+    values = {**values, **changes}
     facts = chosen_facts(values)
     if config.data[data].features is not None and values.get("image", "auto") == "auto":
         facts["image"] = ("features", "regions", "regions beside a vector")
@@ -229,16 +203,3 @@ def _options_and_plan(
         {name: value for name, value in used.items() if name not in plan},
         {name: value for name, value in used.items() if name in plan},
     )
-
-
-def _new_defaults(chosen: Sequence[tuple[str, Mapping[str, object]]]) -> list[dict[str, object]]:
-    """Defaults of options whose absence once meant another value: rows without them are other rows since."""
-    defaults = [
-        {
-            option.old_name or option.name: option.default
-            for option in methods()[name].options
-            if option.before != option.default and option.name not in values
-        }
-        for name, values in chosen
-    ]
-    return [changed for changed in defaults if changed]

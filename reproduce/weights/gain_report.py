@@ -17,7 +17,7 @@ from scipy.stats import rankdata
 import subtext as st
 from reproduce.weights.scores_report import score_tables
 from reproduce.weights.statistics import SCORES, unevenness
-from subtext.api.options import BatchSize, Device, Json, Metavar, OptionGroup, Quiet, Workers, verb
+from subtext.api.options import BatchSize, Device, Json, Quiet, Workers
 from subtext.data import atomic
 from subtext.errors import ArgumentError, RequirementError, counted
 from subtext.evaluation.metrics.agreement import spearman
@@ -25,6 +25,7 @@ from subtext.models.checkpoint import Record
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops import draw
 from subtext.report.text_table import Cell, table
+from subtext.settings import Metavar, OptionGroup, command
 from subtext.training.tables import NeighbourScores
 
 FEWEST = 3
@@ -99,7 +100,7 @@ class GainReport:
     __repr__ = __str__
 
 
-@verb
+@command
 def gain(
     pairs: Annotated[tuple[str, ...], "Folders of a weighted run and its baseline.", _RUNS, Metavar("RUN=BASELINE")],
     *,
@@ -210,7 +211,7 @@ def _apart(run: Record, baseline: Record, score: str) -> Iterator[str]:
     for name in ("model", "seed"):
         if getattr(run, name) != getattr(baseline, name):
             yield f"{name} ({getattr(run, name)}, {getattr(baseline, name)})"
-    if run.data.fingerprint != baseline.data.fingerprint:
+    if run.fingerprint != baseline.fingerprint:
         yield "the training pairs"
     files = [(r.data.images, r.data.features, r.data.text_features) for r in (run, baseline)]
     if files[0] != files[1]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import subtext as st
 from reproduce.weights.statistics import MODALITIES, SCORES, Weights, explain, mean_weights, single_score
-from subtext.api.options import DataOptions, Json, Metavar, OptionGroup, Range, Run, Shown, verb
+from subtext.api.options import DataOptions, Json, Run
 from subtext.data import atomic
 from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
@@ -22,6 +22,7 @@ from subtext.objectives.weighting import Neighbourhood
 from subtext.report.page import HtmlPage, PageHit, PageSearch, PageSection, render
 from subtext.report.plots import OURS, set_titles, side_by_side, svg
 from subtext.report.text_table import Cell, table
+from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
 from subtext.training.tables import NeighbourScores
 
 COMBINE = {"diversity": "absdiff", "discrepancy": "absdiff", "combined": "mean"}
@@ -62,16 +63,16 @@ class ScoresReport:
     __repr__ = __str__
 
 
-@verb
+@command
 def report(
     run: Run,
     *,
     graph: Annotated[str | Path, "Graph of `subtext neighbours build`.", _SCORES],
-    neighbours: Annotated[int, "Neighbours per text; 0: all of the graph.", Range(0), _SCORES] = 0,
+    neighbours: Annotated[int, "Neighbours per text; 0: all of the graph.", Interval(0), _SCORES] = 0,
     views: Annotated[Literal["max", "mean", "aligned"], "Comparison of items with several views.", _SCORES] = "max",
     split: Annotated[str, "Split whose pairs are described.", _SCORES] = "train",
     total: Annotated[float, "lambda, the sum of the weights of a batch.", _WEIGHTS] = 196.0,
-    pairs: Annotated[int, "Pairs of a batch, for total.", Range(1), _WEIGHTS] = 32,
+    pairs: Annotated[int, "Pairs of a batch, for total.", Interval(1), _WEIGHTS] = 32,
     combine: Annotated[
         Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"] | None,
         "How weights of images and texts are combined.",
@@ -84,7 +85,7 @@ def report(
     page: Annotated[
         str | Path | None, "The pairs with the largest and smallest weights, HTML.", _OUTPUT, Metavar("FILE")
     ] = None,
-    top: Annotated[int, "Pairs at each end of the page.", Range(1), _OUTPUT] = 12,
+    top: Annotated[int, "Pairs at each end of the page.", Interval(1), _OUTPUT] = 12,
     json: Json = None,
     **options: Unpack[DataOptions],
 ) -> ScoresReport:

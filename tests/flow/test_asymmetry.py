@@ -26,9 +26,9 @@ from subtext.recipes.methods.asymmetry import asymmetry
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
 from subtext.training.fit import validate_plan
-from subtext.training.plan import Plan
+from subtext.training.plan import Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import RunOptions, Setup
+from subtext.training.setup import Setup
 from subtext.training.step import Stepper, StepReader
 
 SMALL = [
@@ -121,10 +121,10 @@ def test_a_broken_off_run_makes_the_same_texts(made: Path, tmp_path: Path) -> No
     common = {"plan": plan, "made": setup, "val": None}
     small.run(tmp_path / "whole", **common)
     small.run(tmp_path / "halves", report=small.Interrupt(7), **common)
-    small.run(tmp_path / "halves", options=RunOptions(device="cpu", workers=0, resume=True), **common)
+    small.run(tmp_path / "halves", options=RunConfig(device="cpu", workers=0, resume=True), **common)
     weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("whole", "halves")]
     assert weights[0] == weights[1]
-    small.run(tmp_path / "ahead", options=RunOptions(device="cpu", workers=3), **common)
+    small.run(tmp_path / "ahead", options=RunConfig(device="cpu", workers=3), **common)
     assert (tmp_path / "ahead" / "model.safetensors").read_bytes() == weights[0]
 
 

@@ -20,11 +20,11 @@ from subtext.models.checkpoint import fingerprint, load_record, load_run
 from subtext.objectives.objective import Objective, Term
 from subtext.training.fit import validate_plan
 from subtext.training.optimiser import WeightAverage
-from subtext.training.plan import Phase, Plan
+from subtext.training.plan import Phase, Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import Report, RunOptions
+from subtext.training.setup import Report
 
-QUICK = RunOptions(device="cpu", workers=0)
+QUICK = RunConfig(device="cpu", workers=0)
 LONG = Plan(epochs=12, batch_size=16, lr=2e-2, schedule="cosine")
 
 
@@ -240,7 +240,7 @@ def test_the_tensorboard_extra(tmp_path: Path) -> None:
         (Plan(batch_size=1), QUICK, "needs batches of 2 pairs or more"),
     ],
 )
-def test_what_cannot_be_done_is_said(tmp_path: Path, plan: Plan, options: RunOptions, named: str) -> None:
+def test_what_cannot_be_done_is_said(tmp_path: Path, plan: Plan, options: RunConfig, named: str) -> None:
     with pytest.raises(TrainingError, match=named):
         small.run(tmp_path / "run", plan=plan, options=options)
 
@@ -273,7 +273,7 @@ def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["workers", "keep_checkpoints", "save_every_epochs", "log_every", "checkpoint_every"])
 def test_bad_options_are_refused(name: str) -> None:
     with pytest.raises(TrainingError, match=rf"{name} needs [01] or more; it got -1"):
-        RunOptions(**{name: -1})
+        RunConfig(**{name: -1})
 
 
 @pytest.mark.parametrize("average", ["none", "ema"])

@@ -14,6 +14,7 @@ import made_data
 import pytest
 
 import subtext as st
+from subtext.api.train import flat_arguments
 from subtext.errors import ArgumentError, RequirementError
 
 WITHOUT_TABLE = {"export", "embedded", "built", "verified", "compacted", "graph"}
@@ -27,7 +28,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
     data, features = made_data.write(folder)
     dataset = st.read(data, need_images=False)
     small: dict[str, Any] = {"embed_dim": 16, "word_dim": 8, "batch_size": 16, "workers": 0, "quiet": True}
-    run = st.train("vse", data=dataset, features=features, out=folder / "run", epochs=1, **small)
+    run = st.train(
+        "vse",
+        **flat_arguments("vse", {"data": dataset, "features": features, "out": folder / "run", "epochs": 1, **small}),
+    )
     index, on = folder / "index", {"data": dataset, "quiet": True}
     result = st.evaluate(run, split="all", **on)
     built = st.build_index(index, run=run, **on)

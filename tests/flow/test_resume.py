@@ -18,12 +18,12 @@ from torch import nn
 from subtext.errors import CheckpointError, TrainingError
 from subtext.models.checkpoint import Record, fingerprint, load_record, load_run, read_tensors, save_record
 from subtext.training import fit
-from subtext.training.plan import Phase, Plan
+from subtext.training.plan import Phase, Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import Report, RunOptions, Setup
+from subtext.training.setup import Report, Setup
 
 FROZEN = Plan(epochs=2, batch_size=16, freeze_epochs=-1)
-RESUMED = RunOptions(device="cpu", workers=0, resume=True)
+RESUMED = RunConfig(device="cpu", workers=0, resume=True)
 PROGRAM = Path(__file__).parents[1] / "killed.py"
 
 
@@ -97,7 +97,7 @@ def every_step_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_stopped_and_resumed_ends_the_same(tmp_path: Path, name: str) -> None:
-    options = RunOptions(device="cpu", workers=0)
+    options = RunConfig(device="cpu", workers=0)
     whole = small.run(tmp_path / "whole", plan=PLANS[name], options=options, noise=0.1)
     for step in (2, 7):
         hear = small.Interrupt(step)
@@ -130,7 +130,7 @@ def test_all_processes_hear_of_a_stop_from_the_first(tmp_path: Path, monkeypatch
 
 def test_resuming_what_is_finished_changes_nothing(tmp_path: Path) -> None:
     first = small.run(tmp_path / "run")
-    again = small.run(tmp_path / "run", options=RunOptions(device="cpu", workers=0, resume=True))
+    again = small.run(tmp_path / "run", options=RunConfig(device="cpu", workers=0, resume=True))
     assert again.record.status == "finished"
     assert again.record.steps == first.record.steps
     assert fingerprint(again.model.state_dict()) == fingerprint(first.model.state_dict())
@@ -142,12 +142,12 @@ def test_a_full_folder_is_refused_without_resume(tmp_path: Path) -> None:
         small.run(tmp_path)
     assert (tmp_path / "thing.txt").read_text() == "mine"
     with pytest.raises(CheckpointError, match=r"holds other things and no run\.json"):
-        small.run(tmp_path, options=RunOptions(device="cpu", workers=0, resume=True))
+        small.run(tmp_path, options=RunConfig(device="cpu", workers=0, resume=True))
 
 
 def test_resume_on_an_empty_folder_begins(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    done = small.run(tmp_path / "run", options=RunOptions(device="cpu", workers=0, resume=True))
+    done = small.run(tmp_path / "run", options=RunConfig(device="cpu", workers=0, resume=True))
     assert done.record.status == "finished"
 
 
@@ -155,7 +155,7 @@ def test_resume_on_an_empty_folder_begins(tmp_path: Path) -> None:
     ("change", "named"),
     [
         ({"plan": Plan(epochs=3, batch_size=16, lr=2e-2, warmup=0.1, schedule="one_cycle")}, r"--lr 0\.01 -> 0\.02"),
-        ({"options": RunOptions(device="cpu", workers=0, resume=True, seed=3)}, r"--seed 0 -> 3"),
+        ({"options": RunConfig(device="cpu", workers=0, resume=True, seed=3)}, r"--seed 0 -> 3"),
         ({"train": small.pairs(39)}, r"other pairs or other splits"),
         ({"phases": (Phase(1, "heads"),)}, r"phases \[\] -> "),
     ],
@@ -164,13 +164,13 @@ def test_resume_of_another_training_names_the_difference(tmp_path: Path, change:
     small.run(tmp_path / "run")
     before = _bytes(tmp_path / "run")
     with pytest.raises(CheckpointError, match=named):
-        small.run(tmp_path / "run", **{"options": RunOptions(device="cpu", workers=0, resume=True), **change})
+        small.run(tmp_path / "run", **{"options": RunConfig(device="cpu", workers=0, resume=True), **change})
     assert _bytes(tmp_path / "run") == before
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     whole = small.run(tmp_path / "whole")
-    options = RunOptions(device="cpu", workers=0, checkpoint_every=2, keep_checkpoints=3)
+    options = RunConfig(device="cpu", workers=0, checkpoint_every=2, keep_checkpoints=3)
     small.run(tmp_path / "run", options=options, report=small.Interrupt(8))
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     weights = newest / "weights.safetensors"
@@ -184,14 +184,14 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_half_written_checkpoint_is_never_loaded(tmp_path: Path) -> None:
     small.run(
-        tmp_path / "run", options=RunOptions(device="cpu", workers=0, keep_checkpoints=2), report=small.Interrupt(8)
+        tmp_path / "run", options=RunConfig(device="cpu", workers=0, keep_checkpoints=2), report=small.Interrupt(8)
     )
     newest = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
     (newest / "manifest.json").unlink()
     half = newest.parent / f".writing-1-{newest.name}"
     half.mkdir()
     (half / "state.json").write_text("{")
-    done = small.run(tmp_path / "run", options=RunOptions(device="cpu", workers=0, resume=True))
+    done = small.run(tmp_path / "run", options=RunConfig(device="cpu", workers=0, resume=True))
     assert any("is not used: it is incomplete" in note for note in done.notes)
     assert not half.exists()
     assert done.record.status == "finished"
@@ -205,7 +205,7 @@ def test_other_features_are_another_training(tmp_path: Path) -> None:
     assert record.differences(other) == [
         "how images and texts are read: other features or cache precision, or files that have changed"
     ]
-    assert record.data.inputs
+    assert record.inputs
 
 
 def test_another_host_is_all_that_is_told(tmp_path: Path) -> None:
@@ -346,6 +346,6 @@ def test_what_a_finished_run_had_reached_stays_told(tmp_path: Path) -> None:
     out = tmp_path / "run"
     small.run(out)
     before = load_record(out)
-    small.run(out, options=RunOptions(device="cpu", workers=0, resume=True))
+    small.run(out, options=RunConfig(device="cpu", workers=0, resume=True))
     after = load_record(out)
     assert (after.best, after.epochs, after.status) == (before.best, before.epochs, "finished")

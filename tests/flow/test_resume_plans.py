@@ -10,8 +10,8 @@ import pytest
 import small
 
 from subtext.models.checkpoint import fingerprint
-from subtext.training.plan import Phase, Plan
-from subtext.training.setup import RunOptions, TrainResult
+from subtext.training.plan import Phase, Plan, RunConfig
+from subtext.training.setup import TrainResult
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def test_stopped_twice_by_other_readers_it_ends_the_same(
         data = {split: small.with_pictures(pairs, tmp_path) for split, pairs in data.items()}
 
     def fitted(out: str, workers: int, report: object = None) -> TrainResult:
-        options = RunOptions(device="cpu", workers=workers, resume=True, log_every=1)
+        options = RunConfig(device="cpu", workers=workers, resume=True, log_every=1)
         return small.run(tmp_path / out, plan=case.plan, made=case.made, options=options, report=report, **data)
 
     whole = fitted("whole", 0)

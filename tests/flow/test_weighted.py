@@ -41,14 +41,14 @@ from subtext.recipes.methods.uniform import uniform
 from subtext.recipes.options import NeighbourOptions, WeightOptions
 from subtext.training.fit import validate_plan
 from subtext.training.memory import BankSet, Embed
-from subtext.training.plan import Plan
+from subtext.training.plan import Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import RunOptions, Setup
+from subtext.training.setup import Setup
 from subtext.training.tables import DensityTable, PairBank, PairBankRows
 
 Method = Callable[[Setup], Setup]
 PLAN = Plan(epochs=6, batch_size=8, lr=2e-2, schedule="constant")
-RESUMED = RunOptions(device="cpu", workers=0, resume=True)
+RESUMED = RunConfig(device="cpu", workers=0, resume=True)
 
 
 def triplets(plan: Plan | None = None) -> Setup:

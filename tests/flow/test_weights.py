@@ -25,12 +25,12 @@ from subtext.recipes.methods.combined import combined
 from subtext.recipes.methods.discrepancy import discrepancy
 from subtext.recipes.methods.diversity import diversity
 from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, WeightOptions
-from subtext.training.plan import Plan
-from subtext.training.setup import RunOptions, Setup
+from subtext.training.plan import Plan, RunConfig
+from subtext.training.setup import Setup
 from subtext.training.tables import NeighbourBank, NeighbourScores
 
 PLAN = Plan(epochs=3, batch_size=16, lr=1e-2, caption_sampling="one")
-FIRST = RunOptions(device="cpu", workers=0)
+FIRST = RunConfig(device="cpu", workers=0)
 
 
 @pytest.fixture(autouse=True)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from subtext.api import options as opt
 from subtext.api.evaluate import (
     ComputeConfig,
     ExternalConfig,
     Files,
+    ImageEmbeddings,
+    Scores,
+    SubjectData,
+    TextEmbeddings,
     read_output,
     read_split,
     require_outputs,
@@ -22,12 +27,14 @@ from subtext.api.load import EvaluationSubject, ModelSource, choose_precision, o
 from subtext.api.options import AnyPath
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter
+from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from subtext.api.load import LoadedRun, Sources
+    from subtext.api.load import LoadedRun
     from subtext.core import Embeddings
+    from subtext.data.config import DataConfig
     from subtext.data.dataset import Dataset
     from subtext.evaluation import Result
     from subtext.evaluation.checks.audit import Audit
@@ -38,26 +45,36 @@ CheckName = Literal[
     "held-out", "repeat", "order", "blocks", "neighbours", "names", "truth", "captions", "ties", "finite",
     "image-overlap", "text-overlap", "vocabulary",
 ]  # fmt: skip
+_CHECKS, _FILE = OptionGroup("Checks"), Metavar("FILE")
+TrainSplit = Annotated[str | None, "Without RUN: split that the model was trained on, if known.", OptionGroup("Data")]
+Skip = Annotated[tuple[CheckName, ...], "Check to leave out; repeatable.", _CHECKS]
+SampleSize = Annotated[int, "Images that are scored again in other orders, blocks and batches.", Interval(2), _CHECKS]
+Tolerance = Annotated[
+    float, "Largest allowed change of a score, in standard deviations of all scores.", Interval(0), _CHECKS
+]
+AuditSeed = Annotated[int, "Seed of the sample and the shuffles.", _CHECKS]
+Html = Annotated[str | Path | None, "Write the audit as one page.", _FILE, OptionGroup("Output")]
 SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank")
 
 
+@command
 def audit(
     model: AnyPath | ModelSource | None = None,
-    data: str | Path | Dataset | Sources | None = None,
+    data: SubjectData = None,
     *,
-    split: str | None = None,
-    train_split: str | None = None,
-    skip: Sequence[CheckName] = (),
-    sample_size: int = 128,
-    tolerance: float = 1e-3,
-    seed: int = 0,
-    scores: str | Path | None = None,
-    image_embeddings: str | Path | None = None,
-    text_embeddings: str | Path | None = None,
-    external: ExternalConfig | None = None,
-    config: ComputeConfig | None = None,
-    html: str | Path | None = None,
-    quiet: bool = False,
+    split: opt.Split = None,
+    train_split: TrainSplit = None,
+    scores: Scores = None,
+    image_embeddings: ImageEmbeddings = None,
+    text_embeddings: TextEmbeddings = None,
+    external: ExternalConfig = ExternalConfig(),
+    skip: Skip = (),
+    sample_size: SampleSize = 128,
+    tolerance: Tolerance = 1e-3,
+    seed: AuditSeed = 0,
+    html: Html = None,
+    config: Annotated[ComputeConfig, Unfold(ComputeConfig(), without=("cache",))] = ComputeConfig(),
+    quiet: opt.Quiet = False,
 ) -> Audit:
     """Check an evaluation for leaks, and for scores that depend on other pairs.
 
@@ -109,12 +126,8 @@ def audit(
     from subtext.report.page import render
 
     if work.source is not None and work.source.run is not None and train_split is not None:
-        raise ArgumentError("train_split is for what has no record; RUN records what it was trained on")
-    if unknown := [name for name in skip if name not in get_args(CheckName)]:
-        raise ArgumentError(f"skip needs names of checks, {', '.join(get_args(CheckName))}; it got '{unknown[0]}'")
-    if sample_size < 2 or tolerance < 0:
         raise ArgumentError(
-            f"sample_size needs 2 or more and tolerance 0 or more; it got {sample_size} and {tolerance}"
+            "train_split is for what has no record; RUN records what it was trained on", field="train_split"
         )
     require_outputs({"html": html})
     subject = _of_model(work, train_split) if files is None else _of_files(work, train_split, files)
@@ -221,16 +234,16 @@ def _of_files(work: EvaluationSubject, train_split: str | None, files: Files) ->
     return _Subject(work, path.name, kind, about, None, pairs, split, train_split, train, result, *vectors_or_scores)
 
 
-def _recorded_split(record: Record, audited: Dataset, sources: Sources) -> tuple[Dataset | None, str]:
+def _recorded_split(record: Record, audited: Dataset, sources: DataConfig) -> tuple[Dataset | None, str]:
     """The pairs that a run was trained on."""
     from subtext.data.dataset import fingerprint
 
     source = record.data
     try:
-        pairs = read_data_of_run(source, sources).split(source.train_split)
+        pairs = read_data_of_run(record, sources).split(source.train_split)
     except (DataError, RequirementError) as error:
         return None, f"the training data cannot be read: {error}"
-    recorded = source.fingerprint.partition("-")[0]
+    recorded = record.fingerprint.partition("-")[0]
     if recorded and recorded != fingerprint(pairs):
         return None, f"the training data, {source.data}, has changed since the run was trained on it"
     is_audited = fingerprint(pairs) == fingerprint(audited)

@@ -12,18 +12,18 @@ from subtext.api.load import (
     EvaluationSubject,
     LoadedRun,
     ModelSource,
-    Sources,
     choose_device,
     choose_precision,
     is_data_of_run,
     open_run,
     open_subject,
-    remembered,
     require_features,
 )
-from subtext.api.options import AnyPath, Metavar, OptionGroup, Range, verb
+from subtext.api.options import AnyPath
+from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter, say
+from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -41,6 +41,19 @@ if TYPE_CHECKING:
 
 TRUTHS = ("eccv", "cxc")
 _EXTERNAL, _FILE = OptionGroup("Any model's output"), Metavar("FILE")
+
+
+Scores = Annotated[
+    str | Path | None, "Scores of images x texts with ids: npz, npy, safetensors, parquet.", _EXTERNAL, _FILE
+]
+ImageEmbeddings = Annotated[str | Path | None, "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE]
+TextEmbeddings = Annotated[str | Path | None, "Vectors of the texts; can be the same file.", _EXTERNAL, _FILE]
+SubjectData = Annotated[
+    "str | Path | Dataset | DataConfig | None",
+    "Data set: a file or folder. Default: that of the run.",
+    OptionGroup("Data"),
+    Unfold(DataConfig(), without=("train_split", "val_split")),
+]
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,9 @@ class ComputeConfig:
     batch_size: opt.BatchSize = 128
     workers: opt.Workers = 2
     bf16: opt.Bf16 = None
-    cache: str | Path | None = None
+    cache: Annotated[
+        str | Path | None, "Folder for matrices of relevance.", Metavar("FOLDER"), OptionGroup("Relevance")
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -98,20 +113,21 @@ class SecondStage:
     features: str | Path | None = None
 
 
+@command
 def evaluate(
     model: AnyPath | ModelSource | None = None,
-    data: str | Path | Dataset | Sources | None = None,
+    data: SubjectData = None,
     *,
-    split: str | None = None,
+    split: opt.Split = None,
     metrics: Sequence[Metric | str] | None = None,
     protocol: Protocol | None = None,
-    scores: str | Path | None = None,
-    image_embeddings: str | Path | None = None,
-    text_embeddings: str | Path | None = None,
-    external: ExternalConfig | None = None,
+    scores: Scores = None,
+    image_embeddings: ImageEmbeddings = None,
+    text_embeddings: TextEmbeddings = None,
+    external: ExternalConfig = ExternalConfig(),
     rerank: AnyPath | SecondStage | None = None,
-    config: ComputeConfig | None = None,
-    quiet: bool = False,
+    config: ComputeConfig = ComputeConfig(),
+    quiet: opt.Quiet = False,
 ) -> Result:
     """Measure how well a model retrieves the texts of images and the images of texts.
 
@@ -167,7 +183,8 @@ def evaluate(
         if apart or files is not None:
             raise ArgumentError(
                 "rerank needs a model whose candidates it re-orders; it goes neither with another program's output nor "
-                "with metrics of one model: neighbours of a graph, alignment and uniformity"
+                "with metrics of one model: neighbours of a graph, alignment and uniformity",
+                field="rerank",
             )
         stage = rerank if isinstance(rerank, SecondStage) else SecondStage(rerank)
         return _of_stages(work, stage, chosen, protocol)
@@ -196,14 +213,14 @@ class Files:
 
 def subject_of(
     model: AnyPath | ModelSource | None,
-    data: str | Path | Dataset | Sources | None,
+    data: str | Path | Dataset | DataConfig | None,
     *,
     split: str | None,
     scores: str | Path | None,
     image_embeddings: str | Path | None,
     text_embeddings: str | Path | None,
-    external: ExternalConfig | None,
-    config: ComputeConfig | None,
+    external: ExternalConfig,
+    config: ComputeConfig,
     quiet: bool,
 ) -> tuple[EvaluationSubject, Files | None]:
     """What a public function measures.
@@ -217,32 +234,41 @@ def subject_of(
     Raises:
         ArgumentError: Unless exactly one of a model and files is given, with what it needs.
     """
-    config, external = config or ComputeConfig(), external or ExternalConfig()
     paths = {"scores": scores, "image_embeddings": image_embeddings, "text_embeddings": text_embeddings}
     paths |= {"image_ids": external.image_ids, "text_ids": external.text_ids}
     files = Files(
         **{name: Path(path) for name, path in paths.items() if path is not None}, similarity=external.similarity
     )
     if (files.image_embeddings is None) != (files.text_embeddings is None) or (files.scores and files.image_embeddings):
+        name = "text_embeddings" if files.image_embeddings is None else "image_embeddings"
         raise ArgumentError(
-            "image_embeddings and text_embeddings go together (the same file may hold both), and not with scores; "
-            "give the two, or scores=FILE"
+            f"{name} needs vectors of images and of texts (one file may hold both) and no scores; give two files of "
+            "vectors, or one of scores",
+            field=name,
         )
     has_files = (files.scores or files.image_embeddings) is not None
     if not has_files and (files.image_ids or files.text_ids):
-        raise ArgumentError("image_ids and text_ids need scores or embeddings, whose names they are")
+        name = "text_ids" if files.image_ids is None else "image_ids"
+        raise ArgumentError(
+            f"{name} needs a file of scores or vectors, whose names these are; leave it out", field=name
+        )
     if (model is not None) + has_files != 1:
         raise ArgumentError(
             "give one of these: the folder of a run that `subtext train` made, or a pretrained model; scores=FILE; or "
             "image_embeddings=FILE and text_embeddings=FILE"
         )
     if files.similarity != "cosine" and files.image_embeddings is None:
-        raise ArgumentError(f"similarity={files.similarity} is for image_embeddings and text_embeddings; leave it out")
+        raise ArgumentError(
+            "similarity is that of vectors in files; there are none; leave it out",
+            field="similarity",
+        )
     if has_files and config.text_prompt is not None:
-        raise ArgumentError("text_prompt is for a pretrained model; leave text_prompt out")
+        raise ArgumentError("text_prompt is for a pretrained model; leave it out", field="text_prompt")
     if has_files and config.bf16 is not None:
-        raise ArgumentError("bf16 is for a run that scores pairs; another program's output is scored already")
-    sources = data if isinstance(data, Sources) else Sources.of(data)
+        raise ArgumentError(
+            "bf16 is for a run that scores pairs; another program's output is scored already", field="bf16"
+        )
+    sources = DataConfig.of(data)
     source = None if model is None else _model_source(model, sources, config)
     work = EvaluationSubject(
         source,
@@ -258,7 +284,7 @@ def subject_of(
     return work, files if has_files else None
 
 
-def _model_source(model: AnyPath | ModelSource, sources: Sources, config: ComputeConfig) -> ModelSource:
+def _model_source(model: AnyPath | ModelSource, sources: DataConfig, config: ComputeConfig) -> ModelSource:
     """Whether a name is that of a run or of a pretrained model: a folder says so, another name does with `data`."""
     if isinstance(model, ModelSource):
         return model
@@ -280,7 +306,7 @@ def require_outputs(files: Mapping[str, str | Path | None]) -> None:
         if path is not None:
             require_file(Path(path))
             if (first := names.setdefault(Path(path).resolve(), name)) != name:
-                raise ArgumentError(f"{first}={path} and {name}={path} write to one file; give each a file of its own")
+                raise ArgumentError(f"{name} needs a file of its own; {path} is that of {first}, too", field=name)
 
 
 def read_split(work: EvaluationSubject) -> tuple[Dataset, str]:
@@ -291,11 +317,16 @@ def read_split(work: EvaluationSubject) -> tuple[Dataset, str]:
     """
     split = work.split
     if work.sources.data is None:
-        raise ArgumentError("scores and embeddings need data=DATA: the images, texts and pairs that they belong to")
+        raise ArgumentError(
+            "data needs the images, texts and pairs that the scores or vectors belong to; it got none", field="data"
+        )
     reading = work.sources.read()
     splits = sorted(reading.counts())
     if split is None and len(splits) > 1:
-        raise ArgumentError(f"scores and embeddings need split=NAME: this data has {', '.join(splits)}; or split=all")
+        raise ArgumentError(
+            f"split needs the name of one for scores or vectors: {', '.join(splits)}, or all; it got none",
+            field="split",
+        )
     return reading.split(split or "all"), split or "all"
 
 
@@ -401,7 +432,8 @@ def _of_model(work: EvaluationSubject, metrics: Sequence[Measure], protocol: Pro
     if True in spaces and not compares_vectors(similarity):
         raise ArgumentError(
             "pair_alignment_uniformity needs a model that makes vectors of pairs: ascl with attention; take "
-            "alignment_uniformity for this one"
+            "alignment_uniformity for this one",
+            field="pair_alignment_uniformity",
         )
     measured, gallery = read_truths(metrics, pairs, protocol, work)
     items = opened.embed(work)
@@ -444,7 +476,7 @@ def _of_stages(work: EvaluationSubject, stage: SecondStage, metrics: Sequence[Me
     result = evaluate_two_stages(first, expensive, gallery, candidates=candidates, metrics=measured, protocol=protocol)
     about = _about(opened, work)
     role, warning = split_role(opened, work.sources)
-    sources = work.sources if opened.record is None else work.sources.over(remembered(opened.record.data))
+    sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
     second_role, second_warning = split_role(second, sources)
     cut = too_long(input_spec, texts)
     reranking = {**_about_run(run.path, run.record, run.model), **({"texts_cut": cut} if cut else {})}
@@ -460,12 +492,15 @@ def _of_files(work: EvaluationSubject, files: Files, metrics: Sequence[Measure],
 
     spaces = [metric.of_pairs for metric in metrics if isinstance(metric, AlignmentUniformity)]
     if True in spaces:
-        raise ArgumentError("pair_alignment_uniformity needs a model; files hold none")
+        raise ArgumentError(
+            "pair_alignment_uniformity needs a model; files hold none", field="pair_alignment_uniformity"
+        )
     if any(metric.truth == "neighbours" for metric in metrics):
         raise ArgumentError("neighbours of a graph need a model; files hold none; leave the graph out")
     if files.scores is not None and spaces:
         raise ArgumentError(
-            "alignment_uniformity needs embeddings: scores alone have no distances among texts or images"
+            "alignment_uniformity needs embeddings: scores alone have no distances among texts or images",
+            field="alignment_uniformity",
         )
     pairs, split = read_split(work)
     measured, gallery = read_truths(metrics, pairs, protocol, work)
@@ -495,7 +530,8 @@ def _require_against(metrics: Sequence[Measure]) -> None:
             if name not in TRUTHS or not path:
                 raise ArgumentError(
                     "truth needs eccv=FOLDER (the JSON files of eccv_caption) or cxc=PATH (that folder, or "
-                    f"sits_test.csv); it got '{metric.against}'"
+                    f"sits_test.csv); it got '{metric.against}'",
+                    field="truth",
                 )
 
 
@@ -570,7 +606,7 @@ def _about(opened: LoadedRun, work: EvaluationSubject) -> dict[str, Any]:
         model = {"pretrained": work.model.label, "fingerprint": model_fingerprint(opened.model)}
         model |= {"text_prompt": work.model.text_prompt} if work.model.text_prompt else {}
     else:
-        sources = sources.over(remembered(record.data))
+        sources = sources.over(record.data)
         model = _about_run(Path(work.model.label), record, opened.model)
     cut = too_long(opened.model.text.input_spec, opened.pairs.texts.values)
     return {"model": model, "data": sources.to_json(), **({"texts_cut": cut} if cut else {})}
@@ -611,7 +647,7 @@ def _match(name: str, path: Path, pairs: Dataset) -> Match:
     return positives.match(pairs.images.ids, names)
 
 
-def split_role(opened: LoadedRun, sources: Sources) -> tuple[str, str]:
+def split_role(opened: LoadedRun, sources: DataConfig) -> tuple[str, str]:
     """What the split was to the run: "training", "selection", "held out" or "unknown"; and a warning where one is due.
 
     Only the run's own file, or a data set in memory with its pairs, is compared: whether another holds the same images
@@ -620,7 +656,7 @@ def split_role(opened: LoadedRun, sources: Sources) -> tuple[str, str]:
     from subtext.recipes.build import ENSEMBLE
 
     record, split = opened.record, opened.split
-    if record is None or not is_data_of_run(record.data, sources):
+    if record is None or not is_data_of_run(record, sources):
         return "unknown", ""
     if sources.split_seed not in (None, record.data.split_seed):
         return "unknown", (
@@ -642,7 +678,7 @@ def split_role(opened: LoadedRun, sources: Sources) -> tuple[str, str]:
     return "selection", f"split {split} {decided}: expect a little less on data that decided nothing (--split NAME)"
 
 
-@verb
+@command
 def compare(
     first: str | Path | Result | Sequence[str | Path | Result],
     second: str | Path | Result | Sequence[str | Path | Result],
@@ -653,7 +689,7 @@ def compare(
         Metavar("NAME"),
         OptionGroup("Figures"),
     ] = (),
-    resamples: Annotated[int, "Resamples of intervals and p-values.", Range(100), OptionGroup("Resampling")] = 2000,
+    resamples: Annotated[int, "Resamples of intervals and p-values.", Interval(100), OptionGroup("Resampling")] = 2000,
     seed: Annotated[int, "Seed of the resampling.", OptionGroup("Resampling")] = 0,
     json: Annotated[
         str | Path | None,

@@ -9,11 +9,12 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.load import Sources
-from subtext.api.options import Columns, Metavar, OptionGroup, Quiet, Range, TextFields, verb
+from subtext.api.options import Columns, Quiet, TextFields
+from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, RequirementError, counted
 from subtext.report.progress import counter, meter
 from subtext.report.text_table import Report
+from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     import pandas
@@ -31,7 +32,7 @@ OnError = Annotated[Literal["raise", "skip"], "What to do with rows that cannot 
 Out = Annotated[str | Path | None, "New .jsonl or .parquet file.", OptionGroup("Output"), Metavar("FILE")]
 
 
-@verb
+@command
 def check_dataset(
     data: Source,
     *,
@@ -62,7 +63,7 @@ def check_dataset(
     """
     from subtext.curation.check import check_dataset
 
-    paths = Sources.of(data, images, features, text_features, columns=columns, text_fields=text_fields)
+    paths = DataConfig.of(data, images, features, text_features, columns=columns, text_fields=text_fields)
     assert paths.data is not None
     with counter("checking images", quiet=quiet or not verify) as progress:
         return check_dataset(
@@ -113,7 +114,7 @@ class PreparedDataset:
         return {"path": None if self.path is None else str(self.path), **items, "splits": self.dataset.counts()}
 
 
-@verb
+@command
 def prepare(
     data: Source,
     *,
@@ -123,8 +124,8 @@ def prepare(
     split_seed: SplitSeed = 0,
     on_error: OnError = "raise",
     out: Out = None,
-    max_sentences: Annotated[int | None, "Keep the first N sentences of each text.", Range(1)] = None,
-    longer_than: Annotated[int | None, "Keep only texts of more than N characters.", Range(1)] = None,
+    max_sentences: Annotated[int | None, "Keep the first N sentences of each text.", Interval(1)] = None,
+    longer_than: Annotated[int | None, "Keep only texts of more than N characters.", Interval(1)] = None,
     resplit: Annotated[bool, "Replace the splits of DATA by a random 80-10-10 split."] = False,
 ) -> PreparedDataset:
     """Shorten or filter the texts of a data set, name its columns, or make new splits, and write a file of pairs.
@@ -143,7 +144,7 @@ def prepare(
 
     path = _new_file("out", out, *SUFFIXES)
     names = {"columns": columns, "text_fields": text_fields}
-    original = dataset = Sources.of(data, images, split_seed=split_seed, on_error=on_error, **names).read()
+    original = dataset = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **names).read()
     if longer_than is not None:
         dataset = only_longer(dataset, longer_than)
     if max_sentences is not None:
@@ -153,7 +154,7 @@ def prepare(
     return _written(dataset, path, _changes(dataset, original))
 
 
-@verb
+@command
 def dedup(
     data: Source,
     *,
@@ -161,8 +162,8 @@ def dedup(
     split_seed: SplitSeed = 0,
     on_error: OnError = "raise",
     out: Out = None,
-    threshold: Annotated[float, "Jaccard similarity above which a text is a copy.", Range(0, 1)] = 0.8,
-    shingle_size: Annotated[int, "Words per shingle.", Range(1)] = 3,
+    threshold: Annotated[float, "Jaccard similarity above which a text is a copy.", Interval(0, 1)] = 0.8,
+    shingle_size: Annotated[int, "Words per shingle.", Interval(1)] = 3,
     quiet: Quiet = False,
 ) -> PreparedDataset:
     """Remove near-duplicate texts of different images (MinHash), with their images.
@@ -180,7 +181,7 @@ def dedup(
     from subtext.data.write import SUFFIXES
 
     path = _new_file("out", out, *SUFFIXES)
-    original = Sources.of(data, images, split_seed=split_seed, on_error=on_error).read()
+    original = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error).read()
     with meter("comparing texts", len(original.texts), quiet=quiet) as progress:
         copies = near_copies(original, threshold=threshold, shingle_size=shingle_size, progress=progress)
     with_text, texts = original.links.T
@@ -207,7 +208,7 @@ class TopicDataset(PreparedDataset):
 _TOPICS = OptionGroup("Topics")
 
 
-@verb
+@command
 def corrupt(
     data: Source,
     *,
@@ -221,7 +222,9 @@ def corrupt(
     by: Annotated[
         Literal["pair", "topic"], "Exchange the texts of single pairs, or pair all texts of some topics anew."
     ] = "pair",
-    noise_rate: Annotated[float, "Share of the pairs of each split, or of the topics, to corrupt.", Range(0, 1)] = 0.2,
+    noise_rate: Annotated[
+        float, "Share of the pairs of each split, or of the topics, to corrupt.", Interval(0, 1)
+    ] = 0.2,
     noise_type: Annotated[
         Literal["neighbour", "mismatch", "mixed"],
         "New text of a pair: the text of a semantic neighbour, of any other pair, or half of each.",
@@ -231,9 +234,9 @@ def corrupt(
     split: Annotated[tuple[str, ...], "Split to corrupt; repeatable. By topic: all splits."] = ("train",),
     seed: Annotated[int, "Seed of the random choice."] = 0,
     features: Annotated[str | Path | None, "Features of the images, for their clusters.", _TOPICS] = None,
-    topics: Annotated[int, "Clusters of the texts.", Range(2), _TOPICS] = 60,
-    visual_clusters: Annotated[int, "Clusters of the images.", Range(5), _TOPICS] = 30,
-    neighbours: Annotated[int, "Neighbours per text for the acceptance figures.", Range(1), _TOPICS] = 100,
+    topics: Annotated[int, "Clusters of the texts.", Interval(2), _TOPICS] = 60,
+    visual_clusters: Annotated[int, "Clusters of the images.", Interval(5), _TOPICS] = 30,
+    neighbours: Annotated[int, "Neighbours per text for the acceptance figures.", Interval(1), _TOPICS] = 100,
 ) -> PreparedDataset:
     """Plant noise: exchange the texts of a known share of pairs, to measure which method detects them.
 
@@ -268,7 +271,7 @@ def corrupt(
     for name, value in unread.items():
         if value != signature(corrupt).parameters[name].default:
             raise ArgumentError(f"{name} has no effect with by={by}; leave it out")
-    sources = Sources.of(data, images, split_seed=split_seed, on_error=on_error)
+    sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error)
     acceptance: Acceptance | None = None
     if by == "topic":
         clusters = (topics, visual_clusters, neighbours)
@@ -292,7 +295,7 @@ def corrupt(
 
 
 def _corrupt_pairs(
-    sources: Sources,
+    sources: DataConfig,
     noise_type: str,
     graph: str | Path | None,
     ranks: tuple[int, int],
@@ -344,7 +347,7 @@ def _corrupt_pairs(
 
 
 def _corrupt_topics(
-    sources: Sources, features: str | Path | None, clusters: tuple[int, int, int], noise_rate: float, seed: int
+    sources: DataConfig, features: str | Path | None, clusters: tuple[int, int, int], noise_rate: float, seed: int
 ) -> tuple[Planted, Acceptance, dict[str, Any], list[str]]:
     """Looseness by topic, whether it is accepted, its settings and its description.
 
@@ -418,7 +421,7 @@ class JoinedFeatures(Report):
         ]
 
 
-@verb
+@command
 def join_features(
     cells: Annotated[str | Path, "Features with a fixed number of cells per image.", OptionGroup("Features")],
     regions: Annotated[str | Path, "Features with any number of regions per image.", OptionGroup("Features")],

@@ -9,9 +9,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.load import Run, open_run, save_pretrained
-from subtext.api.options import AnyPath, Metavar, OptionGroup, verb
+from subtext.api.options import AnyPath
 from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
 from subtext.report.text_table import TableReport, duration, size, table
+from subtext.settings import Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     import pandas
@@ -75,7 +76,7 @@ class RunList(TableReport):
         return f"RunList({len(self.entries)} in {', '.join(map(str, self.folders))})"
 
 
-@verb
+@command
 def list_runs(
     folders: Annotated[
         tuple[str | Path, ...] | Sequence[str | Path],
@@ -142,7 +143,7 @@ def _entry(run: Path, verify: bool) -> dict[str, Any]:
     }
 
 
-@verb
+@command
 def ensemble_runs(
     runs: Annotated[
         tuple[AnyPath, ...] | Sequence[AnyPath], "Runs to join.", OptionGroup("Runs"), Metavar("RUN RUN ...")

@@ -26,7 +26,8 @@ from subtext.models.ensemble import MEMBERS, build_ensemble
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
 from subtext.recipes import catalogue
-from subtext.recipes.catalogue import Option, Recipe, plan_options, read_options, unknown
+from subtext.recipes.catalogue import Recipe, plan_options, read_options, requirements
+from subtext.settings import Field, did_you_mean
 from subtext.training.optimiser import body_layers, body_norms
 from subtext.training.plan import Facts, Plan
 from subtext.training.setup import BuildContext, Setup
@@ -73,28 +74,23 @@ def build(
     """
     recipes, known_methods = catalogue.models(), catalogue.methods()
     if model not in recipes:
-        raise RecipeError(unknown("model", model, recipes))
+        raise RecipeError(did_you_mean("model", model, recipes))
     recipe, new = recipes[model], context.assets is None
     arguments = recipe.arguments(options)
     planned = plan_options(recipe.plan)
     every = [*recipe.options, *planned]
     values = _values(recipe, options) | read_options("training option", planned, plan or {})
-    defaults_before = [{option.name: option.before for option in every}]
     steps: list[Step] = []
     for name, chosen in methods:
         if name not in known_methods:
-            raise RecipeError(unknown("method", name, known_methods))
+            raise RecipeError(did_you_mean("method", name, known_methods))
         method = known_methods[name]
         with _naming(name):
-            method_values = _values(method, chosen)
-            method_facts = {option: (str(value),) for option, value in method_values.items()}
             if new:
+                method_values = _values(method, chosen)
+                method_facts = {option: (str(value),) for option, value in method_values.items()}
                 refuse_unused(method.options, method_values, method_facts)
             steps.append((method, method.arguments(chosen)))
-        # For an unused option, an older record has its value of now.
-        defaults_before.append(
-            {o.name: o.before if o.holds(method_facts) else method_values[o.name] for o in method.options}
-        )
     if new:
         # Before anything heavy is built or fetched.
         refuse_unused(every, values, chosen_facts(values, context))
@@ -128,7 +124,7 @@ def build(
                 f"'{model}' needs more memory for its weights than there is; torch says: "
                 f"{str(error).splitlines()[0]:.120}; choose smaller dimensions"
             ) from error
-    changes = {o.name: values[o.name] for o in planned if {o.name, o.old_name} & set(plan or {})}
+    changes = {name: values[name] for name in plan or {}}
     if new:
         facts = chosen_facts(values, context) | built_facts(setup)
         if "freeze_epochs" not in changes:
@@ -137,7 +133,7 @@ def build(
         # A published setting that nothing reads here returns to the common default.
         used = used_options(planned, values, facts)
         changes = {f.name: f.default for f in fields(Plan) if f.name not in used} | changes
-    setup = replace(setup, plan=replace(setup.plan, **changes), defaults_before=tuple(defaults_before))
+    setup = replace(setup, plan=replace(setup.plan, **changes))
     if (first := sum(phase.epochs for phase in setup.phases[:-1])) >= setup.plan.epochs:
         raise RecipeError(
             f"epochs needs more than the {first} of the first phases; it got {setup.plan.epochs}; train longer, or "
@@ -167,27 +163,34 @@ def _values(recipe: Recipe, options: Mapping[str, object]) -> dict[str, Any]:
     return read_options(f"option of '{recipe.name}'", recipe.options, options)
 
 
-def refuse_unused(options: Iterable[Option], values: Mapping[str, object], facts: Facts) -> None:
+def refuse_unused(options: Iterable[Field], values: Mapping[str, object], facts: Facts) -> None:
     """Raise RecipeError for the first option that was changed from its default and that nothing reads."""
     for option in options:
         if values.get(option.name, option.default) == option.default:
             continue
-        for requirement in option.requires:
+        for requirement in requirements(option):
             if not requirement.holds(facts):
                 fact, name = requirement.fact, option.name
                 reason = f"{fact} is {facts[fact][0]}" if fact in values else "it got none"
-                raise RecipeError(f"{name} needs {requirement.words}; {reason}; leave {name} out, or change that")
+                raise RecipeError(
+                    f"{name} needs {requirement.words}; {reason}; leave {name} out, or change that", field=name
+                )
 
 
-def used_options(options: Iterable[Option], values: Mapping[str, object], facts: Facts) -> dict[str, object]:
+def used_options(options: Iterable[Field], values: Mapping[str, object], facts: Facts) -> dict[str, object]:
     """The value of every option that something reads."""
-    return {option.name: values.get(option.name, option.default) for option in options if option.holds(facts)}
+    return {option.name: values.get(option.name, option.default) for option in options if is_read(option, facts)}
+
+
+def is_read(option: Field, facts: Facts) -> bool:
+    """Whether anything reads the option, as far as the facts are known."""
+    return all(requirement.holds(facts) for requirement in requirements(option))
 
 
 def chosen_facts(values: Mapping[str, object], context: BuildContext | None = None) -> dict[str, tuple[str, ...]]:
     """What is known before anything is built or fetched: every option's value, and what encodes the two sides.
 
-    `Option.holds` compares it with the choices that an option requires.
+    `is_read` compares it with the choices that an option requires.
 
     Args:
         values: Every option of the model and of the plan.
@@ -335,7 +338,7 @@ def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
     for run, record in zip(runs, records, strict=True):
         if record.model == ENSEMBLE:
             raise RecipeError(f"an ensemble needs runs of recipes; {run} is an ensemble itself; name its runs instead")
-        if record.data.fingerprint != first.data.fingerprint:
+        if record.fingerprint != first.fingerprint:
             raise RecipeError(
                 f"an ensemble needs runs that were trained on the same pairs; {run} was trained on others than "
                 f"{runs[0]}: test items of one may be training items of the other; train both on the same split"

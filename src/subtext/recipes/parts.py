@@ -162,8 +162,6 @@ def require_no_neighbours(method: str, setup: Setup) -> None:
 
 def require_plain_texts(method: str, setup: Setup) -> None:
     """Raise RecipeError where the losses between images and texts read edited or random texts."""
-    if setup.opened:
-        return
     if any(isinstance(extra, Rewriting) for extra in setup.extras):
         raise RecipeError(
             f"{method} changes the losses between images and texts, and asymmetry has extended them; use one of "

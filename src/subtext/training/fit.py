@@ -92,9 +92,9 @@ from subtext.training.optimiser import (
     stage,
     unpack,
 )
-from subtext.training.plan import Plan
+from subtext.training.plan import Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import Report, RunOptions, Setup, TrainResult
+from subtext.training.setup import Report, Setup, TrainResult
 from subtext.training.step import ExtraReader, Stepper, StepReader, batches_of
 from subtext.training.tables import NeighbourScores, PairBank
 from subtext.version import __version__
@@ -121,7 +121,7 @@ def fit(
     out: Path,
     *,
     record: Record,
-    run: RunOptions,
+    run: RunConfig,
     report: Callable[[Report], None] | None = None,
 ) -> TrainResult:
     """Train a setup and leave a run folder: record, kept weights, assets, log and model card.
@@ -164,7 +164,8 @@ def fit(
         record,
         plan=asdict(setup.plan),
         phases=tuple(asdict(phase) for phase in setup.phases),
-        data=replace(record.data, fingerprint=pairs, inputs="-".join(filter(None, inputs))),
+        fingerprint=pairs,
+        inputs="-".join(filter(None, inputs)),
         seed=run.seed,
         status="training",
         version=__version__,
@@ -378,7 +379,7 @@ def batch_norms(setup: Setup) -> list[str]:
 
 
 def working_model(
-    setup: Setup, sets: Sequence[Dataset | None], cache: Path, *, run: RunOptions, processes: Processes
+    setup: Setup, sets: Sequence[Dataset | None], cache: Path, *, run: RunConfig, processes: Processes
 ) -> tuple[Model, list[str]]:
     """The model to train, which shares every learning module with the recipe's, and notes on it.
 
@@ -673,7 +674,7 @@ class Training:
         train: Dataset,
         val: Dataset | None,
         out: Path,
-        options: RunOptions,
+        options: RunConfig,
         processes: Processes,
         extras: Sequence[ExtraReader],
         memories: BankSet,

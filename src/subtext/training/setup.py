@@ -1,20 +1,19 @@
-"""What a recipe builds from; Setup, which it returns and a method changes; the options, reports and result of a run."""
+"""What a recipe builds from; Setup, which it returns and a method changes; the reports and result of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
 
 from subtext.data.feature_file import FeatureShape
-from subtext.errors import RequirementError, TrainingError
+from subtext.errors import RequirementError
 from subtext.models.checkpoint import Record
 from subtext.models.model import Model
 from subtext.objectives.objective import Objective
 from subtext.training.batch_relevance import Mixing, RelevanceSource
 from subtext.training.memory import BankSource
-from subtext.training.plan import Phase, Plan, Range, ranges
+from subtext.training.plan import Phase, Plan
 from subtext.training.step import ExtraSource
 
 
@@ -82,42 +81,6 @@ class Setup:
     defaults_before: tuple[Mapping[str, object], ...] = ()
     from_start: bool = False
     opened: bool = False
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How a training is run; of these, the seed and the precision of the cache alone change what is learnt.
-
-    Attributes:
-        seed: Of every draw.
-        device: "auto" (a GPU where there is one), or a torch device: "cpu", "cuda", "mps".
-        workers: Threads that read batches ahead; 0 reads in the loop.
-        resume: Go on from the newest complete checkpoint of the folder.
-        checkpoint_every: Steps between checkpoints; 0 for the ends of epochs alone, which always have one.
-        keep_checkpoints: Checkpoints kept, the newest; a finished training has none any more.
-        save_every_epochs: Save every Nth epoch as a run in RUN/epochs/EPOCH; 0 for none.
-        cache: Folder for the outputs of frozen encoders; None for `cache` in the run's folder.
-        cache_precision: How they are stored; float16 halves the disk, and moves the features by about 0.05 %: `resume`
-            needs the same again.
-        log_every: Steps between two lines of log.jsonl.
-        tensorboard: Also write TensorBoard's files (extra: tensorboard).
-    """
-
-    seed: int = 0
-    device: str = "auto"
-    workers: Annotated[int, Range(0)] = 2
-    resume: bool = False
-    checkpoint_every: Annotated[int, Range(0)] = 0
-    keep_checkpoints: Annotated[int, Range(1)] = 2
-    save_every_epochs: Annotated[int, Range(0)] = 0
-    cache: Path | None = None
-    cache_precision: Literal["float32", "float16"] = "float32"
-    log_every: Annotated[int, Range(1)] = 50
-    tensorboard: bool = False
-
-    def __post_init__(self) -> None:
-        for name, allowed in ranges(RunOptions).items():
-            allowed.require(name, getattr(self, name), TrainingError)
 
 
 @dataclass(frozen=True)

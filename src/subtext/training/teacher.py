@@ -92,7 +92,7 @@ class Teacher:
         One that learnt from others may have seen what the student is selected or judged by.
         """
         record = load_record(self.run)
-        theirs, mine = record.data.fingerprint.partition("-")[0], fingerprint(pairs)
+        theirs, mine = record.fingerprint.partition("-")[0], fingerprint(pairs)
         if theirs != mine:
             raise DataError(
                 f"a teacher needs to have learnt from the pairs that its student learns from ({mine[:12]}); {self.run} "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.options import DropLast, Setup
-from subtext.training.plan import DefaultBefore, IsPath, Range, Requires
+from subtext.settings import Interval, IsPath
+from subtext.training.plan import Requires
 
 _TOTAL = Requires("normalise", ("sum", "softmax"))
 
@@ -15,19 +16,19 @@ def amrani(
     *,
     features: Annotated[str, "file of image features, from which densities are computed", IsPath()] = "",
     text_features: Annotated[str, "file of text features; none: LSA of the training texts", IsPath()] = "",
-    neighbours: Annotated[int, "nearest pairs that a density counts", Range(1)] = 10,
+    neighbours: Annotated[int, "nearest pairs that a density counts", Interval(1)] = 10,
     combine: Annotated[
         Literal["min", "sum", "product"], "combination of the modalities' similarities; min: close in both"
     ] = "min",
     density: Annotated[Literal["mean", "last"], "mean similarity of the neighbours, or that of the furthest"] = "mean",
     rescale: Annotated[Literal["range", "rank"], "rescale densities by their range, or by their ranks"] = "range",
     same_image: Annotated[
-        Literal["drop", "keep"], "whether texts of one image count as each other's neighbours", DefaultBefore("keep")
+        Literal["drop", "keep"], "whether texts of one image count as each other's neighbours"
     ] = "drop",
     normalise: Annotated[Literal["sum", "softmax", "none"], "how densities become weights; none: as they are"] = "sum",
     total_weight: Annotated[float, "sum of the weights over a batch", _TOTAL] = 196.0,
     reference_batch: Annotated[
-        int, "batch size that total_weight is for; 0 for the batch as it is", Range(0), _TOTAL
+        int, "batch size that total_weight is for; 0 for the batch as it is", Interval(0), _TOTAL
     ] = 32,
     average_directions: Annotated[bool, "average both directions; off: keep the model's own scale"] = True,
     drop_last: DropLast = True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from subtext.recipes.options import Setup
-from subtext.training.plan import DefaultBefore, Requires
+from subtext.training.plan import Requires
 
 if TYPE_CHECKING:
     from subtext.objectives.objective import Penalty, Term
@@ -20,9 +20,7 @@ def mithun(
     hardest_only: Annotated[
         bool, "use the hardest negative alone, as the published code does; off: the model's own loss"
     ] = True,
-    average_directions: Annotated[
-        bool, "average both directions; off: keep the model's own scale", _ALL, DefaultBefore(False)
-    ] = True,
+    average_directions: Annotated[bool, "average both directions; off: keep the model's own scale", _ALL] = True,
 ) -> Setup:
     """Weights each pair by the rank of its partner in both directions (Mithun et al. 2018).
 

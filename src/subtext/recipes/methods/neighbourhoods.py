@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.recipes.options import Setup
-from subtext.training.plan import IsPath, Range, Requires
+from subtext.settings import Interval, IsPath
+from subtext.training.plan import Requires
 
 if TYPE_CHECKING:
     from subtext.objectives.objective import Loss, Term
@@ -28,12 +29,12 @@ def neighbourhoods(
     cross_modal: Annotated[
         Literal["form", "model"], "between images and texts: this form, or the model's own loss"
     ] = "form",
-    angle: Annotated[float, "angle of the loss, in degrees", Range(1, 90), _ANGULAR] = 45.0,
-    margin: Annotated[float, "margin of the loss, in cosine", Range(0), _TRIPLET] = 0.1,
-    text_to_image_weight: Annotated[float, "weight of the text-to-image loss", Range(0), _FORM] = 1.0,
-    image_weight: Annotated[float, "weight within images; -1 for the paper's, 0.3 (triplet 0.1)", Range(-1)] = -1.0,
-    text_weight: Annotated[float, "weight within texts; -1 for the paper's, 0.2 (triplet 0.3)", Range(-1)] = -1.0,
-    pool_size: Annotated[int, "nearest texts to sample from; 10 in the published code", Range(1)] = 200,
+    angle: Annotated[float, "angle of the loss, in degrees", Interval(1, below=90), _ANGULAR] = 45.0,
+    margin: Annotated[float, "margin of the loss, in cosine", Interval(0), _TRIPLET] = 0.1,
+    text_to_image_weight: Annotated[float, "weight of the text-to-image loss", Interval(0), _FORM] = 1.0,
+    image_weight: Annotated[float, "weight within images; -1 for the paper's, 0.3 (triplet 0.1)", Interval(-1)] = -1.0,
+    text_weight: Annotated[float, "weight within texts; -1 for the paper's, 0.2 (triplet 0.3)", Interval(-1)] = -1.0,
+    pool_size: Annotated[int, "nearest texts to sample from; 10 in the published code", Interval(1)] = 200,
     negatives: Annotated[
         Literal["anchors", "neighbours", "both"], "negatives within a modality: the batch's items, their neighbours"
     ] = "anchors",
@@ -74,16 +75,16 @@ def neighbourhoods(
         )
     unused = {"graph": bool(graph), "pool_size": pool_size != 200, "negatives": negatives != "anchors"}
     for name, changed in unused.items():
-        if changed and not sides and not setup.opened:
+        if changed and not sides:
             raise RecipeError(
                 f"{name} needs image_weight or text_weight above 0; both are 0; leave {name} out, or change that"
             )
-    if not sides and cross_modal == "model" and not setup.opened:
+    if not sides and cross_modal == "model":
         raise RecipeError(
             "neighbourhoods changes nothing with cross_modal=model, image_weight=0 and text_weight=0; leave the "
             "method out"
         )
-    if image_graph and "image" not in sides and not setup.opened:
+    if image_graph and "image" not in sides:
         raise RecipeError(
             "image_graph needs image_weight above 0; image_weight is 0; leave image_graph out, or change that"
         )
