@@ -110,7 +110,7 @@ def audited(subject: Model, pairs: Dataset | None = None) -> dict[str, Check]:
     pairs = pairs or made()
     base = Sample.drawn(subject, pairs, size=40, seed=0, batch_size=32)
     images, texts = embed_pairs(subject, pairs)
-    result = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=Protocol(bootstrap=0, c_way=()))
+    result = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=Protocol(bootstrap=0))
     checks = [
         *map(base.check, CHECKS),
         shuffled_truth(base),

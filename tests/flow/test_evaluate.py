@@ -193,7 +193,7 @@ def test_scores_alone_and_unequal_groups() -> None:
 def test_numbers_that_are_none_rank_last_and_are_counted() -> None:
     scores = torch.eye(4)
     scores[0] = torch.nan
-    result = evaluate_scores(scores, np.arange(4), np.arange(4), Protocol(ties="optimistic", c_way=()))
+    result = evaluate_scores(scores, np.arange(4), np.arange(4), Protocol(ties="optimistic"))
     assert result.per_query["image_to_text/mean_rank"].tolist() == [4, 1, 1, 1]
     assert result.per_query["text_to_image/mean_rank"].tolist() == [4, 1, 1, 1]
     assert result.figures["image_to_text/nan_scores"] == result.figures["text_to_image/nan_scores"] == 4
@@ -203,14 +203,14 @@ def test_judgements_are_the_truth_where_there_are_any() -> None:
     pairs, _, _ = made(pictures=6, texts_each=1, noise=0.0)
     graded = Judgements(np.array([0, 1, 2, 3]), np.array([0, 0, 2, 1]), np.array([2, 1, 0, 1], dtype=np.float32))
     judged = Dataset(pairs.images, pairs.texts, pairs.links, Path(), graded)
-    result = evaluate(model(), judged, protocol=Protocol(recall=(1,), c_way=()))
+    result = evaluate(model(), judged, protocol=Protocol())
     assert result.protocol["positives"] == "judgements"
     assert result.protocol["queries"] == {"image_to_text": 2, "text_to_image": 3}
     ranks = result.per_query["text_to_image/mean_rank"]
     assert ranks[0] == 1
     assert ranks[1] > 1
     assert np.isnan(ranks[[2, 4, 5]]).all()
-    folded = evaluate(model(), judged, protocol=Protocol(recall=(1,), c_way=(), folds=1))
+    folded = evaluate(model(), judged, protocol=Protocol(folds=1))
     assert folded.figures == result.figures
 
 
@@ -222,7 +222,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         hits = g.random(80) < 0.4
         scores = torch.zeros(80, 400)
         scores[np.arange(400) // 5, np.arange(400)] = torch.from_numpy(np.where(np.repeat(hits, 5), 1.0, -1.0)).float()
-        protocol = Protocol(recall=(1,), c_way=(), bootstrap=200, seed=trial)
+        protocol = Protocol(bootstrap=200, seed=trial)
         result = evaluate_scores(scores, np.arange(80), np.arange(400) // 5, protocol)
         low, high = result.intervals["text_to_image/recall@1"]
         covered += low <= 40 <= high
@@ -231,11 +231,11 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 
 def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
     pairs, _, _ = made(pictures=300, texts_each=1, noise=2.0)
-    result = evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=2000))
+    result = evaluate(model(), pairs, protocol=Protocol(bootstrap=2000))
     hits = result.per_query["text_to_image/recall@10"]
     low, high = result.intervals["text_to_image/recall@10"]
     assert (high - low) / 2 == pytest.approx(196 * hits.std() / math.sqrt(300), rel=0.15)
-    assert result.intervals == evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=2000)).intervals
+    assert result.intervals == evaluate(model(), pairs, protocol=Protocol(bootstrap=2000)).intervals
 
 
 def judged(pictures: int, texts: int, each: int, seed: int = 0) -> tuple[Dataset, np.ndarray]:
@@ -259,7 +259,7 @@ def judged(pictures: int, texts: int, each: int, seed: int = 0) -> tuple[Dataset
 def test_connected_judgements_are_resampled_by_picture() -> None:
     """All are of one component; a text goes with the first picture that a row of the data names it with."""
     pairs, rows = judged(80, 160, 4)
-    result = evaluate(model(), pairs, protocol=Protocol(recall=(10,), c_way=(), bootstrap=2000))
+    result = evaluate(model(), pairs, protocol=Protocol(bootstrap=2000))
     assert len(set(pairs.images.groups)) == 1
     assert result.protocol["intervals"]["clusters"]["text_to_image"] == len(set(rows.min(axis=1)))
     hits = 100 * result.per_query["text_to_image/recall@10"]
@@ -294,7 +294,7 @@ def test_the_interval_is_that_of_a_plain_loop_over_pictures() -> None:
 @pytest.mark.parametrize(("pictures", "there"), [(9, False), (10, True)])
 def test_few_pictures_have_no_interval_and_a_sentence_why(pictures: int, there: bool) -> None:
     pairs, _, _ = made(pictures=pictures, noise=2.0)
-    result = evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=100))
+    result = evaluate(model(), pairs, protocol=Protocol(bootstrap=100))
     told = result.to_json()
     assert (told["intervals"]["rsum"] is not None) == there
     assert (told["intervals"]["text_to_image/recall@1"] is not None) == there
@@ -304,7 +304,7 @@ def test_few_pictures_have_no_interval_and_a_sentence_why(pictures: int, there: 
 
 
 def test_a_figure_on_which_all_queries_agree_has_no_interval() -> None:
-    result = evaluate_scores(torch.eye(30), np.arange(30), np.arange(30), Protocol(recall=(1,), c_way=()))
+    result = evaluate_scores(torch.eye(30), np.arange(30), np.arange(30), Protocol())
     assert result.figures["text_to_image/recall@1"] == 100
     assert result.to_json()["intervals"]["text_to_image/recall@1"] is None
     assert result.notes == (
@@ -352,7 +352,7 @@ def test_the_smallest_data_has_figures() -> None:
 def test_broken_scores_and_ties_are_told() -> None:
     scores = torch.ones(12, 12)
     scores[3, 3] = torch.nan
-    result = evaluate_scores(scores, np.arange(12), np.arange(12), Protocol(c_way=(), bootstrap=0))
+    result = evaluate_scores(scores, np.arange(12), np.arange(12), Protocol(bootstrap=0))
     assert any(note.startswith("not a number: 1 score,") for note in result.notes)
     assert any(note.startswith("ties: in up to 91.7 % of queries") for note in result.notes)
 

@@ -27,7 +27,7 @@ def test_chance_is_chance(tmp_path: Path, split: str) -> None:
     made_data.write(tmp_path)
     pairs = read(tmp_path / "pairs.jsonl", need_images=False).split(split)
     result = evaluate_embeddings(
-        Cosine(), drawn(len(pairs.images), 1), drawn(len(pairs.texts), 2), pairs, protocol=Protocol(c_way=())
+        Cosine(), drawn(len(pairs.images), 1), drawn(len(pairs.texts), 2), pairs, protocol=Protocol()
     )
     ours = chance_figures(pairs)
     assert set(ours) <= set(result.chance)

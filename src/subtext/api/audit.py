@@ -213,7 +213,7 @@ def _of_model(work: EvaluationSubject, train_split: str | None) -> _Subject:
         "run": str(folder.resolve()),
         "model": {"model": record.model, "seed": record.seed, **model},
         **({"scores_in_bf16": True} if opened.model.scores_in_bf16 else {}),
-        "data": work.sources.name if work.sources.data is not None else record.data.data,
+        "data": work.sources.name if work.sources.data is not None else record.data.name,
     }
     return _Subject(
         work, folder.name, "run", about, *common, _recorded_split(record, pairs, work.sources), result, *items

@@ -246,7 +246,6 @@ class Gains:
         return replace(self, by_score=self.mean)
 
 
-@dataclass(frozen=True, kw_only=True)
 class GainMetric(Metric):
     """A metric of the relevance at the first k places; a subclass is a dataclass with `k` and `ties`.
 
