@@ -71,7 +71,7 @@ CASES = [
     Case("pvse", {**SMALL, "views": 3, "dropout": 0.1}, "both"),
     Case("pvse", {**SMALL, "views": 2, "negatives": "all", "legacy_gru": True}, "pooled"),
     Case("pvse", {"embed_dim": 16, **PIXELS, "views": 3, "text": "{bert}"}, models=("bert",)),
-    Case("pvse", {"embed_dim": 16, "views": 2}, "grid", "pooled", methods=(("mithun", {"hard": False}),)),
+    Case("pvse", {"embed_dim": 16, "views": 2}, "grid", "pooled", methods=(("mithun", {"hardest_only": False}),)),
     Case("vse_infinity", SMALL, "both"),
     Case("vse_infinity", {**SMALL, **PIXELS, "image": "resnet-18", "image_weights": "random"}),
     Case("vse_infinity", {"embed_dim": 16, "text": "{bert}"}, "grid", models=("bert",)),
@@ -360,7 +360,7 @@ class TestMithun:
 
 class TestThaw:
     def test_gives_heads_then_everything(self, models: dict[str, str]) -> None:
-        thawed = [("thaw", {"heads": 2, "rate": 0.5})]
+        thawed = [("thaw", {"head_epochs": 2, "lr_scale": 0.5})]
         setup = build("clip", {"model": models["clip"]}, methods=thawed, plan={"epochs": 3}, context=BuildContext())
         stages = [stage(setup.plan, setup.phases, epoch) for epoch in range(3)]
         assert [(one.bodies, one.factor) for one in stages] == [(False, 1.0), (False, 1.0), (True, 0.5)]
@@ -368,9 +368,9 @@ class TestThaw:
     @pytest.mark.parametrize(
         ("model", "told", "epochs", "said"),
         [
-            ({}, {"heads": 3}, 3, "epochs needs more than the 3 of the first phases; it got 3"),
-            ({}, {"heads": 0}, 3, "head_epochs of 1 or more"),
-            ({"weights": "random"}, {"heads": 1}, 3, "needs a model with a pretrained encoder"),
+            ({}, {"head_epochs": 3}, 3, "epochs needs more than the 3 of the first phases; it got 3"),
+            ({}, {"head_epochs": 0}, 3, "head_epochs of 1 or more"),
+            ({"weights": "random"}, {"head_epochs": 1}, 3, "needs a model with a pretrained encoder"),
         ],
     )
     def test_is_refused_where_it_means_nothing(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,9 @@ from typing import Any
 import pytest
 
 from reproduce.tables.config import DataPaths, TableConfig
-from reproduce.tables.specification import UNSWEPT, PublishedTable, Row, Shared, System, tables
-from reproduce.tables.trainings import training, with_ratio
+from reproduce.tables.specification import PublishedTable, Row, System, tables
+from reproduce.tables.trainings import training
 from subtext.data.feature_file import FeatureShape
-from subtext.models import renamed_options
 from subtext.recipes import catalogue
 from subtext.recipes.build import build, used_options
 from subtext.recipes.catalogue import plan_options
@@ -38,14 +35,9 @@ def on(row: Row, data: str) -> System:
 
 def as_pixels(table: PublishedTable, system: System) -> dict[str, object]:
     """What is read of the host's plan with the table's and the system's in it, where pictures are pixels."""
-    found = read_of_plan(asdict(catalogue.models()[system.model].plan) | current({**table.plan, **system.plan}))
+    found = read_of_plan(asdict(catalogue.models()[system.model].plan) | {**table.plan, **system.plan})
     # Methods say this for themselves: the other test builds them.
     return {each: value for each, value in found.items() if each != "drop_last"}
-
-
-def current(plan: Mapping[str, object]) -> dict[str, object]:
-    """A published plan under the names of today."""
-    return renamed_options.current(plan, renamed_options.PLAN)
 
 
 def read_of_plan(values: dict[str, object]) -> dict[str, object]:
@@ -72,11 +64,7 @@ def apart(name: str, plans: dict[str, tuple[dict[str, object], System]]) -> dict
     (one, theirs), *_ = plans.values()
     found = {}
     for key, (plan, system) in plans.items():
-        told = (
-            {*current(system.plan), *current(theirs.plan)}
-            if name in TWO_PLANS and system.plan != theirs.plan
-            else set()
-        )
+        told = {*system.plan, *theirs.plan} if name in TWO_PLANS and system.plan != theirs.plan else set()
         both = (set(one) & set(plan)) - told
         if others := {each: (one[each], plan[each]) for each in both if one[each] != plan[each]}:
             found[key] = others
@@ -113,35 +101,3 @@ def test_the_plan_of_eccv_is_that_of_its_section_three() -> None:
         assert found.items() >= (told | {"warmup": 0.0, "weight_average": "none", "max_grad_norm": 0.0}).items(), (
             row.key
         )
-
-
-FOLDERS = json.loads((Path(__file__).parent.parent / "data" / "v0_1" / "table_folders.json").read_text())
-"""Table, data set and inputs -> row or shared file -> its folder, as the first version named it."""
-TRAINED_ANEW = {"daa2022_table2": {"pcme_bert_daa"}, "daa2022_table4": {"smooth_ap"}}
-"""Table -> rows that are trained otherwise since: what the first version trained must not stand for them. In the tables
-of Thomas and Kovashka these are all rows, whose word vectors are learnt first."""
-
-
-@pytest.mark.parametrize("case", FOLDERS)
-def test_a_training_finds_the_folder_that_the_first_version_named(case: str) -> None:
-    name, key, inputs = case.split()
-    table = tables()[name]
-    if inputs == "features":
-        features = Path("/data/features.npz")
-        sources = DataPaths(Path("/data/pairs.jsonl"), features=features, split_seed=3, on_error="skip")
-    else:
-        sources = DataPaths(Path("/data/pairs.jsonl"), images=Path("/data/images"))
-    config = TableConfig(name=name, table=table, rows=table.rows, out=Path("/out"), data={key: sources})
-    folders = {
-        "text_graph": config.graph(key, Shared.TEXT_GRAPH).name,
-        "image_graph": config.graph(key, Shared.IMAGE_GRAPH).name,
-        "scored": config.scored_graph(key).name,
-        "places": config.text_vectors(key).name,
-    }
-    for row in trained(table):
-        if not row.system.lacks():  # type: ignore[union-attr]
-            run = training(config, with_ratio(row, key, UNSWEPT), key, seed=0)
-            folders[row.key] = str(run.folder.relative_to(Path("/out/runs") / key))
-    anew = {row for row, folder in FOLDERS[case].items() if folders[row] != folder}
-    own_words = {row for row in folders if "/" in folders[row]} if name.startswith(("cvprw", "eccv")) else set()
-    assert folders.keys() == FOLDERS[case].keys() and anew == own_words | TRAINED_ANEW.get(name, set())

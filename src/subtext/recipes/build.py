@@ -221,7 +221,7 @@ def built_facts(setup: Setup) -> dict[str, tuple[str, ...]]:
     spec, encoder = text.input_spec, text.encoder
     # Only a model with towers has imported their module, and with it transformers, which takes seconds.
     towers = sys.modules.get("subtext.models.encoders.dual")
-    is_tower = towers is not None and isinstance(encoder, towers.Tower)
+    is_tower = towers is not None and isinstance(encoder, towers.TextTower)
     several = spec.grid is not None if isinstance(spec, FeatureInput) else not is_tower
     kinds = ((Bag, "bag"), (Recurrent, "gru"), (Precomputed, "features"))
     names = next(((name,) for kind, name in kinds if isinstance(encoder, kind)), ("a text backbone", "backbone"))
