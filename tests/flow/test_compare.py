@@ -17,17 +17,21 @@ from subtext.errors import DataError, RequirementError
 from subtext.evaluation import Protocol, Result, evaluate_scores
 from subtext.evaluation.compare import Measured, compare, over_runs, read_measured
 from subtext.evaluation.intervals import holm
+from subtext.evaluation.metrics import CWay, Recall, default_metrics
 
 PICTURES = 40
 
 
-def result(lift: float, seed: int, *, pictures: int = PICTURES, **protocol: object) -> Result:
+def result(
+    lift: float, seed: int, *, pictures: int = PICTURES, metrics: object = None, **protocol: object
+) -> Result:
     """Figures of scores that know the truth by so much."""
     owners = np.repeat(np.arange(pictures), 2)
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(pictures, len(owners))) + lift * (np.arange(pictures)[:, None] == owners)
-    found = evaluate_scores(torch.from_numpy(scores), np.arange(pictures), owners, Protocol(bootstrap=0, **protocol))
-    model = {"host": "vse", "arguments": {"lift": lift}, "methods": [], "seed": seed, "fingerprint": f"{lift}/{seed}"}
+    asked = Protocol(bootstrap=0, **protocol)
+    found = evaluate_scores(torch.from_numpy(scores), np.arange(pictures), owners, metrics=metrics, protocol=asked)
+    model = {"model": "vse", "arguments": {"lift": lift}, "methods": [], "seed": seed, "fingerprint": f"{lift}/{seed}"}
     return replace(found, about={"model": model, "split": "test", "split_role": "held out"})
 
 
@@ -94,7 +98,6 @@ def test_dealing_runs_is_counted_one_by_one() -> None:
     ("changed", "told"),
     [
         (result(1, 1, ties="optimistic"), r"differ in ties \(pessimistic and optimistic\)"),
-        (result(1, 1, recall=(1, 2)), r"recall \(\[1, 5, 10\] and \[1, 2\]\)"),
         (result(1, 1, pictures=30), r"gallery.images \(40 and 30\)"),
         (result(1, 1, folds=2), r"folds \(1 and 2\)"),
     ],
@@ -103,6 +106,16 @@ def test_other_protocols_and_galleries_are_refused_by_name(tmp_path: Path, chang
     one = read_measured(kept(tmp_path, "one", result(1, 0)))
     with pytest.raises(RequirementError, match=told):
         compare([one], [read_measured(kept(tmp_path, "other", changed))])
+
+
+def test_figures_of_one_side_alone_are_not_compared_and_other_metrics_of_one_name_are_refused(tmp_path: Path) -> None:
+    def of(name: str, *metrics: object) -> Measured:
+        return read_measured(kept(tmp_path, name, result(1, len(name), metrics=metrics)))
+
+    lines = compare([of("a", Recall(1, 5), CWay(5))], [of("bb", Recall(1, 10))]).lines
+    assert {line.name for line in lines} == {"image_to_text/recall@1", "text_to_image/recall@1", "rsum"}
+    with pytest.raises(RequirementError, match=r"metrics.5_way@1 \(CWay\(\) and CWay\(again=True\)\)"):
+        compare([of("a", *default_metrics(), CWay(5))], [of("bb", *default_metrics(), CWay(5, again=True))])
 
 
 def test_other_names_and_truths_are_refused(tmp_path: Path) -> None:
@@ -126,6 +139,18 @@ def test_a_side_is_one_training_in_several_seeds(tmp_path: Path) -> None:
         compare([one, other], [two])
 
 
+def test_trainings_with_other_random_draws_are_not_compared(tmp_path: Path) -> None:
+    def of(draws: int, lift: float) -> Measured:
+        found = result(lift, 0)
+        found = replace(found, about={**found.about, "model": {**found.about["model"], "draws": draws}})
+        return read_measured(kept(tmp_path, f"draws{draws}", found))
+
+    with pytest.raises(RequirementError, match=r"draws1\.json and .*draws2\.json need the same random draws"):
+        compare([of(1, 1.0)], [of(2, 2.0)])
+    untrained = replace(of(1, 1.0), about={"model": {"pretrained": "clip"}, "metrics": of(1, 1.0).about["metrics"]})
+    assert compare([untrained], [of(2, 2.0)]).lines
+
+
 def test_missing_and_foreign_values_are_told(tmp_path: Path) -> None:
     path = kept(tmp_path, "one", result(1, 0))
     (tmp_path / "one.npz").unlink()
@@ -135,7 +160,7 @@ def test_missing_and_foreign_values_are_told(tmp_path: Path) -> None:
     with pytest.raises(RequirementError, match="which is of another evaluation"):
         read_measured(path)
     result(1, 0, pictures=30).save_queries(tmp_path / "one.npz")
-    with pytest.raises(RequirementError, match="30 pictures and 60 texts"):
+    with pytest.raises(RequirementError, match="30 images and 60 texts"):
         read_measured(path)
     values = {name: column for name, column in result(1, 0).per_query.items() if not name.endswith("/image")}
     np.savez(tmp_path / "one.npz", **values)
@@ -159,7 +184,9 @@ def test_missing_and_foreign_values_are_told(tmp_path: Path) -> None:
     [
         ("{", "needs to be JSON"),
         ("[1]", "needs figures with the protocol"),
-        ('{"protocol": {"ties": "x"}}', "needs figures such as"),
+        ('{"protocol": {"ties": "x"}, "format": 1}', "needs figures such as"),
+        ('{"protocol": {"ties": "x"}, "rsum": 3}', r"earlier Subtext, .*; build it again with `subtext evaluate`"),
+        ('{"protocol": {"ties": "x"}, "rsum": 3, "format": 2}', "was made by an earlier Subtext"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, text: str, told: str) -> None:
@@ -179,13 +206,13 @@ def test_the_command(tmp_path: Path) -> None:
         files.append(out)
     alone = call("compare", files[0], files[1]).output
     assert "A - B" in alone and "does not speak for a method" in alone and "on what a run learnt from" in alone
-    many = call("compare", *files[:2], "vs", *files[2:], "--figure", "recall@5", "--json", tmp_path / "c.json").output
+    many = call("compare", *files[:2], "vs", *files[2:], "--metric", "recall@5", "--json", tmp_path / "c.json").output
     assert "seeds 0, 1" in many and "it cannot be below 0.33" in many and "mrr" not in many
     found = json.loads((tmp_path / "c.json").read_text())
     assert [line["name"] for line in found["lines"]] == ["image_to_text/recall@5", "text_to_image/recall@5"]
     assert (
-        json.loads(call("compare", *files[:2], "vs", *files[2:], "--figure", "recall@5", "--json", "-").stdout) == found
+        json.loads(call("compare", *files[:2], "vs", *files[2:], "--metric", "recall@5", "--json", "-").stdout) == found
     )
-    assert "these runs have recall@1" in call("compare", *files[:2], "--figure", "asp", code=1).output
+    assert "these runs have recall@1" in call("compare", *files[:2], "--metric", "asp", code=1).output
     assert "'vs' between them" in call("compare", *files[:3], code=2).output
     assert "'vs' between them" in call("compare", "vs", *files[:3], code=2).output

@@ -97,7 +97,7 @@ def test_vectors_give_what_their_products_give(data: Path, tmp_path: Path) -> No
         "mixed": ["--image-embeddings", tmp_path / "i.parquet", "--text-embeddings", tmp_path / "t.safetensors",
                   "--text-ids", tmp_path / "words.json"],
     }  # fmt: skip
-    found = [measured(data, *words, "--space", "--hubness", 3) for words in where.values()]
+    found = [measured(data, *words, "--alignment-uniformity", "--hubness", 3) for words in where.values()]
     unit = (x / np.linalg.norm(x, axis=1, keepdims=True)) @ (y / np.linalg.norm(y, axis=1, keepdims=True)).T
     hits = 100 * (unit.argmax(axis=0) == np.arange(24) // 2).mean()
     dots = 100 * ((x @ y.T).argmax(axis=0) == np.arange(24) // 2).mean()
@@ -114,8 +114,8 @@ def test_every_figure_at_once_for_people(data: Path, tmp_path: Path) -> None:
         "text,image,score\n" + "".join(f"{texts[n]},{images[n // 2]},{n % 5}\n" for n in range(24))
     )
     words = [
-        "--scores", tmp_path / "s.npz", "--relevance", "tfidf1,ciderd", "--asp-top", "5,10", "--precision",
-        "--plausible", "--words", "--hubness", 2, "--human", tmp_path / "people.csv", "--folds", 2,
+        "--scores", tmp_path / "s.npz", "--relevance", "tfidf1,ciderd", "--asp-top", "5,10", "--r-precision",
+        "--pmrp", "--by-length", "--hubness", 2, "--human-ratings", tmp_path / "people.csv", "--folds", 2,
         "--cache", tmp_path / "cache", "--json", tmp_path / "out.json", "--per-query", tmp_path / "out.npz",
     ]  # fmt: skip
     screen = call("evaluate", "--data", data, "--split", "test", "-q", *words).stdout
@@ -124,7 +124,7 @@ def test_every_figure_at_once_for_people(data: Path, tmp_path: Path) -> None:
     told = json.loads((tmp_path / "out.json").read_text())
     counts = told["protocol"]["words"]
     assert "texts by length: " + ", ".join(f"{name} {count}" for name, count in counts.items()) in screen
-    assert told["protocol"]["further"]["relevances"] == ["tfidf1", "ciderd"]
+    assert {"asp@5(tfidf1)", "asp(ciderd)"} <= told["protocol"]["metrics"].keys()
     assert {"image_to_text/asp(tfidf1)", "text_to_image/gain@5(ciderd)"} <= told.keys()
     assert len(list((tmp_path / "cache").iterdir())) == 2
     with np.load(tmp_path / "out.npz", allow_pickle=False) as kept:
@@ -176,7 +176,7 @@ def test_what_does_not_go_together_is_refused(data: Path, tmp_path: Path) -> Non
         (["-q", *here], 2, "need --data"),
         ([*where, *here, "--relevance", "bleu"], 1, "it got 'bleu'"),
         ([*where, *here, "--truth", "eccv"], 2, "--truth needs eccv=FOLDER"),
-        ([*where, *here, "--space"], 2, "--alignment-uniformity needs embeddings"),
+        ([*where, *here, "--alignment-uniformity"], 2, "--alignment-uniformity needs embeddings"),
         ([*where, *here, "--folds", "1k+5k"], 1, "folds of 1,000 images need a multiple of as many; there are 12"),
         ([*where, *here, "--folds", "many"], 2, "needs a number of folds"),
         ([*where, *here, "--gain", "0"], 2, "whole numbers with commas between them, each 1 or more"),

@@ -113,5 +113,5 @@ def test_a_metric_in_python_needs_no_registration() -> None:
 
 
 def test_two_figures_of_one_name_are_refused() -> None:
-    with pytest.raises(RequirementError, match=r"'5_way@1' is that of CWay\(\) and of CWay\(again=True\); leave one"):
+    with pytest.raises(RequirementError, match=r"'5_way@1' is that of CWay\(\) and of CWay\(again=True\); rename one"):
         evaluate_matrix(torch.rand(20, 40), small.pairs(20), metrics=[CWay(5), CWay(5, again=True)])

@@ -87,8 +87,8 @@ def test_a_graph_without_these_texts_is_refused() -> None:
 def test_the_command(tmp_path: Path) -> None:
     data, features = made_data.write(tmp_path)
     graph, run = tmp_path / "graph", tmp_path / "run"
-    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 8, "--neighbours", 5, "-q"]
-    call(*build, "--split", "val", "--among", "val")
+    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--dim", 8, "--neighbours", 5, "-q"]
+    call(*build, "--split", "val", "--candidate-split", "val")
     words = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--epochs", 1]
     call(*words, "--out", run, "--workers", 0, "--device", "cpu", "-q")
     told = call("evaluate", run, "--graph", graph, "-q", "--json", tmp_path / "figures.json").output

@@ -18,7 +18,7 @@ from curve_points import curve_points
 
 from subtext.api.load import load
 from subtext.evaluation import Result
-from subtext.evaluation.two_stages import plot_of, sweep_text
+from subtext.evaluation.two_stages.sweep import plot_sweep, sweep_text
 from subtext.report import progress
 from subtext.retrieval.index import Index
 
@@ -51,7 +51,7 @@ def test_evaluate_in_two_stages(made: Path) -> None:
     assert both["image_to_text/mean_rank"] == whole["image_to_text/mean_rank"]
     assert both["text_to_image/recall@1"] == whole["text_to_image/recall@1"]
     told = both["two_stage"]
-    assert told["rerank"]["host"] == "scan" and told["split_role"] == "selection" and "sweep" not in told
+    assert told["rerank"]["model"] == "scan" and told["split_role"] == "selection" and "sweep" not in told
     few = measured(made / "fast", "--rerank", made / "dear", "--candidates", "4")["two_stage"]
     assert few["pairs"] == {**few["pairs"], "image_to_text": 12 * 4, "text_to_image": 24 * 4}
     assert few["share_of_pairs"]["text_to_image"] == pytest.approx(4 / 12)
@@ -87,7 +87,7 @@ def test_plausible_matches_in_two_stages(made: Path, tmp_path: Path) -> None:
         if number % 3:
             row["labels"] = [row["captions"][0].split()[1]]
     data = made_data.write_rows(tmp_path / "labelled.jsonl", rows)
-    words = ("--data", data, "--features", made / "regions.npz", "--plausible")
+    words = ("--data", data, "--features", made / "regions.npz", "--pmrp")
     both = measured(made / "fast", "--rerank", made / "dear", "--candidates", "24", *words)
     alone = measured(made / "dear", *words)
     for name in ("image_to_text/pmrp", "text_to_image/pmrp"):
@@ -110,24 +110,24 @@ def sweep(recall: list[int], enough: dict[str, int | None]) -> Result:
         "enough": 20 if all(enough.values()) else None,
         "enough_of": enough,
     }
-    return Result(figures, {}, {}, {"recall": recall}, {}, about={"two_stage": found})
+    return Result(figures, {}, {}, {}, {}, about={"two_stage": found})
 
 
 def test_what_is_told_of_a_sweep_is_what_was_measured() -> None:
-    table, verdict = sweep_text(sweep([7, 5], {"image_to_text": 20, "text_to_image": None}))
+    table, verdict = sweep_text(sweep([7, 5], {"image_to_text": 20, "text_to_image": None}).about["two_stage"])
     head = table.splitlines()[0]
     assert "images: R@5" in head and "R@7" in head and head.count("R@5 lost") == 2 and "R@1" not in head
     assert verdict == (
         "none of these numbers is enough: at most 0.75 points of R@5 lost in each direction "
         "(image queries: 20, text queries: none)"
     )
-    table, verdict = sweep_text(sweep([3], {"image_to_text": 10, "text_to_image": 20}))
+    table, verdict = sweep_text(sweep([3], {"image_to_text": 10, "text_to_image": 20}).about["two_stage"])
     assert table.splitlines()[0].count("R@3") == 4
     assert verdict.startswith("20 candidates are enough: at most 0.75 points of R@3")
 
 
 def test_a_drawing_needs_no_recall_at_1() -> None:
-    assert "R@5 of every pair" in plot_of(sweep([5, 10], {"image_to_text": 20, "text_to_image": 20}))
+    assert "R@5 of every pair" in plot_sweep(sweep([5, 10], {"image_to_text": 20, "text_to_image": 20}))
 
 
 def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
         (["--rerank", "{dear}", "--plot", "sweep.svg"], "--plot needs a sweep: several --candidates"),
         (["--candidates", "5"], "--candidates is for --rerank RUN"),
         (
-            ["--rerank", "{dear}", "--space"],
+            ["--rerank", "{dear}", "--alignment-uniformity"],
             "neither with another program's output nor with --graph GRAPH, --alignment-uniformity and",
         ),
         (["--rerank", "{dear}", "--candidates", "0"], "whole numbers with commas between them, each 1 or more"),
@@ -186,7 +186,7 @@ def test_search_shows_the_second_models_order(made: Path) -> None:
     wanted = model.compare(model.embed_images([hit["id"] for hit in found["hits"]]), model.embed_texts([words]))
     assert scores == pytest.approx(wanted[:, 0].tolist(), abs=1e-5)
     texts = call(
-        "search", made / "index", "--image", "photo003.jpg", "--for", "texts", "--rerank", made / "dear"
+        "search", made / "index", "--image", "photo003.jpg", "--target", "texts", "--rerank", made / "dear"
     ).stdout
     assert "score" in texts.splitlines()[0]
 
@@ -231,14 +231,14 @@ def test_bfloat16_where_it_means_nothing_is_refused(words: list[str], code: int,
 
 
 def test_search_says_what_cannot_be_ordered(made: Path) -> None:
-    told = call("search", made / "index", "a red dog", "--for", "texts", "--rerank", made / "dear", code=1)
+    told = call("search", made / "index", "a red dog", "--target", "texts", "--rerank", made / "dear", code=1)
     assert "re-ranking compares images with texts; here text searches texts" in told.output
     told = call("search", made / "index", "a red dog", "--candidates", "4", code=2)
     assert "--candidates needs a second model, --rerank RUN" in told.output
 
 
 def test_a_student_learns_what_its_teacher_knows(made: Path, tmp_path: Path) -> None:
-    teach = f"distil:teacher={made / 'dear'},mined=5"
+    teach = f"distil:teacher={made / 'dear'},mined_candidates=5"
     call("train", "vse", *given(made), "--out", tmp_path / "taught", "--with", teach, "--word-dim", "16", *SMALL)
     lines = [json.loads(line) for line in (tmp_path / "taught" / "log.jsonl").read_text().splitlines()]
     epochs = [line["parts"] for line in lines if line["event"] == "epoch"]
@@ -258,7 +258,7 @@ def test_a_student_learns_what_its_teacher_knows(made: Path, tmp_path: Path) -> 
 
 
 def test_a_taught_run_that_is_broken_off_ends_the_same(made: Path, tmp_path: Path) -> None:
-    teach = f"distil:teacher={made / 'dear'},mined=3"
+    teach = f"distil:teacher={made / 'dear'},mined_candidates=3"
     words = ["train", "vse", *given(made), "--with", teach, "--word-dim", "16", *SMALL, "--epochs", "3"]
     call(*words, "--out", tmp_path / "whole")
     interrupt = small.Interrupt(9)
@@ -297,7 +297,7 @@ def test_a_teacher_over_other_data_is_refused(made: Path, tmp_path: Path) -> Non
     [
         ("vse", "distil", "distil needs teacher=RUN"),
         ("scan", "distil:teacher={dear}", "by the cosine of their vectors; this one compares by CrossAttention"),
-        ("vse", "distil:teacher={dear},weight=0,mined=0", "a weight above 0, of the batch's lists or of mined ones"),
+        ("vse", "distil:teacher={dear},weight=0,mined_candidates=0", "a weight above 0, of the batch's lists or"),
         ("vse", "distil:teacher=nowhere", "nowhere"),
     ],
 )  # fmt: skip
@@ -339,7 +339,7 @@ def test_a_search_tells_what_the_second_model_cuts(made: Path, short: Path) -> N
     assert "warning: the re-ranking run: 1 text of 1 is longer than the 4 tokens" in told.stderr
     answer = call("search", made / "index", "red dog", "--rerank", short, "--candidates", "4", "--json")
     assert "longer" not in answer.stderr and json.loads(answer.stdout)["warning"] is None
-    words = ("--image", "photo003.jpg", "--for", "texts", "--top", "3", "--candidates", "3")
+    words = ("--image", "photo003.jpg", "--target", "texts", "--top", "3", "--candidates", "3")
     told = call("search", made / "index", *words, "--rerank", short)
     assert f"warning: the re-ranking run: 3 texts of 3 {CUT}" in told.stderr
 
@@ -378,11 +378,11 @@ def test_what_the_second_model_lacks_is_said_before_the_search(
     monkeypatch.setattr(Index, "answer", never)
     told = call("search", made / "index", "a red dog", "--rerank", made / "nowhere", code=1)
     assert "nowhere" in told.output
-    told = call("search", made / "index", "a red dog", "--for", "texts", "--rerank", made / "dear", code=1)
+    told = call("search", made / "index", "a red dog", "--target", "texts", "--rerank", made / "dear", code=1)
     assert "here text searches texts" in told.output
     regions = np.ones((1, 3, made_data.WIDTH))
     np.savez(tmp_path / "other.npz", names=np.array(["x"]), grid=regions, pooled=regions[:, 0])
-    words = ("--image", "photo003.jpg", "--for", "texts", "--rerank", made / "dear")
+    words = ("--image", "photo003.jpg", "--target", "texts", "--rerank", made / "dear")
     told = call("search", made / "index", *words, "--rerank-features", tmp_path / "other.npz", code=1)
     assert "the re-ranking model needs the image 'photo003.jpg' in" in told.output
     (made / "regions.npz").rename(made / "gone.npz")

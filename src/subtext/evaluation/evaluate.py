@@ -422,8 +422,8 @@ def _require_truths(metrics: Sequence[Measure], gallery: Gallery) -> None:
         other = by_name.setdefault(figure_of(metric), metric)
         if other is not metric:
             raise RequirementError(
-                f"a metric needs a name of its own; '{figure_of(metric)}' is that of {other} and of {metric}; leave "
-                "one out, or rename it"
+                f"a metric needs a name of its own; '{figure_of(metric)}' is that of {other} and of {metric}; rename "
+                "one, or leave one out"
             )
         have: Iterable[str] = {
             "pairs": ("", *gallery.truths),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,10 +58,10 @@ class Recall(Metric):
         by_length: bool = False,
         against: str = "",
     ) -> None:
-        one_or_more = (*ks, *((k,) if isinstance(k, int) else k)) or (1,)
-        if not all(isinstance(number, int) and number >= 1 for number in one_or_more):
+        one_or_more = (*ks, *((k,) if isinstance(k, Integral) else k)) or (1,)
+        if not all(isinstance(number, Integral) and number >= 1 for number in one_or_more):
             raise RequirementError(f"Recall needs numbers k of 1 or more, as in Recall(1, 5, 10); it got {one_or_more}")
-        values = {"k": one_or_more, "ties": ties, "by_length": by_length, "against": against}
+        values = {"k": tuple(map(int, one_or_more)), "ties": ties, "by_length": by_length, "against": against}
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
