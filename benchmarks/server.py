@@ -75,7 +75,7 @@ def made(place: Path) -> Path:
     from subtext.training.setup import BuildContext
 
     names = [f"word{number}" for number in range(WORDS)]
-    options: dict[str, object] = {"image": "tiny", "image_size": 32, "width": WIDTH, "min_count": 1, "text": "bag"}
+    options: dict[str, object] = {"image": "tiny", "image_size": 32, "embed_dim": WIDTH, "min_count": 1, "text": "bag"}
     model = build("dual", options, context=BuildContext(texts=tuple(names))).model.eval()
     save_run(place / "run", model, Record(model="dual", arguments=options, status="finished"))
     manifest = Manifest(fingerprint=model_fingerprint(model), run=str(place / "run"), host="dual", width=WIDTH)

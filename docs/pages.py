@@ -22,6 +22,7 @@ from subtext.api.options import OPTIONS, parameters
 
 ROOT = Path(__file__).parent.parent
 GENERATED = ROOT / "docs" / "generated"
+REPRODUCE = ROOT / "reproduce"
 
 BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.api": ("options",),
@@ -74,6 +75,10 @@ def write() -> None:
         (GENERATED / f"example_{path.stem}.md").write_text(example_page(path), encoding="utf-8")
     for name in ("CHANGELOG", "CONTRIBUTING"):
         shutil.copy(ROOT / f"{name}.md", GENERATED / f"{name.lower()}.md")
+    shutil.copy(REPRODUCE / "README.md", GENERATED / "reproduce.md")
+    shutil.copytree(REPRODUCE / "notes", GENERATED / "notes")
+    with (GENERATED / "notes" / "README.md").open("a", encoding="utf-8") as contents:
+        contents.write("\n```{toctree}\n:hidden:\n:glob:\n\n[a-z]*\n```\n")
 
 
 def python_page() -> str:
@@ -174,27 +179,33 @@ def heading(text: str, line: str) -> list[str]:
     return [text, line * len(text), ""]
 
 
-LINK = re.compile(r"\[(`?)([^\]`]+)`?\]\(\.\./([^)#\s]+)\)")
+LINK = re.compile(r"(?<!!)\[(`?)([^\]`]+)`?\]\(([^)#\s:]+(?:\.\w+|/))(#[^)\s]*)?\)")
+SITE = {
+    **{Path(f"{name}.md"): Path(f"docs/generated/{name.lower()}.md") for name in ("CHANGELOG", "CONTRIBUTING")},
+    Path("reproduce/README.md"): Path("docs/generated/reproduce.md"),
+    **{path.relative_to(ROOT): Path("docs/generated/notes") / path.name for path in (REPRODUCE / "notes").glob("*.md")},
+}
+"""Files of the repository that are copied into the site -> their copies."""
 
 
 def rewrite_links(app: Any, name: str, source: list[str]) -> None:
-    """Links to files of the repository become links to their pages on the site, or plain code."""
+    """Links between files of the repository become links between pages of the site; other files become plain code."""
+    here = Path(f"docs/{name}.md")
+    origin = {copy: path for path, copy in SITE.items()}.get(here, here)
 
     def page(match: re.Match[str]) -> str:
-        text, target = match[2], match[3]
-        if target in ("CHANGELOG.md", "CONTRIBUTING.md"):
-            return f"[{text}](generated/{target.lower()})"
-        if target.startswith("src/subtext/") and name == "methods":
-            return f"{{py:obj}}`{text} <{dotted(ROOT / target)}.{text}>`"
-        if target.startswith("examples/") and target.endswith(".py"):
-            return f"[{text}](generated/example_{Path(target).stem}.md)"
-        return f"`{target}`"
+        text, target, anchor = match[2], match[3], match[4] or ""
+        path = Path(os.path.normpath(origin.parent / target))
+        if name == "methods" and path.is_relative_to("src"):
+            return f"{{py:obj}}`{text} <{dotted(ROOT / path)}.{text}>`"
+        if path.parent == Path("examples") and path.suffix == ".py":
+            path = Path(f"docs/generated/example_{path.stem}.md")
+        path = SITE.get(path, path)
+        if not path.is_relative_to("docs"):
+            return f"`{path}`"
+        return f"[{match[1]}{text}{match[1]}](/{path.relative_to('docs')}{anchor})"
 
-    if name.startswith("generated/"):
-        source[0] = re.sub(r"\]\(docs/", "](../", source[0])
-        source[0] = re.sub(r"\]\(examples/(\w+)\.py\)", r"](example_\1.md)", source[0])
-    else:
-        source[0] = LINK.sub(page, source[0])
+    source[0] = LINK.sub(page, source[0])
 
 
 def process_docstring(app: Any, what: str, name: str, target: Any, options: Any, lines: list[str]) -> None:

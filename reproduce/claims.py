@@ -13,7 +13,7 @@ One condition was added when all rows on planted looseness were known, and none 
 interval without 0, too. The p-value is about other pairs and the same trainings, the interval about other trainings as
 well. Two claims no longer hold by it.
 
-Other claims rest on entries of docs/log.md, whose figures `RECORDED` repeats.
+Other claims rest on sections of reproduce/notes, whose figures `RECORDED` repeats.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A claim that an entry of docs/log.md tells of; every number of `found` stands there."""
+    """A claim that rests on a section of reproduce/notes; every number of `found` stands there.
+
+    section  name of the page, and its heading
+    """
 
     paper: str
     says: str
@@ -69,7 +72,7 @@ class Recorded:
     seeds: str
     verdict: str
     why: str
-    entry: str
+    section: tuple[str, str]
 
 
 CLAIMS = (
@@ -173,11 +176,11 @@ CLAIMS = (
         ("angular thomas images", "angular thomas texts"),
     ),
 )
-_STUDY = "models of regions and words on Flickr8k"
-_WEIGHT = "DAA at the released weight, on the paper's host"
-_SGR = "SGR with DAA, three seeds"
-_TRIPLETS = "AsCL with triplets of all negatives, and SAF with DAA"
-_RANKING = "do listwise losses improve ASP, recall, or both?"
+_STUDY = ("regions", "Models of regions and words on Flickr8k")
+_WEIGHT = ("ranking", "DAA at the released weight on PCME")
+_SGR = ("ranking", "SGR with DAA, three seeds")
+_TRIPLETS = ("regions", "AsCL with triplets of all negatives, and SAF with DAA")
+_RANKING = ("ranking", "Do listwise losses improve ASP, recall, or both?")
 RECORDED = (
     Recorded(
         ASYMMETRY,
@@ -385,7 +388,7 @@ def table(part: Mapping[str, Any], *, beside: Mapping[str, Any] | None = None, a
 
 
 def recorded_table() -> list[str]:
-    """The claims of the log as rows of Markdown."""
+    """The claims that rest on notes, as rows of Markdown."""
     lines = ["| claim | test and control | found | seeds | verdict |", "|---|---|---|---|---|"]
     paper = ""
     for claim in RECORDED:
@@ -508,8 +511,9 @@ are right among 20 for {spans["abstract"]} % of them and for {spans["literal"]} 
 
 {_icons_results(icons, others)}## Models of regions and words, and listwise losses
 
-These rest on earlier entries of the [log](log.md), on literal Flickr8k. They have no test of significance: a verdict
-other than *cannot tell here* needs every seed on one side.
+These rest on the notes on [models of regions and words](../reproduce/notes/regions.md) and
+[listwise losses](../reproduce/notes/ranking.md), on literal Flickr8k. They have no test of significance: a
+verdict other than *cannot tell here* needs every seed on one side.
 
 {chr(10).join(recorded_table())}
 

@@ -73,6 +73,7 @@ from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.graph import image_of_text
 from subtext.graphs.spaces import LsaSpace
 from subtext.ops.neighbour_scores import neighbour_scores
+from subtext.version import DRAWS, require_same_draws
 
 RESULTS = Path(__file__).with_name("results")
 HELD_OUT, NEIGHBOURS = 500, 50
@@ -210,6 +211,7 @@ class Finished:
     ranks    (2 N) rank of each pair, by direction, on the split that is evaluated; (2 0) where it was not
     kept     (2 N) share of neighbours kept, of its image and of its text
     abstract (N) whether looseness was planted, or found
+    draws    `subtext.version.DRAWS` of the training
     """
 
     rsum: float
@@ -218,6 +220,7 @@ class Finished:
     ranks: NDArray[np.uint16]
     kept: NDArray[np.float32]
     abstract: NDArray[np.bool_]
+    draws: int = DRAWS
 
     def write(self, file: Path) -> None:
         """Write it in one piece."""
@@ -235,7 +238,8 @@ class Finished:
     def read(file: Path) -> Finished:
         """Read it again."""
         with np.load(file, allow_pickle=False) as arrays:
-            return Finished(float(arrays["rsum"]), float(arrays["seconds"]), *(arrays[name] for name in _ARRAYS))
+            rsum, seconds, draws = float(arrays["rsum"]), float(arrays["seconds"]), int(arrays["draws"])
+            return Finished(rsum, seconds, **{name: arrays[name] for name in _ARRAYS}, draws=draws)
 
     @property
     def values(self) -> Values:
@@ -272,6 +276,12 @@ def runs(rows: Sequence[str], seeds: Sequence[int]) -> list[Run]:
         for row in rows
         for run in (*(Run(row, first, rate) for rate in RATES), *(Run(row, seed) for seed in others))
     ]
+
+
+def require_one_side(every: Sequence[Run], results: Path) -> None:
+    """Raise DataError where finished runs, and those that are still to be trained, have other random draws."""
+    finished = [(f"{run.row}, seed {run.seed}", run.finished(results)) for run in every]
+    require_same_draws([(name, DRAWS if run is None else run.draws) for name, run in finished], DataError)
 
 
 def costs(every: Sequence[Run], results: Path) -> tuple[dict[Run, float], dict[Run, float]]:
@@ -326,6 +336,7 @@ def main() -> None:
         sys.exit("rows of `adapt` learn on stored vectors and know no pixels: name other --rows, or take --data icons")
     if config.stand_in is None and adapters and not config.describe:
         sys.exit("rows of `adapt` need a dual encoder that learnt from other images: name its run with --stand-in RUN")
+    require_one_side(every, finished)
     config.out.mkdir(parents=True, exist_ok=True)
     material = MAKERS[config.data](config.out, config.grid)
     if config.stand_in is not None:
@@ -541,6 +552,8 @@ class Material:
         if finished is None or (evaluated and not finished.ranks.size):
             # A result from another machine may have no run here that could be evaluated.
             if finished is None or not (run / "run.json").is_file():
+                if finished is not None:
+                    require_same_draws([(str(file), finished.draws), ("what is trained now", DRAWS)], DataError)
                 finished = self._trained(row, seed, rate, run)
             if evaluated:
                 finished = self._evaluated(finished, run)

@@ -7,7 +7,7 @@ from reproduce.tables.specification import Column, PublishedTable, Row
 
 
 def _extreme(key: str, beta: float, gamma: float, printed: tuple[float, float, float, float]) -> Row:
-    system = systems.combined({"how": "val", "beta": beta, "gamma": gamma})
+    system = systems.combined({"mode": "val", "beta": beta, "gamma": gamma})
     return Row(key, f"β={beta:g}, γ={gamma:g}", system, printed, figure="both")
 
 

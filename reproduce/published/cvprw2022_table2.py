@@ -5,7 +5,7 @@ from __future__ import annotations
 from reproduce.systems import cvprw2022 as systems
 from reproduce.tables.specification import Column, PublishedTable, Row, System, both_ways, printed
 
-_VAL: dict[str, object] = {"how": "val", "beta": systems.BETA, "gamma": systems.GAMMA}
+_VAL: dict[str, object] = {"mode": "val", "beta": systems.BETA, "gamma": systems.GAMMA}
 
 
 def _row(key: str, name: str, system: System, numbers: str) -> Row:
@@ -44,7 +44,7 @@ TABLE = PublishedTable(
         _row(
             "combined_stats",
             "OURS-COMBINED-STATS",
-            systems.combined({"how": "stats"}),
+            systems.combined({"mode": "stats"}),
             ".7062 .7007 .8791 .8782 .6274 .6239 .7714 .7713 .7448",
         ),
         _row("uniform", "uniform weights (not printed)", systems.UNIFORM, "- - - - - - - - -"),

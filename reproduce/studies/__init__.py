@@ -1,1 +1,1 @@
-"""Studies: scripts that repeat the figures of docs/log.md, each `python -m reproduce.studies.NAME`."""
+"""Studies: scripts that repeat the figures of reproduce/notes, each `python -m reproduce.studies.NAME`."""

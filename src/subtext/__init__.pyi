@@ -37,9 +37,7 @@ from subtext.api.index.maintain import (
     compact_index as compact_index,
     delete_from_index as delete_from_index,
     index_info as index_info,
-    migrate_index as migrate_index,
     restore_index as restore_index,
-    upgrade_index as upgrade_index,
     verify_index as verify_index,
 )
 from subtext.api.load import (

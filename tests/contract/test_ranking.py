@@ -28,7 +28,7 @@ CONTEXT = BuildContext(image_features=FeatureShape(pooled=8), texts=TEXTS)
 )
 def test_an_option_of_the_other_loss_is_refused(host: str, given: dict[str, object], named: str) -> None:
     with pytest.raises(RecipeError, match=named):
-        build(host, {"width": 8, **given}, context=CONTEXT)
+        build(host, {"embed_dim": 8, **given}, context=CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_an_option_of_the_other_loss_is_refused(host: str, given: dict[str, obje
 def test_easy_epochs_sum_over_all_negatives(
     host: str, given: dict[str, object], margin: float, reduction: str, weight: float
 ) -> None:
-    options = {"width": 8, "margin": 0.3, "all_negatives_epochs": 2, **given}
+    options = {"embed_dim": 8, "margin": 0.3, "all_negatives_epochs": 2, **given}
     parts = build(
         host, options, context=BuildContext(image_features=FeatureShape(pooled=8, grid=8), texts=TEXTS)
     ).objective.parts
@@ -64,5 +64,5 @@ def test_easy_epochs_sum_over_all_negatives(
 @pytest.mark.parametrize(("texts", "wanted"), [(10, 64), (2_000, 100), (40_000, 1280)])
 def test_the_recommended_batch_follows_the_number_of_pairs(texts: int, wanted: int) -> None:
     context = BuildContext(image_features=FeatureShape(pooled=8), texts=("a red dog",) * texts)
-    assert build("dual", {"width": 8}, context=context).plan.batch_size == wanted
-    assert build("dual", {"width": 8}, context=context, plan={"batch_size": 32}).plan.batch_size == 32
+    assert build("dual", {"embed_dim": 8}, context=context).plan.batch_size == wanted
+    assert build("dual", {"embed_dim": 8}, context=context, plan={"batch_size": 32}).plan.batch_size == 32

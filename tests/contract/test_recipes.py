@@ -525,7 +525,7 @@ def test_an_option_that_nothing_reads_is_refused(
     """Alone with what was chosen it is an error that names it; without it the same line builds."""
     given = {key: text.format(**models) if isinstance(text, str) else text for key, text in told.items()}
     if host not in ("clip", "adapt"):
-        given["width"] = 16
+        given["embed_dim"] = 16
     context = context_of(Case(host, image=image, text="pooled" if told.get("text") == "features" else ""), features)
     plan = {key: given.pop(key) for key in list(given) if key in PLANNED}
     changed = plan | {name: value} if name in PLANNED else plan
@@ -537,7 +537,10 @@ def test_an_option_that_nothing_reads_is_refused(
 
 def test_every_option_with_a_condition_is_refused_somewhere() -> None:
     conditional = {
-        option.name for recipe in catalogue.models().values() for option in recipe.options if catalogue.requirements(option)
+        option.name
+        for recipe in catalogue.models().values()
+        for option in recipe.options
+        if catalogue.requirements(option)
     }
     conditional |= {option.name for option in plan_options(Plan()) if catalogue.requirements(option)}
     tried = {name for _, name, *_ in UNREAD}

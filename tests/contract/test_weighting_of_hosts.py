@@ -153,4 +153,4 @@ def test_draws_are_views_of_an_item(clip: str) -> None:
     with pytest.raises(RecipeError, match="diversity: views needs a model with several views"):
         made("pcme_plus", clip, ("diversity", {"graph": "graph", "views": "mean"}))
     with pytest.raises(RecipeError, match="current=True needs views=mean or aligned"):
-        made("pcme", clip, ("discrepancy", {"graph": "graph", "current": True}))
+        made("pcme", clip, ("discrepancy", {"graph": "graph", "use_current": True}))

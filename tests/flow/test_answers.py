@@ -369,7 +369,7 @@ def test_the_command_line_asks_for_several_things(place: Path) -> None:
         "search", index, "--like", "red", "--diversity", 0.5, "--hubness", "csls", "--explain", "--top", 2
     ).stdout
     assert text.count(" own ") == 4 and "cosine" in text and "why 1:" in text
-    assert "deviations" in call("search", index, "Quadrat", "--by-words", "--like", "red").stdout
+    assert "deviations" in call("search", index, "Quadrat", "--lexical", "--like", "red").stdout
     assert "not" in call("search", index, "a", "--min-probability", 0.5, code=1).stderr
     for name in ("nobody", "~nobody/x", "x" * 5000):
         assert f"no '{name}'" in call("search", index, "--like", name, code=1).stderr

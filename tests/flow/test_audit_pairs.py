@@ -27,24 +27,24 @@ from subtext.training.step import StepReader
 WIDTH, PICTURES, EACH = 10, 67, 2
 """More pictures than a tile has, so that a second one is padded."""
 WORDS = ["red", "blue", "green", "black", "dog", "cat", "bird", "car", "tree", "house", "boat", "horse"]
-SMALL: dict[str, object] = {"width": 16, "word_dim": 8}
+SMALL: dict[str, object] = {"embed_dim": 16, "word_dim": 8}
 HOSTS: dict[str, tuple[str, dict[str, object]]] = {
-    "scan, words ask, lse": ("scan", {"attending": "text_to_image", "pooling": "lse"}),
-    "scan, words ask, mean": ("scan", {"attending": "text_to_image", "pooling": "mean"}),
-    "scan, regions ask, lse": ("scan", {"attending": "image_to_text", "pooling": "lse"}),
-    "scan, regions ask, mean": ("scan", {"attending": "image_to_text", "pooling": "mean"}),
-    "saf": ("sgraf", {"reasoning": "saf", "nodes": 8}),
-    "sgr": ("sgraf", {"reasoning": "sgr", "nodes": 8}),
+    "scan, words ask, lse": ("scan", {"cross_attention": "text_to_image", "pooling": "lse"}),
+    "scan, words ask, mean": ("scan", {"cross_attention": "text_to_image", "pooling": "mean"}),
+    "scan, regions ask, lse": ("scan", {"cross_attention": "image_to_text", "pooling": "lse"}),
+    "scan, regions ask, mean": ("scan", {"cross_attention": "image_to_text", "pooling": "mean"}),
+    "saf": ("sgraf", {"reasoning": "saf", "similarity_dim": 8}),
+    "sgr": ("sgraf", {"reasoning": "sgr", "similarity_dim": 8}),
     "chan": ("chan", {}),
     "chan, mean": ("chan", {"pooling": "mean"}),
     "imram": ("imram", {}),
-    "imram, words ask": ("imram", {"asking": "text"}),
-    "imram, regions ask": ("imram", {"asking": "image"}),
+    "imram, words ask": ("imram", {"attention_mode": "text"}),
+    "imram, regions ask": ("imram", {"attention_mode": "image"}),
     "ascl": ("ascl", {"heads": 2}),
     "ascl, no attention": ("ascl", {"attention": False}),
     "ascl, mean fusion": ("ascl", {"heads": 2, "fusion": "mean"}),
-    "ascl, no fusion, shared": ("ascl", {"heads": 2, "fusion": "none", "directions": "shared"}),
-    "pcme": ("pcme", {"draws": 2}),
+    "ascl, no fusion, shared": ("ascl", {"heads": 2, "fusion": "none", "direction_weights": "shared"}),
+    "pcme": ("pcme", {"samples": 2}),
     "pcme_plus": ("pcme_plus", {}),
     "pcme_plus, wasserstein": ("pcme_plus", {"distance": "wasserstein"}),
 }

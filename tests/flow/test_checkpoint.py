@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 from dataclasses import replace
@@ -28,11 +29,11 @@ from subtext.models.checkpoint import (
     read_tensors,
     save_record,
     save_run,
-    verified_tensors,
     write_tensors,
     write_text,
 )
 from subtext.training.plan import RunConfig
+from subtext.version import FORMAT
 
 RECORD = Record(
     model="pvse",
@@ -84,15 +85,34 @@ def test_what_no_difference_is() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "[]", "{", "[" * 100_000, '{"host": "a", "colour": 1}', '{"data": {}}', '{"host":"a","data":3}'),
-        '{"host": "\udcff"}',
-        *('{"host": 3}', '{"host": "a", "plan": []}', '{"host": "a", "epochs": "3"}', '{"host": "a", "methods": {}}'),
+        *("", "[1]", "{", "[" * 100_000),
+        '{"format": 1, "model": "\udcff"}',
+        *(
+            '{"format": 1, "model": "a", "colour": 1}',
+            '{"format": 1, "data": {}}',
+            '{"format": 1, "model":"a","data":3}',
+        ),
+        *('{"format": 1, "model": 3}', '{"format": 1, "model": "a", "plan": []}'),
+        *('{"format": 1, "model": "a", "epochs": "3"}', '{"format": 1, "model": "a", "methods": {}}'),
     ],
 )
 def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(CheckpointError, match=r"run\.json needs to be the record of a run"):
         load_record(tmp_path)
+
+
+@pytest.mark.parametrize("number", [None, 2, "1", True])
+def test_a_record_of_another_format_is_refused_in_one_sentence(tmp_path: Path, number: object) -> None:
+    content = json.loads(RECORD.to_json())
+    assert content.pop("format") == FORMAT
+    (tmp_path / "run.json").write_text(json.dumps(content if number is None else {**content, "format": number}))
+    with pytest.raises(CheckpointError) as refused:
+        load_record(tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path / 'run.json'} was made by an earlier Subtext, which cannot be opened; "
+        "build it again with `subtext train`"
+    )
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -148,16 +168,16 @@ def test_a_flipped_bit_of_a_run_is_told(tmp_path: Path, place: float) -> None:
         load_run(tmp_path)
 
 
-def test_a_run_without_a_checksum_is_read_and_the_same_tensors_give_the_same_bytes(tmp_path: Path) -> None:
+def test_tensors_need_a_checksum_and_the_same_tensors_give_the_same_bytes(tmp_path: Path) -> None:
     tensors = {"a": torch.arange(9.0), "b": torch.ones(2, dtype=torch.bfloat16), "c": torch.tensor(True)}
-    early, path = tmp_path / "early.safetensors", tmp_path / "a.safetensors"
-    save_file(tensors, early, metadata={"format": "pt"})
+    plain, path = tmp_path / "plain.safetensors", tmp_path / "a.safetensors"
+    save_file(tensors, plain, metadata={"format": "pt"})
     write_tensors(path, tensors)
     write_tensors(tmp_path / "again.safetensors", tensors)
     assert path.read_bytes() == (tmp_path / "again.safetensors").read_bytes()
-    for file, checked in ((early, False), (path, True)):
-        found, told = verified_tensors(file)
-        assert told == checked and fingerprint(found) == fingerprint(tensors)
+    assert fingerprint(read_tensors(path)) == fingerprint(tensors)
+    with pytest.raises(CheckpointError, match="their checksum is another"):
+        read_tensors(plain)
 
 
 def test_the_fingerprint_sees_every_change() -> None:

@@ -355,7 +355,7 @@ def half_weights(run: Path) -> None:
 
 def other_recipe(run: Path) -> None:
     record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps(record | {"host": "vse", "arguments": {"width": 24, "word_dim": 8}}))
+    (run / "run.json").write_text(json.dumps(record | {"model": "vse", "arguments": {"embed_dim": 24, "word_dim": 8}}))
 
 
 def unknown_recipe(run: Path) -> None:

@@ -301,7 +301,20 @@ def test_labels_measure_it(place: Path, tmp_path: Path, monkeypatch: pytest.Monk
     many.write_text("".join(json.dumps(line) + "\n" for line in lines))
     loose, labels = tmp_path / "loose.jsonl", tmp_path / "labels.json"
     more = ["--images", place / "data"]
-    call("data", "loosen", many, *more, "--kind", "mismatch", "--share", 0.3, "--out", loose, "--labels", labels)
+    call(
+        "data",
+        "loosen",
+        many,
+        *more,
+        "--noise-type",
+        "mismatch",
+        "--noise-rate",
+        0.3,
+        "--out",
+        loose,
+        "--labels",
+        labels,
+    )
     weak = call("curate", loose, *more, "--run", place / "run", "--out", tmp_path / "weak", "--quiet").stdout
     assert "warning: the model cannot judge these pairs" in weak and "likeliest kinds" not in weak
     page = (tmp_path / "weak" / "index.html").read_text()

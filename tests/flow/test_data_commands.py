@@ -90,7 +90,7 @@ def test_loosen_by_mismatch(tmp_path: Path) -> None:
 def test_loosen_by_neighbours(tmp_path: Path, among: tuple[str, str]) -> None:
     data, _ = made_data.write(tmp_path)
     graph, out, labels = tmp_path / "graph", tmp_path / "loose.jsonl", tmp_path / "labels.json"
-    done("neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 5, "--neighbours", 12, "-q", *among)
+    done("neighbours", "build", graph, "--data", data, "--space", "lsa", "--dim", 5, "--neighbours", 12, "-q", *among)
     told = done(
         "data", "corrupt", data, "--out", out, "--labels", labels, "--noise-type", "mixed", "--noise-rate", 0.4,
         "--graph", graph, "--neighbour-ranks", "2-9", "--seed", 3,
@@ -105,7 +105,7 @@ def test_loosen_refuses_what_cannot_be(tmp_path: Path) -> None:
     data, _ = made_data.write(tmp_path)
     graph, out = tmp_path / "graph", ("--out", tmp_path / "o.jsonl")
     labels = ("--labels", tmp_path / "l.json")
-    done("neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 5, "--neighbours", 12, "-q")
+    done("neighbours", "build", graph, "--data", data, "--space", "lsa", "--dim", 5, "--neighbours", 12, "-q")
     assert "needs a graph of neighbours (--graph GRAPH)" in refused("data", "corrupt", data, *out, *labels)
     assert "from 1 to 12" in refused(
         "data", "corrupt", data, *out, *labels, "--graph", graph, "--neighbour-ranks", "1-20"
@@ -153,7 +153,7 @@ def test_found_tells_mismatched_pairs_from_others(tmp_path: Path) -> None:
         "--embed-dim", 16, "--min-count", 1, "--workers", 0, "-q",
     )  # fmt: skip
     graph = tmp_path / "graph"
-    done("neighbours", "build", graph, "--data", out, "--space", "lsa", "--width", 5, "--neighbours", 8, "-q")
+    done("neighbours", "build", graph, "--data", out, "--space", "lsa", "--dim", 5, "--neighbours", 8, "-q")
     told = json.loads(done("data", "detect-noise", run_, "--labels", labels, "--graph", graph, "--json", "-q"))
     assert told["pairs"] == {"literal": 56, "mismatch": 24}
     areas = {name: row["mismatch from literal"] for name, row in told["auc"].items()}

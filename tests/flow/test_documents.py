@@ -31,6 +31,7 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     *(f"docs/{name}.md" for name in ("tutorial", "concepts", "choosing", "answers", "two_stages")),
     *(f"docs/{name}.md" for name in ("serving", "scaling", "care", "datasets")),
+    "reproduce/README.md",
 )
 RUN_AS_CODE = ("python",)
 RUN_AS_COMMANDS = ("bash", "console")
@@ -61,7 +62,6 @@ NOT_RUN = {
     "subtext index build 'postgresql:": "needs PostgreSQL; test_postgres_command.py runs it",
     "subtext search 'postgresql:": "needs PostgreSQL; test_postgres_command.py runs it",
     "subtext index compact 'postgresql:": "needs PostgreSQL; test_postgres_command.py runs it",
-    "subtext index migrate archive ": "needs an index in shards; test_old_files.py runs it",
     "subtext index calibrate library --data photos.jsonl": "needs more data; test_calibration.py runs it",
     "subtext score claims.jsonl ": "needs a calibrated index; test_curate.py runs it",
     "subtext curate pairs.jsonl ": "needs more data; test_curate.py runs it",

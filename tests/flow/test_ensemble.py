@@ -95,7 +95,7 @@ def test_it_is_evaluated_audited_and_re_ranks_as_any_run(made: Path) -> None:
 
 
 def test_it_teaches(made: Path, tmp_path: Path) -> None:
-    teach = f"distil:teacher={made / 'sgraf'},mined=3"
+    teach = f"distil:teacher={made / 'sgraf'},mined_candidates=3"
     call("train", "vse", *given(made), "--out", tmp_path / "taught", "--with", teach, *SMALL, "-q")
     assert (tmp_path / "taught" / "model.safetensors").is_file()
 
@@ -210,7 +210,7 @@ def test_a_record_without_members_is_said(made: Path, tmp_path: Path) -> None:
 
 def test_a_table_joins_its_rows(made: Path, tmp_path: Path) -> None:
     data = ["--data", f"mine={made / 'pairs.jsonl'}", "--features", f"mine={made / 'regions.npz'}"]
-    changes = ["width=12", "word_width=8", "nodes=6", "batch_size=16", "lr=0.005"]
+    changes = ["embed_dim=12", "word_dim=8", "similarity_dim=6", "batch_size=16", "lr=0.005"]
     quick = ["--seeds", 2, "--epochs", 1, "--workers", 0, "--device", "cpu", "-q"]
     words = ["table", "daa2022_table3", *data, *quick, *(w for c in changes for w in ("--set", c)), "--out", tmp_path]
     plan = call(*words, "--rows", "sgraf", "--plan").stdout

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import made_data
@@ -18,6 +19,8 @@ import subtext as st
 from reproduce import claims, evidence
 from reproduce.claims import Values
 from subtext.core import DIRECTIONS
+from subtext.errors import DataError
+from subtext.version import DRAWS
 
 Call = Callable[..., str]
 
@@ -76,6 +79,24 @@ def test_a_finished_run_is_read_again_from_its_file(tmp_path: Path) -> None:
     np.testing.assert_allclose(values.values["text_to_image/5_way@1"], [1, 1, 1, 0, 0])
     np.testing.assert_allclose(values.values["text/neighbours_kept"], kept[1], rtol=1e-6)
     assert "image_to_text/20_way@1" not in values.values, "five pairs make no choice among 20"
+
+
+def test_runs_with_other_random_draws_are_not_mixed(tmp_path: Path, script: Call) -> None:
+    results = tmp_path / "results"
+    words = ["--out", tmp_path / "out", "--results", results, "--data", "icons-lite2", "--rows", "pvse", "--seeds", 0]
+    file = evidence.result_file(results / "icons-lite2", "pvse", 0, 2e-3)
+    replace(finished(), draws=DRAWS + 1).write(file)
+    with pytest.raises(DataError, match="need the same random draws"):
+        script(*words)
+    assert not (tmp_path / "out").exists()
+    made = evidence.Material("icons", tmp_path, *[tmp_path] * 2, {}, (), (), {}, tmp_path, "val", "test", 196.0)
+    with pytest.raises(DataError, match=r"pvse-0\.002-0\.npz and what is trained now need the same random draws"):
+        made.train("pvse", 0, 2e-3, results / "icons-lite2", evaluated=True)
+
+
+def test_every_finished_run_tells_its_random_draws() -> None:
+    files = sorted(evidence.RESULTS.glob("*/*.npz"))
+    assert len(files) > 600 and {evidence.Finished.read(file).draws for file in files} == {1}
 
 
 def test_a_rate_that_was_tried_on_another_machine_is_trained_again_to_be_evaluated(
@@ -248,10 +269,11 @@ def test_even_forms_are_as_even_as_the_default(tmp_path: Path, icons: Path) -> N
 
 
 @pytest.mark.parametrize("claim", claims.RECORDED, ids=lambda claim: claim.says)
-def test_a_figure_of_the_log_stands_in_its_entry(claim: claims.Recorded) -> None:
-    entries = (ROOT / "docs" / "log.md").read_text(encoding="utf-8").split("\n## ")
-    entry = next(text for text in entries if text.partition("\n")[0].endswith(claim.entry))
-    assert set(numbers(claim.found)) <= set(numbers(entry)), claim.found
+def test_a_figure_of_a_recorded_claim_stands_in_its_note(claim: claims.Recorded) -> None:
+    page, heading = claim.section
+    sections = (ROOT / "reproduce" / "notes" / f"{page}.md").read_text(encoding="utf-8").split("\n## ")
+    section = next(text for text in sections if text.partition("\n")[0] == heading)
+    assert set(numbers(claim.found)) <= set(numbers(section)), claim.found
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def dual(folder: Path, make: object, *, lora: int = 0) -> Path:
     source = folder / "source"
     source.mkdir(parents=True)
     make(source)  # type: ignore[operator]
-    arguments = {"model": str(source), "lora": lora}
+    arguments = {"model": str(source), "lora_rank": lora}
     model = build("clip", arguments, context=BuildContext()).model
     torch.manual_seed(7)
     with torch.no_grad():

@@ -88,7 +88,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
 def test_the_page(runs: tuple[Path, list[Path]], tmp_path: Path) -> None:
     data, (first, second) = runs
     graph, page = tmp_path / "graph", tmp_path / "page.html"
-    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 4, "--neighbours", 3, "-q"]
+    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--dim", 4, "--neighbours", 3, "-q"]
     call(*build, "--split", "train")
     words = ["gallery", "compare", first, second, "--out", page, "--split", "train", "-q", "--count", 2]
     told = call(*words, "--graph", graph, "--word", "green", "--top", 3).output

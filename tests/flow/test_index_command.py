@@ -199,13 +199,13 @@ def test_what_was_deleted_stays_away(place: Path) -> None:
     assert not {"red", "blue"} & set(ids(place))
     assert "6 left out, as they were deleted before" in call("index", "update", place / "index", "-q").stdout
     assert len(ids(place)) == 10
-    told = call("index", "add", place / "index", "--data", place / "data", "--again", "-q").stdout
+    told = call("index", "add", place / "index", "--data", place / "data", "--restore-deleted", "-q").stdout
     assert "6 items embedded" in told and len(ids(place)) == 12
     told = call("index", "delete", place / "index", "--where", "split = test", "--where", "place > 10", "--yes").stdout
     assert "1 image and 2 texts" in told
     listed = place / "ids.txt"
     listed.write_text("pink\n\n")
-    assert "1 image and 2 texts" in call("index", "delete", place / "index", "--from", listed).stdout
+    assert "1 image and 2 texts" in call("index", "delete", place / "index", "--ids-from", listed).stdout
     assert "becam" in call("index", "compact", place / "index").stdout
     assert verify(place / "index") == []
 
@@ -214,13 +214,13 @@ def test_a_deletion_that_names_nothing_is_refused(place: Path) -> None:
     assert "needs ids, a file of them" in call("index", "delete", place / "index", code=1).stderr
     answer = call("index", "delete", place / "index", "red", "rde", code=1).stderr
     assert "1 of 2 are not, the first is 'rde'; nothing was deleted" in answer and len(ids(place)) == 12
-    assert "cannot be read" in call("index", "delete", place / "index", "--from", place / "no.txt", code=1).stderr
+    assert "cannot be read" in call("index", "delete", place / "index", "--ids-from", place / "no.txt", code=1).stderr
 
 
 def test_a_search_is_filtered(place: Path) -> None:
     assert set(ids(place, "--where", "split = test")) == {"pink", "cyan"}
     assert set(ids(place, "--where", "place < 3", "--where", "text contains blue")) == {"blue"}
-    texts = ids(place, "--where", "language = de", "--for", "texts")
+    texts = ids(place, "--where", "language = de", "--target", "texts")
     assert len(texts) == 12
     assert (
         "none has 'colour'; there are" in call("search", place / "index", "a", "--where", "colour = 1", code=1).stderr
@@ -376,7 +376,7 @@ def test_a_move_leaves_nothing_behind_unasked(place: Path, runs: Path) -> None:
     answer = call("index", "move", place / "index", "--run", runs / "other", "-q", "--even-if-worse", code=1).stderr
     assert "3 items of" in answer and "--drop-missing" in answer
     assert len(ids(place)) == 12, "the old vectors serve on"
-    words = ["move", place / "index", "--run", runs / "other", "-q", "--even-if-worse", "--leave-out"]
+    words = ["move", place / "index", "--run", runs / "other", "-q", "--even-if-worse", "--drop-missing"]
     told = call("index", *words).stdout
     assert "11 images and 22 texts" in told and len(ids(place)) == 11
 
@@ -526,7 +526,7 @@ def test_an_index_follows_its_data(place: Path) -> None:
         update_index(place / "index", quiet=True)
     assert len(ids(place)) == 10 and verify(place / "index") == []
     write(place, found)
-    assert "checked 1 time" in call("index", "watch", place / "index", "--rounds", 1, "-q").stdout
+    assert "checked 1 time" in call("index", "watch", place / "index", "--max-checks", 1, "-q").stdout
     assert len(ids(place)) == 12
 
 

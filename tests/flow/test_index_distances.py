@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     made_data.write_regions(folder, noise=1.0)
     given = ["--data", folder / "pairs.jsonl", "--features", folder / "regions.npz"]
-    told = ["--init-log-variance", "-3", "--average", "none", "-q"]
+    told = ["--init-log-variance", "-3", "--weight-average", "none", "-q"]
     call("train", "pcme_plus", *given, "--out", folder / "run", *SMALL, *told)
     call("index", "build", folder / "index", "--run", folder / "run", "--split", "all", "-q")
     return folder
@@ -94,7 +94,7 @@ def test_items_of_one_kind_are_compared_by_their_means(made: Path) -> None:
 
 
 def test_the_command_tells_uncertainty_and_reasons(made: Path) -> None:
-    words = ["a red and a dog", "--json", "--why", "--top", "4"]
+    words = ["a red and a dog", "--json", "--explain", "--top", "4"]
     hits = json.loads(call("search", made / "index", *words).stdout)["hits"]
     assert all(hit["uncertainty"] > 0 for hit in hits)
     assert all(-1.001 <= reason["score"] <= 1.001 for hit in hits for reason in hit["why"])

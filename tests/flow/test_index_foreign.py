@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,10 @@ import pytest
 import stored
 from command import call
 
-from subtext.api.index.shards import copy_shards, read_shards
 from subtext.errors import SearchIndexError
-from subtext.retrieval.manifest import checksum
 from subtext.retrieval.stores.folder import PENDING, Folder, backup
 from subtext.retrieval.verification import verify
 from subtext.server.images import storage_of
-
-SHARDS = Path(__file__).parents[1] / "data" / "index_in_shards.zip"
 
 
 @pytest.fixture
@@ -116,15 +111,3 @@ def test_manifests_name_their_own_store(index: Path) -> None:
     (index / "store-2" / PENDING).write_text(other.to_json())
     with pytest.raises(SearchIndexError, match=r"pending\.json needs to name its own folder; it names store-1"):
         Folder(index).beside(other)
-
-
-@pytest.mark.parametrize("name", ["../victim", "shards/../../victim", "shards/link", 7])
-def test_shards_elsewhere_are_not_copied(index: Path, tmp_path: Path, name: object) -> None:
-    zipfile.ZipFile(SHARDS).extractall(tmp_path)
-    shards = tmp_path / "index_in_shards"
-    (shards / "shards" / "link").symlink_to(index.parent / "victim")
-    facts = json.loads((shards / "shards.json").read_text())
-    facts["shards"][1]["folder"] = name
-    del facts["checksum"]
-    (shards / "shards.json").write_text(json.dumps({**facts, "checksum": checksum(facts)}))
-    told(lambda: copy_shards(read_shards(shards), tmp_path / "new"))

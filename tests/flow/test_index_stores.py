@@ -139,7 +139,7 @@ def test_verify_tells_of_deleted_items_and_damage_in_every_store(tmp_path: Path)
     killed_index.deleting_secret(path)
     assert verify(path) == []
     for name, raw in copies.items():
-        # As an earlier version left them.
+        # Copied back from elsewhere.
         (path / name / "items.sqlite").write_bytes(raw)
     told = {problem.where: problem.what for problem in verify(path) if "deleted" in problem.what}
     assert told == dict.fromkeys(

@@ -149,7 +149,7 @@ def test_pictures_without_a_text_take_no_part(tmp_path: Path) -> None:
 def test_from_the_command_line_on_several_views(tmp_path: Path) -> None:
     data, features = made_data.write(tmp_path)
     graph = tmp_path / "graph"
-    call("neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 8, "--neighbours", 10, "-q")
+    call("neighbours", "build", graph, "--data", data, "--space", "lsa", "--dim", 8, "--neighbours", 10, "-q")
     words = ["train", "pvse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--views", 2]
     words += ["--batch-size", 16, "--epochs", 2, "--workers", 0, "--device", "cpu", "-q"]
     refused = call(*words, "--out", tmp_path / "no", "--with", f"neighbourhoods:graph={graph}", code=1)

@@ -18,7 +18,7 @@ from subtext.errors import OutputError, RequirementError, SearchIndexError
 from subtext.retrieval.calibration import Calibration, keep_calibration
 from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.stores.item import Change, IndexEntry
-from subtext.retrieval.stores.postgres import COMPLETE, LAYOUT, Address, Database, connect_index
+from subtext.retrieval.stores.postgres import Address, Database, connect_index
 from subtext.retrieval.stores.store import IndexMovedError, is_address, open_store
 from subtext.retrieval.verification import damage
 
@@ -133,22 +133,6 @@ def test_what_came_after_a_graph_is_compared_until_it_is_made_anew(server: Serve
     store.remove()
 
 
-def test_a_graph_of_an_earlier_subtext_has_what_comes_later(server: Server) -> None:
-    store = stored.made(server.address("whole", options="-c enable_seqscan=off"), pictures=100, exact_up_to=60)
-    statement = "CREATE INDEX {} ON images_vectors USING hnsw (vector vector_ip_ops)"
-    with store.writing("add") as writer:
-        writer.connection.execute(statement.format("images_graph"))
-        writer.connection.execute(statement.format("images_graph_before"))
-        writer.put(stored.images(range(100, 160)))
-        assert not [line for line in writer.compact() if "built" in line]
-        left = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'whole' AND indexname LIKE '%graph%'"
-        assert writer.connection.execute(left).fetchone() == (1,), "what a compaction that was cut off left is dropped"
-    with store.reading() as view:
-        assert view.sides["images"].graph == (COMPLETE, 0) and view.sides["images"].unindexed == 0
-    assert stored.nearest(store, QUERIES, top=1) == stored.plain(QUERIES, list(range(160)), top=1)
-    store.remove()
-
-
 def test_a_graph_goes_when_few_are_left(server: Server) -> None:
     store = stored.made(server.address("shrinking"), pictures=80, exact_up_to=100)
     with store.writing("compact") as writer:
@@ -193,22 +177,12 @@ def test_what_was_acknowledged_outlives_a_crash_of_the_server(server: Server, pl
     assert damage(place) == []
 
 
-def test_an_earlier_layout_is_refused_and_led_to_this_one(server: Server) -> None:
-    address = server.address("early")
-    with stored.made(address).writing("add") as writer:
-        writer.connection.execute("DROP TABLE kept")
-        writer.connection.execute("UPDATE layout SET version = 1")
-    with pytest.raises(SearchIndexError, match=r"has layout 1, of an earlier Subtext; .*subtext index upgrade"):
-        Database(address)
-    assert Database.upgrade(address) == (1, LAYOUT) and Database.upgrade(address) == (LAYOUT, LAYOUT)
-    store = Database(address)
-    assert stored.nearest(store, QUERIES) == stored.plain(QUERIES, list(range(40))) and damage(store) == []
-    assert stored.calibration(store) is None and stored.calibration_mark(store) == 0
+def test_a_state_of_another_format_is_refused(server: Server) -> None:
+    store = stored.made(server.address("early"))
     with store.writing("add") as writer:
-        writer.connection.execute("UPDATE layout SET version = 99")
-    for attempt in (lambda: Database(address), lambda: Database.upgrade(address)):
-        with pytest.raises(SearchIndexError, match="has layout 99; this Subtext reads 2; use a newer Subtext"):
-            attempt()
+        writer.connection.execute("UPDATE state SET value = 2 WHERE name = 'format'")
+    with pytest.raises(SearchIndexError, match=r"was made by an earlier Subtext, .* with `subtext index build`"):
+        Database(store.address)
     store.remove()
 
 
@@ -288,7 +262,7 @@ def test_the_password_is_shown_nowhere(server: Server, place: Database) -> None:
         told.append(str(problem.value))
         assert problem.value.__cause__ is None and (problem.value.__suppress_context__ or not problem.value.__context__)
     with place.reading() as view:
-        for table in ("manifest", "jobs", "kept", "state", "layout"):
+        for table in ("manifest", "jobs", "kept", "state"):
             told += [str(row) for row in view.tables.connection.execute(f"SELECT * FROM {table}")]  # type: ignore[arg-type]
     for text in told:
         assert "s3cret" not in text and "of%3Fthe" not in text and "of?the" not in text, text
@@ -360,7 +334,7 @@ def test_whoever_waits_for_a_move_holds_nothing_that_it_needs(place: Database) -
         while mover.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
             assert time.monotonic() < until
             time.sleep(0.01)
-        mover.execute("LOCK TABLE layout, manifest, items, images_vectors IN ACCESS EXCLUSIVE MODE NOWAIT")
+        mover.execute("LOCK TABLE manifest, items, images_vectors IN ACCESS EXCLUSIVE MODE NOWAIT")
     reader.join()
 
 

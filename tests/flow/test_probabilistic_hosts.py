@@ -50,8 +50,8 @@ SMALL = [
     "0",
 ]
 HOSTS: dict[str, list[object]] = {
-    "pcme": ["--draws", 3, "--log-std", -3, "--scale", 5, "--shift", 5],
-    "pcme_plus": ["--average", "none"],
+    "pcme": ["--samples", 3, "--init-log-std", -3, "--init-scale", 5, "--init-shift", 5],
+    "pcme_plus": ["--weight-average", "none"],
     "dsran": ["--grid-cells", 1, "--dropout", 0],
 }
 
@@ -138,7 +138,7 @@ def test_it_embeds_with_uncertainty_and_fills_an_index(
 
 @pytest.mark.parametrize("host", ["pcme", "pcme_plus"])
 def test_its_space_is_that_of_means(host: str, runs: dict[str, Path], made: Path) -> None:
-    words = [*given(made), "--split", "val", "--space", "--bootstrap", "0", "-q"]
+    words = [*given(made), "--split", "val", "--alignment-uniformity", "--bootstrap", "0", "-q"]
     answer = call("evaluate", runs[host], *words)
     assert "alignment" in answer.stdout and "image/uncertainty" in answer.stdout
     told = json.loads(call("evaluate", runs[host], *words, "--json", "-").stdout)
@@ -237,7 +237,7 @@ def drawing_plainly(plan: Plan | None = None) -> Setup:
 
 
 def test_daa_puts_draws_into_order(made: Path, tmp_path: Path) -> None:
-    told = [*SMALL, *HOSTS["pcme"], "--draws", 2, "--select", "last", "-q"]
+    told = [*SMALL, *HOSTS["pcme"], "--samples", 2, "--select", "last", "-q"]
     for name, more in (("run", ["--with", "daa"]), ("alone", [])):
         call("train", "pcme", *given(made), "--out", tmp_path / name, *told, *more)
     epochs = [line["parts"] for line in log(tmp_path / "run")]
@@ -294,8 +294,8 @@ def test_what_cannot_be_mixed_is_refused(made: Path, tmp_path: Path) -> None:
     [
         (["pcme", "--samples", 0], "samples needs"),
         (["pcme", "--embed-dim", 23], "an even"),
-        (["pcme_plus", "--smoothing", 0.5], "smoothing needs"),
-        (["pcme_plus", "--scale", "nan"], "finite scale"),
+        (["pcme_plus", "--label-smoothing", 0.5], "smoothing needs"),
+        (["pcme_plus", "--init-scale", "nan"], "finite scale"),
         (["dsran", "--grid-cells", 9], "this head needs 9 cells and then regions per image; it got"),
         (["dsran", "--joint-layers", 3], "joint-layers needs"),
     ],

@@ -21,6 +21,7 @@ from subtext.training import fit
 from subtext.training.plan import Phase, Plan, RunConfig
 from subtext.training.processes import Processes
 from subtext.training.setup import Report, Setup
+from subtext.version import DRAWS
 
 FROZEN = Plan(epochs=2, batch_size=16, freeze_epochs=-1)
 RESUMED = RunConfig(device="cpu", workers=0, resume=True)
@@ -166,6 +167,15 @@ def test_resume_of_another_training_names_the_difference(tmp_path: Path, change:
     with pytest.raises(CheckpointError, match=named):
         small.run(tmp_path / "run", **{"options": RunConfig(device="cpu", workers=0, resume=True), **change})
     assert _bytes(tmp_path / "run") == before
+
+
+def test_resume_of_a_training_with_other_random_draws_is_refused(tmp_path: Path) -> None:
+    small.run(tmp_path / "run", report=small.Interrupt(2))
+    record = load_record(tmp_path / "run")
+    assert record.draws == DRAWS
+    save_record(tmp_path / "run", replace(record, draws=DRAWS + 1))
+    with pytest.raises(CheckpointError, match="run and what --resume trains need the same random draws"):
+        small.run(tmp_path / "run", options=RunConfig(device="cpu", workers=0, resume=True))
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:

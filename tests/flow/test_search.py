@@ -139,7 +139,9 @@ def test_the_command_line_answers(place: Path) -> None:
     index = place / "index"
     answer = call("search", index, "a green square", "--top", 2)
     assert answer.stdout.count("square") == 2 and "cosine" in answer.stdout and ".png" in answer.stdout
-    found = json.loads(call("search", index, "--image", place / "data" / "pink.png", "--for", "texts", "--json").stdout)
+    found = json.loads(
+        call("search", index, "--image", place / "data" / "pink.png", "--target", "texts", "--json").stdout
+    )
     assert found["for"] == "texts" and len(found["hits"]) == 10 and found["query"]["image"].endswith("pink.png")
     told = call("index", "info", index).stdout
     assert "12" in told and "24" in told and str(place / "run") in told

@@ -18,7 +18,7 @@ from reproduce.tables import sheet, trainings
 from reproduce.tables.figure_names import FIGURES
 from reproduce.tables.specification import Column, PublishedTable, Row, System, tables
 
-SMALL = ("width=16", "word_width=8", "batch_size=16", "lr=0.005")
+SMALL = ("embed_dim=16", "word_dim=8", "batch_size=16", "lr=0.005")
 
 
 @pytest.fixture(scope="module")
@@ -187,11 +187,11 @@ def test_a_smaller_gallery_than_the_choice_is_told(made: Path, tmp_path: Path) -
     ("more", "sentence"),
     [
         (["--rows", "pvs"], "no row called 'pvs'; did you mean pvse"),
-        (["--set", "widht=3"], "no option of these rows called 'widht'; did you mean width"),
-        (["--set", "width=wide"], "embed_dim needs a whole number; it got 'wide'"),
+        (["--set", "embed_dmi=3"], "no option of these rows called 'embed_dmi'; did you mean embed_dim"),
+        (["--set", "embed_dim=wide"], "embed_dim needs a whole number; it got 'wide'"),
         (["--trials", 9], "9 is not in the range 1<=x<=5"),
         (["--features", "other=f.npz"], "no data set of --data called 'other'"),
-        (["--set", "width"], "--set needs the form NAME=VALUE; it got 'width'"),
+        (["--set", "embed_dim"], "--set needs the form NAME=VALUE; it got 'embed_dim'"),
     ],
 )
 def test_what_is_asked_wrongly_is_refused(made: Path, tmp_path: Path, more: list[object], sentence: str) -> None:
@@ -265,7 +265,7 @@ def test_a_table_of_recall_by_length(made: Path, tmp_path: Path) -> None:
     """Of fewer texts than a thousand all are drawn: the figures of `evaluate --words`."""
     cells = without_both(tmp_path, "ascl2024_figure5")
     run = next((tmp_path / "out" / "runs").rglob("run.json")).parent
-    figures = json.loads(call("evaluate", run, "--split", "test", "--words", "--json", "-", "-q").stdout)
+    figures = json.loads(call("evaluate", run, "--split", "test", "--by-length", "--json", "-", "-q").stdout)
     seen = 0
     for size, count in figures["protocol"]["words"].items():
         head = size.removeprefix("words ")
@@ -285,7 +285,7 @@ def test_a_table_of_the_joint_space(made: Path, tmp_path: Path) -> None:
     cells = without_both(tmp_path, "ascl2024_figure4")
     assert cells["COCO text uniformity"]["paper"] == 1.391 and cells["COCO alignment"]["paper"] is None
     run = next((tmp_path / "out" / "runs").rglob("run.json")).parent
-    named = ("evaluate", run, "--split", "test", "--space", "--json", "-", "-q")
+    named = ("evaluate", run, "--split", "test", "--alignment-uniformity", "--json", "-", "-q")
     figures = json.loads(call(*named).stdout)
     for name in ("alignment", "text/alignment", "image/uniformity", "text/uniformity", "text/uniformity_variance"):
         cell = cells[f"mine {name.replace('/', ' ').replace('_', ' ')}"]

@@ -19,7 +19,7 @@ from subtext.errors import DataError, RequirementError
 from subtext.graphs.graph import Graph
 from subtext.graphs.spaces import LsaSpace
 
-SMALL = ("width=16", "word_width=8", "batch_size=16", "lr=0.005")
+SMALL = ("embed_dim=16", "word_dim=8", "batch_size=16", "lr=0.005")
 FIGURES = ("image_preservation", "text_preservation", "diversity_mean", "discrepancy_deviation")
 
 
@@ -35,7 +35,7 @@ def graphs(made: Path) -> tuple[Path, Path]:
     """Two graphs of the same name, of other neighbours in another space."""
     found = (made / "a" / "graph", made / "b" / "graph")
     for place, width, neighbours in zip(found, (5, 3), (4, 3), strict=True):
-        built = ("--data", made / "pairs.jsonl", "--space", "lsa", "--width", width, "--neighbours", neighbours)
+        built = ("--data", made / "pairs.jsonl", "--space", "lsa", "--dim", width, "--neighbours", neighbours)
         call("neighbours", "build", place, *built, "--split", "train", "-q")
     return found
 
@@ -139,16 +139,13 @@ def test_places_are_others_in_another_space(made: Path, graphs: tuple[Path, Path
 
 
 def test_names_without_a_given_graph_stay_as_they_were() -> None:
-    """A graph that is not given is no part of a run's name, and names of graphs are those of earlier versions.
-
-    The run's own name is another since word vectors and a complete bank belong to the protocol.
-    """
+    """A graph that is not given is no part of a run's name, nor of a graph's."""
     table = tables()["cvprw2022_table2"]
     sources = DataPaths(data=Path("/data/p.jsonl"), features=Path("/data/f.npz"))
     asked = TableConfig(name="t", table=table, rows=table.rows, out=Path("/o"), data={"coco": sources})
     row = next(each for each in table.rows if each.key == "diversity")
     assert training(asked, row, "coco", seed=0).folder == Path(
-        "/o/runs/coco/pvse+diversity-7da6f7de74/seed0-rate0.0001"
+        "/o/runs/coco/pvse+diversity-943b02aca1/seed0-rate0.0001"
     )
     without = TableConfig(
         name="t", table=table, rows=(), out=Path("/o"), data={"coco": DataPaths(data=Path("/data/p.jsonl"))}

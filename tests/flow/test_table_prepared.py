@@ -16,7 +16,7 @@ from subtext.data.read import read
 from subtext.data.write import write_dataset
 
 QUICK = ("--epochs", 1, "--seeds", 1, "--split-seed", 0, "--workers", 0, "--device", "cpu", "-q")
-SMALL = ("--set", "width=16", "--set", "word_width=8", "--set", "batch_size=16", "--rows", "uniform")
+SMALL = ("--set", "embed_dim=16", "--set", "word_dim=8", "--set", "batch_size=16", "--rows", "uniform")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_what_data_prepare_writes_is_taken_and_whole_articles_are_not(release: P
     write_dataset(read(release, need_images=False), whole)
     refused = call(*words(release, f"politics={whole}"), code=1)
     assert "of 60 texts" in refused.stdout and "60 have more" in refused.stdout
-    call("data", "prepare", release, "--sentences", 2, "--out", cut)
+    call("data", "prepare", release, "--max-sentences", 2, "--out", cut)
     found = call(*words(release, f"politics={cut}"))
     assert "60 have more" not in found.stdout and "two sentences of each article" in found.stdout
 

@@ -76,7 +76,7 @@ def test_what_is_drawn_follows_names_and_seed_alone(made: Path) -> None:
 
 
 def test_weights_can_know_of_topics_and_not_of_exchanged_texts(made: Path) -> None:
-    """The toy behind the log's tables of planted noise: DIVERSITY of an item reads its neighbours, and never itself."""
+    """The toy behind reproduce/notes/planted_noise.md: DIVERSITY of an item reads its neighbours, and never itself."""
     dataset, features = read(made)
     vectors = image_vectors(dataset, features)
     aucs = {}

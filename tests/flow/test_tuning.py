@@ -21,7 +21,7 @@ from subtext.models.checkpoint import Record, load_record
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     data, _ = made_data.write(folder)
-    near = ["--space", "lsa", "--width", 4, "--neighbours", 6, "-q"]
+    near = ["--space", "lsa", "--dim", 4, "--neighbours", 6, "-q"]
     call("neighbours", "build", folder / "graph", "--data", data, *near)
     return folder
 
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def words(made: Path, out: Path, *more: object) -> list[object]:
     data = ["--data", made / "pairs.jsonl", "--features", made / "features.npz"]
     small = ["--embed-dim", 8, "--word-dim", 8, "--epochs", 2, "--batch-size", 8, "--lr", 0.01, "--workers", 0]
-    told = ["--with", f"combined:graph={made / 'graph'},total=96", "--device", "cpu", "-q", "--subset", 20]
+    told = ["--with", f"combined:graph={made / 'graph'},total_weight=96", "--device", "cpu", "-q", "--subset", 20]
     return ["weights", "tune", "vse", *data, *small, *told, "--out", out, *more]
 
 
@@ -57,7 +57,7 @@ def test_nine_ratios_are_trained_on_one_subset_and_the_best_is_named(made: Path,
     values = [row["rsum"] for row in found["ratios"]]
     best = RATIOS[values.index(max(values))]
     assert (found["chosen"]["beta"], found["chosen"]["gamma"]) == best and len(set(values)) > 1
-    line = f"combined:graph={made / 'graph'},total=96,beta={best[0]:g},gamma={best[1]:g}"
+    line = f"combined:graph={made / 'graph'},total_weight=96,beta={best[0]:g},gamma={best[1]:g}"
     assert found["chosen"]["with"] == line and text.strip().endswith(f"--with {line}")
     assert "after training on 20 of 40 images (seed 0)" in text
     assert found["subset"]["pictures"] == 20 and 0 < found["subset"]["neighbours"]["in the subset"] < 6

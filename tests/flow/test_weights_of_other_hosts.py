@@ -12,11 +12,11 @@ from command import call
 
 WORDS = ["--embed-dim", 8, "--epochs", 2, "--batch-size", 8, "--workers", 0, "--device", "cpu", "-q", "--lr", 0.01]
 CASES = [
-    ("dual", "mithun:hard=no", []),
+    ("dual", "mithun:hardest_only=no", []),
     ("dual", "distance:loss=margin", []),
-    ("pcme", "mithun:hard=no", ["--draws", 2]),
-    ("pcme", "diversity:graph={graph},views=mean", ["--draws", 2]),
-    ("pcme", "discrepancy:graph={graph}", ["--draws", 2]),
+    ("pcme", "mithun:hardest_only=no", ["--samples", 2]),
+    ("pcme", "diversity:graph={graph},views=mean", ["--samples", 2]),
+    ("pcme", "discrepancy:graph={graph}", ["--samples", 2]),
     ("pcme_plus", "combined:graph={graph}", []),
 ]
 
@@ -25,7 +25,7 @@ CASES = [
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     data, _ = made_data.write(folder)
-    near = ["--space", "lsa", "--width", 4, "--neighbours", 3, "-q"]
+    near = ["--space", "lsa", "--dim", 4, "--neighbours", 3, "-q"]
     call("neighbours", "build", folder / "graph", "--data", data, *near)
     return folder
 

@@ -119,7 +119,7 @@ def test_spreads_leave_out_what_is_not_known() -> None:
 def test_the_command(tmp_path: Path) -> None:
     data, features = made_data.write(tmp_path)
     run, graph, plot = tmp_path / "run", tmp_path / "graph", tmp_path / "scores.svg"
-    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 4, "--neighbours", 3, "-q"]
+    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--dim", 4, "--neighbours", 3, "-q"]
     assert command.invoke(*build).exit_code == 0
     train = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--epochs", 2]
     train += ["--batch-size", 16, "--device", "cpu", "--out", run, "-q", "--with", f"diversity:graph={graph}"]
@@ -155,15 +155,15 @@ def weighted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("weighted")
     data, features = made_data.write(folder)
     graph = folder / "graph"
-    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--width", 4, "--neighbours", 3, "-q"]
+    build = ["neighbours", "build", graph, "--data", data, "--space", "lsa", "--dim", 4, "--neighbours", 3, "-q"]
     command.call(*build)
     train = ["train", "vse", "--data", data, "--features", features, "--embed-dim", 8, "--word-dim", 8, "--lr", 1e-2]
     train += ["--batch-size", 16, "--device", "cpu", "-q", "--workers", 0, "--epochs"]
     for seed in range(3):
         command.call(*train, 1, "--seed", seed, "--out", folder / f"plain-{seed}")
-        near = f"diversity:graph={graph},total=20,batch=16,first=encode"
+        near = f"diversity:graph={graph},total_weight=20,reference_batch=16,first_epoch=encode"
         command.call(*train, (1, 3, 4)[seed], "--seed", seed, "--out", folder / f"div-{seed}", "--with", near)
-    command.call(*train, 1, "--out", folder / "dis", "--with", f"discrepancy:graph={graph},first=encode")
+    command.call(*train, 1, "--out", folder / "dis", "--with", f"discrepancy:graph={graph},first_epoch=encode")
     command.call(*train, 1, "--out", folder / "first", "--with", f"diversity:graph={graph}")
     return folder
 

@@ -14,7 +14,10 @@ import pytest
 from walk import ROOT, SOURCE, module_names
 
 MODULES = [name for name in module_names() if importlib.util.find_spec(name) is not None]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("reproduce/*.md"), *ROOT.glob("reproduce/notes/*.md")]
+)
+DECISIONS = ROOT / "docs" / "decisions"
 NUMERIC = (
     "objectives.losses",
     "objectives.mining",
@@ -69,23 +72,22 @@ def test_the_catalogue_is_what_the_generator_gives():
     assert page.read_text() == generator["catalogue"](), "docs/methods.md is out of date; run: python docs/generate.py"
 
 
-def test_the_readmes_tree_is_the_tree():
-    block = re.search(r"^src/subtext/\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
-    assert block
-    named = {True: set(), False: set()}
-    for line in block[1].splitlines():
-        named[line.startswith(" ")] |= set(re.findall(r"(?<!\S)[a-z_]+(?:/|\.py)(?!\S)", line))
-    rooms = {f"{path.parent.name}/" for path in SOURCE.glob("*/__init__.py")}
-    files = {path.name for path in SOURCE.glob("*.py")} - {"__init__.py", "__main__.py"}
-    assert named[True] == rooms | files
-    assert all((ROOT / name).is_dir() for name in named[False])
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *DECISIONS.glob("*.md")], ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_pages_links_lead_somewhere(page):
     # `make docs` writes the pages in docs/generated and fails where a link to one of them leads nowhere.
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()) if not link.startswith("generated/")]
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_a_decision_has_a_status_a_date_and_a_row_in_the_index():
+    index = (DECISIONS / "index.md").read_text()
+    for page in DECISIONS.glob("[0-9]*.md"):
+        text = page.read_text()
+        found = re.match(r"# (\d{4}\. .+)\n\nStatus: (.+)\n\nDate: (\d{4}-\d\d-\d\d)\n\n", text)
+        assert found, page.name
+        title, status, date = found.groups()
+        assert f"| [{title}]({page.name}) | {status} | {date} |\n" in index
+        assert status == "accepted" or status.startswith("superseded by [")
 
 
 def test_docstrings_become_lists_and_formulas():

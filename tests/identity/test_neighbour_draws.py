@@ -300,7 +300,6 @@ def test_the_methods_say_what_they_need() -> None:
         build("vse", {}, methods=[("struc", {"graph": "somewhere"})], context=BuildContext(texts=("a dog",)))
     with pytest.raises(RecipeError, match="graph needs image_weight or text_weight above 0; both are 0"):
         neighbourhoods(host, graph="somewhere", image_weight=0.0, text_weight=0.0)
-    assert neighbourhoods(replace(host, opened=True), graph="somewhere", image_weight=0.0, text_weight=0.0).extras == ()
     with pytest.raises(RecipeError, match="image_graph needs image_weight above 0"):
         neighbourhoods(host, graph="somewhere", image_graph="elsewhere", image_weight=0.0)
     with pytest.raises(RecipeError, match="another method does so already"):

@@ -621,6 +621,7 @@ def _about_run(path: Path, record: Record, model: Model) -> dict[str, Any]:
         "arguments": record.arguments,
         "methods": [list(method) for method in record.methods],
         "seed": record.seed,
+        "draws": record.draws,
         "epoch": record.best_epoch,
         "epochs": record.epochs,
         "training": record.status,

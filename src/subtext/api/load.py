@@ -353,7 +353,7 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
 
     device, sources = choose_device(work.device), work.sources
     if work.model.run is None and sources.data is None:
-        raise ArgumentError("model needs data=DATA: a pretrained model has no data set of its own")
+        raise ArgumentError("data is needed beside model: a pretrained model has no data set of its own", field="data")
     model, record = work.model.open(features=sources.features, text_features=sources.text_features, device=device)
     if record is not None:
         sources = sources.over(record.data)

@@ -30,8 +30,8 @@ class RunList(TableReport):
 
     Attributes:
         entries: One mapping per run: run, recipe, data, status, epochs, best_epoch, best, seconds, seed, disk_bytes;
-            for a damaged run: status and problem; with `verify` also checksum: "right", or "none" in runs of early
-            versions and in those without weights.
+            for a damaged run: status and problem; with `verify` also checksum: "right", or "none" in runs without
+            weights.
         folders: The folders that were searched.
         verified: Whether the tensors were read.
     """
@@ -68,8 +68,8 @@ class RunList(TableReport):
         if not self.verified:
             return [table(_HEAD, rows)]
         problems = [entry["problem"] for entry in self.entries if entry["status"] == "damaged"]
-        unknown = sum(entry.get("checksum") == "none" for entry in self.entries)
-        counts = f"{len(problems)} damaged, {unknown} without a checksum"
+        unchecked = sum(entry.get("checksum") == "none" for entry in self.entries)
+        counts = f"{len(problems)} damaged, {unchecked} without weights"
         return [table(_HEAD, rows), *problems, f"{counted(len(rows), 'run')} verified: {counts}"]
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ def _below(folder: Path, levels: int) -> Iterator[Path]:
 
 
 def _entry(run: Path, verify: bool) -> dict[str, Any]:
-    from subtext.models.checkpoint import FROZEN, TABLES, WEIGHTS, load_record, verified_tensors
+    from subtext.models.checkpoint import FROZEN, TABLES, WEIGHTS, load_record, read_tensors
 
     used = 0
     for path in run.rglob("*"):
@@ -130,16 +130,17 @@ def _entry(run: Path, verify: bool) -> dict[str, Any]:
         record = load_record(run)
         files = [run / WEIGHTS, run / FROZEN, *sorted((run / TABLES).glob("*.safetensors"))]
         files = [path for path in files if path.is_file()]
-        checksums = {verified_tensors(path)[1] for path in files} if verify else set()
+        for path in files if verify else ():
+            read_tensors(path)
     except CheckpointError as error:
         return {"run": str(run), "status": "damaged", "problem": str(error), "disk_bytes": used}
     return {
         "run": str(run),
         "recipe": " + ".join([record.model, *(name for name, _ in record.methods)]),
-        "data": record.data.data,
+        "data": "" if record.data.data is None else str(record.data.data),
         **{name: getattr(record, name) for name in ("status", "epochs", "best_epoch", "best", "seconds", "seed")},
         "disk_bytes": used,
-        **({"checksum": "right" if checksums == {True} else "none"} if verify else {}),
+        **({"checksum": "right" if files else "none"} if verify else {}),
     }
 
 

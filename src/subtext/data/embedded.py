@@ -217,8 +217,9 @@ def _date(text: Any) -> str | None:
     A year or a month alone stays one: IPTC writes zeros for the month and the day that are not known.
 
     Example:
-        >>> _date("1958"), _date("19580700"), _date("5.3.1958"), _date("2019:07:14 09:05:00"), _date("0000:00:00
-        00:00:00") ('1958', '1958-07', '1958-03-05', '2019-07-14T09:05:00', None)
+        >>> dates = ("1958", "19580700", "5.3.1958", "2019:07:14 09:05:00", "0000:00:00 00:00:00")
+        >>> tuple(map(_date, dates))
+        ('1958', '1958-07', '1958-03-05', '2019-07-14T09:05:00', None)
     """
     match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:

@@ -199,7 +199,8 @@ class FeatureFile:
     def require(self, ids: Sequence[str], values: Sequence[object]) -> None:
         """Raise DataError where an item has no row, or a row is not finite: here, and not after an epoch.
 
-        Cost one pass over these rows.
+        Complexity:
+            One pass over these rows.
         """
         rows = np.sort(self.rows(ids, values))
         for name in self._sources:
@@ -240,7 +241,8 @@ class FeatureFile:
     def fingerprint(self) -> str:
         """32 hexadecimal digits of the names, every number and the number of each image's regions; a copy has the same.
 
-        Cost one pass over the file, about a second per gigabyte.
+        Complexity:
+            One pass over the file, about a second per gigabyte.
         """
         digest = hashlib.blake2b("\n".join(self.names).encode("utf-8", "surrogatepass"), digest_size=16)
         for source in self._sources.values():

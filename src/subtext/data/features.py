@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from subtext.data.arrays import LARGEST, NUMBERS, open_npy, open_npz, padded, unusable
 from subtext.data.feature_file import FeatureFile, real_regions, without_regions
-from subtext.data.inputs import Draw, InputBatch, Tensors, read_json, read_settings, settings_hash, write_settings
+from subtext.data.inputs import Draw, InputBatch, Tensors, read_settings, settings_hash, write_settings
 from subtext.data.regions import BOX
 from subtext.errors import DataError
 from subtext.ops import draw as draws
@@ -20,7 +20,7 @@ from subtext.ops import draw as draws
 __all__ = ["FeatureFile", "FeatureInput"]
 
 _FILE = "features.json"
-_SETTINGS = ("modality", "region_drop", "pooled", "grid")
+_SETTINGS = ("modality", "region_drop", "pooled", "grid", "boxes")
 _BLOCK = 128
 """Items whose boxes are checked at a time."""
 _AXES = {"pooled": 1, "grid": 2}
@@ -139,7 +139,8 @@ class FeatureInput:
     def require_boxes(self, ids: Sequence[str], values: Sequence[Any]) -> None:
         """Raise DataError where the file's boxes do not fit its regions; nothing where boxes are not read.
 
-        Cost one pass over these rows.
+        Complexity:
+            One pass over these rows.
         """
         if self.boxes:
             rows = np.sort(self.rows(ids, values))
@@ -179,15 +180,12 @@ class FeatureInput:
 
     def save(self, folder: Path) -> None:
         """Write widths and settings; the file itself stays where it is."""
-        settings = {name: getattr(self, name) for name in _SETTINGS}
-        write_settings(folder / _FILE, {**settings, "boxes": True} if self.boxes else settings)
+        write_settings(folder / _FILE, {name: getattr(self, name) for name in _SETTINGS})
 
     @staticmethod
     def load(folder: Path) -> FeatureInput:
         """The Input that `save` wrote, without a file."""
-        settings = read_settings(folder / _FILE, _SETTINGS)
-        # Early runs have no setting of boxes.
-        return FeatureInput(**settings, boxes=bool(read_json(folder / _FILE).get("boxes", False)))
+        return FeatureInput(**read_settings(folder / _FILE, _SETTINGS))
 
     def of_rows(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
         """The parts that the encoder reads, of rows of the file.

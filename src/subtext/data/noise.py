@@ -25,6 +25,7 @@ from subtext.data import atomic
 from subtext.data.dataset import Dataset, fingerprint
 from subtext.errors import DataError
 from subtext.ops import draw
+from subtext.version import FORMAT, require_format
 
 
 @dataclass(frozen=True)
@@ -320,8 +321,6 @@ def _far_apart(centres: Float[np.ndarray, "v d"], free: NDArray[np.bool_], size:
 
 KIND = "subtext planted looseness"
 """Identifies a file of labels."""
-FORMAT = 1
-"""Raised when an older Subtext could no longer read the file of a newer one."""
 
 
 @dataclass(frozen=True)
@@ -392,7 +391,7 @@ def read_labels(path: Path) -> Labels:
     """What `write_labels` wrote.
 
     Raises:
-        DataError: If the file is something else, or of a newer Subtext.
+        DataError: If the file is something else, or has another format.
     """
     if not path.is_file():
         raise DataError(f"labels need a file that `subtext data corrupt` wrote; {path} does not exist")
@@ -401,10 +400,7 @@ def read_labels(path: Path) -> Labels:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("kind") != KIND:
             raise DataError(f"{path} has no labels; {advice}")
-        if content["format"] > FORMAT:
-            raise DataError(
-                f"{path} has format {content['format']}; this Subtext reads up to {FORMAT}; use a newer one"
-            )
+        require_format(content.get("format"), path, "data corrupt", DataError)
         entries = content["loose"]
         kinds = {str(entry["text"]): str(entry["kind"]) for entry in entries}
         distances = {str(entry["text"]): float(entry["distance"]) for entry in entries if "distance" in entry}

@@ -58,11 +58,11 @@ class Vocabulary:
 
     Attributes:
         tokens: The four marks (pad, start, end, unknown), then words; a token's code is its index.
-        counts: Of each word in the training texts; empty for a vocabulary that does not say.
+        counts: Of each word in the training texts.
     """
 
     tokens: tuple[str, ...]
-    counts: tuple[int, ...] = ()
+    counts: tuple[int, ...]
 
     def __post_init__(self) -> None:
         if self.tokens[: len(MARKS)] != MARKS:
@@ -97,15 +97,14 @@ class Vocabulary:
         """A code per word; UNKNOWN for a word that is not in the vocabulary. No marks are added."""
         return [self._codes.get(word, UNKNOWN) for word in words]
 
-    def count(self, word: str) -> int | None:
-        """How often a known word stands in the training texts; None where nobody says."""
-        return self.counts[self._codes[word] - len(MARKS)] if self.counts else None
+    def count(self, word: str) -> int:
+        """How often a known word stands in the training texts."""
+        return self.counts[self._codes[word] - len(MARKS)]
 
     def save(self, folder: Path) -> None:
         """Write vocabulary.json, a JSON list, and the counts beside it."""
         write_settings(folder / _VOCABULARY, list(self.tokens))
-        if self.counts:
-            write_settings(folder / _COUNTS, list(self.counts))
+        write_settings(folder / _COUNTS, list(self.counts))
 
     @staticmethod
     def load(folder: Path) -> Vocabulary:
@@ -117,9 +116,9 @@ class Vocabulary:
         tokens = read_json(folder / _VOCABULARY)
         if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
             raise CheckpointError(f"{folder / _VOCABULARY} needs a JSON list of words; it is damaged, or another file")
-        counts = read_json(folder / _COUNTS) if (folder / _COUNTS).is_file() else []
+        counts = read_json(folder / _COUNTS)
         numbers = isinstance(counts, list) and all(isinstance(count, int) for count in counts)
-        if not numbers or len(counts) not in (0, len(tokens) - len(MARKS)):
+        if not numbers or len(counts) != len(tokens) - len(MARKS):
             raise CheckpointError(f"{folder / _COUNTS} needs a number for each word; it is damaged, or another file")
         return Vocabulary(tuple(tokens), tuple(counts))
 

@@ -24,6 +24,7 @@ from subtext.evaluation.intervals import holm, paired
 from subtext.evaluation.result import Result, finite_json
 from subtext.ops import draw
 from subtext.report.text_table import Cell, SavedReport, table
+from subtext.version import require_format, require_same_draws
 
 if TYPE_CHECKING:
     import pandas
@@ -70,6 +71,12 @@ class Measured:
         return seed if isinstance(seed, int) else None
 
     @property
+    def draws(self) -> int | None:
+        """`version.DRAWS` of its training; None for a model that was not trained here."""
+        draws = self._model.get("draws")
+        return draws if isinstance(draws, int) else None
+
+    @property
     def fingerprint(self) -> str:
         """Of the model's weights; empty where the file names none."""
         return str(self._model.get("fingerprint", ""))
@@ -80,16 +87,8 @@ class Measured:
         return {name: self._model.get(name) for name in ("model", "pretrained", "arguments", "methods")}
 
     def declared(self, name: str) -> Mapping[str, bool]:
-        """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`.
-
-        Files of before Subtext 0.2 do not say; their metrics are known by their names.
-        """
-        metric = name.split("/", 1)[-1].partition("(")[0]
-        if isinstance(metrics := self.about.get("metrics"), Mapping) and metric in metrics:
-            return cast(Mapping[str, bool], metrics[metric])
-        rank = metric.endswith("rank")
-        lower = rank or metric.endswith("tie_share")
-        return {"percent": not rank, "lower_is_better": lower, "compared": not lower}
+        """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`."""
+        return cast(Mapping[str, bool], self.about["metrics"][name.split("/", 1)[-1].partition("(")[0]])
 
     @property
     def _model(self) -> Mapping[str, Any]:
@@ -122,8 +121,8 @@ def read_measured(path: Path) -> Measured:
     run = Measured(path, figures, protocol, about, queries)
     if lacking := [name for name in (*(f"{d}/id" for d in DIRECTIONS), "text_to_image/image") if name not in queries]:
         raise RequirementError(
-            f"{values} needs the names of queries and of their images; {', '.join(lacking)} is not there; an older "
-            "version wrote it, or another program; evaluate again with --json and --per-query"
+            f"{values} needs the names of queries and of their images; {', '.join(lacking)} is not there; "
+            "another program wrote it; evaluate again with --json and --per-query"
         )
     if mismatch := _mismatch(run):
         raise RequirementError(
@@ -146,6 +145,7 @@ def _figures(path: Path) -> tuple[dict[str, float], dict[str, Any], dict[str, An
         raise DataError(f"{path} needs to be JSON; {str(error).splitlines()[0]}; {advice}") from error
     if not isinstance(content, dict) or not isinstance(content.get("protocol"), dict):
         raise DataError(f"{path} needs figures with the protocol that they were measured under; it has none; {advice}")
+    require_format(content.get("format"), path, "evaluate", DataError)
     figures = {
         name: float(value)
         for name, value in content.items()
@@ -335,13 +335,14 @@ def compare(
         seed: What they are drawn with.
 
     Raises:
-        RequirementError: If two runs were not measured alike, a side is no one training in several seeds, or a figure
-            has no values.
+        RequirementError: If two runs were not measured alike or learnt with other random draws, a side is no one
+            training in several seeds, or a figure has no values.
 
     Complexity:
         Samples x images x figures.
     """
     runs = [*first, *second]
+    require_same_draws([(str(run.path), run.draws) for run in runs if run.draws is not None], RequirementError)
     for run in runs[1:]:
         if unequal := differences(runs[0], run):
             raise RequirementError(

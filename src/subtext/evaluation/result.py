@@ -23,7 +23,7 @@ from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.metric import Measure
 from subtext.evaluation.protocol import Protocol
 from subtext.report.text_table import Cell, SavedReport, table
-from subtext.version import __version__
+from subtext.version import DRAWS, FORMAT, __version__
 
 if TYPE_CHECKING:
     import pandas
@@ -76,6 +76,7 @@ class Result(SavedReport):
             "notes": list(self.notes),
             **self.about,
             "protocol": self.protocol,
+            "format": FORMAT,
         }
 
     def to_frame(self) -> pandas.DataFrame:
@@ -161,6 +162,7 @@ def stated(
         "seed": protocol.seed,
         "exact": protocol.exact,
         "metrics": {figure_of(metric): str(metric) for metric in metrics},
+        "draws": DRAWS,
         "split": gallery.split,
         "data": gallery.fingerprint,
         "gallery": {"images": len(gallery.image_ids), "texts": len(gallery.text_ids)},

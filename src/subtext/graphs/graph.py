@@ -19,9 +19,8 @@ from subtext.core import Truth
 from subtext.data import atomic
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError
+from subtext.version import FORMAT, require_format
 
-FORMAT = 1
-"""Raised when an older Subtext could no longer read what a newer one writes."""
 _MANIFEST, _IDS = "graph.json", "ids.json"
 _ARRAYS = {"marks": np.int64, "neighbours": np.int32, "distances": np.float32}
 
@@ -156,7 +155,7 @@ class Graph:
         """What `save` wrote; neighbours and distances are mapped, and read once to see whether they are whole.
 
         Raises:
-            DataError: If the folder is no graph, is damaged, or was written by a newer Subtext.
+            DataError: If the folder is no graph, is damaged, or has another format.
         """
         manifest = _manifest(folder)
         try:
@@ -174,8 +173,7 @@ class Graph:
         lengths = {len(ids), len(graph.marks), len(graph.neighbours), len(graph.distances), shape[0]}
         if len(lengths) != 1 or graph.neighbours.shape != shape or graph.distances.shape != shape:
             raise DataError(f"{folder} is a damaged graph: its arrays are not {shape}; build it again")
-        # Graphs of earlier versions tell of their texts and settings alone.
-        intact = manifest.get("arrays") in (None, graph._digest())
+        intact = manifest.get("arrays") == graph._digest()
         if graph.fingerprint != manifest.get("fingerprint") or not intact:
             raise DataError(f"{folder} is a damaged graph: its arrays are not those of its manifest; build it again")
         return graph
@@ -216,9 +214,5 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"{file} needs to be JSON; {problem}; build the graph again") from problem
     if not isinstance(manifest, dict) or manifest.get("kind") != "subtext graph":
         raise DataError(f"{file} is not the manifest of a graph; name a folder that `subtext neighbours build` wrote")
-    if not isinstance(manifest.get("format"), int) or manifest["format"] > FORMAT:
-        raise DataError(
-            f"{file} has format {manifest.get('format')}; this version of Subtext reads formats up to {FORMAT}; use a "
-            "newer Subtext, or build the graph again"
-        )
+    require_format(manifest.get("format"), file, "neighbours build", DataError)
     return manifest

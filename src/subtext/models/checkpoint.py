@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from importlib.metadata import version
@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from subtext.data.atomic import write_file, write_folder, write_text
 from subtext.data.config import DataConfig
 from subtext.errors import CheckpointError
-from subtext.models.renamed_options import current_record
+from subtext.version import DRAWS, FORMAT, require_format
 
 RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "tables"
 FROZEN = "frozen.safetensors"
@@ -65,6 +65,8 @@ class Record:
         seconds: Of training, over all resumptions.
         version: Of Subtext.
         versions: Of its libraries.
+        draws: `version.DRAWS` and `version.FORMAT` of the Subtext that trained it.
+        format: See `draws`.
     """
 
     model: str
@@ -85,6 +87,8 @@ class Record:
     seconds: float = 0.0
     version: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    draws: int = DRAWS
+    format: int = FORMAT
 
     def to_json(self) -> str:
         """The record as indented JSON."""
@@ -99,19 +103,18 @@ class Record:
         """The record again.
 
         Raises:
-            CheckpointError: Naming `where`, when the text is not JSON or has fields that this version does not know.
+            CheckpointError: Naming `where`, when the text is not JSON, has another format, or fields that are unknown
+                or of another type.
         """
         try:
-            values = current_record(json.loads(text))
+            values = dict(json.loads(text))
+            require_format(values.get("format"), where, "train", CheckpointError)
             types: dict[type, tuple[type, ...]] = {tuple: (list,), DataConfig: (dict,), float: (float, int)}
             for name, default in vars(Record(model="")).items():
                 expected = (int, type(None)) if default is None else types.get(type(default), (type(default),))
                 if name in values and (not isinstance(values[name], expected) or isinstance(values[name], bool)):
                     raise TypeError(f"'{name}' is {values[name]!r:.60}")
             source = values.pop("data", {})
-            if "bad" in source:
-                # Runs of version 0.1 call it so.
-                source["on_error"] = source.pop("bad").replace("refuse", "raise")
             methods = tuple((str(name), dict(arguments)) for name, arguments in values.pop("methods", ()))
             phases = tuple(dict(phase) for phase in values.pop("phases", ()))
             return Record(**values, data=DataConfig(**source), methods=methods, phases=phases)
@@ -121,30 +124,18 @@ class Record:
                 "use the version that wrote it, or train again"
             ) from problem
 
-    def differences(self, record: Record, defaults_before: Sequence[Mapping[str, object]] = ()) -> list[str]:
+    def differences(self, record: Record) -> list[str]:
         """What makes `record` another training, as "--option this -> other"; empty when it is the same training.
 
         Options are spelt as on the command line. Another model is reported alone, because its options differ anyway.
-
-        Args:
-            defaults_before: Values of the options that this record, of an older version, lacks: those of the model and
-                the plan, then those of each method. Without it a missing option is a difference.
         """
         if self.model != record.model:
             return [f"the model: {self.model} -> {record.model}"]
         mine, theirs = ({"seed": run.seed} | _plain(run.arguments) | _plain(run.plan) for run in (self, record))
-        mine = _completed(mine, theirs, defaults_before[0] if defaults_before else {})
         names = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
         result = [_difference(name, mine.get(name), theirs.get(name)) for name in names]
-        methods = self.methods
-        same_methods = [name for name, _ in methods] == [name for name, _ in record.methods]
-        if same_methods and len(defaults_before) == len(methods) + 1:
-            methods = tuple(
-                (name, _completed(old, new, defaults))
-                for (name, old), (_, new), defaults in zip(methods, record.methods, defaults_before[1:], strict=True)
-            )
-        if _plain(methods) != _plain(record.methods):
-            result.append(f"{_with(methods)} -> {_with(record.methods)}")
+        if _plain(self.methods) != _plain(record.methods):
+            result.append(f"{_with(self.methods)} -> {_with(record.methods)}")
         if _plain(self.phases) != _plain(record.phases):
             result.append(f"phases {list(self.phases)} -> {list(record.phases)}")
         if self.fingerprint != record.fingerprint:
@@ -267,43 +258,26 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, copied into memory.
 
     Raises:
-        CheckpointError: If the file is missing or damaged.
+        CheckpointError: If the file is missing or damaged, or has no checksum.
     """
-    return verified_tensors(path)[0]
-
-
-def verified_tensors(path: Path) -> tuple[dict[str, Tensor], bool]:
-    """As `read_tensors`, and whether the file has a checksum, which then is right; early versions wrote none."""
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - not a mapping
             checksum = (file.metadata() or {}).get(_CHECKSUM)
     except (OSError, SafetensorError) as problem:
         raise CheckpointError(f"{path} needs to be a whole safetensors file; {problem}") from problem
-    if checksum is not None and checksum != _checksum(tensors):
+    if checksum != _checksum(tensors):
         raise CheckpointError(
             f"{path} needs the tensors that were written into it; their checksum is another, the file is damaged; "
             "restore it from a copy, or train again"
         )
-    return tensors, checksum is not None
+    return tensors
 
 
 def library_versions() -> dict[str, str]:
     """Versions of Python and of the libraries, for a Record."""
     versions = {name: version(name) for name in ("torch", "transformers", "accelerate", "numpy", "safetensors")}
     return {"python": platform.python_version(), **versions}
-
-
-def _completed(old: Mapping[str, Any], new: Mapping[str, Any], defaults: Mapping[str, object]) -> dict[str, Any]:
-    """The options of an older record, with defaults for those that only the newer one has."""
-    options = {name: defaults[name] for name in new if name in defaults} | dict(old)
-    # A relative path is the same file or folder as the absolute one.
-    same = {
-        name
-        for name, value in options.items()
-        if isinstance(value, str) and str(Path(value).absolute()) == new.get(name)
-    }
-    return options | {name: new[name] for name in same}
 
 
 def _plain(value: Any) -> Any:

@@ -291,8 +291,8 @@ class Neighbourhood(WeightTotal):
         >>> forward = Comparison(torch.zeros(2, 2), Truth(torch.eye(2, dtype=torch.bool)), *[
         ...     Embeddings(torch.ones(2, 1, 1), torch.arange(2))] * 2)
         >>> table = {"diversity/image": torch.tensor([0.9, 0.5]), "diversity/text": torch.tensor([0.9, 0.5])}
-        >>> weights = Neighbourhood(total=4.0, combine="text", batch=2)(Scene(forward, forward.flip()), Epoch(1, 0,
-        table))
+        >>> weights = Neighbourhood(total=4.0, combine="text", batch=2)(Scene(forward, forward.flip()),
+        ...     Epoch(1, 0, table))
         >>> [round(weight, 3) for weight in weights.tolist()]  # 4 / (1 + exp(.4)) for the pair among alike neighbours
         [1.605, 2.395]
     """

@@ -64,7 +64,7 @@ def auc_interval(
 def _auc(codes: Int[np.ndarray, "n"], marked: Bool[np.ndarray, "n"], times: Float[np.ndarray, "n"]) -> float:
     """AUC with each pair counted `times` times; `codes` number the scores from the least, equal ones alike.
 
-    scikit-learn's sorts anew for every sample of a bootstrap, and rounds a perfect order below 1 (docs/decisions.md).
+    scikit-learn's sorts anew for every sample of a bootstrap, and rounds a perfect order below 1 (docs/decisions/0101).
     """
     if not len(codes):
         return math.nan

@@ -31,7 +31,7 @@ from subtext.settings import Field, did_you_mean
 from subtext.training.optimiser import body_layers, body_norms
 from subtext.training.plan import Facts, Plan
 from subtext.training.setup import BuildContext, Setup
-from subtext.version import __version__
+from subtext.version import __version__, require_same_draws
 
 Methods = Sequence[tuple[str, Mapping[str, object]]]
 Step = tuple[Recipe, dict[str, object]]
@@ -108,7 +108,7 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=context.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
         try:
-            setup: Setup = replace(recipe.function(context, **arguments), opened=context.assets is not None)
+            setup: Setup = recipe.function(context, **arguments)
             for method, options in steps:
                 with _naming(method.name):
                     changed = method.function(setup, **options)
@@ -332,9 +332,11 @@ def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
     """The record of the ensemble of these runs: each member's recipe, and what they have in common.
 
     Raises:
-        RecipeError: For runs trained on other pairs than the first, and for a member that is an ensemble.
+        RecipeError: For runs trained on other pairs or with other random draws than the first, and for a member that is
+            an ensemble.
     """
     first = records[0]
+    require_same_draws([(str(run), record.draws) for run, record in zip(runs, records, strict=True)], RecipeError)
     for run, record in zip(runs, records, strict=True):
         if record.model == ENSEMBLE:
             raise RecipeError(f"an ensemble needs runs of recipes; {run} is an ensemble itself; name its runs instead")
@@ -361,6 +363,7 @@ def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
         plan={"select": first.plan.get("select", "rsum")},
         data=first.data,
         seed=first.seed,
+        draws=first.draws,
         status="finished" if all(record.status == "finished" for record in records) else "stopped",
         epochs=max(record.epochs for record in records),
         steps=sum(record.steps for record in records),

@@ -103,8 +103,8 @@ def rescore_top_k(
         keys: (n) the item that each row belongs to; equal scores stand in the order of the keys.
 
     Example:
-        >>> keys, scores = rescore_top_k(np.float32([[0, 1]]), np.float32([[1, 0], [0, 1], [0, 0.5]]), np.array([7, 7,
-        3]), 2)
+        >>> vectors = np.float32([[1, 0], [0, 1], [0, 0.5]])
+        >>> keys, scores = rescore_top_k(np.float32([[0, 1]]), vectors, np.array([7, 7, 3]), 2)
         >>> keys.tolist(), scores.tolist()
         ([7, 3], [1.0, 0.5])
     """

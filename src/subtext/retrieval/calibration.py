@@ -18,9 +18,8 @@ from subtext.errors import SearchIndexError
 from subtext.retrieval.manifest import checksum, with_checksum
 from subtext.retrieval.stores.item import SIDES, Change, Side
 from subtext.retrieval.stores.store import Store, View
+from subtext.version import FORMAT, require_format
 
-FORMAT = 1
-"""Format of a calibration; raised when an older Subtext could no longer read what a newer one writes."""
 CALIBRATION, PLOT = "calibration", "plot"
 """Names of the documents that an index keeps a calibration as."""
 STALE = 0.1
@@ -95,8 +94,7 @@ class Calibration:
         advice = "calibrate the index again (subtext index calibrate)"
         try:
             content = json.loads(text)
-            if content.get("format") != FORMAT:
-                raise SearchIndexError(f"{where} needs format {FORMAT}; it has {content.get('format')}; {advice}")
+            require_format(content.get("format"), where, "index calibrate", SearchIndexError)
             if content.pop("checksum", None) != checksum(content) or content.pop("kind") != "subtext calibration":
                 raise SearchIndexError(f"{where} needs its own checksum; it was changed or damaged; {advice}")
             ways = {

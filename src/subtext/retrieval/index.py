@@ -339,7 +339,7 @@ class Index:
         counts = {
             word: spec.vocabulary.count(word) for word, is_known in (self.known_words(text) or {}).items() if is_known
         }
-        return {word: count for word, count in counts.items() if count is not None and count < RARE}
+        return {word: count for word, count in counts.items() if count < RARE}
 
     def feature_name(self, image: Any) -> str | None:
         """The name of an image in the model's features: its path as typed, its path in the index, or its file name.

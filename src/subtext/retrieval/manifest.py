@@ -8,16 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from subtext.errors import SearchIndexError
 from subtext.retrieval.stores.item import SIDES
+from subtext.version import FORMAT, require_format
 
-FORMAT = 2
-"""Format of a manifest; raised when an older Subtext could no longer read what a newer one writes."""
 STORE_NAME = re.compile(r"store-(\d+)")
 
 
@@ -38,7 +36,7 @@ class Manifest:
         store: The folder inside the index that holds items and vectors.
         generation: Changes that had been acknowledged when this was written: fewer in the store are a loss.
         exact_up_to: Rows of a side that are all compared; beyond them the likeliest lists are.
-        created: UTC time; version of Subtext; version of this layout.
+        created: UTC time; version of Subtext; `version.FORMAT`.
         version: See `created`.
         format: See `created`.
         model: Of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt.
@@ -83,20 +81,7 @@ class Manifest:
             raise SearchIndexError(
                 f"{where} is not the manifest of a Subtext index; name a folder that `subtext index build` wrote"
             )
-        number, data = content.get("format"), content.get("data")
-        if number == 1:
-            source = data.get("data") if isinstance(data, dict) else None
-            run = f" --run {shlex.quote(str(content.get('run')))}"
-            more = f" --data {shlex.quote(str(source))}" if source else ""
-            raise SearchIndexError(
-                f"{where} has format 1, of an earlier Subtext, whose indexes could not change; this one reads format "
-                f"{FORMAT}; build it again:\n  subtext index build NEW{run}{more}"
-            )
-        if number != FORMAT:
-            raise SearchIndexError(
-                f"{where} has format {number}; this version of Subtext reads format {FORMAT}; use a newer Subtext, or "
-                "build the index again"
-            )
+        require_format(content.get("format"), where, "index build", SearchIndexError)
         if missing := _missing(content):
             raise SearchIndexError(f"{where} {missing}; restore a backup, or build again")
         if content.pop("checksum", None) != checksum(content):

@@ -25,15 +25,15 @@ from subtext.errors import SearchIndexError, listed
 from subtext.retrieval.index_files import checksums, file_checksum, inside, mapped
 from subtext.retrieval.manifest import Manifest, checksum
 from subtext.retrieval.stores.store import IndexIssue
+from subtext.version import FORMAT
 
 FOLDER, ABOUT, ARRAYS, TOKENISER = "query", "text_side.json", "arrays.npy", "tokeniser.json"
-FORMAT = 1
 TOLERANCE = 1e-5
 """Largest difference of a number of a vector from the model's."""
 _ALONE = 2**18
 """Multiplications up to which OpenBLAS computes a product in one thread. For more it wakes all threads, which wait
 actively for each other: on a machine with other work, a query of four words took 143 to 265 ms of processor time, and
-14 to 18 in blocks of this size (docs/log.md)."""
+14 to 18 in blocks of this size (reproduce/notes/demonstration.md)."""
 _LEAST_COLUMNS = 8
 """Of a block: below, the product is worth all threads."""
 

@@ -280,12 +280,12 @@ class ItemDetail(BaseModel):
 class Facet(BaseModel):
     """A field of the metadata to filter by.
 
-    low, high of numbers and dates
-
     Attributes:
         kind: "text", "number" or "date".
         count: Different values.
         values: The most common, with the number of items; empty where nearly every item has its own.
+        low: Of numbers and dates.
+        high: See `low`.
     """
 
     name: str

@@ -55,14 +55,6 @@ ALWAYS_ANSWERED = ("/healthz", "/metrics")
 """Answered however busy the server is."""
 CHEAP, CHEAP_COST = ("/", "/thumbnail", "/healthz", "/metrics"), 0.05
 """Paths, beside /page/..., that count little: a page of results requests an image per hit."""
-FORMER_PARAMETERS = {
-    b"unlike": b"not_like",
-    b"without": b"not_text",
-    b"by_words": b"lexical",
-    b"hubs": b"hubness",
-    b"why": b"explain",
-}
-"""Former name of a parameter of /search -> its name now; both work."""
 
 
 class Refusal(SubtextError):
@@ -300,10 +292,6 @@ class Guard:
             async def replayed() -> MutableMapping[str, Any]:
                 return messages.pop() if messages else await receive()
 
-            if path == "/search":
-                pairs = (pair.partition(b"=") for pair in scope["query_string"].split(b"&"))
-                current = (FORMER_PARAMETERS.get(name, name) + equals + value for name, equals, value in pairs)
-                scope["query_string"] = b"&".join(current)
             await self.app(scope, replayed, send_secured)
         except Refusal as refusal:
             # The rest of the body is not read: the connection ends with the answer.

@@ -54,7 +54,15 @@ from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.inputs import Draw
 from subtext.data.text import cut_note
-from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError, TrainingError, counted, listed
+from subtext.errors import (
+    CheckpointError,
+    OutputError,
+    RequirementError,
+    SubtextError,
+    TrainingError,
+    counted,
+    listed,
+)
 from subtext.evaluation import Protocol, Result, embed_pairs, evaluate_model
 from subtext.models.checkpoint import (
     ASSETS,
@@ -97,7 +105,7 @@ from subtext.training.processes import Processes
 from subtext.training.setup import Report, Setup, TrainResult
 from subtext.training.step import ExtraReader, Stepper, StepReader, batches_of
 from subtext.training.tables import NeighbourScores, PairBank
-from subtext.version import __version__
+from subtext.version import __version__, require_same_draws
 
 LOG, BOARD, CACHE, CARD, EPOCHS, NOT_FINITE = "log.jsonl", "tensorboard", "cache", "README.md", "epochs", "nan.json"
 FOLDER, STATE, MANIFEST = "checkpoints", "state.json", "manifest.json"
@@ -173,7 +181,7 @@ def fit(
     )
     # The caller's random numbers stay as they were.
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        earlier = start_run(out, record, resume=run.resume, defaults_before=setup.defaults_before)
+        earlier = start_run(out, record, resume=run.resume)
         processes.wait()  # until all have looked: the first one writes from here on
         if earlier is not None and earlier.status == "finished":
             return _opened(setup, out, earlier, processes, report)
@@ -214,13 +222,8 @@ def fit(
         return training.go(snapshot, report=report, notes=notes)
 
 
-def start_run(
-    out: Path, record: Record, *, resume: bool, defaults_before: Sequence[Mapping[str, object]] = ()
-) -> Record | None:
+def start_run(out: Path, record: Record, *, resume: bool) -> Record | None:
     """The record of the training that is to go on in a folder; None where one begins.
-
-    Args:
-        defaults_before: What holds for options that an older record lacks: `Record.differences`.
 
     Raises:
         CheckpointError: If the folder holds something and `resume` is False, holds things but no training, or holds the
@@ -239,7 +242,8 @@ def start_run(
             raise CheckpointError(f"--resume needs a run or an empty folder; {out} holds other things and no {RECORD}")
         return None
     earlier = load_record(out)
-    if differences := earlier.differences(record, defaults_before):
+    require_same_draws([(str(out), earlier.draws), ("what --resume trains", record.draws)], CheckpointError)
+    if differences := earlier.differences(record):
         raise CheckpointError(
             f"--resume needs the training that {out} began; this one differs in "
             f"{listed(differences, 5, conjunction=', and')} (there -> here); give the same options, or train in a new "
@@ -614,8 +618,8 @@ class State:
         state = snapshot.state
         try:
             unpack(self.optimiser, snapshot.tensors.get("optimiser", {}), state["optimiser"])
-            # Only the log reads them, where no step of the epoch is left; earlier versions did not save them.
-            for group, rate in zip(self.optimiser.param_groups, state.get("rates", ()), strict=False):
+            # Only the log reads them, where no step of the epoch is left.
+            for group, rate in zip(self.optimiser.param_groups, state["rates"], strict=True):
                 group["lr"] = rate
             self.average.restore(snapshot.tensors.get("average", {}), state["average"])
             self.scaler.load_state_dict(state["scaler"])

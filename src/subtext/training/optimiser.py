@@ -271,7 +271,7 @@ def lr_factor(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int =
     """The factor of the plan's learning rate at a step: above 0, at most 1.
 
     A pure function of the step, so that a checkpoint needs no state of it. torch's schedulers compute the same factors
-    recursively from the rate before, with a state of their own (docs/decisions.md).
+    recursively from the rate before, with a state of their own (docs/decisions/0095).
 
     constant   1
     cosine     half a cosine from 1 to 0 over the steps after the warm-up (Loshchilov and Hutter 2017, no restarts)
@@ -317,7 +317,7 @@ class WeightAverage:
     swa   average = (n average + weight) / (n + 1)    after each epoch from `swa_start` on (Izmailov et al. 2018)
 
     The updates are torch's. `torch.optim.swa_utils.AveragedModel` is not used: it deep-copies the model with its open
-    files and frozen encoders, has no warm-up of the decay, and its state differs from that of earlier checkpoints.
+    files and frozen encoders, and has no warm-up of the decay.
     Running statistics of norms are averaged like weights; they are not computed anew by a pass over the data.
     """
 

@@ -64,10 +64,7 @@ class Setup:
         memories: What is kept between steps and epochs, for weightings that need more than their batch.
         relevance: Graded truth of a batch, for losses that read it; None for none.
         mixing: Mixes images of a batch, for losses that read the share of each; None for none.
-        defaults_before: Values that held for options which an older record lacks: those of the model and the plan, then
-            those of each method.
         from_start: Measure the model before the first step, too: as epoch 0, it takes part in the selection.
-        opened: Built to open a run, not to train: combinations that are no longer trained can still be opened.
     """
 
     model: Model
@@ -78,9 +75,7 @@ class Setup:
     memories: tuple[BankSource, ...] = ()
     relevance: RelevanceSource | None = None
     mixing: Mixing | None = None
-    defaults_before: tuple[Mapping[str, object], ...] = ()
     from_start: bool = False
-    opened: bool = False
 
 
 @dataclass(frozen=True)

@@ -324,45 +324,6 @@ def verify_index(index: IndexArgument) -> VerifyResult:
 
 
 @command
-def upgrade_index(index: IndexArgument) -> IndexReport:
-    """Upgrade the schema of a PostgreSQL index of an earlier version of Subtext.
-
-    The upgrade is one transaction; other clients wait until it is complete. An index in a folder needs no upgrade.
-    """
-    from subtext.retrieval.stores.folder import Folder
-    from subtext.retrieval.stores.store import store_class
-
-    kind = store_class(index)
-    upgrade = getattr(kind, "upgrade", None)
-    if upgrade is None:
-        store = kind(str(index))  # type: ignore[call-arg]
-        layout = f"a folder of format {store.manifest.format}" if isinstance(store, Folder) else "a store"
-        return IndexReport(str(store.path), (f"{layout} that this version of Subtext reads; nothing was changed",))
-    before, now = upgrade(str(index))
-    path = str(kind(str(index)).path)  # type: ignore[call-arg]
-    steps = f"; {counted(now - before, 'step')} from {before}" if before < now else " already"
-    return IndexReport(path, (f"layout {now}{steps}",))
-
-
-@command
-def migrate_index(
-    shards: Annotated[str | Path, "Folder of an index in shards.", _INDEX, Metavar("SHARDS")],
-    new: Annotated[str | Path, "New folder or address.", _INDEX, Metavar("NEW")],
-) -> IndexReport:
-    """Copy an index in shards, from an earlier version of Subtext, into a new index.
-
-    Nothing is embedded again: items, vectors, links, deletions, journal and calibration are copied. Run the command
-    again to resume an interrupted copy.
-    """
-    from subtext.api.index.shards import copy_shards, read_shards
-
-    store = copy_shards(read_shards(Path(shards).expanduser().resolve()), new)
-    counts = store.counts
-    line = f"{items_counted(counts)} copied from {shards}, {size(store.bytes)}"
-    return IndexReport(str(store.path), (line,), dict[str, int](counts.items()))
-
-
-@command
 def backup_index(
     index: IndexArgument, out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("BACKUP")]
 ) -> IndexReport:

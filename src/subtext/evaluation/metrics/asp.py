@@ -154,8 +154,9 @@ def among_first(
     Example:
         >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), (2,))
         (array([[0.75]]), array([[1.]]))
-        >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16), (3,))[1].round(6).tolist()  # (1 + (1 + 4/3 + 1) / 2) /
-        3 [[0.888889]]
+        >>> among_first(np.array([[1, 2, 2]], dtype=np.uint16),
+        ...     (3,))[1].round(6).tolist()  # (1 + (1 + 4/3 + 1) / 2) / 3
+        [[0.888889]]
     """
     cutoffs = np.asarray(tops, dtype=np.int64)
     harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, best.shape[1] + 1))])

@@ -29,8 +29,9 @@ class BestRank(Metric):
     Example:
         >>> import torch
         >>> from subtext.core import Comparison, Truth
-        >>> BestRank()(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), Truth(torch.tensor([[False, True,
-        False]])))).tolist() [2.0]
+        >>> BestRank()(Comparison(torch.tensor([[0.3, 0.4, 0.45]]),
+        ...     Truth(torch.tensor([[False, True, False]])))).tolist()
+        [2.0]
     """
 
     ties: Ties = "pessimistic"

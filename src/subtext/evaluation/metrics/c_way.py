@@ -85,8 +85,9 @@ class CWay(_Choice):
     Example:
         >>> import torch
         >>> from subtext.core import Comparison, Truth
-        >>> CWay(c=2)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]), Truth(torch.tensor([[False, True,
-        False]])))).tolist() [0.5]
+        >>> CWay(c=2)(Comparison(torch.tensor([[0.3, 0.4, 0.45]]),
+        ...     Truth(torch.tensor([[False, True, False]])))).tolist()
+        [0.5]
     """
 
     again: bool = False

@@ -38,7 +38,7 @@ class PMRP(Metric):
     Example:
         >>> from subtext.core import Truth
         >>> truth = Truth(torch.ones(1, 3, dtype=torch.bool), relevance=torch.tensor([[0.0, -1.0, -5.0]]),
-        scale="labels")
+        ...     scale="labels")
         >>> PMRP(zeta=(0, 1))(Comparison(torch.tensor([[0.1, 0.3, 0.2]]), truth)).tolist()  # (0 + 1/2) / 2
         [0.25]
     """

@@ -32,7 +32,7 @@ class Listwise:
     Example:
         >>> from subtext.core import Truth
         >>> truth = Truth(torch.eye(1, 2, dtype=torch.bool), relevance=torch.tensor([[3.0, 1.0]]).log(),
-        scale="teacher")
+        ...     scale="teacher")
         >>> flat = Comparison(torch.tensor([[1.0, 1.0]]), truth)
         >>> round(Listwise()(flat).item(), 4)  # 3/4 log(3/2) + 1/4 log(1/2)
         0.1308

@@ -24,7 +24,6 @@ import glob
 import json
 import os
 import re
-import shlex
 import shutil
 import socket
 import sqlite3
@@ -66,6 +65,7 @@ from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter
 from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
 from subtext.retrieval.traces import ADDED, LOGS, remove_traces, require_own
+from subtext.version import FORMAT
 
 TABLES = "items.sqlite"
 
@@ -292,8 +292,6 @@ class LiveRows:
 
 
 MANIFEST, LOCK = "manifest.json", "lock"
-SHARDS = "shards.json"
-"""Names the shards of an index that consists of several folders; see `api.index.shards`."""
 PENDING = "pending.json"
 """The manifest of a store that is built beside the one in use, inside its folder."""
 DOCUMENTS = {CALIBRATION: "calibration.json", PLOT: "calibration.svg"}
@@ -493,7 +491,7 @@ class FolderWriter(SqlWriter):
                     writer = FolderWriter(unfinished, tables)
                     writer.clean()
                     for side in SIDES:
-                        # Earlier versions deleted from the store in use alone.
+                        # A store that was copied back from elsewhere may hold what was deleted meanwhile.
                         absent = sorted(set(writer.ids(side)).difference(self.ids(side)))
                         writer.delete(side, absent, keep_texts=True, remember=False)
                     lines += [f"{other.name}, of an unfinished move: {line}" for line in writer.compact(seed=seed)]
@@ -755,8 +753,10 @@ class Folder(Store):
         if self._state[0] >= 0 and not self.tables.is_file():
             raise IndexMovedError(f"{self.path} was removed, or moved to another model and compacted; open it again")
         if getattr(self._thread, "sqlite", None) is None:
-            self._thread.sqlite = SqliteTables(self.tables)
-        sqlite: SqliteTables = self._thread.sqlite
+            sqlite = SqliteTables(self.tables)
+            sqlite.require_format(self.path)
+            self._thread.sqlite = sqlite
+        sqlite = self._thread.sqlite
         for attempt in range(ATTEMPTS):
             with sqlite.transaction():
                 generation = sqlite.state("generation")
@@ -796,6 +796,7 @@ class Folder(Store):
             if self.manifest.store != self.store.name:
                 raise SearchIndexError(f"{self.path} was moved to another model meanwhile; open it again")
             with closing(SqliteTables(self.tables, write=True)) as sqlite:
+                sqlite.require_format(self.path)
                 writer = FolderWriter(self, sqlite)
                 try:
                     writer.clean()
@@ -903,11 +904,6 @@ def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
         SearchIndexError: If there is none.
     """
     file = path / name
-    if not file.is_file() and (path / SHARDS).is_file():
-        raise SearchIndexError(
-            f"{path} is an index in shards, which this version of Subtext only copies; copy it into a folder, without "
-            f"embedding again: subtext index migrate {shlex.quote(str(path))} NEW"
-        )
     if not file.is_file():
         reason = "is not there" if not path.exists() else f"has no {name}"
         raise SearchIndexError(f"{path} needs to be a folder that `subtext index build` wrote; it {reason}")
@@ -987,6 +983,7 @@ def _create_store(path: Path, manifest: Manifest) -> None:
         with translated(file), closing(sqlite3.connect(file, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(_SCHEMA)
+            connection.execute("INSERT INTO state VALUES ('format', ?)", (FORMAT,))
 
     write_folder(path / manifest.store, fill)
 

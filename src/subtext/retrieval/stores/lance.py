@@ -80,6 +80,7 @@ from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, Tables, r
 from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store, View, Writer
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems
 from subtext.retrieval.words import LEAST, LENGTH, SATURATION, words
+from subtext.version import FORMAT, require_format
 
 # Processes that Subtext forks, such as those that decode images, use no index.
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
@@ -109,7 +110,7 @@ SINGLE = 2**15
 """Bytes that are read one after the other in the time that a row by itself takes."""
 REMEMBERED = 64
 """Changes that the state names."""
-NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch")
+NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch", "job")
 """Numbers of the state."""
 PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
 """How often a request to an object store is repeated, and for how many seconds."""
@@ -119,7 +120,7 @@ QUERIES = 64
 """Vectors of each side that the number of lists to search is measured with."""
 
 _NUMBER, _COUNT = range(2**63), range(1, 2**31)
-_STATE = {**dict.fromkeys([*NUMBERS, "job"], _NUMBER), "manifest": str, "changes": list, "jobs": list}
+_STATE = {**dict.fromkeys(NUMBERS, _NUMBER), "manifest": str, "changes": list, "jobs": list}
 _STATE |= {"lists": dict, "index": dict}
 _LISTS, _INDEX = {"lists": _COUNT, "probes": _COUNT}, {"name": str, "vectors": _NUMBER}
 _JOB = (_NUMBER, str, str | None, str, str | None, _NUMBER, _NUMBER)
@@ -219,7 +220,6 @@ def _is_job(job: Any) -> bool:
 
 def _wrong(now: dict[str, Any], rows: int) -> str:
     """What of a state is missing, or of another type or range; empty where nothing is."""
-    now = {"job": 0, "index": {}, **now}
     wrong = [name for name, kind in _STATE.items() if not _is(now.get(name), kind)]
     if wrong:
         return wrong[0]
@@ -247,6 +247,8 @@ class LanceTables(Tables):
         if rows.num_rows != 1:
             raise SearchIndexError(f"{where} needs one row of its state, and has {rows.num_rows}; restore a backup")
         now = json_object(rows["text"][0].as_py())
+        if now is not None:
+            require_format(now.get("format"), where, "index build", SearchIndexError)
         with translated(where):
             physical = sum(part.metadata.physical_rows for part in dataset.get_fragments())
         if now is None or (wrong := _wrong(now, physical)):
@@ -348,7 +350,7 @@ class LanceTables(Tables):
     def lists(self) -> Mapping[str, Any]:
         """Side -> what was measured of the index's lists; empty where it is another index by now."""
         measured: Mapping[str, Any] = self.now["lists"]
-        return measured if measured and self.now.get("index", {}).get("name") == self.index[0] else {}
+        return measured if measured and self.now["index"].get("name") == self.index[0] else {}
 
 
 def as_matrix(column: Any) -> NDArray[np.float32]:
@@ -887,7 +889,7 @@ class LanceWriter(Writer):
         view = self.store.view(self.store.latest())
         tables, sides = view.tables, list(view.sides.values())
         rows, unindexed = (sum(getattr(side, name) for side in sides) for name in ("rows", "unindexed"))
-        complete = rows - unindexed >= tables.now.get("index", {}).get("vectors", rows)
+        complete = rows - unindexed >= tables.now["index"].get("vectors", rows)
         large = not all(side.in_memory for side in sides)
         if tables.lists and large and complete and unindexed <= min(LATER * rows, self.manifest.exact_up_to):
             return []
@@ -1024,7 +1026,7 @@ class LanceWriter(Writer):
     def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> PendingCommit:
         """What a change writes and deletes."""
         number = SIDES.index(change.side)
-        state = {"job": len(tables.now["jobs"]), **tables.now, "generation": tables.state("generation") + 1}
+        state = {**tables.now, "generation": tables.state("generation") + 1}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
         names[1] |= change.exact_texts
         names[number] |= {entry.id for entry in (*change.entries, *change.amended)} | set(change.deleted)
@@ -1216,7 +1218,7 @@ class LanceStore(Store):
         if not table:
             cls.require_free(location)
         manifest = replace(manifest, exact_up_to=min(manifest.exact_up_to, EXACT_UP_TO), generation=0)
-        state = {"manifest": manifest.to_json(), "changes": [], "jobs": [], "lists": {}}
+        state = {"format": FORMAT, "manifest": manifest.to_json(), "changes": [], "jobs": [], "lists": {}, "index": {}}
         rows = _state_row(state | dict.fromkeys(NUMBERS, 0), schema(manifest.width))
         with translated(location):
             lance.write_dataset(rows, place(location, table or TABLE), mode="create", storage_options=PATIENCE)

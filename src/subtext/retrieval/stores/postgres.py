@@ -1,6 +1,5 @@
 """A search index in PostgreSQL: a schema that describes itself, for any number of readers and writers at once.
 
-NAME.layout          number of the layout, see `Database.upgrade`
 NAME.manifest        model and its fingerprint, width, where items came from
 NAME.items, links, facets, images_vectors, texts_vectors    what is in the index; every change is one transaction
 NAME.jobs, forgotten, kept, state                            journal, hashes of deleted items, documents, numbers
@@ -61,6 +60,7 @@ from subtext.retrieval.stores.sql import (
 )
 from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store
 from subtext.retrieval.words import as_vector, phrase_query, words as split
+from subtext.version import FORMAT, require_format
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -71,8 +71,6 @@ ROWS = 2000
 MOST = 24
 """Connections of one process at a time: a Subtext server has a hundred threads, and PostgreSQL by default a hundred
 connections for all its clients."""
-LAYOUT = 2
-"""The layout of the tables that this Subtext reads and writes."""
 WIDEST = 2000
 """Width up to which pgvector makes graphs of vectors; so wide a vector just fits into its row."""
 EXACT_UP_TO = 20_000
@@ -83,15 +81,9 @@ MAX_SCAN = 100_000
 """Rows that a search of the graph with a filter scans at most, before all rows that pass it are compared."""
 LATER = 0.1
 """Share of the vectors that may have come after the graph, before it is built again."""
-COMPLETE = 2**63 - 1
-"""The last key of a graph that contains all rows and takes in later ones, as earlier versions of Subtext built it."""
 
 _SCHEMA = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
 _SEARCH = Path(__file__).with_name("postgres_words.sql").read_text(encoding="utf-8")
-_STEPS = {
-    1: "CREATE TABLE kept (name text PRIMARY KEY, value text NOT NULL, written timestamptz NOT NULL DEFAULT now())",
-}
-"""Layout -> the statement that upgrades it to the next one. The first layout had no table of documents."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _SECRET = ("password", "sslpassword", "passfile", "service", "servicefile", "sslkey", "oauth_client_secret")
 
@@ -269,26 +261,17 @@ def current(connection: Connection, address: Address, like: Manifest | None = No
         like: What it said before: it has to be of the same model still.
 
     Raises:
-        SearchIndexError: If there is no index, or one of another layout or model.
+        SearchIndexError: If there is no index, or one of another format or model.
     """
     # Whoever moves the index locks its state first, and so does whoever reads it: neither waits for the other for ever.
-    statement = f'SELECT version, json, name, value FROM "{address.name}".state, "{address.name}".layout, manifest'
+    statement = f'SELECT json, name, value FROM "{address.name}".state, "{address.name}".manifest'
     with translated(address):
         rows = connection.execute(statement).fetchall()
     if not rows:
-        raise SearchIndexError(
-            f"{address} needs its state, layout and manifest, and has not all of them; restore a backup"
-        )
-    layout, manifest, *_ = rows[0]
-    if layout < LAYOUT:
-        raise SearchIndexError(
-            f"{address} has layout {layout}, of an earlier Subtext; this one reads {LAYOUT}; "
-            "upgrade it, once nobody uses that earlier one any more: subtext index upgrade INDEX"
-        )
-    if layout > LAYOUT:
-        raise SearchIndexError(f"{address} has layout {layout}; this Subtext reads {LAYOUT}; use a newer Subtext")
-    state = {name: int(value) for *_, name, value in rows}
-    latest = replace(Manifest.from_json(manifest, where=str(address)), generation=state["generation"])
+        raise SearchIndexError(f"{address} needs its state and its manifest, and has not both; restore a backup")
+    state = {name: int(value) for _, name, value in rows}
+    require_format(state.get("format"), address, "index build", SearchIndexError)
+    latest = replace(Manifest.from_json(rows[0][0], where=str(address)), generation=state["generation"])
     if like is not None and like.fingerprint != latest.fingerprint:
         raise SearchIndexError(f"{address} was moved to another model meanwhile; open it again")
     return latest, state
@@ -316,8 +299,8 @@ class GraphVectors:
         if name not in self.cache:
             rows = self.tables.run(
                 f"SELECT last, (SELECT count(*) FROM {self.side}_vectors WHERE key > last) FROM (SELECT "
-                f"coalesce(substring(pg_get_expr(indpred, indrelid) FROM '[0-9]+')::bigint, {COMPLETE}) AS last "
-                "FROM pg_index WHERE indisvalid "
+                "substring(pg_get_expr(indpred, indrelid) FROM '[0-9]+')::bigint AS last "
+                "FROM pg_index WHERE indisvalid AND indpred IS NOT NULL "
                 f"AND indexrelid = to_regclass(quote_ident(current_schema()) || '.{self.side}_graph')) AS graph"
             )
             self.cache[name] = rows[0] if rows else None
@@ -415,7 +398,7 @@ class DatabaseView(SqlView):
         facts = {
             "graphs": {side: vectors.graph is not None for side, vectors in self.sides.items()},
             "after_the_graph": {side: vectors.unindexed for side, vectors in self.sides.items() if vectors.graph},
-            "server": {"PostgreSQL": version, "pgvector": extension, "layout": str(LAYOUT)},
+            "server": {"PostgreSQL": version, "pgvector": extension},
         }
         return Stats(int(size), {side: vectors.unindexed for side, vectors in self.sides.items()}, facts)
 
@@ -614,7 +597,7 @@ class Database(Store):
     """An index in PostgreSQL, opened.
 
     Raises:
-        SearchIndexError: If there is none, or it has another layout.
+        SearchIndexError: If there is none, or it has another format.
         IndexMovedError: Without a server.
     """
 
@@ -650,6 +633,7 @@ class Database(Store):
                 connection.execute(f'CREATE SCHEMA "{address.name}"')
                 connection.execute(_SCHEMA.format(width=manifest.width))
                 connection.execute("INSERT INTO manifest (json) VALUES (%s)", (manifest.to_json(),))
+                connection.execute("INSERT INTO state VALUES ('format', %s)", (FORMAT,))
         return cls(address)
 
     @classmethod
@@ -660,7 +644,7 @@ class Database(Store):
             IndexMovedError: Without a server.
         """
         address = Address.parse(location)
-        statement = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'layout'"
+        statement = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'manifest'"
         with translated(address), connect(address) as connection:
             return connection.execute(statement, (address.name,)).fetchone() is not None
 
@@ -680,26 +664,6 @@ class Database(Store):
     def name_of(cls, location: str | Address) -> str:
         """The name of the index in its database."""
         return Address.parse(location).name
-
-    @classmethod
-    def upgrade(cls, location: str | Address) -> tuple[int, int]:
-        """Upgrade an index to this layout, in one transaction; the layout before and the one now.
-
-        Others wait meanwhile.
-
-        Raises:
-            SearchIndexError: For a layout of a newer Subtext.
-        """
-        address = Address.parse(location)
-        with translated(address), connect_index(address, write=True) as connection, connection.transaction():
-            tables = PostgresTables(connection)
-            tables.run("LOCK TABLE layout IN ACCESS EXCLUSIVE MODE")
-            ((before,),) = tables.run("SELECT coalesce(max(version), ?) FROM layout", LAYOUT)
-            for layout in range(before, LAYOUT):
-                tables.run(_STEPS[layout])
-                tables.run("UPDATE layout SET version = ?", layout + 1)
-            current(connection, address)
-        return int(before), LAYOUT
 
     @contextmanager
     def reading(self) -> Iterator[DatabaseView]:

@@ -1,4 +1,3 @@
-CREATE TABLE layout (one boolean PRIMARY KEY DEFAULT true CHECK (one), version integer NOT NULL);
 CREATE TABLE manifest (one boolean PRIMARY KEY DEFAULT true CHECK (one), json text NOT NULL);
 CREATE TABLE state (name text PRIMARY KEY, value bigint NOT NULL);
 CREATE TABLE items (
@@ -29,6 +28,5 @@ CREATE TABLE jobs (
     finished text, done bigint NOT NULL, total bigint NOT NULL
 );
 CREATE TABLE kept (name text PRIMARY KEY, value text NOT NULL, written timestamptz NOT NULL DEFAULT now());
-INSERT INTO layout (version) VALUES (2);
 INSERT INTO state VALUES
     ('generation', 0), ('images', 0), ('texts', 0), ('key', 0), ('worded', 0), ('words', 0), ('facets', 0);

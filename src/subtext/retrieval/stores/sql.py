@@ -32,6 +32,7 @@ from subtext.retrieval.stores.item import (
     deletion_hash,
 )
 from subtext.retrieval.stores.store import View, Writer
+from subtext.version import require_format
 
 Part = tuple[str, list[Any]]
 """A statement that gives keys, and its parameters."""
@@ -110,6 +111,11 @@ class Tables(ABC):
     def state(self, name: str) -> int:
         """One number of the store's state."""
         return int(self.run("SELECT value FROM state WHERE name = ?", name)[0][0])
+
+    def require_format(self, where: object) -> None:
+        """Raise SearchIndexError, naming `where`, unless the state has the format of this version of Subtext."""
+        rows = self.run("SELECT value FROM state WHERE name = 'format'")
+        require_format(rows[0][0] if rows else None, where, "index build", SearchIndexError)
 
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
