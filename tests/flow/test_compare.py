@@ -22,9 +22,7 @@ from subtext.evaluation.metrics import CWay, Recall, default_metrics
 PICTURES = 40
 
 
-def result(
-    lift: float, seed: int, *, pictures: int = PICTURES, metrics: object = None, **protocol: object
-) -> Result:
+def result(lift: float, seed: int, *, pictures: int = PICTURES, metrics: object = None, **protocol: object) -> Result:
     """Figures of scores that know the truth by so much."""
     owners = np.repeat(np.arange(pictures), 2)
     rng = np.random.default_rng(seed)

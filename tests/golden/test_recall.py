@@ -201,7 +201,9 @@ def test_expected_recall_is_the_mean_over_all_orders() -> None:
         for order in itertools.permutations([1, 2, 3, 4]):
             ranked = [0, *order, 5]
             hits.append(any(match[0, j] for j in ranked[:k]))
-        assert Recall(k, ties="expected")(Comparison(scores, Truth(match))).item() == pytest.approx(sum(hits) / len(hits))
+        assert Recall(k, ties="expected")(Comparison(scores, Truth(match))).item() == pytest.approx(
+            sum(hits) / len(hits)
+        )
 
 
 def test_reciprocal_rank_and_nan_without_positives() -> None:

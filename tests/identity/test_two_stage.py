@@ -16,7 +16,7 @@ from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import Protocol, evaluate_embeddings, evaluate_matrix, gallery_of, scoring
-from subtext.evaluation.metrics import PMRP, AveragePrecision, BestRank, Hubness, PMRecall, Recall, RPrecision
+from subtext.evaluation.metrics import PMRP, AveragePrecision, Hubness, PMRecall, Recall, RPrecision
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.scoring import Embedded, Matrix
 from subtext.evaluation.two_stages import scores as two_stages
@@ -179,7 +179,10 @@ def test_each_set_of_folds_is_counted_by_itself() -> None:
         for which, count, every, where in wanted
     ]
     assert any(note.startswith("two stages: the second model scored") for note in whole.notes)
-    assert any("have no correct partner among the candidates" in note and note.startswith("two stages, 3 folds") for note in folded.notes)
+    assert any(
+        "have no correct partner among the candidates" in note and note.startswith("two stages, 3 folds")
+        for note in folded.notes
+    )
 
 
 def test_a_sweep_counts_each_set_of_folds_too() -> None:

@@ -90,7 +90,7 @@ def metric_named(text: str) -> Measure:
             return metric(**values, against=against)
         if not metric.pattern and getattr(metric, "name", None) == name:
             return metric(against=against)
-    known = [str(each.name) for each in map(lambda metric: metric(), classes) if hasattr(each, "name")]
+    known = [str(metric().name) for metric in classes if hasattr(metric, "name")]
     close = " or ".join(get_close_matches(name, known, n=2))
     raise RequirementError(f"there is no metric '{text}'{f'; did you mean {close}?' if close else ''}; {_EXAMPLES}")
 
