@@ -171,9 +171,9 @@ def test_what_does_not_go_together_is_refused(data: Path, tmp_path: Path) -> Non
     for words, code, sentence in (
         ([*where], 2, "give one of these"),
         (["run", *where, *here], 2, "give one of these"),
-        ([*where, "--image-embeddings", "x.npz"], 2, "--image-embeddings and --text-embeddings"),
-        ([*where, "--text-ids", "x.txt"], 2, "--image-ids and --text-ids need scores"),
-        (["-q", *here], 2, "need --data"),
+        ([*where, "--image-embeddings", "x.npz"], 2, "--image-embeddings needs vectors of images and of texts"),
+        ([*where, "--text-ids", "x.txt"], 2, "--text-ids needs a file of scores or vectors"),
+        (["-q", *here], 2, "--data needs the images, texts and pairs"),
         ([*where, *here, "--relevance", "bleu"], 1, "it got 'bleu'"),
         ([*where, *here, "--truth", "eccv"], 2, "--truth needs eccv=FOLDER"),
         ([*where, *here, "--alignment-uniformity"], 2, "--alignment-uniformity needs embeddings"),

@@ -30,6 +30,7 @@ from subtext.retrieval.query import (
     reranked,
     suggested,
 )
+from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.item import SIDES, Hits, Side
 from subtext.retrieval.stores.store import Store, View, open_store
 from subtext.retrieval.text_side import TextSide
@@ -136,6 +137,7 @@ class Index:
         explain: bool = False,
         captions: bool = False,
         depth: int = 200,
+        rerank: Reranker | None = None,
     ) -> Answer:
         """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
 
@@ -155,11 +157,22 @@ class Index:
             Query(
                 text, image, tuple(like), tuple(not_like), not_text, image_weight, not_like_weight, top, target,
                 tuple(where), lexical, hubness, diversity, min_probability, explain, captions, depth,
-            )
+            ),
+            rerank=rerank,
         )  # fmt: skip
 
-    def answer(self, query: Query) -> Answer:
-        """The answer to one query; see `search`."""
+    def answer(self, query: Query, *, rerank: Reranker | None = None) -> Answer:
+        """The answer to one query; see `search`.
+
+        Args:
+            query: The query.
+            rerank: A second model that orders the results; None for none.
+
+        Returns:
+            The results, best first.
+        """
+        if rerank is not None:
+            return rerank.rerank(query, self.answer(rerank.first_stage(query)))
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text
