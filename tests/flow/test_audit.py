@@ -177,7 +177,7 @@ def test_a_score_that_knows_names() -> None:
 
     checks = audited(model(Bent(told)))
     assert {name for name, check in checks.items() if check.outcome == "fail"} == {"names", "truth"}
-    assert "picture 'image" in checks["names"].found and "chance" in checks["truth"].found
+    assert "image 'image" in checks["names"].found and "chance" in checks["truth"].found
 
 
 def test_an_encoder_that_knows_numbers() -> None:

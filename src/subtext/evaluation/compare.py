@@ -383,17 +383,17 @@ def compare(
 
 def differences(first: Measured, second: Measured) -> list[str]:
     """In what two evaluations were not measured alike, each with both its sides; empty when they can be compared."""
-    mine, theirs = _flat(first.protocol), _flat(second.protocol)
+    of_first, of_second = _flat(first.protocol), _flat(second.protocol)
 
     def shown(value: Any) -> str:
         return "-" if value in (None, "") else str(value)[:40]
 
     unequal = [
-        f"{name} ({shown(mine.get(name))} and {shown(theirs.get(name))})"
-        for name in dict.fromkeys([*mine, *theirs])
-        if name.split(".")[0] not in _FREE and mine.get(name) != theirs.get(name)
+        f"{name} ({shown(of_first.get(name))} and {shown(of_second.get(name))})"
+        for name in dict.fromkeys([*of_first, *of_second])
+        if name.split(".")[0] not in _FREE and of_first.get(name) != of_second.get(name)
         # A metric of one side alone is not compared.
-        if not (name.startswith("metrics.") and None in (mine.get(name), theirs.get(name)))
+        if not (name.startswith("metrics.") and None in (of_first.get(name), of_second.get(name)))
     ]
     for name in (f"{direction}/{part}" for direction in DIRECTIONS for part in APART):
         if name not in first.queries or name not in second.queries:
@@ -442,13 +442,13 @@ def _difference(
     # A text without an image of its own is a cluster of its own.
     owners = np.where(owners == "", np.char.add("\0", first[0].queries[f"{direction}/id"]), owners)
     clusters = np.unique(owners, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    mine, theirs = (
+    first_values, second_values = (
         (100.0 if side[0].declared(name)["percent"] else 1.0)
         * np.stack([np.asarray(run.queries[name], dtype=np.float64) for run in side])
         for side in (first, second)
     )
-    runs = [[float(np.nanmean(row)) for row in side] for side in (mine, theirs)]
-    test = paired(mine, theirs, clusters, samples=samples, seed=seed, same_seeds=same)
+    runs = [[float(np.nanmean(row)) for row in side] for side in (first_values, second_values)]
+    test = paired(first_values, second_values, clusters, samples=samples, seed=seed, same_seeds=same)
     return replace(
         _means(name, *runs),
         difference=test.difference,
@@ -492,7 +492,7 @@ def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0)
 def _notes(first: Sequence[Measured], second: Sequence[Measured], tests: int) -> tuple[str, ...]:
     """What a reader of a comparison should know; `tests` is how many figures are tested."""
     fewest, most = sorted([len(first), len(second)])
-    queries = "p queries: other queries like these, the same trained models; intervals draw pictures and runs together"
+    queries = "p queries: other queries like these, the same trained models; intervals draw images and runs together"
     sentences = [f"{queries}; p is corrected for {counted(tests, 'figure')} (Holm)"]
     if fewest == 1:
         sentences.append(

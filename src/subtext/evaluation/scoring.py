@@ -39,7 +39,7 @@ FEW = 16
 """Texts a tile where regions and words are compared: each brings many words, and only texts of one length share a tile.
 """
 REGION_STEP = 4
-"""In the exact way pictures are padded to a multiple of so many regions; texts keep their own number of words."""
+"""In the exact way images are padded to a multiple of so many regions; texts keep their own number of words."""
 
 
 def blocks(
@@ -145,9 +145,9 @@ def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tens
     across = TILE if similarity.indexable or texts.parts is None else FEW
     prepare = getattr(similarity, "prepare", None)
     matrix: Tensor | None = None
-    for rows, pictures in _alike(images, REGION_STEP):
-        for top in range(0, len(pictures), TILE):
-            upper = _tile(pictures, top, TILE).to(device)
+    for rows, group in _alike(images, REGION_STEP):
+        for top in range(0, len(group), TILE):
+            upper = _tile(group, top, TILE).to(device)
             prepared = () if prepare is None else (prepare(upper),)
             target_rows = rows[top : top + TILE, None]
             for target_columns, words in columns:

@@ -237,7 +237,7 @@ class Sample:
                 image = self.pairs.images.ids[self.images[images[row]]]
                 text = self.pairs.texts.ids[self.texts[texts[column]]]
                 numbers = f"{float(before[row, column]):.6g}, then {float(scores[row, column]):.6g}"
-                example = f", picture '{image}' with text '{text}': {numbers}"
+                example = f", image '{image}' with text '{text}': {numbers}"
         failed = worst > self.tolerance
         sentence = (
             f"of {counted(cells, 'score')} the one that changes most changes by {worst:.1e} standard deviations"
@@ -302,9 +302,9 @@ CHECKS: dict[str, tuple[str, Callable[[Sample], list[Rescored]]]] = {
         "A sample was embedded and scored a second time, just as the first.",
         lambda sample: [sample.rescored()],
     ),
-    "order": ("Pictures and texts of the sample were embedded and scored in three other orders.", _reordered),
+    "order": ("Images and texts of the sample were embedded and scored in three other orders.", _reordered),
     "blocks": (
-        "The sample was embedded 7 pictures and 11 texts at a time, and scored as a whole, one picture at a time, in "
+        "The sample was embedded 7 images and 11 texts at a time, and scored as a whole, one image at a time, in "
         "blocks of 7 by 13, and in the padded tiles of an exact evaluation.",
         _other_blocks,
     ),
@@ -363,9 +363,9 @@ def shuffled_truth(sample: Sample, *, ties: Ties = "pessimistic") -> Check:
     remark = "; below chance, because ties count against the model" if below else ""
     outcome: Outcome = "fail" if any(figures[name] > figures[f"{name}/high"] for name in recalls) else "pass"
     if all(figures[f"{name}/high"] >= 100 for name in recalls):
-        outcome, remark = "not applicable", "; with so few pictures any recall could be chance"
+        outcome, remark = "not applicable", "; with so few images any recall could be chance"
     did = (
-        "Every picture of the sample was put in the place of another, with its name, number and partners; recall was "
+        "Every image of the sample was put in the place of another, with its name, number and partners; recall was "
         f"counted as always. It may be above chance by {_FAR:g} standard deviations of {_SHUFFLES} shuffles."
     )
     return Check("truth", did, outcome, f"{', '.join(sentences)}{remark}", figures)
@@ -406,17 +406,17 @@ def finite(
     """
     figures = {
         name: int((~items.vectors.isfinite()).any(-1).any(-1).sum())
-        for name, items in (("pictures", images), ("texts", texts))
+        for name, items in (("images", images), ("texts", texts))
         if items is not None
     }
-    checked = ["vectors of all pictures and texts"] if figures else []
+    checked = ["vectors of all images and texts"] if figures else []
     figures["nan_scores"] = int(max(result.figures[f"{d}/nan_scores"] for d in DIRECTIONS))
     checked.append("all scores")
     if scores is not None:
         figures["infinite_scores"] = int(torch.isinf(scores).sum())
         checked.append("the scores at hand for infinity")
     did = f"These were looked at: {', '.join(checked)}."
-    labels = {"pictures": "vectors of pictures", "texts": "vectors of texts", "nan_scores": "scores that are no number"}
+    labels = {"images": "vectors of images", "texts": "vectors of texts", "nan_scores": "scores that are no number"}
     sentence = ", ".join(f"{labels.get(name, 'infinite scores')} {count:,}" for name, count in figures.items())
     return Check("finite", did, "fail" if any(figures.values()) else "pass", sentence, figures)
 
@@ -424,7 +424,7 @@ def finite(
 def caption_positions(result: Result, pairs: Dataset) -> Check:
     """Recall@1 of texts by their position among the texts of their image: one that leaked into it would stand out."""
     did = (
-        "Recall@1 of texts asking for pictures was told apart by the place of the text among those of its picture. A "
+        "Recall@1 of texts asking for images was told apart by the place of the text among those of its image. A "
         f"place may not be ahead of the others by {_FAR:g} standard errors, {_LIFT:g} points and {_TIMES:g} times."
     )
     owners = gallery_of(pairs).owners
@@ -433,7 +433,7 @@ def caption_positions(result: Result, pairs: Dataset) -> Check:
     has_value = (owners >= 0) & ~np.isnan(hits)
     several = np.bincount(owners[has_value], minlength=len(pairs.images)) > 1
     if several.sum() < _LEAST:
-        sentence = f"only {int(several.sum())} pictures have several texts; {_LEAST} are needed"
+        sentence = f"only {int(several.sum())} images have several texts; {_LEAST} are needed"
         return Check("captions", did, "not applicable", sentence)
     chosen = has_value & several[owners]
     sentences, suspicious = [], []

@@ -50,9 +50,9 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class ImageFingerprint:
-    """A picture's bytes by their hash, what is seen by another, and its greys, of mean 0 and length 1.
+    """An image's bytes by their hash, what is seen by another, and its greys, of mean 0 and length 1.
 
-    Greys are None where all are the same: such a picture is like every other of its kind.
+    Greys are None where all are the same: such an image is like every other of its kind.
     """
 
     digest: bytes
@@ -63,7 +63,7 @@ class ImageFingerprint:
 def fingerprint_images(
     items: Items, root: Path, workers: int, progress: Progress | None, before: int
 ) -> list[ImageFingerprint | None]:
-    """What every picture looks like; None for one that cannot be read.
+    """What every image looks like; None for one that cannot be read.
 
     Args:
         progress: Is called with how many images are done, `before` included.
@@ -192,7 +192,7 @@ def images(audited: Dataset, train: Dataset, *, workers: int = 2, progress: Prog
 
 
 def features(audited: Dataset, train: Dataset, file: FeatureFile) -> Check:
-    """Pictures known by their features: rows that are equal to the bit."""
+    """Images known by their features: rows that are equal to the bit."""
     did = (
         "Features of all audited and training images were compared, number by number, since the images themselves "
         f"are not read. {IMAGES_ALLOWED:g} % of the audited images may have a copy."

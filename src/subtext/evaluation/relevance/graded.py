@@ -60,7 +60,7 @@ class Graded:
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.dtype not in (np.float16, np.float32):
             raise ShapeError(
-                f"Graded.values needs (pictures, texts) of float16 or float32; it got {self.values.shape} of "
+                f"Graded.values needs (images, texts) of float16 or float32; it got {self.values.shape} of "
                 f"{self.values.dtype}"
             )
 
@@ -148,7 +148,7 @@ def graded(
         degrees[pairs.judgements.images, pairs.judgements.texts] = pairs.judgements.scores
         return Graded(name, degrees)
     if references is not None and references < 1:
-        raise RequirementError(f"a picture needs at least one reference; it got {references}")
+        raise RequirementError(f"an image needs at least one reference; it got {references}")
     texts = [value for value in pairs.texts.values if isinstance(value, str)]
     if len(texts) != len(pairs.texts):
         item = next(n for n, v in zip(pairs.texts.ids, pairs.texts.values, strict=True) if not isinstance(v, str))

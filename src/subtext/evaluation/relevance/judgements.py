@@ -135,10 +135,10 @@ class Positives:
         Raises:
             DataError: If two items have the same number, or none of them was judged.
         """
-        images, texts = _rows("picture", image_ids), _rows("caption", text_ids)
+        images, texts = _rows("image", image_ids), _rows("caption", text_ids)
         lists = []
         for subject, positives, queries, candidates in (
-            ("picture", self.image_to_text, images, texts),
+            ("image", self.image_to_text, images, texts),
             ("caption", self.text_to_image, texts, images),
         ):
             cells = [

@@ -18,8 +18,8 @@ class Match:
     """The positives of every query in both directions, block by block and never stored whole.
 
     Attributes:
-        image_to_text: For each picture, the rows of its texts.
-        text_to_image: For each text, the rows of its pictures.
+        image_to_text: For each image, the rows of its texts.
+        text_to_image: For each text, the rows of its images.
     """
 
     image_to_text: CandidateLists
@@ -38,7 +38,7 @@ class Match:
         return Truth(match=match)
 
     def take(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Match:
-        """The truth among the chosen pictures and texts, which are numbered anew."""
+        """The truth among the chosen images and texts, which are numbered anew."""
         new = np.full(len(self.text_to_image), -1, dtype=np.int64)
         new[text_rows] = np.arange(len(text_rows))
         images, texts = self.image_to_text[image_rows].expand()
@@ -58,14 +58,14 @@ def of_pairs(pairs: Dataset) -> Match:
 
 
 def of_groups(image_groups: NDArray[np.int64], text_groups: NDArray[np.int64]) -> Match:
-    """A picture and a text belong together when their groups are equal."""
+    """An image and a text belong together when their groups are equal."""
     return Match(
         CandidateLists.of_groups(image_groups, text_groups), CandidateLists.of_groups(text_groups, image_groups)
     )
 
 
 def of_judgements(judgements: Judgements, *, images: int, texts: int) -> Match:
-    """A picture and a text belong together when they were judged above 0; what was not judged is a negative."""
+    """An image and a text belong together when they were judged above 0; what was not judged is a negative."""
     above = judgements.scores > 0
     image_rows, text_rows = judgements.images[above], judgements.texts[above]
     return Match(

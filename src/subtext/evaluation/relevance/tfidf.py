@@ -32,7 +32,7 @@ def products(
 
     Args:
         references: Texts that documents are counted in: the captions of the split that is measured.
-        groups: (R) the picture of each reference, from 0.
+        groups: (R) the image of each reference, from 0.
         candidates: Texts; words that no reference has count for nothing.
         count: G; None for as many as groups names.
 
