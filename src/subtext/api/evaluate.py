@@ -227,6 +227,14 @@ def subject_of(
 
     Args:
         model: As in `evaluate`; so are all others.
+        data: As in `evaluate`.
+        split: As in `evaluate`.
+        scores: As in `evaluate`.
+        image_embeddings: As in `evaluate`.
+        text_embeddings: As in `evaluate`.
+        external: As in `evaluate`.
+        config: As in `evaluate`.
+        quiet: As in `evaluate`.
 
     Returns:
         The model with its data, and the files to measure instead of a model; None for a model.
@@ -298,7 +306,15 @@ def _model_source(model: AnyPath | ModelSource, sources: DataConfig, config: Com
 
 
 def require_outputs(files: Mapping[str, str | Path | None]) -> None:
-    """Raise OutputError for a file that cannot be written, ArgumentError for one that two results go to."""
+    """Check that files can be written, before the work begins.
+
+    Args:
+        files: Name of an argument -> file to write; None for none.
+
+    Raises:
+        ArgumentError: For one file that two results go to.
+        OutputError: For a file that cannot be written.
+    """
     from subtext.data.atomic import require_file
 
     names: dict[Path, str] = {}
@@ -311,6 +327,12 @@ def require_outputs(files: Mapping[str, str | Path | None]) -> None:
 
 def read_split(work: EvaluationSubject) -> tuple[Dataset, str]:
     """The pairs of the split, without opening images; all of them where the data has no splits to choose from.
+
+    Args:
+        work: The data and the name of the split.
+
+    Returns:
+        The pairs, and the name of the split.
 
     Raises:
         ArgumentError: If no data set is named, or it has several splits and none of them is named.
@@ -370,6 +392,13 @@ class ExternalOutput:
 
 def read_output(files: Files, pairs: Dataset) -> ExternalOutput:
     """Read scores or vectors, and put them into the order of the pairs.
+
+    Args:
+        files: Of scores or vectors.
+        pairs: The order to put them in.
+
+    Returns:
+        Scores or vectors.
 
     Raises:
         DataError: For files that cannot be read or lack an item of the split.
@@ -653,6 +682,13 @@ def split_role(opened: LoadedRun, sources: DataConfig) -> tuple[str, str]:
 
     Only the run's own file, or a data set in memory with its pairs, is compared: whether another holds the same images
     is not checked.
+
+    Args:
+        opened: The model with its record.
+        sources: Where the evaluated data is.
+
+    Returns:
+        The role, and a warning or an empty text.
     """
     from subtext.recipes.build import ENSEMBLE
 
@@ -708,6 +744,13 @@ def compare(
     Args:
         first: A result or its file, or several results of one method with different seeds.
         second: See `first`.
+        metric: Names of metrics to test, such as "recall@10"; few make stronger tests. None named: all except ranks.
+        resamples: Resamples of intervals and p-values, 100 or more.
+        seed: Seed of the resampling.
+        json: File to write the comparison to as JSON; None for none.
+
+    Returns:
+        The differences, tested.
 
     Raises:
         DataError: For files that cannot be read or compared.

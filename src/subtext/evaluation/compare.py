@@ -87,7 +87,14 @@ class Measured:
         return {name: self._model.get(name) for name in ("model", "pretrained", "arguments", "methods")}
 
     def declared(self, name: str) -> Mapping[str, bool]:
-        """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`."""
+        """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`.
+
+        Args:
+            name: Of a figure, with its direction.
+
+        Returns:
+            Name -> true or false.
+        """
         return cast(Mapping[str, bool], self.about["metrics"][name.split("/", 1)[-1].partition("(")[0]])
 
     @property
@@ -97,7 +104,14 @@ class Measured:
 
 
 def measured_of(result: Result) -> Measured:
-    """An evaluation in memory, as if it had been read from its files."""
+    """An evaluation in memory, as if it had been read from its files.
+
+    Args:
+        result: Of an evaluation.
+
+    Returns:
+        The evaluation.
+    """
     content = result.to_json()
     about = {name: value for name, value in content.items() if name not in result.figures and name != "protocol"}
     return Measured(Path("in memory"), result.figures, content["protocol"], about, result.per_query)
@@ -105,6 +119,12 @@ def measured_of(result: Result) -> Measured:
 
 def read_measured(path: Path) -> Measured:
     """A JSON file of `subtext evaluate --json`, and the values a query that lie beside it as NAME.npz.
+
+    Args:
+        path: The JSON file.
+
+    Returns:
+        The evaluation.
 
     Raises:
         DataError: If one of them cannot be read or is another file.
@@ -214,7 +234,14 @@ class Difference:
         return not math.isnan(self.raw_p_queries)
 
     def row(self, label: str) -> list[Cell]:
-        """A line of the table for people."""
+        """A line of the table for people.
+
+        Args:
+            label: Its first cell.
+
+        Returns:
+            The cells of a table.
+        """
         between = None if math.isnan(self.low) else f"{self.low:+.1f} to {self.high:+.1f}"
         p_values = [
             None if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}" for p in (self.p_queries, self.p_runs)
@@ -246,7 +273,11 @@ class Compared(SavedReport):
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values: which files each side is made of, and the differences; a missing number is null."""
+        """Plain JSON values: which files each side is made of, and the differences; a missing number is null.
+
+        Returns:
+            Plain JSON values.
+        """
         files = {
             name: [{"file": str(run.path), "seed": run.seed, "model": run.about.get("model")} for run in side]
             for name, side in (("first", self.first), ("second", self.second))
@@ -256,11 +287,24 @@ class Compared(SavedReport):
         return {**files, "lines": lines, "same_seeds": self.same_seeds, "notes": list(self.notes), "protocol": protocol}
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per figure, with the fields of `Difference`. Needs pandas."""
+        """A row per figure, with the fields of `Difference`. Needs pandas.
+
+        Returns:
+            The table.
+        """
         return frame([asdict(line) for line in self.lines])
 
     def gains(self, head: str, before: str, after: str) -> str:
-        """A table of the second side, what the first has beyond it, and the interval of that difference."""
+        """A table of the second side, what the first has beyond it, and the interval of that difference.
+
+        Args:
+            head: Heading of the figures.
+            before: Heading of the second side.
+            after: Heading of the first side.
+
+        Returns:
+            The table as text.
+        """
         rows: list[list[Cell]] = []
         for line in self.lines:
             interval = "-" if math.isnan(line.low) else f"{line.low:+.1f} to {line.high:+.1f}"
@@ -330,9 +374,14 @@ def compare(
     """Compare the runs of one side with those of another.
 
     Args:
+        first: Runs of one training with different seeds, one or more.
+        second: Runs of another.
         figures: Names without the direction, as in "recall@10"; none for all means but tie_share and ranks.
         samples: Of the interval and of the p-values.
         seed: What they are drawn with.
+
+    Returns:
+        Their differences, tested.
 
     Raises:
         RequirementError: If two runs were not measured alike or learnt with other random draws, a side is no one
@@ -382,7 +431,15 @@ def compare(
 
 
 def differences(first: Measured, second: Measured) -> list[str]:
-    """In what two evaluations were not measured alike, each with both its sides; empty when they can be compared."""
+    """In what two evaluations were not measured alike, each with both its sides; empty when they can be compared.
+
+    Args:
+        first: One evaluation.
+        second: Another.
+
+    Returns:
+        A phrase for each difference.
+    """
     of_first, of_second = _flat(first.protocol), _flat(second.protocol)
 
     def shown(value: Any) -> str:
@@ -469,6 +526,14 @@ def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0)
 
     All ways of dealing are tried, or 20,000 drawn ones of more. NaN below two runs a side: one run says nothing of how
     runs of its kind differ.
+
+    Args:
+        first: One number per run.
+        second: One number per run.
+        seed: Of the sampled ways of dealing.
+
+    Returns:
+        A p-value in (0, 1]; NaN below two runs a side.
 
     Example:
         >>> over_runs([3.0, 4.0], [1.0, 2.0])

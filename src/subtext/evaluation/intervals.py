@@ -45,6 +45,11 @@ def intervals(
         values: Name -> (Q) values, NaN for a query without one.
         clusters: Name -> (Q) what is drawn together: the queries of one cluster come or stay away as one.
         sums: Name -> names of values whose means it adds up (RSUM).
+        samples: Resamplings; 0 for no intervals.
+        seed: Of the resamplings.
+
+    Returns:
+        Name -> low and high end, for values and sums that have an interval.
 
     Complexity:
         Time O(samples x clusters x figures), memory O(32 clusters + clusters x figures).
@@ -124,8 +129,13 @@ def paired(
         first: (S Q) one value a seed and query.
         second: A query that is NaN anywhere is left out.
         clusters: (Q) the image of each query: its queries come, stay away and change sign as one.
+        samples: Resamplings of the interval and of the p-value.
+        seed: Of the resamplings.
         same_seeds: False where the trainings of the two have nothing to do with each other: there may then be more of
             one than of the other, and each side's are drawn on their own.
+
+    Returns:
+        The difference, its interval and its p-value.
 
     Raises:
         ShapeError: If the values are of different queries or seeds, or there are none.
@@ -174,6 +184,12 @@ def paired(
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """P-values corrected for how many there are (Holm 1979); NaN stays NaN and counts for nothing.
+
+    Args:
+        p_values: In [0, 1], or NaN.
+
+    Returns:
+        In [0, 1], in the same order.
 
     Example:
         >>> holm([0.01, 0.04, 0.03])

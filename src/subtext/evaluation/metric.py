@@ -147,7 +147,11 @@ class Metric(Measure):
 
     @property
     def name(self) -> str:
-        """Name of its figure."""
+        """Name of its figure.
+
+        Raises:
+            NotImplementedError: If a subclass has no name.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs a name")
 
     @property
@@ -161,26 +165,55 @@ class Metric(Measure):
         return {name: getattr(self, name) for name in ("percent", "lower_is_better", "compared")}
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Q queries and C candidates; ignored cells are left out.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+
+        Raises:
+            NotImplementedError: If a subclass defines neither `__call__` nor `of`.
+        """
         if self.reads == Measure.reads:
             raise NotImplementedError(f"{type(self).__name__} needs __call__, or `reads` and `of`")
         readings = readings_of(comparison, stable=getattr(self, "ties", "") == "stable")
         return torch.from_numpy(self.of(*readings.take(self.reads)))
 
     def of(self, *readings: Any) -> NDArray[np.float64]:
-        """The same, from prepared inputs."""
+        """The same, from prepared inputs.
+
+        Returns:
+            (Q) float64, NaN where it is undefined.
+        """
         return torch.as_tensor(self(*readings)).double().numpy()
 
     def chance(self, *readings: Any) -> NDArray[np.float64] | Fraction | float | None:
-        """The expected value of a random order, for each query or all; None if unknown."""
+        """The expected value of a random order, for each query or all; None if unknown.
+
+        Returns:
+            (Q) float64, or one number for all queries; None if unknown.
+        """
         return None
 
     def ceiling(self, *readings: Any) -> NDArray[np.float64] | None:
-        """The expected value of the best order, if it can be below 1."""
+        """The expected value of the best order, if it can be below 1.
+
+        Returns:
+            (Q) float64; None where it is 1 or unknown.
+        """
         return None
 
     def figures(self, values: NDArray[np.float64]) -> dict[str, float]:
-        """Its figures, in their scale, from the values of all queries."""
+        """Its figures, in their scale, from the values of all queries.
+
+        Args:
+            values: (Q) values of all queries.
+
+        Returns:
+            Name -> number.
+        """
         return {self.name: self.scale * mean(values)}
 
 
@@ -189,11 +222,25 @@ class GalleryMetric(Measure):
     """A metric without a value per query: figures of a gallery from readings that are summed over all queries."""
 
     def of(self, *readings: Any) -> NDArray[np.float64]:
-        """What a block of queries adds."""
+        """What a block of queries adds.
+
+        Returns:
+            What is summed over blocks.
+
+        Raises:
+            NotImplementedError: If a subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs `of`")
 
     def figures(self, *readings: Any) -> dict[str, float]:
-        """Its figures from the sum over all blocks."""
+        """Its figures from the sum over all blocks.
+
+        Returns:
+            Name -> number.
+
+        Raises:
+            NotImplementedError: If a subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs `figures`")
 
 
@@ -217,7 +264,17 @@ class SemanticRanks:
     def of(
         scores: Tensor, relevance: NDArray[np.floating], ties: RankTies, *, kernel: bool | None = None
     ) -> SemanticRanks:
-        """The ranks of one block."""
+        """The ranks of one block.
+
+        Args:
+            scores: (Q C).
+            relevance: (Q C) float.
+            ties: Ranks of equal values.
+            kernel: Whether compiled code counts; None decides by size.
+
+        Returns:
+            Scores beside the ranks of the relevance.
+        """
         scores = scores.detach().cpu()
         matrix = (scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy()
         by_relevance = semantic_rank.ranks(relevance, ties, kernel=kernel)
@@ -235,14 +292,28 @@ class Gains:
 
     @staticmethod
     def of(scores: Tensor, relevance: Tensor, k: int, ties: Ties) -> Gains:
-        """The gains of a block of scores; places that there are no candidates for have 0."""
+        """The gains of a block of scores; places that there are no candidates for have 0.
+
+        Args:
+            scores: (Q C).
+            relevance: (Q C), 0 or more.
+            k: Number of places, 1 or more.
+            ties: Where candidates of equal scores stand.
+
+        Returns:
+            Gains at min(k, C) places.
+        """
         got, ideal = gains(scores, relevance, k, ties), gains(relevance, relevance, k)
         average = np.broadcast_to(relevance.numpy().mean(axis=1, dtype=np.float64)[:, None], got.shape).copy()
         average[:, relevance.shape[1] :] = 0
         return Gains(got, ideal, average)
 
     def shuffled(self) -> Gains:
-        """What a random order is expected to give."""
+        """What a random order is expected to give.
+
+        Returns:
+            The gains with the mean relevance at every place.
+        """
         return replace(self, by_score=self.mean)
 
 
@@ -270,11 +341,25 @@ class GainMetric(Metric):
             raise RequirementError(f"{type(self).__name__} needs k of 1 or more; it got {self.k}")
 
     def worth(self, relevance: Tensor) -> Tensor:
-        """What a candidate of this relevance counts."""
+        """What a candidate of this relevance counts.
+
+        Args:
+            relevance: (Q C), 0 or more.
+
+        Returns:
+            (Q C), 0 or more.
+        """
         return relevance
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Q queries and C candidates; ignored cells are left out.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         relevance, scores = graded_relevance(comparison, type(self).__name__, least=0.0), comparison.scores
         if comparison.truth.ignored is not None:
             relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
@@ -282,7 +367,11 @@ class GainMetric(Metric):
         return torch.from_numpy(self.of(Gains.of(scores, self.worth(relevance), self.k, self.ties)))
 
     def chance(self, *readings: Any) -> NDArray[np.float64]:
-        """Where every place has the mean relevance."""
+        """Where every place has the mean relevance.
+
+        Returns:
+            (Q) float64; NaN for a query without positives.
+        """
         return self.of(*(gains.shuffled() for gains in readings))
 
 
@@ -306,6 +395,12 @@ class ScoreBlock:
     def take(self, names: Iterable[str]) -> list[Any]:
         """The readings of these names.
 
+        Args:
+            names: Names of readings.
+
+        Returns:
+            The readings, in this order.
+
         Raises:
             RequirementError: For one that this truth does not have.
         """
@@ -319,7 +414,15 @@ class ScoreBlock:
 
 
 def readings_of(comparison: Comparison, *, stable: bool = False) -> ScoreBlock:
-    """The readings of a Comparison; tied candidates are also counted by column if `stable`."""
+    """The readings of a Comparison; tied candidates are also counted by column if `stable`.
+
+    Args:
+        comparison: Q queries and C candidates.
+        stable: Also count tied candidates by column.
+
+    Returns:
+        The readings, each computed when it is first taken.
+    """
     truth = comparison.truth
 
     def lists(mask: Tensor | None) -> Any:

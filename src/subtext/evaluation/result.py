@@ -65,7 +65,11 @@ class Result(SavedReport):
     sections: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """All fields except the per-query values; figures are at the top level, and a missing interval is null."""
+        """All fields except the per-query values; figures are at the top level, and a missing interval is null.
+
+        Returns:
+            Plain JSON values.
+        """
         means = [name for name in self.figures if name in self.per_query or name.startswith("rsum")]
         return {
             **self.figures,
@@ -80,7 +84,11 @@ class Result(SavedReport):
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per figure: name, value, ends of its interval, chance and ceiling. Needs pandas."""
+        """A row per figure: name, value, ends of its interval, chance and ceiling. Needs pandas.
+
+        Returns:
+            The table.
+        """
         names, none = ("figure", "value", "low", "high", "chance", "ceiling"), (None, None)
         return frame(
             [

@@ -57,8 +57,15 @@ def with_preservation(
     Figures are in per cent.
 
     Args:
+        result: Figures to add to.
+        similarity: That of the model.
         items: Embeddings of all images and all texts of `pairs`.
+        pairs: I images and T texts.
+        graph: Semantic neighbours of the texts.
         protocol: Its resampling and seed are those of the intervals; None for the default one.
+
+    Returns:
+        The result with these figures.
 
     Raises:
         DataError: If the graph was built for other data, or has no neighbours among these texts.
@@ -144,7 +151,17 @@ def _of_images(graph: Graph, pairs: Dataset, owners: NDArray[np.int64]) -> Truth
 
 
 def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Dataset) -> Result:
-    """The result, with the figures of `space`."""
+    """The result, with the figures of `space`.
+
+    Args:
+        result: Figures to add to.
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        pairs: I images and T texts.
+
+    Returns:
+        The result with these figures.
+    """
     return replace(result, figures=result.figures | space(images, texts, pairs))
 
 
@@ -160,6 +177,14 @@ def space(images: Embeddings, texts: Embeddings, pairs: Dataset) -> dict[str, fl
 
     Distances are Euclidean, of unit vectors; of an item with several views the mean of its views counts, and of one
     that is compared by its parts the mean of its regions or words: its pair has no say in that.
+
+    Args:
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        pairs: I images and T texts.
+
+    Returns:
+        Name -> number.
 
     Complexity:
         N^2 distances of each modality.
@@ -179,7 +204,14 @@ def space(images: Embeddings, texts: Embeddings, pairs: Dataset) -> dict[str, fl
 
 
 def compares_vectors(similarity: object) -> bool:
-    """Whether a similarity of pairs makes one vector of each side of a pair, (I T 2 D), as AsCL's does."""
+    """Whether a similarity of pairs makes one vector of each side of a pair, (I T 2 D), as AsCL's does.
+
+    Args:
+        similarity: Images and texts -> scores.
+
+    Returns:
+        Whether it does.
+    """
     return hasattr(similarity, "compared")
 
 
@@ -203,7 +235,14 @@ def space_of_pairs(
     this kind, and of no others. Distances are Euclidean, of unit vectors.
 
     Args:
+        similarity: That of AsCL with attention.
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        pairs: I images and T texts.
         progress: Hears how many images are done.
+
+    Returns:
+        Name -> number.
 
     Raises:
         RequirementError: If a similarity makes no vectors of pairs.
@@ -284,6 +323,13 @@ def alignment(first: Float[Tensor, "l d"], second: Float[Tensor, "l d"]) -> floa
 
     Lower is nearer; vectors at right angles are sqrt(2) = 1.414 apart. Wang and Isola's alignment is its square's mean.
 
+    Args:
+        first: (N D).
+        second: (N D).
+
+    Returns:
+        In [0, 2].
+
     Example:
         >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]]))
         1.4142135623730951
@@ -302,7 +348,11 @@ def uniformity(vectors: Float[Tensor, "n d"], groups: Int[Tensor, "n"]) -> dict[
     distances there are, and the others are NaN where that is 0.
 
     Args:
+        vectors: (N D).
         groups: (N), equal for items that belong together, such as the texts of one image; those are left out.
+
+    Returns:
+        "mean", "variance" and "potential".
 
     Complexity:
         N^2 D, in blocks of 1,024 rows.

@@ -34,6 +34,13 @@ class HumanAgreement(GalleryMetric):
     def figures(self, scores: Float[np.ndarray, "n"], ratings: Float[np.ndarray, "n"]) -> dict[str, float]:
         """The figures that have a meaning: none of these where all ratings are equal.
 
+        Args:
+            scores: (N) scores of the rated pairs.
+            ratings: (N) people's ratings of them.
+
+        Returns:
+            Name -> number.
+
         Raises:
             DataError: For fewer than two rated pairs.
         """
@@ -54,6 +61,13 @@ def spearman(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> flo
 
     A pair with a value that is no number is left out.
 
+    Args:
+        left: (N) values.
+        right: (N) values.
+
+    Returns:
+        In [-1, 1]; NaN where all of a side are equal.
+
     Raises:
         ShapeError: If the two are not of one length.
 
@@ -72,6 +86,13 @@ def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> floa
         (P - Q) / sqrt((P + Q + ties left) (P + Q + ties right))
 
     NaN where all of a side are equal; a pair with a value that is no number is left out.
+
+    Args:
+        left: (N) values.
+        right: (N) values.
+
+    Returns:
+        In [-1, 1]; NaN where all of a side are equal.
 
     Raises:
         ShapeError: Likewise.

@@ -74,7 +74,14 @@ class ASP(Metric):
         return (f"semantic_ranks_{self.ties}",)
 
     def with_ties(self, ties: Ties) -> Self:
-        """Itself: its rule is for ties of the relevance, and scores are ranked as they stand."""
+        """Itself: its rule is for ties of the relevance, and scores are ranked as they stand.
+
+        Args:
+            ties: The rule for ties.
+
+        Returns:
+            Itself.
+        """
         return self
 
     @property
@@ -104,7 +111,14 @@ class ASP(Metric):
         return values
 
     def of(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"]:
-        """The same from ranks of the relevance that are already there, with the same ties."""
+        """The same from ranks of the relevance that are already there, with the same ties.
+
+        Args:
+            ranks: `SemanticRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         top = (self.top,) if self.top else ()
         shares = agreement(
             ranks.scores, ranks.by_relevance, self.ties, top=top, within=self.within, kernel=ranks.kernel
@@ -112,11 +126,25 @@ class ASP(Metric):
         return shares[:, 0]
 
     def chance(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"] | None:
-        """Of a random order; None for ranks that are not within the top."""
+        """Of a random order; None for ranks that are not within the top.
+
+        Args:
+            ranks: `SemanticRanks` of Q queries.
+
+        Returns:
+            (Q) float64; None for ranks that are not within the top.
+        """
         return self._reference(ranks, 0)
 
     def ceiling(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"] | None:
-        """Of the best order; None likewise."""
+        """Of the best order; None likewise.
+
+        Args:
+            ranks: `SemanticRanks` of Q queries.
+
+        Returns:
+            (Q) float64; None for ranks that are not within the top.
+        """
         return self._reference(ranks, 1)
 
     def _reference(self, ranks: SemanticRanks, line: int) -> Float[np.ndarray, "q"] | None:
@@ -144,6 +172,10 @@ def among_first(
     Args:
         best: `ops.semantic_rank.ranks(relevance, "min")`.
         tops: Each N, a column of both results.
+        ties: As in `ASP`.
+
+    Returns:
+        (Q K) each: expected of a random order, and of the best order.
 
     Raises:
         RequirementError: If the N is below 1.

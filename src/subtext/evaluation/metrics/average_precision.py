@@ -52,7 +52,14 @@ class AveragePrecision(Metric):
         return "map@r" if self.cut == "r" else "map"
 
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """The same from ranks that are already there."""
+        """The same from ranks that are already there.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         positives = ranks.positives[ranks.queries]
         last = positives if self.cut == "r" else positives + ranks.negatives[ranks.queries]
         if self.ties == "expected":

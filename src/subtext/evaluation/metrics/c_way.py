@@ -96,12 +96,26 @@ class CWay(_Choice):
     pattern: ClassVar[str] = r"(?P<c>\d+)_way(@(?P<at>\d+))?"
 
     def of(self, ranks: Any) -> NDArray[np.float64]:
-        """The same from ranks that are already there."""
+        """The same from ranks that are already there.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         positives: PositiveRanks = ranks
         return positives.mean_over_positives(self.of_questions(positives.each()))
 
     def of_questions(self, counts: Counts) -> NDArray[np.float64]:
-        """Of questions that have one truth each, from its counts."""
+        """Of questions that have one truth each, from its counts.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (N) float64, one value per question; NaN where there are too few negatives.
+        """
         probability = partial(choice_probability, c=self.c, at=self.at, replacement=self.again)
         queries, pool = counts.positives > 0, counts.negatives
         if self.ties != "expected":
@@ -145,7 +159,14 @@ class CWayBest(CWay):
         return f"{self.c}_way_best@{self.at}"
 
     def of(self, counts: Any) -> NDArray[np.float64]:
-        """The same from counts that are already there."""
+        """The same from counts that are already there.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return self.of_questions(counts)
 
 
@@ -196,21 +217,50 @@ class CWayRank(Metric):
         return f"{self.c}_way_mean_rank"
 
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """The same from ranks that are already there."""
+        """The same from ranks that are already there.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return ranks.mean_over_positives(self.of_questions(ranks.each()))
 
     def of_questions(self, counts: Counts) -> NDArray[np.float64]:
-        """Of questions that have one truth each, from its counts."""
+        """Of questions that have one truth each, from its counts.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (N) float64, one value per question; NaN where there are too few negatives.
+        """
         ahead = counts.greater + counts.tied / 2 if self.ties == "expected" else counts.rank(self.ties)
         rank = 1 + (self.c - 1) * ahead / np.maximum(counts.negatives, 1)
         return np.where((counts.positives > 0) & (counts.negatives >= self.c - 1), rank, np.nan)
 
     def chance(self, ranks: PositiveRanks) -> float:
-        """The same for every query."""
+        """The same for every query.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            The same number for every query.
+        """
         return (self.c + 1) / 2
 
     def notes(self, figures: Mapping[str, float], negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
-        """Which choices are left out, or leave out queries."""
+        """Which choices are left out, or leave out queries.
+
+        Args:
+            figures: Name -> number, of all metrics.
+            negatives: Direction -> fewest and most negatives of a query.
+
+        Returns:
+            The sentences.
+        """
         return too_few(self.c, negatives)
 
 
@@ -254,11 +304,27 @@ class SampledCWay(_Choice):
     pattern = r"(?P<c>\d+)_way_sampled(@(?P<at>\d+))?"
 
     def of(self, ranks: PositiveRanks, keys: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The same from ranks that are already there; keys (Q) name the queries."""
+        """The same from ranks that are already there; keys (Q) name the queries.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+            keys: (Q) int64 keys of the queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return ranks.mean_over_positives(self.of_questions(ranks.each(), keys[ranks.queries]))
 
     def of_questions(self, counts: Counts, keys: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Of questions that have one truth each, from its counts, under these keys."""
+        """Of questions that have one truth each, from its counts, under these keys.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+            keys: (Q) int64 keys of the queries.
+
+        Returns:
+            (N) float64, one value per question; NaN where there are too few negatives.
+        """
         usable = (counts.positives > 0) & (counts.negatives >= self.c - 1)
         ahead = np.where(usable, counts.rank(self.ties), 0).astype(np.int64)
         draws = draw.uniform(keys, seed=self.seed, epoch=0, purpose=f"{self.c}-way", count=self.c - 1)
@@ -304,7 +370,14 @@ def choice_probability(
     than c - 1.
 
     Args:
+        ahead: (Q) int64, distractors that beat the truth.
+        pool: (Q) int64, distractors of each query.
+        c: Candidates of a question, 2 or more.
+        at: The truth is to be among so many first ones.
         replacement: Sample with replacement: x is binomial; ((M - g) / M)^(c-1) for at = 1.
+
+    Returns:
+        (Q) float64 in [0, 1]; NaN where the pool is too small.
 
     Example:
         >>> choice_probability(np.array([1]), np.array([9]), c=5).round(4).tolist()
@@ -333,8 +406,13 @@ def distractors_ahead(
     """(Q) how many of n distractors sampled without replacement beat the truth: one hypergeometric sample per query.
 
     Args:
+        ahead: (Q) int64, distractors that beat the truth.
+        pool: (Q) int64, distractors of each query.
         draws: (Q n) uniform numbers. Distractor t beats the truth where its number is below the share of the remaining
             pool that is ahead. With the same numbers, a better rank never does worse.
+
+    Returns:
+        (Q) int64 in [0, n].
     """
     count = np.zeros(len(ahead), dtype=np.int64)
     for t in range(draws.shape[1]):

@@ -29,16 +29,36 @@ class Hubness(GalleryMetric):
     pattern = r"hubness@(?P<k>\d+)"
 
     def of(self, scores: Tensor) -> Float[np.ndarray, "c"]:
-        """How many of these queries have each candidate among their first k."""
+        """How many of these queries have each candidate among their first k.
+
+        Args:
+            scores: (Q C).
+
+        Returns:
+            (C) float64 counts.
+        """
         return occurrences(scores, self.k)
 
     def figures(self, occurrences: Float[np.ndarray, "c"]) -> dict[str, float]:
-        """Both figures, from the occurrences of all queries."""
+        """Both figures, from the occurrences of all queries.
+
+        Args:
+            occurrences: (C) counts over all queries.
+
+        Returns:
+            Name -> number.
+        """
         return {f"hubness@{self.k}": skewness(occurrences), f"unfound@{self.k}": unfound(occurrences)}
 
 
 def skewness(occurrences: Float[np.ndarray, "c"]) -> float:
     """Skewness of the occurrences; NaN where all are equal.
+
+    Args:
+        occurrences: (C) counts.
+
+    Returns:
+        The skewness; NaN where all are equal.
 
     Example:
         >>> round(skewness(np.array([0.0, 0.0, 0.0, 4.0])), 6)
@@ -51,6 +71,12 @@ def skewness(occurrences: Float[np.ndarray, "c"]) -> float:
 
 def unfound(occurrences: Float[np.ndarray, "c"]) -> float:
     """Share of candidates that are among the first k of no query.
+
+    Args:
+        occurrences: (C) counts.
+
+    Returns:
+        In [0, 1].
 
     Example:
         >>> unfound(np.array([0.0, 0.0, 1.0, 3.0]))

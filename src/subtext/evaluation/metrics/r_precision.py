@@ -42,9 +42,23 @@ class RPrecision(Metric):
     name = "r_precision"
 
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """The same from ranks that are already there."""
+        """The same from ranks that are already there.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return ranks.precision(self.ties)
 
     def chance(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """(Q) share of the candidates that are positives."""
+        """(Q) share of the candidates that are positives.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN for a query without positives.
+        """
         return ranks.share_of_positives()

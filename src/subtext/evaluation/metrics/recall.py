@@ -66,7 +66,11 @@ class Recall(Metric):
             object.__setattr__(self, name, value)
 
     def each(self) -> tuple[Recall, ...]:
-        """A metric for each k."""
+        """A metric for each k.
+
+        Returns:
+            One metric per k.
+        """
         return tuple(replace(self, k=(k,)) for k in self.k)
 
     @property
@@ -81,13 +85,26 @@ class Recall(Metric):
         return self.k[0]
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
-        """The same from counts that are already there."""
+        """The same from counts that are already there.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return counts.hits(self._only, self.ties)
 
     def chance(self, counts: Counts) -> NDArray[np.float64]:
         """(Q) probability that a random order puts a positive among the first k: 1 - C(M, k) / C(M + P, k).
 
         P positives, M negatives
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (Q) float64; NaN for a query without positives.
         """
         miss = np.ones(len(counts))
         for rank in range(self._only):

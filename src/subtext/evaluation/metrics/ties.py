@@ -38,10 +38,25 @@ class TieShare(Metric):
     compared = False
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
-        """The same from counts that are already there."""
+        """The same from counts that are already there.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return np.where(counts.positives > 0, counts.tied > 0, np.nan)
 
     def notes(self, figures: Mapping[str, float], negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
-        """How many queries are tied, if any are."""
+        """How many queries are tied, if any are.
+
+        Args:
+            figures: Name -> number, of all metrics.
+            negatives: Direction -> fewest and most negatives of a query.
+
+        Returns:
+            The sentences.
+        """
         share = max(figures[f"{direction}/{self.name}"] for direction in DIRECTIONS)
         return [f"ties: in up to {share:.1f} % of queries a wrong candidate has the partner's score"] if share else []

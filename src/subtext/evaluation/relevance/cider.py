@@ -46,7 +46,11 @@ def products(
         references: Texts.
         groups: (R) the image of each, from 0.
         candidates: Texts.
+        variant: "ciderd" or "cider".
         count: G; None for as many as groups names; groups without a reference do not count in idf, and are rows of 0.
+
+    Returns:
+        The values of every group and candidate, block by block.
 
     Raises:
         DataError: If texts and groups do not agree.

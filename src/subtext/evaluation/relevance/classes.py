@@ -25,6 +25,12 @@ _COMPILED_CELLS = 2**24
 def of_pairs(pairs: Dataset) -> tuple[list[str], list[str]]:
     """The class of every image and of every text of a data set; a text has that of the image that names it.
 
+    Args:
+        pairs: With the column "labels" of its images.
+
+    Returns:
+        (I) and (T) names of the classes.
+
     Raises:
         RequirementError: If an image has no label in the column "labels" or several, or a text no image.
     """
@@ -69,6 +75,9 @@ def relevance(
         classes: (C) the class of each.
         count: G; None for as many as groups names.
 
+    Returns:
+        (G C) float32.
+
     Raises:
         DataError: If texts and classes do not agree.
 
@@ -106,8 +115,13 @@ def relevance_of(
     """The same for every image of a data set, whose texts are the candidates.
 
     Args:
+        pairs: With the column "labels" of its images.
         references: Texts of images.
         images: (R) the image of each.
+        candidates: (C) texts.
+
+    Returns:
+        (I T) float32.
     """
     image_classes, text_classes = of_pairs(pairs)
     codes = {label: code for code, label in enumerate(dict.fromkeys(image_classes))}

@@ -34,7 +34,15 @@ class Labelled:
     codes: Float[np.ndarray, "u v"]
 
     def take(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Labelled | None:
-        """The labelled items among the chosen ones, numbered anew; None where no image or no text is."""
+        """The labelled items among the chosen ones, numbered anew; None where no image or no text is.
+
+        Args:
+            images: (I) int64 rows.
+            texts: (T) int64 rows.
+
+        Returns:
+            The labelled items among them; None where there is none.
+        """
         fields: dict[str, NDArray[np.int64]] = {}
         for name, rows, chosen in (("image", self.image_rows, images), ("text", self.text_rows, texts)):
             row_of = np.full(max(int(rows.max(initial=-1)), int(chosen.max(initial=-1))) + 1, -1, dtype=np.int64)
@@ -48,6 +56,12 @@ class Labelled:
         """Who is plausible for whom: labels of the two images differ in at most `zeta` places.
 
         An image's own texts are at distance 0. Rows are those of `image_rows` and `text_rows`.
+
+        Args:
+            zeta: Number of labels that may differ, 0 or more.
+
+        Returns:
+            Positives among the labelled items.
 
         Raises:
             RequirementError: If the zeta is below 0.
@@ -67,6 +81,13 @@ def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]
     """From the labels of all images of a gallery, and (T) the image row that each text goes with (-1 for none).
 
     Images without any label, and their texts, are left out, as in the authors' code.
+
+    Args:
+        labels: Labels of each image; None or empty for none.
+        owners: (T) image row of each text, -1 for none.
+
+    Returns:
+        The items with labels.
 
     Raises:
         RequirementError: If none has a label.
@@ -98,6 +119,12 @@ def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]
 
 def of_pairs(pairs: Dataset) -> Labelled:
     """The same of a data set with a column "labels"; a text goes with the first image that names it.
+
+    Args:
+        pairs: With the column "labels" of its images.
+
+    Returns:
+        The items with labels.
 
     Raises:
         RequirementError: If they have none.

@@ -36,19 +36,44 @@ class Shortlists:
     text_to_image: Int[np.ndarray, "t n"]
 
     def of(self, direction: Direction) -> Int[np.ndarray, "q m"]:
-        """One direction's."""
+        """One direction's.
+
+        Args:
+            direction: Which side asks.
+
+        Returns:
+            (Q M) rows of candidates, best first.
+        """
         return self.image_to_text if direction == "image_to_text" else self.text_to_image
 
     def first(self, count: int) -> Shortlists:
-        """The first `count` of each list."""
+        """The first `count` of each list.
+
+        Args:
+            count: 1 or more.
+
+        Returns:
+            Shorter lists.
+        """
         return Shortlists(self.image_to_text[:, :count], self.text_to_image[:, :count])
 
     def pairs(self) -> Int[np.ndarray, "p two"]:
-        """(P 2) image row and text row of every pair that either direction lists, each once, ordered by image."""
+        """(P 2) image row and text row of every pair that either direction lists, each once, ordered by image.
+
+        Returns:
+            (P 2) int64.
+        """
         return np.stack(np.divmod(np.unique(np.concatenate(self._codes())), len(self.text_to_image)), axis=1)
 
     def positions(self, pairs: Int[np.ndarray, "p two"]) -> dict[Direction, Int[np.ndarray, "q m"]]:
-        """Where each candidate stands among `pairs`, which are ordered as above and hold them all."""
+        """Where each candidate stands among `pairs`, which are ordered as above and hold them all.
+
+        Args:
+            pairs: (P 2) image and text rows.
+
+        Returns:
+            Direction -> (Q M) rows of `pairs`.
+        """
         coded = pairs[:, 0] * len(self.text_to_image) + pairs[:, 1]
         shapes = (self.image_to_text.shape, self.text_to_image.shape)
         return {
@@ -70,6 +95,16 @@ def shortlists(
 
     Of equal scores the earlier row comes first; a score that is not a number comes last.
 
+    Args:
+        similarity: Images and texts -> scores.
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        count: Candidates per query, 1 or more.
+        exact: Fixed tiles, so that a score depends on its pair alone; slower.
+
+    Returns:
+        The lists of both directions.
+
     Raises:
         RequirementError: If the count is below 1.
 
@@ -88,6 +123,13 @@ def shortlists(
 
 def top_columns(scores: Float[Tensor, "q c"], count: int) -> Int[np.ndarray, "q m"]:
     """The columns of the best `count` scores of each row, best first; of equal ones the earlier column.
+
+    Args:
+        scores: (Q C).
+        count: 1 or more.
+
+    Returns:
+        (Q M) int64 columns, M = min(count, C).
 
     Example:
         >>> top_columns(torch.tensor([[0.1, 0.9, 0.9, 0.9]]), 2).tolist()
@@ -111,6 +153,15 @@ def pair_scores(
 
     Pairs are scored image by image, each with all its texts: scores differ from those of an exhaustive run by about
     1e-6 of their size, and IMRAM's of a text of one word by up to 1e-4 (as `model.Model.compare` says).
+
+    Args:
+        similarity: Images and texts -> scores.
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        pairs: (P 2) image and text rows, ordered by image.
+
+    Returns:
+        (P) scores.
 
     Raises:
         ShapeError: Unless the pairs are ordered by image.
@@ -151,6 +202,15 @@ def reranked_scores(
 ) -> Mapping[Direction, Float[np.ndarray, "q m"]]:
     """Scores of every query's candidates by the second model, as its lists have them.
 
+    Args:
+        similarity: Images and texts -> scores.
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        lists: Candidates of every query.
+
+    Returns:
+        Direction -> (Q M) scores.
+
     Complexity:
         `pair_scores` of the pairs that either direction lists.
     """
@@ -183,6 +243,13 @@ class CandidateScores(ScoreSource):
         """The chosen images and texts, in the order that they have among all; itself when those are all, in order.
 
         Nothing is listed anew: an item that is left out leaves its place in a list empty.
+
+        Args:
+            images: (I) int64 rows.
+            texts: (T) int64 rows.
+
+        Returns:
+            The lists among them.
         """
         if covers(images, self.shape[0]) and covers(texts, self.shape[1]):
             return self
@@ -197,7 +264,14 @@ class CandidateScores(ScoreSource):
         return CandidateScores(self.first.part(images, texts), Shortlists(*lists), scores)
 
     def blocks(self, direction: Direction) -> Iterator[Block]:
-        """Numbers that order each query's candidates: scores of its list, and below them all others; float64."""
+        """Numbers that order each query's candidates: scores of its list, and below them all others; float64.
+
+        Args:
+            direction: Which side asks.
+
+        Yields:
+            First query, query after the last, and (Q C) float64 of each block.
+        """
         lists, scores = self.lists.of(direction), self.scores[direction]
         finite = scores[np.isfinite(scores) & (lists >= 0)]
         below = float(finite.min()) - 1 if len(finite) else 0.0
@@ -233,7 +307,15 @@ class TwoStage(ScoreSource):
         return self.first.shape
 
     def part(self, images: Rows, texts: Rows) -> CandidateScores:
-        """The chosen items, each with candidates among the chosen ones."""
+        """The chosen items, each with candidates among the chosen ones.
+
+        Args:
+            images: (I) int64 rows.
+            texts: (T) int64 rows.
+
+        Returns:
+            Their lists, in both orders.
+        """
         key = images.tobytes() + texts.tobytes()
         if key not in self.cached:
             self.cached[key] = self._listed(images, texts)
@@ -242,7 +324,14 @@ class TwoStage(ScoreSource):
         return CandidateScores(full.first, full.lists.first(self.candidates), scores)
 
     def blocks(self, direction: Direction) -> Iterator[Block]:
-        """Of the full gallery."""
+        """Of the full gallery.
+
+        Args:
+            direction: Which side asks.
+
+        Yields:
+            First query, query after the last, and (Q C) float64 of each block.
+        """
         yield from self.part(*(np.arange(count, dtype=np.int64) for count in self.shape)).blocks(direction)
 
     def _listed(self, images: Rows, texts: Rows) -> CandidateScores:
