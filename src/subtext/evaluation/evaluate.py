@@ -24,11 +24,20 @@ from subtext.evaluation import scoring
 from subtext.evaluation.embedding import embed_pairs
 from subtext.evaluation.gallery import Gallery, gallery_of, gallery_of_groups
 from subtext.evaluation.intervals import intervals
-from subtext.evaluation.metric import Gains, GalleryMetric, Measure, Metric, ScoreBlock, SemanticRanks, mean
+from subtext.evaluation.metric import (
+    Gains,
+    GalleryMetric,
+    Measure,
+    Metric,
+    ScoreBlock,
+    SemanticRanks,
+    figure_of,
+    mean,
+)
 from subtext.evaluation.metrics import metrics_of
 from subtext.evaluation.protocol import Protocol
 from subtext.evaluation.relevance import match as matching
-from subtext.evaluation.result import Result, figure_of, notes, stated
+from subtext.evaluation.result import Result, notes, stated
 from subtext.evaluation.scoring import STORED_BYTES, Embedded, Matrix, ScoreSource, scored_once
 from subtext.models.model import Model
 from subtext.ops.rank import Counts, PositiveRanks, rank_positives
@@ -402,8 +411,8 @@ def _evaluate_fold(
                 if (line := _line(metric, lines)) is not None:
                     tables[kind][name] = line
             columns[name] = (metric, values)
-        for metric, total in zip(of_gallery, sums, strict=True):
-            figures |= metric.figures(total)
+        for of_whole, total in zip(of_gallery, sums, strict=True):
+            figures |= of_whole.figures(total)
         tables["figures"] |= {f"{direction}/{name}": value for name, value in figures.items()}
         tables["figures"][f"{direction}/nan_scores"] = float(counts.invalid.sum())
     return tables, columns

@@ -112,7 +112,8 @@ class Measure:
                 f"the metrics of an evaluation share one rule for ties; {self} has another than the protocol's "
                 f"'{ties}'; give Protocol(ties=...) alone"
             )
-        return replace(self, ties=ties)
+        changed: dict[str, Any] = {"ties": ties}
+        return replace(self, **changed)
 
     def notes(self, figures: Mapping[str, float], negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
         """Sentences that a reader of its figures should know.
@@ -507,6 +508,19 @@ def _installed() -> tuple[type[Measure], ...]:
             raise RequirementError(f"the entry point {entry.name} of {ENTRY_POINTS} needs to name a class of metrics")
         classes.append(value)
     return tuple(classes)
+
+
+def figure_of(metric: Measure) -> str:
+    """The name of a metric's figure, with what it is measured against.
+
+    Args:
+        metric: One metric.
+
+    Returns:
+        "recall@5", "asp(tfidf1)"; the class of a metric that has no name of its own.
+    """
+    name = getattr(metric, "name", type(metric).__name__)
+    return f"{name}({metric.against})" if metric.against else str(name)
 
 
 def mean(values: Float[np.ndarray, "q"]) -> float:

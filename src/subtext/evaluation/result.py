@@ -20,7 +20,7 @@ from subtext.data.dataset import frame
 from subtext.errors import counted
 from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
-from subtext.evaluation.metric import Measure
+from subtext.evaluation.metric import Measure, figure_of
 from subtext.evaluation.protocol import Protocol
 from subtext.report.text_table import Cell, SavedReport, table
 from subtext.version import DRAWS, FORMAT, __version__
@@ -124,19 +124,6 @@ class Result(SavedReport):
 
 _CHOICE = re.compile(r"(\d+)_way(@1|@3|_mean_rank|_best@1|_best@3)")
 _RECALL = re.compile(r"recall@\d+")
-
-
-def figure_of(metric: Measure) -> str:
-    """The name of a metric's figure, with what it is measured against.
-
-    Args:
-        metric: One metric.
-
-    Returns:
-        "recall@5", "asp(tfidf1)"; the class of a metric that has no name of its own.
-    """
-    name = getattr(metric, "name", type(metric).__name__)
-    return f"{name}({metric.against})" if metric.against else str(name)
 
 
 def stated(

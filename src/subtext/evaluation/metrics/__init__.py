@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from subtext.errors import RequirementError
-from subtext.evaluation.metric import Measure, registered, registered_classes
+from subtext.evaluation.metric import Measure, figure_of, registered, registered_classes
 from subtext.evaluation.metrics.agreement import HumanAgreement
 from subtext.evaluation.metrics.alignment_uniformity import AlignmentUniformity
 from subtext.evaluation.metrics.asp import ASP
@@ -90,7 +90,7 @@ def metric_named(text: str) -> Measure:
             return metric(**values, against=against)
         if not metric.pattern and getattr(metric, "name", None) == name:
             return metric(against=against)
-    known = [str(metric().name) for metric in classes if hasattr(metric, "name")]
+    known = [figure_of(metric()) for metric in classes]
     close = " or ".join(get_close_matches(name, known, n=2))
     raise RequirementError(f"there is no metric '{text}'{f'; did you mean {close}?' if close else ''}; {_EXAMPLES}")
 
