@@ -27,7 +27,7 @@ from reproduce.studies.common import data_folder, file_name, neighbours, selecti
 from reproduce.studies.flickr8k import with_grid
 from reproduce.studies.nonliteral import HELD_OUT, ROWS
 from subtext.api.train import flat_arguments
-from subtext.training.tables import NeighbourScores
+from subtext.recipes.neighbour_scores import NeighbourScores
 
 WEIGHTED = ("diversity", "discrepancy", "combined, beta 1, gamma 1")
 

@@ -24,9 +24,9 @@ from subtext.evaluation.metrics.agreement import spearman
 from subtext.models.checkpoint import Record
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops import draw
+from subtext.recipes.neighbour_scores import NeighbourScores
 from subtext.report.text_table import Cell, table
 from subtext.settings import Metavar, OptionGroup, command
-from subtext.training.tables import NeighbourScores
 
 FEWEST = 3
 """Pairs of runs that a correlation needs: two always agree, or disagree."""
@@ -196,7 +196,7 @@ def _weights_of(run: st.Run) -> tuple[str, NeighbourScores, Neighbourhood]:
             "; name the weighted run first, RUN=BASELINE"
         )
     setup = run.setup()
-    scores = next(memory for memory in setup.memories if isinstance(memory, NeighbourScores))
+    scores = next(memory for memory in setup.banks if isinstance(memory, NeighbourScores))
     if run.record.best_epoch == 1 and scores.first == "uniform":
         raise RequirementError(
             f"{run.path} needs an epoch with weights: it kept its first, whose weights are uniform; train "

@@ -19,11 +19,11 @@ from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
 from subtext.graphs.graph import image_of_text
 from subtext.objectives.weighting import Neighbourhood
+from subtext.recipes.neighbour_scores import NeighbourScores
 from subtext.report.page import HtmlPage, PageHit, PageSearch, PageSection, render
 from subtext.report.plots import OURS, set_titles, side_by_side, svg
 from subtext.report.text_table import Cell, table
 from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
-from subtext.training.tables import NeighbourScores
 
 COMBINE = {"diversity": "absdiff", "discrepancy": "absdiff", "combined": "mean"}
 """Each method's default combination of the weights of images and texts."""
@@ -133,8 +133,8 @@ def score_tables(scores: NeighbourScores, embedded: st.EmbeddedDataset) -> Mappi
     """Both scores of embedded pairs: "diversity/image" and so on (T), and their moments; see `NeighbourMemory`."""
     vectors = embedded.image_vectors, embedded.text_vectors
     memory = scores.open(embedded.dataset, device=torch.device("cpu"))
-    memory.look(*vectors)
-    memory.begin(epoch=1, seed=0, embed=lambda items=None: vectors)
+    memory.update(*vectors)
+    memory.on_epoch_start(epoch=1, seed=0, embed=lambda items=None: vectors)
     assert memory.table is not None
     return memory.table
 

@@ -13,6 +13,13 @@ Every name is imported when it is first used, so `import subtext` is fast.
 from __future__ import annotations
 
 import importlib
+import sys
+
+if sys.platform == "win32":
+    raise ImportError(
+        "Subtext needs the file locks of Linux or macOS; this is Windows, where files are locked otherwise; run it in "
+        "the Windows Subsystem for Linux"
+    )
 
 from subtext.version import __version__ as __version__
 

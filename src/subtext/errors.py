@@ -85,6 +85,24 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def install_hint(extra: str) -> str:
+    """Say how to install the packages of an extra, for messages.
+
+    Subtext is on no package index yet. Once it is, this says `pip install 'subtext-retrieval[EXTRA]'`.
+
+    Args:
+        extra: Name of the extra, as in `pyproject.toml`.
+
+    Returns:
+        The command, and where to run it.
+
+    Example:
+        >>> install_hint("serve")
+        "pip install '.[serve]' in a clone of Subtext"
+    """
+    return f"pip install '.[{extra}]' in a clone of Subtext"
+
+
 def listed(names: Sequence[str], count: int = 3, *, separator: str = ", ", conjunction: str = " and") -> str:
     """The first `count` names, and how many more there are, for messages.
 

@@ -163,7 +163,7 @@ def test_a_training_reads_the_cache_and_ends_the_same(tmp_path: Path, monkeypatc
     cached = small.run(tmp_path / "cached", plan=FROZEN)
     assert sum(seen) == 40 + 12
     assert any("frozen image encoder was run once" in note for note in cached.notes)
-    monkeypatch.setattr("subtext.training.fit.refusal", lambda branch, sources: "asked not to")
+    monkeypatch.setattr("subtext.training.frozen.refusal", lambda branch, sources: "asked not to")
     seen.clear()
     plain = small.run(tmp_path / "plain", plan=FROZEN)
     assert sum(seen) > 2 * 80
@@ -192,7 +192,7 @@ def test_heads_alone_in_every_phase_is_frozen_too(tmp_path: Path, monkeypatch: p
 def test_a_cached_training_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = small.run(tmp_path / "whole", plan=FROZEN)
     options = RunConfig(device="cpu", workers=0, checkpoint_every=3, keep_checkpoints=9)
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     small.run(tmp_path / "run", plan=FROZEN, options=options, report=small.Interrupt(8))
     for late in sorted((tmp_path / "run" / "checkpoints").iterdir())[1:]:
         (late / "manifest.json").unlink()
@@ -207,7 +207,7 @@ def test_a_frozen_encoder_that_changed_meanwhile_goes_on_as_it_was(
 ) -> None:
     """Pretrained weights that were fetched again may be others; a checkpoint has those that the training began with."""
     whole = small.run(tmp_path / "whole", plan=FROZEN)
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     small.run(tmp_path / "run", plan=FROZEN, report=small.Interrupt(3))
     other = small.setup(FROZEN)
     with torch.no_grad():

@@ -109,7 +109,7 @@ def test_heic_and_avif_are_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     thumbnails = Thumbnails([tmp_path], None, Decoding(10**6))
     assert thumbnails._encode(tmp_path, "a.heic", 96).startswith(b"RIFF")
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install 'subtext\[heic\]'"):
+    with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install '\.\[heic\]'"):
         read(tmp_path, verify=True)
 
 

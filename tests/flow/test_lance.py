@@ -587,7 +587,7 @@ def test_what_cannot_be_opened_or_made_is_told(
 
     plain = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "lance" else plain(name))
-    with pytest.raises(RequirementError, match=r"at s3:// needs lance; .* pip install 'subtext\[lance\]'"):
+    with pytest.raises(RequirementError, match=r"at s3:// needs lance; .* pip install '\.\[lance\]'"):
         open_store("s3://archive/library")
 
 

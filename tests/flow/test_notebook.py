@@ -109,11 +109,11 @@ def test_a_query_is_one_text(shown: Mapping[str, Any]) -> None:
 
 
 def test_help_describes_every_argument() -> None:
-    signature = str(inspect.signature(st.evaluate))
-    assert "quiet: bool = False" in signature and "Annotated" not in signature
-    text = inspect.getdoc(st.evaluate) or ""
-    for name in inspect.signature(st.evaluate).parameters:
-        assert f"\n    {name}: " in text.partition("Args:")[2], name
+    for function in (st.train, st.evaluate, st.ensemble_runs, st.list_runs):
+        signature, text = inspect.signature(function), inspect.getdoc(function) or ""
+        assert "Annotated" not in str(signature)
+        for name in signature.parameters:
+            assert f"\n    {name}: " in text.partition("Args:")[2], name
 
 
 def test_natural_mistakes_are_answered(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_natural_mistakes_are_answered(tmp_path: Path) -> None:
     for call, said in (
         (lambda: st.embed("run", batch_size="many"), "batch_size needs a whole number; it got 'many'"),
         (lambda: st.embed("run", batch_size=10.5), "batch_size needs a whole number; it got 10.5"),
-        (lambda: st.evaluate("run", quiet="yes"), "quiet needs True or False; it got 'yes'"),
+        (lambda: st.evaluate("run", quiet="yes"), "quiet needs true or false; it got 'yes'"),
         (lambda: st.evaluate("run", split=3), "split needs text; it got 3"),
         (lambda: st.embed(), "give one of these: run=RUN"),
         (lambda: st.embed(5), "run needs text or a path; it got 5"),

@@ -371,5 +371,5 @@ def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     plain = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "psycopg" else plain(name))
-    with pytest.raises(RequirementError, match=r"needs psycopg; .* pip install 'subtext\[postgres\]'"):
+    with pytest.raises(RequirementError, match=r"needs psycopg; .* pip install '\.\[postgres\]'"):
         open_store("postgresql:///archive")

@@ -31,7 +31,7 @@ from subtext.objectives.losses.soft_contrastive import SoftContrastive
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import KL, Uniformity
 from subtext.recipes.methods.daa import daa
-from subtext.training.batch_relevance import Mixing
+from subtext.recipes.models.pcme_plus.mixing import Mixing
 from subtext.training.plan import Plan, RunConfig
 from subtext.training.setup import Setup
 
@@ -205,7 +205,7 @@ def drawing(plan: Plan | None = None) -> Setup:
 
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     plan = Plan(epochs=3, batch_size=16, lr=1e-2)
     whole = small.run(tmp_path / "whole", plan=plan, made=drawing)
     options = RunConfig(device="cpu", workers=0)

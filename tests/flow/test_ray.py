@@ -53,7 +53,7 @@ def test_what_cannot_be_spread_is_refused(runs: Path, tmp_path: Path, monkeypatc
     plain = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else plain(name))
     told = call(*words, "--run", runs / "run", code=1).stderr
-    assert "a Ray cluster needs Ray Data; it is not installed; pip install 'subtext[ray]'" in told
+    assert "a Ray cluster needs Ray Data; it is not installed; pip install '.[ray]'" in told
     assert not (tmp_path / "index").exists()
 
 

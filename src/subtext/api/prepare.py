@@ -169,7 +169,7 @@ def dedup(
     """Remove near-duplicate texts of different images (MinHash), with their images.
 
     Images without a text stay. If copies are in several splits, the copy in test stays, otherwise the copy in val.
-    Needs datasketch: pip install 'subtext[dedup]'.
+    Needs datasketch: pip install '.[dedup]' in a clone of Subtext.
 
     Raises:
         RequirementError: Without datasketch.

@@ -93,6 +93,13 @@ def list_runs(
 
     Searches each FOLDER and two levels below it; by default the current one.
 
+    Args:
+        folders: Folders to search; empty for the current one.
+        verify: Read all tensors and compare their checksums, which takes as long as reading the files.
+
+    Returns:
+        The runs, in the order of their paths.
+
     Raises:
         CheckpointError: If a folder does not exist.
     """
@@ -158,6 +165,13 @@ def ensemble_runs(
     run: use it in evaluate, audit, search --rerank, score, curate and distil. It contains copies of all weights. The
     runs must be trained on the same pairs and read the same images or features. Dual encoders may differ in how they
     read texts, as a bag of words and MiniLM do, and in embed_dim; other models may not.
+
+    Args:
+        runs: Folders of the runs to join, two or more.
+        out: Folder of the ensemble; new, or empty.
+
+    Returns:
+        The ensemble, as a run.
 
     Raises:
         ArgumentError: For fewer than two runs, or one run twice.

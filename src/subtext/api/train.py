@@ -129,7 +129,8 @@ def train(
 
         require_model(str(options["model"]))
     from subtext.models.checkpoint import Record
-    from subtext.training.fit import fit, start_run
+    from subtext.training.loop import fit
+    from subtext.training.run_folder import start_run
 
     folder = Path(out)
     steps = tuple(
@@ -333,7 +334,7 @@ def _description(record: Record, setup: Setup, data: TrainingData) -> str:
 def _gained(out: Path, record: Record) -> list[str]:
     """The pretrained model and the adapted one, and their paired difference; `subtext compare` tests more figures."""
     from subtext.evaluation.compare import compare, read_measured
-    from subtext.training.fit import KEPT, START
+    from subtext.training.run_folder import KEPT, START
 
     kept, start = (out / f"{name}.json" for name in (KEPT, START))
     compared = compare([read_measured(kept)], [read_measured(start)], figures=("recall@1", "recall@10"))

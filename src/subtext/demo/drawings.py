@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from subtext.data.rows import components
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, install_hint
 from subtext.ops import draw
 
 SIDE = 128
@@ -164,5 +164,5 @@ def write_drawings(
 def missing(package: str) -> RequirementError:
     """The error for a package of the demonstration that is not installed."""
     return RequirementError(
-        f"the demonstration needs the package {package}, which is not installed; pip install 'subtext[demo]'"
+        f"the demonstration needs the package {package}, which is not installed; {install_hint('demo')}"
     )

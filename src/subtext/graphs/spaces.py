@@ -23,7 +23,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.feature_file import FeatureFile
 from subtext.data.prepare import first_sentences
 from subtext.data.words import tokenise
-from subtext.errors import DataError, RequirementError
+from subtext.errors import DataError, RequirementError, install_hint
 from subtext.graphs.graph import image_of_text
 from subtext.ops import draw
 
@@ -227,7 +227,7 @@ def _require_gensim(reader: str, alternative: str) -> None:
     """Raise RequirementError where gensim is not installed."""
     if find_spec("gensim") is None:
         raise RequirementError(
-            f"{reader} needs gensim, which is not installed; pip install 'subtext[neighbours]', or {alternative}"
+            f"{reader} needs gensim, which is not installed; {install_hint('neighbours')}, or {alternative}"
         )
 
 

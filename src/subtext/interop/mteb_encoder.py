@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from subtext.core import Embeddings
-from subtext.errors import RequirementError, ShapeError
+from subtext.errors import RequirementError, ShapeError, install_hint
 from subtext.evaluation.scoring import TILE
 from subtext.models.model import Model
 
@@ -108,7 +108,7 @@ class MtebEncoder:
             from mteb.models.model_meta import ModelMeta
         except ImportError as problem:
             raise RequirementError(
-                "an MTEB evaluation needs the package mteb, which is not installed; pip install 'subtext[mteb]'"
+                f"an MTEB evaluation needs the package mteb, which is not installed; {install_hint('mteb')}"
             ) from problem
         return ModelMeta.create_empty(
             {

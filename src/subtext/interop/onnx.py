@@ -23,7 +23,7 @@ from subtext.core import Embeddings, Encoded
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Tensors
 from subtext.data.pixels import PixelInput
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, install_hint
 from subtext.interop.hub import Samples, difference, public_record
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.words import Recurrent
@@ -55,7 +55,7 @@ def require_packages() -> None:
         try:
             __import__(name)
         except ImportError as error:
-            raise RequirementError(f"an ONNX export needs the package {name}; pip install 'subtext[onnx]'") from error
+            raise RequirementError(f"an ONNX export needs the package {name}; {install_hint('onnx')}") from error
 
 
 _USE = """

@@ -104,7 +104,7 @@ def build(
                     needs = f"model=features; model is {values['model']}"
                 if side in values:
                     needs = f"{side}=features; {side} is {values[side]}"
-                raise RecipeError(f"{features} needs {needs}; leave {features} out, or change that")
+                raise RecipeError(f"{features} needs {needs}; leave {features} out, or change that", field=features)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=context.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
         try:

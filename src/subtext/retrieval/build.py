@@ -24,7 +24,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import image_stamp, read_bytes
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
-from subtext.errors import RequirementError, SearchIndexError, SubtextError
+from subtext.errors import RequirementError, SearchIndexError, SubtextError, install_hint
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
 from subtext.models.encoders.words import Bag
@@ -338,7 +338,7 @@ class _OnCluster:
 def require_ray(model: Model) -> None:
     """Raise RequirementError where Ray is not installed, or there is nothing that workers could embed."""
     if any(importlib.util.find_spec(name) is None for name in ("ray", "pandas")):
-        raise RequirementError("a Ray cluster needs Ray Data; it is not installed; pip install 'subtext[ray]'")
+        raise RequirementError(f"a Ray cluster needs Ray Data; it is not installed; {install_hint('ray')}")
     if any(isinstance(branch.input_spec, FeatureInput) for branch in (model.image, model.text)):
         raise RequirementError(
             "a Ray cluster embeds images and texts that its workers read; this model reads precomputed features, a "

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import math
 import re
-import sys
+import resource
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
@@ -190,10 +190,6 @@ class RateLimit:
 
 def most_connections() -> int:
     """Connections that a process has at one time: CONNECTIONS, or a third of the files that it may have open."""
-    if sys.platform == "win32":
-        return CONNECTIONS
-    import resource
-
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(CONNECTIONS, files // 3))
 

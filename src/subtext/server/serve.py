@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from subtext.api.options import Device, Quiet
-from subtext.errors import ArgumentError, RequirementError
+from subtext.errors import ArgumentError, RequirementError, install_hint
 from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
 
 SHUTDOWN_SECONDS = 20
@@ -200,7 +200,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
         from subtext.server.state import ServerState
     except ModuleNotFoundError as problem:
         raise RequirementError(
-            f"serving needs the package '{problem.name}', which is not installed; pip install 'subtext[serve]'"
+            f"serving needs the package '{problem.name}', which is not installed; {install_hint('serve')}"
         ) from problem
     from subtext.report.progress import say
     from subtext.retrieval.stores.store import store_class

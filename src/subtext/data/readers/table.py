@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from subtext.data.arrays import parquet_batches
 from subtext.data.dataset import RowIssue
 from subtext.data.rows import MARK, RESERVED, Columns, Record, Source, described, rows_of, valid, with_roles
-from subtext.errors import DataError, counted
+from subtext.errors import DataError, counted, install_hint
 
 if TYPE_CHECKING:
     import pyarrow
@@ -263,7 +263,7 @@ def _excel(path: Path, prefix: str) -> Iterator[Record]:
     try:
         import openpyxl
     except ImportError as error:
-        raise DataError(f"{path} is Excel, which needs openpyxl; pip install 'subtext[excel]'") from error
+        raise DataError(f"{path} is Excel, which needs openpyxl; {install_hint('excel')}") from error
     try:
         with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
             rows = book.worksheets[0].iter_rows(values_only=True)

@@ -12,7 +12,7 @@ from transformers import AutoModelForObjectDetection, PreTrainedModel
 
 from subtext.core import Encoded
 from subtext.data.regions import BOX
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, install_hint
 from subtext.models.encoders.backbone import (
     Pretrained,
     Weights,
@@ -213,7 +213,7 @@ class Detector(Pretrained):
             # Published DETR has a backbone of timm.
             raise RequirementError(
                 f"image=detector:{name} needs packages that are not there: {str(error).strip().splitlines()[0]}; "
-                "install subtext[encoders], or take a detector without them (YOLOS, RT-DETR)"
+                f"{install_hint('encoders')}, or take a detector without them (YOLOS, RT-DETR)"
             ) from error
         return Detector(body, regions=regions, least=least)
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.errors import RequirementError, SearchIndexError
+from subtext.errors import RequirementError, SearchIndexError, install_hint
 from subtext.retrieval.condition import Condition
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.item import (
@@ -448,8 +448,7 @@ def store_class(index: Path | str) -> type[Store]:
             missing = [name for name in packages if importlib.util.find_spec(name) is None]
             if missing:
                 raise RequirementError(
-                    f"an index at {scheme}:// needs {' and '.join(missing)}; it is not installed; install the extra: "
-                    f"pip install 'subtext[{extra}]'"
+                    f"an index at {scheme}:// needs {' and '.join(missing)}; it is not installed; {install_hint(extra)}"
                 )
             module, _, name = kind.partition(":")
             return getattr(importlib.import_module(f"subtext.retrieval.stores.{module}"), name)

@@ -45,8 +45,8 @@ def distil(
     from subtext.objectives.mining import Cosines
     from subtext.objectives.objective import Term
     from subtext.recipes.build import reopen
+    from subtext.recipes.methods.distil.teacher import Mined, MinedNegatives, Teacher
     from subtext.recipes.parts import require_cosine
-    from subtext.training.teacher import Mined, MinedNegatives, Teacher
 
     if not teacher:
         raise RecipeError("distil needs teacher=RUN, a folder that `subtext train` made; it got none; name one")
@@ -71,5 +71,5 @@ def distil(
         setup,
         objective=replace(setup.objective, parts=parts),
         relevance=scorer if weight else None,
-        memories=(*setup.memories, MinedNegatives(scorer, mined_candidates)) if mines else setup.memories,
+        banks=(*setup.banks, MinedNegatives(scorer, mined_candidates)) if mines else setup.banks,
     )

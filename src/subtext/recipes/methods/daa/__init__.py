@@ -45,8 +45,8 @@ def daa(
     from subtext.errors import RecipeError
     from subtext.models.similarity.probabilistic import MatchProbability
     from subtext.objectives.losses.daa import DAA
+    from subtext.recipes.methods.daa.relevance import ClassWords, SharedWords
     from subtext.recipes.parts import add_terms, has_cosines
-    from subtext.training.batch_relevance import ClassWords, SharedWords
 
     if setup.relevance is not None:
         raise RecipeError("daa gives a batch its relevance, and another method does so already; use one of them alone")

@@ -62,8 +62,8 @@ def pcme_plus(
     from subtext.objectives.losses.soft_contrastive import SoftContrastive
     from subtext.objectives.regularisers import KL
     from subtext.recipes.encoders import image_side, text_side
+    from subtext.recipes.models.pcme_plus.mixing import Mixing
     from subtext.recipes.parts import gaussian_terms, setup_of
-    from subtext.training.batch_relevance import Mixing
 
     image, text = image_side(context, inputs), text_side(context, inputs, embed_dim)
     heads = []

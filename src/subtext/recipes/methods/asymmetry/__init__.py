@@ -59,7 +59,7 @@ def asymmetry(
     from subtext.models.heads.parts import Fused, Parts
     from subtext.objectives.generation import Rates
     from subtext.objectives.objective import Objective
-    from subtext.training.rewriting import Rewriting
+    from subtext.recipes.methods.asymmetry.rewriting import Rewriting
 
     if negatives == "none" and positives == "none":
         raise RecipeError("asymmetry makes no text with negatives=none and positives=none; leave the method out")

@@ -41,8 +41,8 @@ def hal(
     from subtext.objectives.losses.hal import HAL
     from subtext.objectives.mining import Hubs
     from subtext.objectives.objective import Term
+    from subtext.recipes.methods.hal.bank import PairBank
     from subtext.recipes.parts import both_directions, replace_terms, require_cosine
-    from subtext.training.tables import PairBank
 
     require_cosine("hal", setup)
     loss = HAL(gamma, threshold, "shifted" if diagonal else "none")
@@ -66,4 +66,4 @@ def hal(
         # Validation has no bank in any epoch: its loss is that of the first, so that epochs can be compared.
         terms[side] = Term(later, on=side, from_epoch=1, mining=replace(hubs, of=side), unmined=loss)
     setup = replace_terms("hal", setup, terms)
-    return replace(setup, memories=(*setup.memories, PairBank(bank_share)))
+    return replace(setup, banks=(*setup.banks, PairBank(bank_share)))

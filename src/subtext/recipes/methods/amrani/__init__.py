@@ -43,8 +43,8 @@ def amrani(
     from subtext.errors import RecipeError
     from subtext.objectives.weighting import Density
     from subtext.ops.density import DensityOptions
+    from subtext.recipes.methods.amrani.densities import DensityTable
     from subtext.recipes.parts import weight_terms
-    from subtext.training.tables import DensityTable
 
     if not features:
         raise RecipeError("amrani needs features=FILE, features of the images; it got none; name one")
@@ -56,5 +56,5 @@ def amrani(
         drop_last=drop_last,
     )
     texts = Path(text_features) if text_features else None
-    memory = DensityTable(Path(features), texts, DensityOptions(neighbours, combine, density, rescale), same_image)
-    return replace(weighted, memories=(*weighted.memories, memory))
+    bank = DensityTable(Path(features), texts, DensityOptions(neighbours, combine, density, rescale), same_image)
+    return replace(weighted, banks=(*weighted.banks, bank))
