@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class Recall(Metric):
         by_length: bool = False,
         against: str = "",
     ) -> None:
-        one_or_more = (*ks, *(k if isinstance(k, tuple) else (k,))) or (1,)
+        one_or_more: tuple[Any, ...] = (*ks, *(k if isinstance(k, tuple) else (k,))) or (1,)
         if not all(isinstance(number, Integral) and int(number) >= 1 for number in one_or_more):
             raise RequirementError(f"Recall needs numbers k of 1 or more, as in Recall(1, 5, 10); it got {one_or_more}")
         values = {"k": tuple(map(int, one_or_more)), "ties": ties, "by_length": by_length, "against": against}
