@@ -49,7 +49,7 @@ class AveragePrecision(Metric):
     @property
     def name(self) -> str:
         """With its cut."""
-        return "map@r" if self.cut == "r" else "map"
+        return f"map@{self.cut}"
 
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
         """The same from ranks that are already there.
