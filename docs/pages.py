@@ -41,6 +41,8 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.data.write": ("write_dataset",),
     "subtext.evaluation": ("embed_pairs",),
     "subtext.evaluation.intervals": ("holm", "paired"),
+    "subtext.evaluation.metric": ("Measure",),
+    "subtext.evaluation.metrics": ("default_metrics",),
     "subtext.evaluation.metrics.agreement": ("spearman",),
     "subtext.evaluation.relevance": ("cider", "graded", "match", "tfidf"),
     "subtext.evaluation.scoring": ("matrix",),

@@ -56,7 +56,7 @@ def test_asp_over_n_is_that_of_a_plain_loop(ties: RankTies) -> None:
         scores, values = (turned(each, direction) for each in (all_scores.numpy(), graded.values))
         truth = graded.truth(direction, 0, len(scores), match)
         for top in (1, 3, 5, scores.shape[1]):
-            metric = ASP(ties, top)(Comparison(torch.from_numpy(scores), truth)).numpy()
+            metric = ASP(ties=ties, top=top)(Comparison(torch.from_numpy(scores), truth)).numpy()
             for query, row in enumerate(scores):
                 semantic = places(values[query], ties)
                 inside = semantic <= top

@@ -30,6 +30,7 @@ from subtext.retrieval.query import (
     rerank_hits,
     suggest_words,
 )
+from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side
 from subtext.retrieval.stores.registry import open_store
@@ -150,6 +151,7 @@ class Index:
         explain: bool = False,
         captions: bool = False,
         depth: int = 200,
+        rerank: Reranker | None = None,
     ) -> Answer:
         """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
 
@@ -206,14 +208,16 @@ class Index:
                 explain=explain,
                 captions=captions,
                 depth=depth,
-            )
+            ),
+            rerank=rerank,
         )
 
-    def answer(self, query: Query) -> Answer:
+    def answer(self, query: Query, *, rerank: Reranker | None = None) -> Answer:
         """Answer one query.
 
         Args:
             query: The query.
+            rerank: A second model that orders the results; None for none.
 
         Returns:
             The results, best first.
@@ -222,6 +226,8 @@ class Index:
             RequirementError: As `search`.
             DataError: As `search`.
         """
+        if rerank is not None:
+            return rerank.rerank(query, self.answer(rerank.first_stage(query)))
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text
