@@ -25,16 +25,17 @@ GENERATED = ROOT / "docs" / "generated"
 REPRODUCE = ROOT / "reproduce"
 
 BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
+    "subtext": ("version",),
     "subtext.api": ("options",),
     "subtext.cli.command": ("error_messages", "verb_command"),
     "subtext.cli.train": ("Models", "is_first", "training_command"),
-    "subtext.curation": ("topics",),
     "subtext.curation.judged": ("kinds_of_pairs",),
-    "subtext.data": ("atomic", "external_outputs", "noise"),
+    "subtext.data": ("atomic", "external_outputs", "noise", "rows"),
     "subtext.data.batches": ("item_batch",),
-    "subtext.data.dataset": ("fingerprint",),
+    "subtext.data.dataset": ("RowIssue", "fingerprint"),
     "subtext.data.feature_file": ("FeatureFile",),
     "subtext.data.image_files": ("thumbnail",),
+    "subtext.data.readers.table": ("records",),
     "subtext.data.words": ("tokenise",),
     "subtext.data.write": ("write_dataset",),
     "subtext.evaluation": ("embed_pairs",),

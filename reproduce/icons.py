@@ -33,10 +33,10 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
 import subtext as st
+from reproduce import topics
 from reproduce.command import Text, command, group
 from subtext.api.options import Commas, Metavar, Range
 from subtext.core import DIRECTIONS
-from subtext.curation import topics
 from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import thumbnail

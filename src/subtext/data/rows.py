@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from subtext.data.dataset import RowIssue
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import image_exists
-from subtext.errors import ArgumentError, DataError, counted
+from subtext.errors import ArgumentError, DataError
 from subtext.ops import draw
 
 IMAGE = ("image", "file_name", "filename")
@@ -481,37 +481,10 @@ def lines_of(path: Path) -> list[str]:
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
-def filled_lines(path: Path) -> list[str]:
-    """The lines of a text file that are not empty, without white space around them; none where there is no file."""
-    return [line.strip() for line in lines_of(path) if line.strip()] if path.is_file() else []
-
-
 def split_in_name(name: str) -> str | None:
     """The split in the name of a file or folder ("train-00000-of-00002", "validation"), or None."""
     match = _SPLIT_NAMES.search(name.lower())
     return None if match is None else MERGED.get(match[1], match[1])
-
-
-def rows_with_splits(
-    images: Mapping[str, Mapping[str, Any]], splits: Mapping[str, str], lists: str, root: Path, folders: Sequence[str]
-) -> Iterator[Row | RowIssue]:
-    """The rows of images that have a split, and a note on the others; of all images where there are no splits.
-
-    Args:
-        images: Name -> its columns.
-        splits: File name without suffix -> split.
-        lists: The subject of the note.
-        folders: Candidates for the folder of the images, relative to the root.
-    """
-    split_of = {name: splits.get(Path(columns["image"]).stem) for name, columns in images.items()}
-    without = [name for name, split in split_of.items() if splits and split is None]
-    if without:
-        note = f"{lists} no split for {counted(len(without), 'image')}; left out"
-        yield RowIssue(without[0], note, fatal=False)
-    names = [name for name, split in split_of.items() if split is not None or not splits]
-    folder = folder_of((images[name]["image"] for name in names), root, folders)
-    records = ((f"image {name}", {**images[name], "split": split_of[name]}) for name in names)
-    yield from rows_of(records, None, folder=folder)
 
 
 def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
