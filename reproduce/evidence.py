@@ -62,6 +62,7 @@ from reproduce import claims, topics
 from reproduce.claims import ICONS, KEPT, LITE2, PIXELS, PLANTED, Values
 from reproduce.studies.common import Recipe, data_folder, file_name, options, selection, starter_features
 from reproduce.studies.flickr8k import with_grid
+from subtext.api.train import flat_arguments
 from subtext.core import DIRECTIONS
 from subtext.data import atomic, noise
 from subtext.data.feature_file import FeatureFile
@@ -107,7 +108,7 @@ _COMMON: dict[str, Any] = {
     "warmup": 0.1,
 }
 PVSE = Recipe("pvse", **_COMMON, views=3, negatives="all")
-ANGULAR = PVSE.but(with_=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
+ANGULAR = PVSE.but(methods=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
 DUAL = Recipe("dual", **_COMMON, token_mask=0.0)
 _ENCODERS = ("text", "word_dim", "word_vectors", "embed_dim")
 ADAPT = Recipe("adapt", model="features", **{name: it for name, it in _COMMON.items() if name not in _ENCODERS})
@@ -115,7 +116,7 @@ ADAPT = Recipe("adapt", model="features", **{name: it for name, it in _COMMON.it
 
 def _with(method: str, host: Recipe = PVSE) -> Recipe:
     """A method after those of the host."""
-    return host.but(with_=[*host.options.get("with_", ()), method])
+    return host.but(methods=[*host.options.get("methods", ()), method])
 
 
 def _weighted(method: str, more: str = "", host: Recipe = PVSE) -> Recipe:
@@ -567,20 +568,10 @@ class Material:
             assert self.vectors is not None
             sides = {"features": self.vectors, "text_features": self.vectors}
         started = time.process_time()
-        trained = st.train(
-            recipe.model,
-            **recipe.options,
-            val_split=self.selects,
-            data=self.data,
-            images=self.images,
-            **sides,
-            epochs=EPOCHS[self.name],
-            lr=rate,
-            seed=seed,
-            out=run,
-            resume=True,
-            quiet=True,
-        )
+        config = st.DataConfig(self.data, images=self.images, val_split=self.selects, **sides)
+        options = flat_arguments(recipe.model, {**recipe.options, "epochs": EPOCHS[self.name], "lr": rate})
+        running = st.RunConfig(seed=seed, resume=True)
+        trained = st.train(recipe.model, data=config, out=run, run=running, quiet=True, **options)
         if trained.record.status != "finished":
             sys.exit(f"the training of {run} was stopped; the same call resumes it")
         tables = [load_file(file) for file in sorted((run / "tables").glob("epoch-*.safetensors"))]

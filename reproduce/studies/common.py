@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 import subtext as st
+from subtext.api.train import flat_arguments
 from subtext.data.batches import item_batch
 from subtext.recipes.build import build
 from subtext.training.setup import BuildContext
@@ -45,11 +46,11 @@ class Recipe:
 
     def reads(self, file: str) -> bool:
         """Whether a method names this file."""
-        return any(f"{{{file}}}" in method for method in self.options.get("with_", ()))
+        return any(f"{{{file}}}" in method for method in self.options.get("methods", ()))
 
     def of(self, **values: Path | str) -> Recipe:
         """The recipe with these files and numbers in place of their names."""
-        return self.but(with_=[method.format(**values) for method in self.options.get("with_", ())])
+        return self.but(methods=[method.format(**values) for method in self.options.get("methods", ())])
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _with_usage(function: Callable[..., T], *arguments: Any) -> tuple[T, float, 
 
 def train(model: str, arguments: Mapping[str, Any]) -> str:
     """Train, or resume; returns the status of the run."""
-    return st.train(model, resume=True, **arguments).record.status
+    return st.train(model, **flat_arguments(model, {**arguments, "resume": True})).record.status
 
 
 def evaluate(arguments: Mapping[str, Any]) -> dict[str, Any]:

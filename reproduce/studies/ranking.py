@@ -32,7 +32,7 @@ METHODS: dict[str, list[str]] = {
     " + daa, weight 40": ["daa:weight=40"],
 }
 ROWS = {
-    f"{model}{name}": SCORED[model].but(with_=methods, save_every_epochs=EVERY)
+    f"{model}{name}": SCORED[model].but(methods=methods, save_every_epochs=EVERY)
     for model in ("dual", "vse_infinity")
     for name, methods in METHODS.items()
 }

@@ -61,7 +61,7 @@ EVERY_NEGATIVE = 1000
 ROWS = {
     "vse_infinity": hinge("vse_infinity"),
     "scan": hinge("scan"),
-    "ascl": ASCL.but(with_=["asymmetry"]),
+    "ascl": ASCL.but(methods=["asymmetry"]),
     "ascl w/o P&N": ASCL,
     "chan": hinge("chan"),
     "saf": SAF,
@@ -71,28 +71,28 @@ ROWS = {
     "pcme": plain("pcme"),
     "imram": hinge("imram"),
     "dsran": hinge("dsran"),
-    "ascl w/o Pos": ASCL.but(with_=["asymmetry:positives=none"]),
-    "ascl w/o Neg": ASCL.but(with_=["asymmetry:negatives=none"]),
-    "ascl w/o MF": plain("ascl", attention=False, with_=["asymmetry"]),
-    "ascl triplet": ASCL.but(loss="triplet", all_negatives_epochs=3, with_=["asymmetry"]),
-    "ascl triplet, all negatives": ASCL.but(loss="triplet", all_negatives_epochs=EVERY_NEGATIVE, with_=["asymmetry"]),
+    "ascl w/o Pos": ASCL.but(methods=["asymmetry:positives=none"]),
+    "ascl w/o Neg": ASCL.but(methods=["asymmetry:negatives=none"]),
+    "ascl w/o MF": plain("ascl", attention=False, methods=["asymmetry"]),
+    "ascl triplet": ASCL.but(loss="triplet", all_negatives_epochs=3, methods=["asymmetry"]),
+    "ascl triplet, all negatives": ASCL.but(loss="triplet", all_negatives_epochs=EVERY_NEGATIVE, methods=["asymmetry"]),
     **{
-        f"ascl, noise {name}": ASCL.but(with_=[f"asymmetry:negatives={name}"])
+        f"ascl, noise {name}": ASCL.but(methods=[f"asymmetry:negatives={name}"])
         for name in ("gaussian", "shuffle", "cutoff", "dropout")
     },
-    "ascl, noise shuffle of vectors": ASCL.but(with_=["asymmetry:negatives=shuffle,shuffle=embedding"]),
-    **{f"ascl, positives {name}": ASCL.but(with_=[f"asymmetry:positives={name}"]) for name in ("long", "short")},
-    "scan + daa": hinge("scan", with_=["daa"]),
-    "saf + daa": SAF.but(with_=["daa"]),
-    "sgr + daa": SGR.but(with_=["daa"]),
-    "pcme + daa": plain("pcme", with_=["daa"]),
+    "ascl, noise shuffle of vectors": ASCL.but(methods=["asymmetry:negatives=shuffle,shuffle=embedding"]),
+    **{f"ascl, positives {name}": ASCL.but(methods=[f"asymmetry:positives={name}"]) for name in ("long", "short")},
+    "scan + daa": hinge("scan", methods=["daa"]),
+    "saf + daa": SAF.but(methods=["daa"]),
+    "sgr + daa": SGR.but(methods=["daa"]),
+    "pcme + daa": plain("pcme", methods=["daa"]),
     # Not their papers' loss: is it the hardest negative that these fail by?
     "scan, all negatives": hinge("scan", all_negatives_epochs=EVERY_NEGATIVE),
     "chan, all negatives": hinge("chan", all_negatives_epochs=EVERY_NEGATIVE),
     "saf, all negatives": SAF.but(all_negatives_epochs=EVERY_NEGATIVE),
     "sgr, all negatives": SGR.but(all_negatives_epochs=EVERY_NEGATIVE),
-    "saf, all negatives + daa": SAF.but(all_negatives_epochs=EVERY_NEGATIVE, with_=["daa"]),
-    "sgr, all negatives + daa": SGR.but(all_negatives_epochs=EVERY_NEGATIVE, with_=["daa"]),
+    "saf, all negatives + daa": SAF.but(all_negatives_epochs=EVERY_NEGATIVE, methods=["daa"]),
+    "sgr, all negatives + daa": SGR.but(all_negatives_epochs=EVERY_NEGATIVE, methods=["daa"]),
 }
 MEANS = {
     "sgraf": ("saf", "sgr"),

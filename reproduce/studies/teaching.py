@@ -72,7 +72,7 @@ def main() -> None:
         result = measure(teacher, config.teacher, split="val", epochs=config.epochs, seed=seed, **sources)
         results["teacher"].append(result)
         student = STUDENT.but(epochs=config.student_epochs)
-        taught = student.but(with_=[f"distil:teacher={teacher},mined_candidates={config.mined}"])
+        taught = student.but(methods=[f"distil:teacher={teacher},mined_candidates={config.mined}"])
         for name, recipe in (("student", student), ("student, taught", taught)):
             run = config.out / f"{name.replace(', ', '-')}-{seed}"
             results[name].append(measure(run, recipe, split="val", seed=seed, **sources))

@@ -17,15 +17,16 @@ from scipy.stats import rankdata
 import subtext as st
 from reproduce.weights.scores_report import score_tables
 from reproduce.weights.statistics import SCORES, unevenness
-from subtext.api.options import BatchSize, Device, Json, Metavar, OptionGroup, Quiet, Workers, verb
+from subtext.api.options import BatchSize, Device, Json, Quiet, Workers
 from subtext.data import atomic
 from subtext.errors import ArgumentError, RequirementError, counted
 from subtext.evaluation.metrics.agreement import spearman
 from subtext.models.checkpoint import Record
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops import draw
+from subtext.recipes.neighbour_scores import NeighbourScores
 from subtext.report.text_table import Cell, table
-from subtext.training.tables import NeighbourScores
+from subtext.settings import Metavar, OptionGroup, command
 
 FEWEST = 3
 """Pairs of runs that a correlation needs: two always agree, or disagree."""
@@ -99,7 +100,7 @@ class GainReport:
     __repr__ = __str__
 
 
-@verb
+@command
 def gain(
     pairs: Annotated[tuple[str, ...], "Folders of a weighted run and its baseline.", _RUNS, Metavar("RUN=BASELINE")],
     *,
@@ -192,7 +193,7 @@ def _weights_of(run: st.Run) -> tuple[str, NeighbourScores, Neighbourhood]:
             "; name the weighted run first, RUN=BASELINE"
         )
     setup = run.setup()
-    scores = next(memory for memory in setup.memories if isinstance(memory, NeighbourScores))
+    scores = next(memory for memory in setup.banks if isinstance(memory, NeighbourScores))
     if run.record.best_epoch == 1 and scores.first == "uniform":
         raise RequirementError(
             f"{run.path} needs an epoch with weights: it kept its first, whose weights are uniform; train "
@@ -210,7 +211,7 @@ def _apart(run: Record, baseline: Record, score: str) -> Iterator[str]:
     for name in ("model", "seed"):
         if getattr(run, name) != getattr(baseline, name):
             yield f"{name} ({getattr(run, name)}, {getattr(baseline, name)})"
-    if run.data.fingerprint != baseline.data.fingerprint:
+    if run.fingerprint != baseline.fingerprint:
         yield "the training pairs"
     files = [(r.data.images, r.data.features, r.data.text_features) for r in (run, baseline)]
     if files[0] != files[1]:

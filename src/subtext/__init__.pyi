@@ -62,6 +62,7 @@ from subtext.api.search import open_index as open_index, search as search
 from subtext.api.train import train as train
 from subtext.core import Comparison as Comparison
 from subtext.curation.check import CheckReport as CheckReport
+from subtext.data.config import DataConfig as DataConfig
 from subtext.data.dataset import Dataset as Dataset
 from subtext.data.read import read as read
 from subtext.data.readers import register_reader as register_reader
@@ -76,6 +77,7 @@ from subtext.recipes.catalogue import register_method as register_method
 from subtext.recipes.parts import replace_terms as replace_terms
 from subtext.retrieval.index import Answer as Answer, Hit as Hit, Index as Index, Query as Query
 from subtext.server.serve import serve as serve
+from subtext.training.plan import Plan as Plan, RunConfig as RunConfig
 from subtext.version import __version__ as __version__
 
 __all__: list[str]

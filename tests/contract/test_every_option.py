@@ -19,7 +19,7 @@ from subtext.data.feature_file import FeatureShape
 from subtext.errors import SubtextError
 from subtext.recipes import catalogue
 from subtext.recipes.build import build
-from subtext.recipes.catalogue import Option
+from subtext.settings import Field, IsPath
 from subtext.training.setup import BuildContext
 
 TEXTS = ("a dog runs on the beach", "two red boats in the water", "a man rides a horse", "a man runs", "boats")
@@ -40,7 +40,7 @@ METHODS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "random": ("vse", {}, {}),
     "smooth_ap": ("vse", {}, {}),
     "struc": ("vse", {}, {}),
-    "thaw": ("clip", {}, {"head_epochs": 2}),
+    "unfreeze": ("clip", {}, {"head_epochs": 2}),
     "uniform": ("vse", {}, {}),
 }
 """Method -> a model that it fits, that model's options, and the method's own."""
@@ -49,13 +49,13 @@ OWN_CHOICE = {"heads": 8, "text": "gru", "resize": "crop", "loss": "infonce", "f
 """What 0 or "auto" chooses already; of a text, `dual` chooses another."""
 
 
-def alternatives(option: Option, value: object) -> list[object]:
+def alternatives(option: Field, value: object) -> list[object]:
     """Values that an option may be changed to."""
     if option.choices is not None:
         return [choice for choice in option.choices if choice != value]
     if option.type is bool:
         return [not value]
-    if option.is_path:
+    if any(isinstance(mark, IsPath) for mark in option.marks):
         return ["elsewhere"]
     if option.type is str:
         return [text for text in TEXT_VALUES.get(option.name, ()) if text != value]
@@ -63,7 +63,7 @@ def alternatives(option: Option, value: object) -> list[object]:
     tries = [value + 1, value * 2, value / 2, 0.25, 0, 2]
     result: list[object] = []
     for number in map(option.type, tries):
-        inside = option.range is None or option.range.least <= number < option.range.below
+        inside = option.interval is None or number in option.interval
         # Below 0 stands for a default of its own, as -1 does.
         if inside and number >= 0 and number != value and number not in result:
             result.append(number)
@@ -121,11 +121,11 @@ def built(
         setup = build(model, options, methods=methods, context=context(kind))
     except SubtextError:
         return None
-    return digest([setup.model, setup.objective, setup.plan, setup.phases, setup.extras, setup.memories,
+    return digest([setup.model, setup.objective, setup.plan, setup.phases, setup.extras, setup.banks,
                    setup.relevance, setup.mixing])  # fmt: skip
 
 
-def contexts(options: Sequence[Option]) -> list[dict[str, object]]:
+def contexts(options: Sequence[Field]) -> list[dict[str, object]]:
     """The defaults, and each choice made otherwise: an option may be read by one of them alone."""
     result: list[dict[str, object]] = [{}]
     for option in options:
@@ -138,7 +138,7 @@ def contexts(options: Sequence[Option]) -> list[dict[str, object]]:
 def test_an_option_of_a_model_changes_it_or_is_refused(model: str, clip: str) -> None:
     """By default, and beside every other choice of the model's own options: features of regions, or pixels."""
     options = [option for option in catalogue.models()[model].options if option.name != "model"]
-    own = [option for option in options if not option.group]
+    own = [option for option in options if not option.owner]
     ignored = []
     kind = "" if model in ("adapt", "clip") else "both"
     for around in contexts(own):

@@ -18,6 +18,7 @@ from PIL import Image
 from torch import nn
 
 import subtext as st
+from subtext.api.train import flat_arguments
 from subtext.core import Encoded
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.heads.mean import Adapter
@@ -48,7 +49,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def adapted(archive: Path, out: Path, **options: Any) -> st.Run:
     common: dict[str, Any] = {"features": archive / "images.npz", "text_features": archive / "texts.npz"}
     common |= {"model": "features", "epochs": 3, "quiet": True, "workers": 0, "device": "cpu"}
-    return st.train("adapt", data=archive / "pairs.jsonl", out=out, **(common | options))
+    return st.train(
+        "adapt", **flat_arguments("adapt", {"data": archive / "pairs.jsonl", "out": out, **common | options})
+    )
 
 
 def test_an_adapter_starts_as_the_identity_and_adds_a_perceptron() -> None:

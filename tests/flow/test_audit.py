@@ -18,7 +18,8 @@ from subtext.data.feature_file import FeatureFile
 from subtext.data.inputs import Draw, InputBatch
 from subtext.data.text import Vocabulary, WordInput
 from subtext.errors import RequirementError
-from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, overlap
+from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings
+from subtext.evaluation.checks import overlap
 from subtext.evaluation.checks.audit import (
     CHECKS,
     Audit,

@@ -27,7 +27,7 @@ def result(lift: float, seed: int, *, pictures: int = PICTURES, **protocol: obje
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(pictures, len(owners))) + lift * (np.arange(pictures)[:, None] == owners)
     found = evaluate_scores(torch.from_numpy(scores), np.arange(pictures), owners, Protocol(bootstrap=0, **protocol))
-    model = {"host": "vse", "arguments": {"lift": lift}, "methods": [], "seed": seed, "fingerprint": f"{lift}/{seed}"}
+    model = {"model": "vse", "arguments": {"lift": lift}, "methods": [], "seed": seed, "fingerprint": f"{lift}/{seed}"}
     return replace(found, about={"model": model, "split": "test", "split_role": "held out"})
 
 

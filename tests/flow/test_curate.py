@@ -303,7 +303,7 @@ def test_labels_measure_it(place: Path, tmp_path: Path, monkeypatch: pytest.Monk
     more = ["--images", place / "data"]
     call(
         "data",
-        "loosen",
+        "corrupt",
         many,
         *more,
         "--noise-type",

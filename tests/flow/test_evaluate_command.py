@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_json_says_what_was_measured(run: Path) -> None:
     found = measured(run)
     model, record = found["model"], json.loads((run / "run.json").read_text())
-    assert (model["host"], model["seed"], model["epochs"]) == ("vse", 7, 2)
+    assert (model["model"], model["seed"], model["epochs"]) == ("vse", 7, 2)
     assert model["methods"] == [["mithun", {"strength": 0.5, "hardest_only": True, "average_directions": True}]]
     assert model["epoch"] == record["best_epoch"] and model["arguments"]["embed_dim"] == 16
     assert model["fingerprint"] == model_fingerprint(load(run))
@@ -126,7 +126,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     if spoil is closed and os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     out = spoil(tmp_path)
-    monkeypatch.setattr("subtext.api.evaluate.open_work", no_work)
+    monkeypatch.setattr("subtext.api.evaluate.open_subject", no_work)
     name, option = command.split()
     answer = call(name, run, option, out, "-q", code=1)
     assert answer.output.startswith("error: ") and str(out) in answer.output and len(answer.output.splitlines()) == 1

@@ -18,13 +18,13 @@ from subtext.data.dataset import Dataset
 from subtext.errors import TrainingError
 from subtext.models.checkpoint import fingerprint, load_record, load_run
 from subtext.objectives.objective import Objective, Term
-from subtext.training.fit import validate_plan
+from subtext.training.checks import validate_plan
 from subtext.training.optimiser import WeightAverage
-from subtext.training.plan import Phase, Plan
+from subtext.training.plan import Phase, Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import Report, RunOptions
+from subtext.training.setup import Report
 
-QUICK = RunOptions(device="cpu", workers=0)
+QUICK = RunConfig(device="cpu", workers=0)
 LONG = Plan(epochs=12, batch_size=16, lr=2e-2, schedule="cosine")
 
 
@@ -88,7 +88,7 @@ def test_workers_and_the_callers_generator_change_nothing(tmp_path: Path) -> Non
     made = small.setup()
     torch.random.set_rng_state(before)
     from subtext.models.checkpoint import Record
-    from subtext.training.fit import fit
+    from subtext.training.loop import fit
 
     fit(made, small.pairs(), None, tmp_path / "three", record=Record("small"), run=QUICK)
     assert torch.equal(torch.rand(3), drawn)
@@ -165,7 +165,7 @@ def test_accumulation_is_a_larger_batch_for_a_loss_of_each_pair(tmp_path: Path) 
 
     def trained(out: Path, plan: Plan) -> dict[str, torch.Tensor]:
         from subtext.models.checkpoint import Record
-        from subtext.training.fit import fit
+        from subtext.training.loop import fit
 
         made = replace(small.setup(plan, dropout=0.0), objective=Objective({"pull": Term(Pull(), "image_to_text")}))
         return fit(made, small.pairs(32), None, out, record=Record("small"), run=QUICK).model.state_dict()
@@ -189,7 +189,7 @@ def test_a_bad_number_stops_with_the_batchs_ids(tmp_path: Path, chunk: int) -> N
             return tensors
 
     from subtext.models.checkpoint import Record
-    from subtext.training.fit import fit
+    from subtext.training.loop import fit
 
     plan = Plan(epochs=3, batch_size=16, lr=1e-2, caption_sampling="one", grad_cache_chunk=chunk)
     made = small.setup(plan)
@@ -214,7 +214,7 @@ def test_a_bad_number_stops_with_the_batchs_ids(tmp_path: Path, chunk: int) -> N
 
 
 def test_reports_go_forward_and_end_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     heard: list[Report] = []
     small.run(tmp_path / "run", report=heard.append)
     steps = [report.step for report in heard]
@@ -240,7 +240,7 @@ def test_the_tensorboard_extra(tmp_path: Path) -> None:
         (Plan(batch_size=1), QUICK, "needs batches of 2 pairs or more"),
     ],
 )
-def test_what_cannot_be_done_is_said(tmp_path: Path, plan: Plan, options: RunOptions, named: str) -> None:
+def test_what_cannot_be_done_is_said(tmp_path: Path, plan: Plan, options: RunConfig, named: str) -> None:
     with pytest.raises(TrainingError, match=named):
         small.run(tmp_path / "run", plan=plan, options=options)
 
@@ -273,7 +273,7 @@ def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["workers", "keep_checkpoints", "save_every_epochs", "log_every", "checkpoint_every"])
 def test_bad_options_are_refused(name: str) -> None:
     with pytest.raises(TrainingError, match=rf"{name} needs [01] or more; it got -1"):
-        RunOptions(**{name: -1})
+        RunConfig(**{name: -1})
 
 
 @pytest.mark.parametrize("average", ["none", "ema"])

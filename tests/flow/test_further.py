@@ -20,8 +20,8 @@ from subtext.evaluation import (
     evaluate_embeddings,
     evaluate_matrix,
     scoring as sources,
-    space as spaces,
 )
+from subtext.evaluation.checks import space as spaces
 from subtext.evaluation.checks.space import space_of_pairs, with_space
 from subtext.evaluation.metrics.asp import ASP
 from subtext.evaluation.metrics.average_precision import AveragePrecision

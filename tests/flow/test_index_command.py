@@ -16,8 +16,9 @@ from PIL import Image
 from subtext.api.index import build as api_build
 from subtext.api.index.build import build_index, move_index, update_index, watch_index
 from subtext.api.index.maintain import backup_index, recorded_sources, restore_index
-from subtext.api.load import Sources, load
+from subtext.api.load import load
 from subtext.api.search import open_index
+from subtext.data.config import DataConfig
 from subtext.data.image_files import inside
 from subtext.errors import DataError, RequirementError
 from subtext.retrieval import build as index_build
@@ -261,7 +262,7 @@ def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch
 def test_an_add_that_was_cut_off_goes_on_without_its_data_being_named(place: Path) -> None:
     data = further(place, "teal", "ochre")
     with Folder(place / "index").writing("add") as writer:
-        sources = Sources(data=data, images=None)
+        sources = DataConfig(data=data, images=None)
         writer.begin("add", source={**sources.to_json(), "split": "all"}, total=4)
     assert "4 items embedded" in call("index", "add", place / "index", "-q").stdout
 

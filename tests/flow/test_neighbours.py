@@ -341,7 +341,7 @@ def test_a_damaged_graph_is_told(graph, tmp_path, harm):
 
 
 @pytest.mark.parametrize("array", ["neighbours", "distances"])
-def test_arrays_of_another_graph_are_told_and_an_older_manifest_is_read(graph, tmp_path, array):
+def test_arrays_that_are_not_those_of_the_manifest_are_refused(graph, tmp_path, array):
     graph.save(tmp_path / "g")
     np.save(tmp_path / "g" / f"{array}.npy", getattr(graph, array)[:, ::-1])
     with pytest.raises(DataError, match="its arrays are not those of its manifest"):

@@ -14,6 +14,7 @@ import small
 import torch
 
 import subtext as st
+from subtext.api.train import flat_arguments
 from subtext.core import Comparison
 from subtext.data import readers
 from subtext.errors import RecipeError, RequirementError, ShapeError
@@ -131,7 +132,12 @@ def test_a_method_and_a_loss_are_checked(tmp_path: Path) -> None:
 
     def train(name: str) -> None:
         options: dict[str, Any] = {"embed_dim": 8, "word_dim": 8, "epochs": 1, "workers": 0, "quiet": True}
-        st.train("vse", data=data, features=features, out=tmp_path / name, with_=name, **options)
+        st.train(
+            "vse",
+            **flat_arguments(
+                "vse", {"data": data, "features": features, "out": tmp_path / name, "methods": name, **options}
+            ),
+        )
 
     def hal(setup: Any) -> Any:
         return setup

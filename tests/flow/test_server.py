@@ -302,7 +302,6 @@ def test_parameters_that_there_are_not_are_named(place: Path, client) -> None:
     for path in ("/search?q=red&tpo=3", "/items?targets=texts", "/item?id=red&x=1", "/fields?to=1", "/healthz?x=1"):
         assert "there is no parameter" in client.get(path).json()["error"]
     assert client.post("/delete?dry=1", json={"ids": ["red"]}, headers=served.WRITES).status_code == 422
-    assert client.get("/search?q=red&by_words=true").status_code == 200, "a former name"
 
 
 def test_the_description_says_what_needs_a_token(place: Path, client) -> None:

@@ -51,7 +51,7 @@ def test_evaluate_in_two_stages(made: Path) -> None:
     assert both["image_to_text/mean_rank"] == whole["image_to_text/mean_rank"]
     assert both["text_to_image/recall@1"] == whole["text_to_image/recall@1"]
     told = both["two_stage"]
-    assert told["rerank"]["host"] == "scan" and told["split_role"] == "selection" and "sweep" not in told
+    assert told["rerank"]["model"] == "scan" and told["split_role"] == "selection" and "sweep" not in told
     few = measured(made / "fast", "--rerank", made / "dear", "--candidates", "4")["two_stage"]
     assert few["pairs"] == {**few["pairs"], "image_to_text": 12 * 4, "text_to_image": 24 * 4}
     assert few["share_of_pairs"]["text_to_image"] == pytest.approx(4 / 12)
@@ -344,7 +344,7 @@ def test_a_search_tells_what_the_second_model_cuts(made: Path, short: Path) -> N
     assert f"warning: the re-ranking run: 3 texts of 3 {CUT}" in told.stderr
 
 
-@pytest.mark.parametrize("how", ["weight=0", "mined=0", "mined=3"])
+@pytest.mark.parametrize("how", ["weight=0", "mined_candidates=0", "mined_candidates=3"])
 def test_texts_that_the_teacher_cuts_are_told_once(how: str, made: Path, short: Path, tmp_path: Path) -> None:
     words = ["--embed-dim", "24", "--epochs", "1", "--workers", "0", "--word-dim", "16", "--out", tmp_path / "run"]
     told = call("train", "vse", *given(made), *words, "--with", f"distil:teacher={short},{how}")
@@ -361,7 +361,7 @@ def test_what_the_second_model_lacks_is_said_before_the_first_embeds(
     def never(*given: object, **named: object) -> None:
         raise AssertionError("the first model embeds")
 
-    monkeypatch.setattr("subtext.api.load.Opened.embed", never)
+    monkeypatch.setattr("subtext.api.load.LoadedRun.embed", never)
     words = ("evaluate", made / "fast", "--rerank", made / "dear", "-q")
     told = call(*words, "--rerank-features", tmp_path / "few.npz", code=1)
     assert "few.npz needs a row for every item; " in told.output

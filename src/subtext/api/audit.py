@@ -18,15 +18,17 @@ from subtext.api.evaluate import (
     work_and_files,
 )  # fmt: skip
 from subtext.api.load import EvaluationSubject, choose_precision, open_subject, read_data_of_run
-from subtext.api.options import Metavar, OptionalRun, OptionGroup, Range, verb
+from subtext.api.options import DEFAULTS, OptionalRun
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter
+from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from subtext.api.load import LoadedRun, Sources
+    from subtext.api.load import LoadedRun
     from subtext.core import Embeddings
+    from subtext.data.config import DataConfig
     from subtext.data.dataset import Dataset
     from subtext.evaluation import Result
     from subtext.evaluation.checks.audit import Audit
@@ -41,7 +43,7 @@ SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank")
 _CHECKS, _OUTPUT = OptionGroup("Checks"), OptionGroup("Output")
 
 
-@verb
+@command(defaults=DEFAULTS)
 def audit(
     run: OptionalRun = None,
     *,
@@ -50,10 +52,10 @@ def audit(
     ] = None,
     skip: Annotated[tuple[CheckName, ...], "Check to leave out; repeatable.", _CHECKS] = (),
     sample_size: Annotated[
-        int, "Images that are scored again in other orders, blocks and batches.", Range(2), _CHECKS
+        int, "Images that are scored again in other orders, blocks and batches.", Interval(2), _CHECKS
     ] = 128,
     tolerance: Annotated[
-        float, "Largest allowed change of a score, in standard deviations of all scores.", Range(0), _CHECKS
+        float, "Largest allowed change of a score, in standard deviations of all scores.", Interval(0), _CHECKS
     ] = 1e-3,
     seed: Annotated[int, "Seed of the sample and the shuffles.", _CHECKS] = 0,
     json: Annotated[
@@ -167,7 +169,7 @@ def _of_model(work: EvaluationSubject, train_split: str | None) -> _Subject:
     folder = Path(work.model.label).expanduser()
     about = {
         "run": str(folder.resolve()),
-        "model": {"host": record.model, "seed": record.seed, **model},
+        "model": {"model": record.model, "seed": record.seed, **model},
         **({"scores_in_bf16": True} if opened.model.scores_in_bf16 else {}),
         "data": work.sources.name if work.sources.data is not None else record.data.data,
     }
@@ -190,16 +192,16 @@ def _of_files(work: EvaluationSubject, train_split: str | None, files: Files) ->
     return _Subject(work, path.name, kind, about, None, pairs, split, train_split, train, result, *vectors_or_scores)
 
 
-def _recorded_split(record: Record, audited: Dataset, sources: Sources) -> tuple[Dataset | None, str]:
+def _recorded_split(record: Record, audited: Dataset, sources: DataConfig) -> tuple[Dataset | None, str]:
     """The pairs that a run was trained on."""
     from subtext.data.dataset import fingerprint
 
     source = record.data
     try:
-        pairs = read_data_of_run(source, sources).split(source.train_split)
+        pairs = read_data_of_run(record, sources).split(source.train_split)
     except (DataError, RequirementError) as error:
         return None, f"the training data cannot be read: {error}"
-    recorded = source.fingerprint.partition("-")[0]
+    recorded = record.fingerprint.partition("-")[0]
     if recorded and recorded != fingerprint(pairs):
         return None, f"the training data, {source.data}, has changed since the run was trained on it"
     is_audited = fingerprint(pairs) == fingerprint(audited)

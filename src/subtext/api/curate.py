@@ -11,21 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from subtext.api.evaluate import split_role
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject
-from subtext.api.options import (
-    DataOptions,
-    Metavar,
-    ModelOptions,
-    OptionalRun,
-    OptionGroup,
-    Pretrained,
-    Range,
-    Run,
-    TextPrompt,
-    verb,
-)
+from subtext.api.options import DEFAULTS, DataOptions, ModelOptions, OptionalRun, Pretrained, Run, TextPrompt
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, counted
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Cell, Report, shortened, table
+from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     import pandas
@@ -83,7 +73,7 @@ class Curation(Report):
         return frame({**self.columns, "left_out": self.left_out})
 
 
-@verb
+@command(defaults=DEFAULTS)
 def curate(
     data: Annotated[str | Path | Dataset, "Data set to curate.", Metavar("DATA")],
     *,
@@ -97,7 +87,7 @@ def curate(
         Metavar("FILE"),
         _OUTPUT
     ] = (),
-    page_pairs: Annotated[int, "Pairs on the page.", Range(1), _OUTPUT] = 500,
+    page_pairs: Annotated[int, "Pairs on the page.", Interval(1), _OUTPUT] = 500,
     graph: Annotated[
         str | Path | None, "Graph of neighbours. Default: built from the words of texts.", OptionGroup("Model")
     ] = None,
@@ -105,7 +95,7 @@ def curate(
         tuple[Reason, ...], "Reason to leave out pairs; repeatable. Default: all but flagged.", OptionGroup("Leave out")
     ] = (),
     mismatch_threshold: Annotated[
-        float, "Leave out pairs with at least this probability of a mismatch.", Range(0, 1), OptionGroup("Leave out")
+        float, "Leave out pairs with at least this probability of a mismatch.", Interval(0, 1), OptionGroup("Leave out")
     ] = 0.5,
     labels: Annotated[
         str | Path | None, "Noise labels of `subtext data corrupt`, for measurements.", Metavar("FILE"),
@@ -345,7 +335,7 @@ class NoiseDetection(Report):
         ]
 
 
-@verb
+@command(defaults=DEFAULTS)
 def detect_noise(
     run: Run,
     *,
@@ -454,7 +444,7 @@ class PairScores(Report):
         return frame(self.rows)
 
 
-@verb
+@command(defaults=DEFAULTS)
 def score(
     pairs: Annotated[str | Path | Dataset, "Pairs to score: a data set.", Metavar("PAIRS")],
     *,

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from subtext.api.load import EvaluationSubject, ModelSource, open_subject
-from subtext.api.options import DataOptions, Metavar, OptionalRun, OptionGroup, Pretrained, TextPrompt, verb
+from subtext.api.options import DEFAULTS, DataOptions, OptionalRun, Pretrained, TextPrompt
 from subtext.errors import ArgumentError, counted
 from subtext.report.text_table import Report, size
+from subtext.settings import Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     import pandas
@@ -87,7 +88,7 @@ class EmbeddedDataset(Report):
         return replace(self, path=path)
 
 
-@verb
+@command(defaults=DEFAULTS)
 def embed(
     run: OptionalRun = None,
     *,

@@ -13,18 +13,18 @@ from subtext.api.load import (
     EvaluationSubject,
     LoadedRun,
     ModelSource,
-    Sources,
     choose_device,
     choose_precision,
     is_data_of_run,
     open_run,
     open_subject,
-    remembered,
     require_features,
 )
-from subtext.api.options import AnyPath, Commas, Metavar, OptionGroup, Range, Shown, verb
+from subtext.api.options import DEFAULTS, AnyPath
+from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter, say
+from subtext.settings import Commas, Interval, Metavar, OptionGroup, Shown, command, fields_of
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -68,7 +68,7 @@ class SubjectOptions(opt.DataOptions, total=False):
     bf16: opt.Bf16
 
 
-@verb
+@command(defaults=DEFAULTS)
 def evaluate(
     run: opt.OptionalRun = None,
     *,
@@ -78,7 +78,7 @@ def evaluate(
     candidates: Annotated[
         tuple[int, ...] | None,
         "Number of candidates per query. Several values are compared with scoring every pair.",
-        Range(1),
+        Interval(1),
         Commas(),
         Shown("100"),
         Metavar("N[,N...]"),
@@ -101,7 +101,7 @@ def evaluate(
     c_way: Annotated[
         tuple[int, ...],
         "Accuracy at picking one of c candidates, for instance 5,20,100; each match is a question of its own.",
-        Range(2),
+        Interval(2),
         Commas(),
         Metavar("N,N,..."),
         _PROTOCOL,
@@ -116,7 +116,7 @@ def evaluate(
         Metavar("GRAPH"),
     ] = None,
     bootstrap: Annotated[
-        int, "Bootstrap samples of images for 95 % intervals; 0 for none.", Range(0), _PROTOCOL
+        int, "Bootstrap samples of images for 95 % intervals; 0 for none.", Interval(0), _PROTOCOL
     ] = 1000,
     seed: Annotated[int, "Seed of the bootstrap.", _PROTOCOL] = 0,
     relevance: Annotated[
@@ -127,15 +127,15 @@ def evaluate(
         _RELEVANCE,
     ] = (),
     references: Annotated[
-        int | None, "Relevance to an image: use its first N texts. Default: all.", Range(1), _RELEVANCE
+        int | None, "Relevance to an image: use its first N texts. Default: all.", Interval(1), _RELEVANCE
     ] = None,
     cache: Annotated[str | Path | None, "Folder for matrices of relevance.", Metavar("FOLDER"), _RELEVANCE] = None,
     asp_ties: Annotated[Literal["ordinal", "min", "average"], "Ranks of equal values in ASP.", _RELEVANCE] = "ordinal",
     asp_top: Annotated[
-        tuple[int, ...], "ASP over the N most relevant items.", Range(1), Commas(), Metavar("N,N,..."), _RELEVANCE
+        tuple[int, ...], "ASP over the N most relevant items.", Interval(1), Commas(), Metavar("N,N,..."), _RELEVANCE
     ] = (),
-    gain: Annotated[tuple[int, ...], "k of gain@k.", Range(1), Commas(), _RELEVANCE] = (5, 10, 20),
-    ndcg: Annotated[tuple[int, ...], "k of nDCG@k.", Range(1), Commas(), _RELEVANCE] = (10,),
+    gain: Annotated[tuple[int, ...], "k of gain@k.", Interval(1), Commas(), _RELEVANCE] = (5, 10, 20),
+    ndcg: Annotated[tuple[int, ...], "k of nDCG@k.", Interval(1), Commas(), _RELEVANCE] = (10,),
     r_precision: Annotated[bool, "R-Precision and mAP@R of the pairs.", _TRUTH] = False,
     truth: Annotated[
         tuple[str, ...],
@@ -153,7 +153,7 @@ def evaluate(
     ] = None,
     by_length: Annotated[bool, "Recall of texts by their length in words.", _SPACE] = False,
     hubness: Annotated[
-        int, "Hubness: skewness of how often a candidate is among the first k; 0 for none.", Range(0), _SPACE
+        int, "Hubness: skewness of how often a candidate is among the first k; 0 for none.", Interval(0), _SPACE
     ] = 0,
     alignment_uniformity: Annotated[bool, "Alignment and uniformity of embeddings.", _SPACE] = False,
     pair_alignment_uniformity: Annotated[
@@ -189,7 +189,7 @@ def evaluate(
         ("relevance=NAME", relevance or None, graded | {"ndcg": ndcg}),
         ("human_ratings=TABLE", human_ratings, {"positive_rating": positive_rating}),
     ):
-        for parameter in opt.parameters(evaluate):
+        for parameter in fields_of(evaluate):
             if present is None and values.get(parameter.name, parameter.default) != parameter.default:
                 raise ArgumentError(f"{parameter.name} is for {needed}; give that, or leave {parameter.name} out")
     if rerank is not None and plot is not None and len(candidates or ()) < 2:
@@ -326,7 +326,9 @@ def work_and_files(
         if Path(str(model), "run.json").is_file():
             raise ArgumentError(f"model is for pretrained models; for a run: subtext {command} {model}")
         if options.get("data") is None:
-            raise ArgumentError("model needs data=DATA: a pretrained model has no data set of its own")
+            raise ArgumentError(
+                "data is needed beside model: a pretrained model has no data set of its own", field="data"
+            )
     source = None if has_files else ModelSource.of(run, model, prompt)
     shared: Any = {name: value for name, value in options.items() if name in opt.DataOptions.__annotations__}
     return EvaluationSubject.of(source, options.get("split"), bf16=bf16, **shared), files if has_files else None
@@ -494,7 +496,7 @@ def _of_stages(
     result = evaluate_two_stage(first, expensive, pairs, candidates=candidates, protocol=protocol, extra=extra)
     about = _about(opened, work)
     role, warning = split_role(opened, work.sources)
-    sources = work.sources if opened.record is None else work.sources.over(remembered(opened.record.data))
+    sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
     second_role, second_warning = split_role(second, sources)
     cut = too_long(input_spec, texts)
     reranking = {**_about_run(run.path, run.record, run.model), **({"texts_cut": cut} if cut else {})}
@@ -532,7 +534,7 @@ def _about(opened: LoadedRun, work: EvaluationSubject) -> dict[str, Any]:
         model = {"pretrained": work.model.label, "fingerprint": model_fingerprint(opened.model)}
         model |= {"text_prompt": work.model.text_prompt} if work.model.text_prompt else {}
     else:
-        sources = sources.over(remembered(record.data))
+        sources = sources.over(record.data)
         model = _about_run(Path(work.model.label), record, opened.model)
     cut = too_long(opened.model.text.input_spec, opened.pairs.texts.values)
     return {"model": model, "data": sources.to_json(), **({"texts_cut": cut} if cut else {})}
@@ -543,7 +545,7 @@ def _about_run(path: Path, record: Record, model: Model) -> dict[str, Any]:
 
     return {
         "run": str(path.expanduser().resolve()),
-        "host": record.model,
+        "model": record.model,
         "arguments": record.arguments,
         "methods": [list(method) for method in record.methods],
         "seed": record.seed,
@@ -574,7 +576,7 @@ def _match(name: str, path: Path, pairs: Dataset) -> Match:
     return positives.match(pairs.images.ids, names)
 
 
-def split_role(opened: LoadedRun, sources: Sources) -> tuple[str, str]:
+def split_role(opened: LoadedRun, sources: DataConfig) -> tuple[str, str]:
     """What the split was to the run: "training", "selection", "held out" or "unknown"; and a warning where one is due.
 
     Only the run's own file, or a data set in memory with its pairs, is compared: whether another holds the same images
@@ -583,7 +585,7 @@ def split_role(opened: LoadedRun, sources: Sources) -> tuple[str, str]:
     from subtext.recipes.build import ENSEMBLE
 
     record, split = opened.record, opened.split
-    if record is None or not is_data_of_run(record.data, sources):
+    if record is None or not is_data_of_run(record, sources):
         return "unknown", ""
     if sources.split_seed not in (None, record.data.split_seed):
         return "unknown", (
@@ -605,7 +607,7 @@ def split_role(opened: LoadedRun, sources: Sources) -> tuple[str, str]:
     return "selection", f"split {split} {decided}: expect a little less on data that decided nothing (--split NAME)"
 
 
-@verb
+@command
 def compare(
     first: str | Path | Result | Sequence[str | Path | Result],
     second: str | Path | Result | Sequence[str | Path | Result],
@@ -616,7 +618,7 @@ def compare(
         Metavar("NAME"),
         OptionGroup("Figures"),
     ] = (),
-    resamples: Annotated[int, "Resamples of intervals and p-values.", Range(100), OptionGroup("Resampling")] = 2000,
+    resamples: Annotated[int, "Resamples of intervals and p-values.", Interval(100), OptionGroup("Resampling")] = 2000,
     seed: Annotated[int, "Seed of the resampling.", OptionGroup("Resampling")] = 0,
     json: Annotated[
         str | Path | None,

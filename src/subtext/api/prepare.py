@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.load import Sources
-from subtext.api.options import Columns, Metavar, OptionGroup, Quiet, Range, TextFields, verb
+from subtext.api.options import Columns, Quiet, TextFields
+from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, RequirementError, counted
 from subtext.report.progress import counter, meter
 from subtext.report.text_table import Report
+from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +31,7 @@ Out = Annotated[str | Path | None, "New .jsonl or .parquet file.", OptionGroup("
 _RANKS = "1-20"
 
 
-@verb
+@command
 def check_dataset(
     data: Source,
     *,
@@ -61,7 +62,7 @@ def check_dataset(
     """
     from subtext.curation.check import check_dataset
 
-    paths = Sources.of(data, images, features, text_features, columns=columns, text_fields=text_fields)
+    paths = DataConfig.of(data, images, features, text_features, columns=columns, text_fields=text_fields)
     assert paths.data is not None
     with counter("checking images", quiet=quiet or not verify) as progress:
         return check_dataset(
@@ -112,7 +113,7 @@ class PreparedDataset:
         return {"path": None if self.path is None else str(self.path), **items, "splits": self.dataset.counts()}
 
 
-@verb
+@command
 def prepare(
     data: Source,
     *,
@@ -122,8 +123,8 @@ def prepare(
     split_seed: SplitSeed = 0,
     on_error: OnError = "raise",
     out: Out = None,
-    max_sentences: Annotated[int | None, "Keep the first N sentences of each text.", Range(1)] = None,
-    longer_than: Annotated[int | None, "Keep only texts of more than N characters.", Range(1)] = None,
+    max_sentences: Annotated[int | None, "Keep the first N sentences of each text.", Interval(1)] = None,
+    longer_than: Annotated[int | None, "Keep only texts of more than N characters.", Interval(1)] = None,
     resplit: Annotated[bool, "Replace the splits of DATA by a random 80-10-10 split."] = False,
 ) -> PreparedDataset:
     """Shorten or filter the texts of a data set, name its columns, or make new splits, and write a file of pairs.
@@ -142,7 +143,7 @@ def prepare(
 
     path = _new_file("out", out, *SUFFIXES)
     names = {"columns": columns, "text_fields": text_fields}
-    original = dataset = Sources.of(data, images, split_seed=split_seed, on_error=on_error, **names).read()
+    original = dataset = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error, **names).read()
     if longer_than is not None:
         dataset = only_longer(dataset, longer_than)
     if max_sentences is not None:
@@ -152,7 +153,7 @@ def prepare(
     return _written(dataset, path, _changes(dataset, original))
 
 
-@verb
+@command
 def dedup(
     data: Source,
     *,
@@ -160,8 +161,8 @@ def dedup(
     split_seed: SplitSeed = 0,
     on_error: OnError = "raise",
     out: Out = None,
-    threshold: Annotated[float, "Jaccard similarity above which a text is a copy.", Range(0, 1)] = 0.8,
-    shingle_size: Annotated[int, "Words per shingle.", Range(1)] = 3,
+    threshold: Annotated[float, "Jaccard similarity above which a text is a copy.", Interval(0, 1)] = 0.8,
+    shingle_size: Annotated[int, "Words per shingle.", Interval(1)] = 3,
     quiet: Quiet = False,
 ) -> PreparedDataset:
     """Remove near-duplicate texts of different images (MinHash), with their images.
@@ -179,7 +180,7 @@ def dedup(
     from subtext.data.write import SUFFIXES
 
     path = _new_file("out", out, *SUFFIXES)
-    original = Sources.of(data, images, split_seed=split_seed, on_error=on_error).read()
+    original = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error).read()
     with meter("comparing texts", len(original.texts), quiet=quiet) as progress:
         copies = near_copies(original, threshold=threshold, shingle_size=shingle_size, progress=progress)
     with_text, texts = original.links.T
@@ -192,7 +193,7 @@ def dedup(
     return _written(dataset, path, summary)
 
 
-@verb
+@command
 def corrupt(
     data: Source,
     *,
@@ -203,7 +204,7 @@ def corrupt(
     labels: Annotated[
         str | Path | None, "New JSON file for the noise labels.", OptionGroup("Output"), Metavar("FILE")
     ] = None,
-    noise_rate: Annotated[float, "Share of the pairs of each split to corrupt.", Range(0, 1)] = 0.2,
+    noise_rate: Annotated[float, "Share of the pairs of each split to corrupt.", Interval(0, 1)] = 0.2,
     noise_type: Annotated[
         Literal["neighbour", "mismatch", "mixed"],
         "New text of a pair: the text of a semantic neighbour, of any other pair, or half of each.",
@@ -253,7 +254,7 @@ def corrupt(
 
 
 def _corrupt_pairs(
-    sources: Sources,
+    sources: DataConfig,
     noise_type: str,
     graph: str | Path | None,
     ranks: tuple[int, int],
@@ -330,7 +331,7 @@ class JoinedFeatures(Report):
         ]
 
 
-@verb
+@command
 def join_features(
     cells: Annotated[str | Path, "Features with a fixed number of cells per image.", OptionGroup("Features")],
     regions: Annotated[str | Path, "Features with any number of regions per image.", OptionGroup("Features")],

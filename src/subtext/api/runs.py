@@ -9,9 +9,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.load import Run, open_run, save_pretrained
-from subtext.api.options import AnyPath, Metavar, OptionGroup, verb
+from subtext.api.options import AnyPath
 from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
 from subtext.report.text_table import TableReport, duration, size, table
+from subtext.settings import Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     import pandas
@@ -75,7 +76,7 @@ class RunList(TableReport):
         return f"RunList({len(self.entries)} in {', '.join(map(str, self.folders))})"
 
 
-@verb
+@command
 def list_runs(
     folders: Annotated[
         tuple[str | Path, ...] | Sequence[str | Path],
@@ -91,6 +92,13 @@ def list_runs(
     """List trained runs: recipe, data, best results, epochs, status, disk use.
 
     Searches each FOLDER and two levels below it; by default the current one.
+
+    Args:
+        folders: Folders to search; empty for the current one.
+        verify: Read all tensors and compare their checksums, which takes as long as reading the files.
+
+    Returns:
+        The runs, in the order of their paths.
 
     Raises:
         CheckpointError: If a folder does not exist.
@@ -136,14 +144,14 @@ def _entry(run: Path, verify: bool) -> dict[str, Any]:
     return {
         "run": str(run),
         "recipe": " + ".join([record.model, *(name for name, _ in record.methods)]),
-        "data": record.data.data,
+        "data": "" if record.data.data is None else str(record.data.data),
         **{name: getattr(record, name) for name in ("status", "epochs", "best_epoch", "best", "seconds", "seed")},
         "disk_bytes": used,
         **({"checksum": "right" if files else "none"} if verify else {}),
     }
 
 
-@verb
+@command
 def ensemble_runs(
     runs: Annotated[
         tuple[AnyPath, ...] | Sequence[AnyPath], "Runs to join.", OptionGroup("Runs"), Metavar("RUN RUN ...")
@@ -157,6 +165,13 @@ def ensemble_runs(
     run: use it in evaluate, audit, search --rerank, score, curate and distil. It contains copies of all weights. The
     runs must be trained on the same pairs and read the same images or features. Dual encoders may differ in how they
     read texts, as a bag of words and MiniLM do, and in embed_dim; other models may not.
+
+    Args:
+        runs: Folders of the runs to join, two or more.
+        out: Folder of the ensemble; new, or empty.
+
+    Returns:
+        The ensemble, as a run.
 
     Raises:
         ArgumentError: For fewer than two runs, or one run twice.

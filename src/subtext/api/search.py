@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import ModelSource, choose_precision, open_run
-from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained, Metavar, OptionGroup, Range, verb
+from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained
 from subtext.errors import ArgumentError, RequirementError
+from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     from subtext.models.model import Branch, Model
@@ -74,21 +75,21 @@ _RANKING = OptionGroup("Ranking")
 _TWO_STAGES = OptionGroup("Two stages")
 
 
-@verb
+@command
 def search(
     index: Annotated[str | Path | Any, "Folder or address of the index.", Metavar("INDEX")],
     text: Annotated[str | None, "Words that the results should match.", Metavar("QUERY")] = None,
     *,
     image: Annotated[str | Path | None, "Image that the results should match.", Metavar("FILE"), _QUERY] = None,
     features: Annotated[str | Path | None, "Precomputed features of --image.", Metavar("FILE"), _QUERY] = None,
-    image_weight: Annotated[float, "Weight of the image or --like; text has the rest.", Range(0, 1), _QUERY] = 0.5,
+    image_weight: Annotated[float, "Weight of the image or --like; text has the rest.", Interval(0, 1), _QUERY] = 0.5,
     like: Annotated[tuple[str, ...], "Find items like this item of the index; repeatable.", Metavar("ID"), _QUERY] = (),
     not_like: Annotated[tuple[str, ...], "Rank items like this one lower; repeatable.", Metavar("ID"), _QUERY] = (),
     not_text: Annotated[str | None, "Words that the results should not match.", Metavar("QUERY"), _QUERY] = None,
     not_like_weight: Annotated[
-        float, "Weight of the negative parts; the positive parts have weight 1.", Range(0, 1000), _QUERY
+        float, "Weight of the negative parts; the positive parts have weight 1.", Interval(0, 1000), _QUERY
     ] = 0.5,
-    top: Annotated[int, "Number of results.", Range(1), _RESULTS] = 10,
+    top: Annotated[int, "Number of results.", Interval(1), _RESULTS] = 10,
     target: Annotated[Literal["images", "texts"], "What to search for.", _RESULTS] = "images",
     where: Annotated[
         tuple[str, ...],
@@ -97,7 +98,11 @@ def search(
         _RESULTS,
     ] = (),
     min_probability: Annotated[
-        float | None, "Leave out less probable results; needs a calibrated index.", Range(0, 1), Metavar("P"), _RESULTS
+        float | None,
+        "Leave out less probable results; needs a calibrated index.",
+        Interval(0, 1),
+        Metavar("P"),
+        _RESULTS,
     ] = None,
     explain: Annotated[bool, "Show the captions that support each result.", _RESULTS] = False,
     lexical: Annotated[
@@ -112,12 +117,12 @@ def search(
     hubness: Annotated[
         Literal["csls", "softmax"] | None, "Correct for items that are similar to nearly every query.", _RANKING
     ] = None,
-    diversity: Annotated[float, "Rank near-duplicates lower: from 0 (no change) to 1.", Range(0, 1), _RANKING] = 0.0,
+    diversity: Annotated[float, "Rank near-duplicates lower: from 0 (no change) to 1.", Interval(0, 1), _RANKING] = 0.0,
     rerank: Annotated[
         AnyPath | None, "Run of a second model that re-ranks the results.", Metavar("RUN"), _TWO_STAGES
     ] = None,
     candidates: Annotated[
-        int | None, "Number of results to re-rank. Default: 100.", Range(1), Metavar("N"), _TWO_STAGES
+        int | None, "Number of results to re-rank. Default: 100.", Interval(1), Metavar("N"), _TWO_STAGES
     ] = None,
     rerank_features: Annotated[
         str | Path | None, "Precomputed features for --rerank.", Metavar("FILE"), _TWO_STAGES

@@ -20,8 +20,8 @@ from defusedxml.ElementTree import fromstring
 from PIL import Image
 from PIL.IptcImagePlugin import getiptcinfo
 
+from subtext.data.dates import parse_date
 from subtext.data.image_files import BROKEN, prepare_decoder
-from subtext.data.readers.table import date_in
 
 FIELDS = (
     "headline", "caption", "keywords", "byline", "credit", "date", "city", "country", "rights", "camera", "orientation",
@@ -223,7 +223,7 @@ def _date(text: Any) -> str | None:
     """
     match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        return date_in(text.strip()) if isinstance(text, str) else None
+        return parse_date(text.strip()) if isinstance(text, str) else None
     year, month, day, hour, minute, second, offset = match.groups()
     if hour is None or "00" in (month, day):
         known = [year, *takewhile(lambda part: part not in (None, "00"), (month, day))]

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, summarise
+from subtext.data.folders import TABLES
 from subtext.data.image_files import image_exists, open_image
 from subtext.data.readers import readers
-from subtext.data.readers.table import TABLES
 from subtext.data.rows import (
     MERGED,
     Columns,

@@ -38,6 +38,7 @@ __all__ = [
     "Vocabulary",
     "WordInput",
     "cut_note",
+    "require_words",
     "tokenise",
     "too_long",
 ]
@@ -535,3 +536,21 @@ def cut_note(input_spec: Input, texts: Iterable[object], *, of: str = "text") ->
         f"{counted(cut, of)} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {input_spec.max_tokens} "
         f"tokens that the model takes{option}: what is beyond is not read"
     )
+
+
+def require_words(texts: Sequence[object], need: str) -> None:
+    """Refuse texts that are known by features alone.
+
+    Args:
+        texts: Values of the texts of a data set.
+        need: What needs words, as the beginning of the message.
+
+    Raises:
+        DataError: If a text has no words.
+    """
+    missing = sum(not isinstance(value, str) for value in texts)
+    if missing:
+        raise DataError(
+            f"{need}; {counted(missing, 'text')} of {len(texts):,} {'is' if missing == 1 else 'are'} known by features "
+            "alone; give data with texts"
+        )

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.index.build import build_index, interrupted_build
 from subtext.api.load import open_run
-from subtext.api.options import Device, OptionGroup, Quiet, Range, Workers, verb
+from subtext.api.options import Device, Quiet, Workers
 from subtext.api.search import open_index
 from subtext.api.train import train
 from subtext.errors import CheckpointError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, duration
+from subtext.settings import Interval, OptionGroup, command
 from subtext.version import __version__
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ class Demonstration(Report):
         return self.summary
 
 
-@verb
+@command
 def run_demo(
     *,
     out: Annotated[str | Path, "Folder for data, run, index and page.", _DEMONSTRATION] = "demo",
     seed: Annotated[int, "Seed of every random choice.", _DEMONSTRATION] = 0,
     epochs: Annotated[
-        int | None, "Epochs of training; fewer epochs are faster but less accurate.", Range(1), _DEMONSTRATION
+        int | None, "Epochs of training; fewer epochs are faster but less accurate.", Interval(1), _DEMONSTRATION
     ] = None,
     limit: int | None = None,
     device: Device = "cpu",

@@ -83,7 +83,7 @@ class Measured:
     @property
     def training(self) -> dict[str, Any]:
         """What was trained, its seed apart."""
-        return {name: self._model.get(name) for name in ("host", "pretrained", "arguments", "methods")}
+        return {name: self._model.get(name) for name in ("model", "pretrained", "arguments", "methods")}
 
     def declared(self, name: str) -> Mapping[str, bool]:
         """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`."""
@@ -311,7 +311,7 @@ class Compared(SavedReport):
 def _described(runs: Sequence[Measured]) -> str:
     """One side: model, methods, seeds and files."""
     names = ", ".join(str(run.path) for run in runs)
-    model = runs[0].training["host"] or runs[0].training["pretrained"] or ""
+    model = runs[0].training["model"] or runs[0].training["pretrained"] or ""
     methods = "".join(f" + {method[0]}" for method in runs[0].training["methods"] or ())
     seeds = [str(run.seed) for run in runs if run.seed is not None]
     seed = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" if seeds else ""

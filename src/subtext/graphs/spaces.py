@@ -344,7 +344,7 @@ class Doc2VecSpace:
         return place
 
     def _trained(self, documents: list[list[str]]) -> Any:
-        from gensim.models.doc2vec import Doc2VecSpace as Model, TaggedDocument
+        from gensim.models.doc2vec import Doc2Vec as Model, TaggedDocument
 
         hierarchical = self.output == "hs"
         model = Model(

@@ -25,15 +25,15 @@ from subtext.objectives.regularisers import KL
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops.neighbour_scores import Scoring
 from subtext.recipes.encoders import Side, image_side, text_side
+from subtext.recipes.neighbour_scores import NeighbourScores
 from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, RegionInputOptions, WeightOptions
-from subtext.training.neighbours import SampledNeighbours
 from subtext.training.plan import Plan
-from subtext.training.rewriting import Rewriting
 from subtext.training.setup import BuildContext, Setup
-from subtext.training.tables import NeighbourScores
 
 BATCH = 128
 """Pairs of a batch in published code whose losses are sums over them."""
+EDITED = ("image_to_noised", "image_to_retold", "retold_to_image")
+"""Comparisons with texts that are edited."""
 
 
 def setup_of(
@@ -154,15 +154,9 @@ def require_cosine(method: str, setup: Setup) -> None:
         )
 
 
-def require_no_neighbours(method: str, setup: Setup) -> None:
-    """Raise RecipeError where another method samples neighbours already."""
-    if any(isinstance(extra, SampledNeighbours) for extra in setup.extras):
-        raise RecipeError(f"{method} samples neighbours, and another method does so already; use one of them alone")
-
-
 def require_plain_texts(method: str, setup: Setup) -> None:
     """Raise RecipeError where the losses between images and texts read edited or random texts."""
-    if any(isinstance(extra, Rewriting) for extra in setup.extras):
+    if any(getattr(part, "on", "") in EDITED for part in setup.objective.parts.values()):
         raise RecipeError(
             f"{method} changes the losses between images and texts, and asymmetry has extended them; use one of "
             "these methods alone"
@@ -279,7 +273,7 @@ def neighbour_weights(
     diagonal: bool = True,
     moments: Literal["refreshed", "fixed"] = "refreshed",
 ) -> Setup:
-    """The setup with weights from a graph, and with the memory that they need.
+    """The setup with weights from a graph, and with the bank that they need.
 
     Args:
         weighting: beta, gamma and statistics; the rest comes from `weights` and `comparison`.
@@ -334,7 +328,7 @@ def neighbour_weights(
         control=weights.control,
         current=comparison.use_current,
     )
-    memory = NeighbourScores(
+    bank = NeighbourScores(
         Path(neighbours.graph),
         neighbours=neighbours.neighbours,
         # The second product is half of the cost, so it is made only where a weight reads it.
@@ -357,4 +351,4 @@ def neighbour_weights(
         average=weights.average_directions,
         drop_last=weights.drop_last,
     )
-    return replace(setup, memories=(*setup.memories, memory))
+    return replace(setup, banks=(*setup.banks, bank))

@@ -28,7 +28,6 @@ from subtext.data.image_files import open_image
 from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
-from subtext.recipes.catalogue import unknown
 from subtext.retrieval.condition import matching
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.stores.item import Side, opposite
@@ -39,6 +38,7 @@ from subtext.server.images import FORMATS, MEDIA_TYPE, SIZES, Upload, add_upload
 from subtext.server.security import ERROR_HANDLERS, Guard, Refusal, etag_response, log_facts
 from subtext.server.serve import Settings
 from subtext.server.state import Library, ServerState, state_of
+from subtext.settings import did_you_mean
 from subtext.version import __version__
 
 SETTINGS = "SUBTEXT_SERVE"
@@ -80,7 +80,7 @@ def _known_parameters(request: Request) -> None:
     names = [parameter["name"] for parameter in operation.get("parameters", ())]
     for name in request.query_params:
         if name not in names:
-            sentence = unknown(f"parameter of {path}", name[:40], dict.fromkeys(names))
+            sentence = did_you_mean(f"parameter of {path}", name[:40], dict.fromkeys(names))
             raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, sentence)
 
 

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image, UnidentifiedImageError
 
-from subtext.api.load import Sources
 from subtext.data.atomic import write_file
+from subtext.data.config import DataConfig
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image, prepare_decoder, read_bytes, stored_size
 from subtext.data.read import read
@@ -292,7 +292,7 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
             write_rows(batch, rows)
             dataset = read(batch, images=folder)
             write_rows(folder / ROWS, [*added_rows(storage), *rows])
-            source = {**Sources(data=folder).to_json(), "split": "all"}
+            source = {**DataConfig(data=folder).to_json(), "split": "all"}
             return grow(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
         finally:
             batch.unlink(missing_ok=True)

@@ -18,12 +18,13 @@ from pydantic import (
     model_validator,
 )
 
-from subtext.api.options import Parameter, parameters
 from subtext.api.search import search
 from subtext.errors import RequirementError
 from subtext.retrieval.condition import ORDER, Condition, Test, Value, dated, parse
 from subtext.retrieval.index import Hit, Reason
 from subtext.retrieval.stores.item import Item, Side
+from subtext.settings import Field as Setting, fields_of
+from subtext.settings.to_pydantic import to_pydantic
 
 MAX_WORDS, MAX_TOP, MAX_ID, MAX_PAGE = 1000, 200, 500, 200
 """Letters of a query; hits of an answer; letters of an id; items of a page."""
@@ -36,12 +37,12 @@ RESERVED = frozenset(
     }
 )  # fmt: skip
 """Names that metadata of new items cannot have: columns of a data set with a meaning of their own."""
-OPTIONS: dict[str, Parameter] = {
+OPTIONS: dict[str, Setting] = {
     option.name: option
-    for option in parameters(search)
-    if option.section in ("Query", "Results", "Ranking") and option.name not in ("image", "features")
+    for option in fields_of(search)
+    if option.group in ("Query", "Results", "Ranking") and option.name not in ("image", "features")
 }
-"""The options of `subtext.search` that are parameters of GET and POST /search. The image is the body of POST."""
+"""The settings of `subtext.search` that are parameters of GET and POST /search. The image is the body of POST."""
 DEFAULTS = {"top": 20}
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
@@ -76,25 +77,22 @@ class Form(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def option_field(option: Parameter) -> tuple[Any, Any]:
-    """Type and pydantic field of an HTTP parameter: help, default, choices and range are the option's."""
-    kind: Any = {"like": Name, "not_like": Name, "where": ConditionText}.get(option.name, option.type)
-    if kind is str:
-        kind = Literal[option.choices] if option.choices else Words
-    bounds: dict[str, Any] = {}
-    if option.range is not None:
-        bounds = {"ge": option.range.least, "le": option.range.most}
-    if option.name == "top":
-        bounds["le"] = MAX_TOP
-    default = DEFAULTS.get(option.name, option.default)
-    if option.multiple:
-        kind, default = list[kind], list(default)
-        bounds["max_length"] = MAX_CONDITIONS if option.name == "where" else MAX_EXAMPLES
+def option_field(option: Setting) -> tuple[Any, Any]:
+    """Type and pydantic field of an HTTP parameter: help, default, choices and interval are the setting's."""
+    kind: Any = {"like": Name, "not_like": Name, "where": ConditionText}.get(option.name)
+    if kind is None and option.type is str and not option.choices:
+        kind = Words
     text = option.help.replace("--", "").replace("; repeatable", "")
     if option.name == "where":
         text += ' Or as JSON: {"field": "place", "test": "in", "value": ["Paris", "Wien"]}.'
-    bounds = {name: bound for name, bound in bounds.items() if bound is not None}
-    return kind | None if option.optional else kind, Field(default, description=text, **bounds)
+    return to_pydantic(
+        option,
+        kind,
+        default=DEFAULTS.get(option.name),
+        maximum=MAX_TOP if option.name == "top" else None,
+        max_length=MAX_CONDITIONS if option.name == "where" else MAX_EXAMPLES if option.multiple else None,
+        description=text,
+    )
 
 
 def _form(name: str, doc: str, *options: str, base: type[BaseModel] = Form) -> Any:

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from subtext.api.options import Device, Metavar, OptionGroup, Quiet, Range, Shown, verb
+from subtext.api.options import Device, Quiet
 from subtext.errors import ArgumentError, RequirementError, install_hint
+from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
 
 SHUTDOWN_SECONDS = 20
 """Seconds in which requests must end when the server is told to stop."""
@@ -85,7 +86,7 @@ class Settings:
         return json.dumps(asdict(self))
 
 
-@verb
+@command
 def serve(
     indexes: Annotated[tuple[str | Path, ...] | str, "Folders or addresses of indexes.", Metavar("INDEX")],
     *,
@@ -104,7 +105,7 @@ def serve(
         str | Path | None, "Folder for the thumbnails, uploads and log of an INDEX in a database.", _FOLDER, _DATA
     ] = None,
     host: Annotated[str, "Address to listen on.", _ADDRESS] = "127.0.0.1",
-    port: Annotated[int, "Port to listen on.", Range(1, 65535), _ADDRESS] = 8000,
+    port: Annotated[int, "Port to listen on.", Interval(1, 65535), _ADDRESS] = 8000,
     allowed_host: Annotated[
         tuple[str, ...],
         "Host name in allowed requests; repeatable. Default: names of this machine; with --host, any.",
@@ -112,7 +113,7 @@ def serve(
         _ADDRESS,
     ] = (),
     trust_proxy: Annotated[bool, "Trust X-Forwarded-For from a local proxy.", _ADDRESS] = False,
-    workers: Annotated[int, "Processes.", Range(1), _ADDRESS] = 1,
+    workers: Annotated[int, "Processes.", Interval(1), _ADDRESS] = 1,
     token_file: Annotated[
         str | Path | None,
         "File with the token for /add and /delete in its first line. Default: no changes allowed.",
@@ -122,9 +123,9 @@ def serve(
     read_token_file: Annotated[
         str | Path | None, "File with the token that every request needs.", _FILE, OptionGroup("Access")
     ] = None,
-    max_body: Annotated[int, "MB per request.", Range(1), _LIMITS] = 20,
-    max_pixels: Annotated[int, "Million pixels per image.", Range(1), _LIMITS] = 50,
-    rate: Annotated[float, "Requests per second and client, on average; 0 for no limit.", Range(0), _LIMITS] = 20.0,
+    max_body: Annotated[int, "MB per request.", Interval(1), _LIMITS] = 20,
+    max_pixels: Annotated[int, "Million pixels per image.", Interval(1), _LIMITS] = 50,
+    rate: Annotated[float, "Requests per second and client, on average; 0 for no limit.", Interval(0), _LIMITS] = 20.0,
     log: Annotated[
         Literal["index", "-", "none"] | None,
         "Where to log requests: the first INDEX (for a database: --storage-dir), or - for standard output.",

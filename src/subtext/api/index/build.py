@@ -14,35 +14,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, recorded_sources, vector_shape
-from subtext.api.load import (
-    EvaluationSubject,
-    LoadedRun,
-    ModelSource,
-    Sources,
-    open_run,
-    open_subject,
-    read_data_of_run,
-    remembered,
-)
+from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_run, open_subject, read_data_of_run
 from subtext.api.options import (
+    DEFAULTS,
     AnyPath,
     DataOptions,
     IndexArgument,
     IndexData,
     IndexPretrained,
     IndexRun,
-    Metavar,
     ModelOptions,
     OptionalRun,
-    OptionGroup,
     Pretrained,
-    Range,
     TextPrompt,
-    verb,
 )
+from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, counted
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, size
+from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,7 +104,7 @@ class IndexChange(Report):
         return [f"{self.path}: {', '.join(parts)}", *self.advice]
 
 
-@verb
+@command(defaults=DEFAULTS)
 def build_index(
     index: IndexArgument,
     data: IndexData = None,
@@ -180,7 +170,7 @@ def build_index(
     return _change(store, "build", grown)
 
 
-@verb
+@command(defaults=DEFAULTS)
 def add_to_index(
     index: IndexArgument,
     data: IndexData = None,
@@ -217,7 +207,7 @@ def add_to_index(
         if not jobs:
             raise RequirementError("an add needs a data set (--data); no interrupted add can be resumed here")
         name, recorded = jobs[-1]
-        sources, split = Sources.from_json(recorded), recorded.get("split") or "all"
+        sources, split = DataConfig.from_json(recorded), recorded.get("split") or "all"
     work = replace(work, sources=sources, split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work, store)
@@ -232,7 +222,7 @@ def add_to_index(
     return _change(store, "add", grown)
 
 
-@verb
+@command(defaults=DEFAULTS)
 def update_index(
     index: IndexArgument,
     *,
@@ -255,14 +245,14 @@ def update_index(
     return _update(index, _work_on(index, run, model, data=data, **options), keep_missing=keep_missing)
 
 
-@verb
+@command(defaults=DEFAULTS)
 def watch_index(
     index: IndexArgument,
     *,
     data: RecordedData = None,
-    interval: Annotated[float, "Seconds between two checks of the data.", Range(0), OptionGroup("Index")] = 30.0,
+    interval: Annotated[float, "Seconds between two checks of the data.", Interval(0), OptionGroup("Index")] = 30.0,
     max_checks: Annotated[
-        int | None, "Number of checks. Default: until you stop it.", Range(1), OptionGroup("Index")
+        int | None, "Number of checks. Default: until you stop it.", Interval(1), OptionGroup("Index")
     ] = None,
     keep_missing: KeepMissing = False,
     run: IndexRun = None,
@@ -302,7 +292,7 @@ def watch_index(
     return checks
 
 
-@verb
+@command(defaults=DEFAULTS)
 def move_index(
     index: IndexArgument,
     *,
@@ -396,7 +386,7 @@ def _held_out(store: Store, work: EvaluationSubject) -> list[str]:
             continue
         record = load_record(source.run)
         try:
-            dataset = read_data_of_run(record.data, work.sources)
+            dataset = read_data_of_run(record, work.sources)
         except (DataError, RequirementError) as problem:
             raise RequirementError(
                 f"a move compares both models on pairs that neither was trained on, and the data of {source.run} "
@@ -447,7 +437,7 @@ def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[Lo
         else None
         for branch in (opened.model.image, opened.model.text)
     ]
-    sources = work.sources if opened.record is None else work.sources.over(remembered(opened.record.data))
+    sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
     sources = replace(sources, features=files[0], text_features=files[1])
     return opened, {**sources.to_json(), "split": work.split}
 
@@ -607,7 +597,7 @@ def _change(store: Store, verb: str, grown: WriteCounts | None, *, run: str = ""
 
 def _steps(
     store: Store, work: EvaluationSubject, *, features: bool = True
-) -> tuple[list[tuple[Sources, str]], list[str]]:
+) -> tuple[list[tuple[DataConfig, str]], list[str]]:
     """The data sets of an index and their splits as the work reads them; and the places that its data replaces.
 
     Uploads to a server are not replaced. Without `features`, the recorded files of features are left out.
@@ -631,7 +621,7 @@ def _steps(
         )
     steps = [] if paths or not is_new else [(work.sources, work.split or "all")]
     for earlier, split, path in recorded:
-        options = work.sources if data is None or path == named or (is_new and path != uploads) else Sources()
+        options = work.sources if data is None or path == named or (is_new and path != uploads) else DataConfig()
         sources = options.over(earlier if features else replace(earlier, features=None, text_features=None))
         if sources.data is not data and not (path.exists() or any(it.recognises(path) for it in readers())):
             moved = "if it was moved, name its new place (--data)"
@@ -738,7 +728,7 @@ class VectorFile:
     groups: dict[Side, NDArray[np.int64]] = field(default_factory=dict)
 
 
-@verb
+@command
 def import_index(
     index: IndexArgument,
     vectors: Annotated[str | Path, "An .npz or .parquet of vectors.", OptionGroup("Index"), Metavar("VECTORS")],
@@ -773,7 +763,7 @@ def import_index(
     content = read_vectors(file)
     dataset = None
     if data is not None:
-        dataset = Sources.of(data, images).read(need_pairs=False)
+        dataset = DataConfig.of(data, images).read(need_pairs=False)
     manifest = _manifest(content, None if run is None else Path(run), dataset, file)
     if store_class(index).exists(str(index)):
         store = open_store(index)

@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, Sources, open_subject, read_data_of_run
-from subtext.api.options import IndexArgument, IndexPretrained, IndexRun, Metavar, ModelOptions, OptionGroup, verb
+from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject, read_data_of_run
+from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
+from subtext.data.config import DataConfig
 from subtext.errors import DataError, RequirementError, SearchIndexError, counted
 from subtext.report.text_table import Report, size, table
+from subtext.settings import Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
@@ -135,7 +137,7 @@ class IndexReport(Report):
         return [f"{self.path}: {self.lines[0]}", *self.lines[1:]]
 
 
-@verb
+@command
 def delete_from_index(
     index: IndexArgument,
     ids: Annotated[tuple[str, ...], "Ids of items, or paths of images.", _ITEMS, Metavar("IDS")] = (),
@@ -227,7 +229,7 @@ def delete_from_index(
     return IndexReport(str(store.path), (line, *advice(store)), dict[str, int](counts.items()))
 
 
-@verb
+@command
 def compact_index(
     index: IndexArgument, *, seed: Annotated[int, "Seed of the sample that lists are trained on.", _INDEX] = 0
 ) -> IndexReport:
@@ -248,7 +250,7 @@ def compact_index(
     return IndexReport(str(store.path), (f"{size(before)} are now {size(after)}", *lines), numbers)
 
 
-@verb
+@command
 def index_info(index: IndexArgument) -> IndexInfo:
     """Show the contents of an index: items, vectors, size, fields, model, and interrupted jobs."""
     from subtext.retrieval.calibration import STALE, changed_since, stored_calibration
@@ -282,7 +284,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
     )
 
 
-def recorded_sources(store: Store) -> list[tuple[Sources, str]]:
+def recorded_sources(store: Store) -> list[tuple[DataConfig, str]]:
     """The data sets and splits that an index is made of, each once; an update from a new place has put it in.
 
     An index of a data set in memory has none that could be read again.
@@ -291,11 +293,11 @@ def recorded_sources(store: Store) -> list[tuple[Sources, str]]:
 
     with store.reading() as view:
         jobs = sorted(journal(view), key=lambda job: job.finished or job.started)
-    sources, replacing = list[tuple[Sources, str]](), list[tuple[Sources, str]]()
+    sources, replacing = list[tuple[DataConfig, str]](), list[tuple[DataConfig, str]]()
     for job in jobs:
         if job.source is None or not job.source.get("data"):
             continue
-        source = Sources.from_json(job.source), job.source.get("split") or "all"
+        source = DataConfig.from_json(job.source), job.source.get("split") or "all"
         former = job.source.get("instead_of")
         if former is None:
             sources.append(source)
@@ -307,7 +309,7 @@ def recorded_sources(store: Store) -> list[tuple[Sources, str]]:
     return list(dict.fromkeys(sources))
 
 
-@verb
+@command
 def verify_index(index: IndexArgument) -> VerifyResult:
     """Read every byte of an index, compare checksums, and list the damage.
 
@@ -321,7 +323,7 @@ def verify_index(index: IndexArgument) -> VerifyResult:
     return VerifyResult(path, tuple((problem.where, problem.what) for problem in problems))
 
 
-@verb
+@command
 def backup_index(
     index: IndexArgument, out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("BACKUP")]
 ) -> IndexReport:
@@ -335,7 +337,7 @@ def backup_index(
     return IndexReport(str(out), (line,))
 
 
-@verb
+@command
 def restore_index(
     backup: Annotated[str | Path, "Folder of a backup.", _INDEX, Metavar("BACKUP")], index: IndexArgument
 ) -> IndexReport:
@@ -471,7 +473,7 @@ class CalibrationReport(Report):
         return [*lines, f"  single pairs: {error}, {pairs['pairs']:,} right pairs", f"plot: {self.plot}"]
 
 
-@verb
+@command(defaults=DEFAULTS)
 def calibrate_index(
     index: IndexArgument,
     *,
@@ -534,7 +536,7 @@ def names_of(pairs: Dataset) -> set[str]:
     return {*pairs.images.ids, *paths, *(value for value in values if len(tokenise(value)) >= LONG)}
 
 
-def _require_unseen(opened: LoadedRun, sources: Sources) -> None:
+def _require_unseen(opened: LoadedRun, sources: DataConfig) -> None:
     """Raise RequirementError where the run was trained on, or selected by, some of the pairs, or nobody can say.
 
     Images are compared by their names, longer texts by their words.
@@ -548,7 +550,7 @@ def _require_unseen(opened: LoadedRun, sources: Sources) -> None:
             "a pretrained model was trained on; give pairs of your own archive, and skip this check (--skip-leak-check)"
         )
     try:
-        dataset = read_data_of_run(record.data, sources)
+        dataset = read_data_of_run(record, sources)
     except (DataError, RequirementError) as problem:
         raise RequirementError(
             "calibration needs pairs used neither for training nor for model selection, and the run's own data "

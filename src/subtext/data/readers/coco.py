@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.dataset import RowIssue
+from subtext.data.folders import TABLES
 from subtext.data.readers import karpathy
-from subtext.data.readers.table import TABLES
 from subtext.data.rows import MERGED, Record, Row, Source, folder_of, read_object, rows_of
 from subtext.errors import DataError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from subtext.data.dataset import RowIssue
-from subtext.data.readers.images import with_unlisted
+from subtext.data.folders import with_unlisted
 from subtext.data.readers.table import typed_records
 from subtext.data.rows import Columns, Row, Source, rows_of, split_in_name
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.dataset import RowIssue
-from subtext.data.readers.table import TABLES, records
+from subtext.data.folders import TABLES
+from subtext.data.readers.table import records
 from subtext.data.rows import IMAGE, Row, RowError, Source, components, image_of, name_of, split_in_name, text_error
 from subtext.errors import DataError
 

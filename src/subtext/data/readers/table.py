@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from subtext.data.arrays import parquet_batches
 from subtext.data.dataset import RowIssue
+from subtext.data.dates import parse_date
+from subtext.data.folders import TABLES, with_unlisted
 from subtext.data.rows import MARK, RESERVED, Columns, Record, Source, described, rows_of, valid, with_roles
 from subtext.errors import DataError, counted, install_hint
 
@@ -24,17 +26,13 @@ if TYPE_CHECKING:
 PRIORITY = 0
 LOOKS_FOR = "one JSON-lines, CSV, TSV, Excel or Parquet file"
 
-TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".xlsx")
-"""Suffixes of the files that `records` reads."""
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """Suffix of a table of texts -> the usual separator of its cells; the one that its first line has most often counts."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:([.,])\d+)?", re.ASCII)
 """What is a number in a cell; 007 is a name. A comma is a point where semicolons separate the cells."""
-_DAY = re.compile(r"(\d{4})/(\d\d?)/(\d\d?)|(\d\d?)\.(\d\d?)\.(\d{4})", re.ASCII)
 _UNCLEAR = re.compile(r"-?\d+((\.\d{3})*,\d+|(,\d{3})+\.\d+)|\d\d?([/.-])\d\d?\4(\d\d){1,2}", re.ASCII)
 """What looks like a number or a date, of which nothing says how it is meant: 1,250 or 03/05/2021."""
-_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?", re.ASCII)
 _TEXTS = {*RESERVED, "labels"}
 """Columns that are no numbers and no dates, whatever they look like."""
 _MAX_FIELD_SIZE = 64 * 2**20
@@ -61,8 +59,6 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
     assert file is not None
     rows = rows_of(typed_records(file, columns), None if columns else file.name)
     if path.is_dir() and images is None:
-        from subtext.data.readers.images import with_unlisted  # It needs the names of tables.
-
         rows = with_unlisted(rows, path, [file])
     return Source(rows, images if images is not None else file.parent)
 
@@ -106,7 +102,7 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
     for where, row in named():
         for name, cell in () if isinstance(row, RowIssue) else row.items():
             if isinstance(cell, str) and name not in _TEXTS:
-                kind = "dates" if date_in(cell) else "unclear cells" if _UNCLEAR.fullmatch(cell) else "texts"
+                kind = "dates" if parse_date(cell) else "unclear cells" if _UNCLEAR.fullmatch(cell) else "texts"
                 if number := _NUMBER.fullmatch(cell):
                     # Of 1.250 and 12,50 in one column, nothing says which one is a thousand.
                     point = number[1] and points.setdefault(name, number[1] if semicolons else ".")
@@ -128,20 +124,7 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
         yield where, row
 
 
-def date_in(cell: str) -> str | None:
-    """A date as ISO 8601: 2021-03-05 with or without a time, 2021/03/05, 05.03.2021 or 5.3.2021; None for others."""
-    if match := _DAY.fullmatch(cell):
-        cell = f"{match[1] or match[6]}-{match[2] or match[5]:0>2}-{match[3] or match[4]:0>2}"
-    if not _ISO.fullmatch(cell):
-        return None
-    try:
-        datetime.fromisoformat(cell)
-    except ValueError:
-        return None
-    return cell
-
-
-_READINGS: Mapping[str, Callable[[str], Any]] = {"numbers": json.loads, "dates": date_in}
+_READINGS: Mapping[str, Callable[[str], Any]] = {"numbers": json.loads, "dates": parse_date}
 
 
 def _json(path: Path, prefix: str) -> Iterator[Record]:

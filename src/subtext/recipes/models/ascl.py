@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
-from subtext.training.plan import Plan, Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Plan, Requires
 
 FusionOption = Literal["gated", "mean", "sum", "concat", "none"]
 LossOption = Literal["softmax", "ratio", "triplet"]
@@ -27,10 +28,10 @@ def ascl(
     context: BuildContext,
     *,
     inputs: RegionInputOptions = RegionInputOptions(flip=0.5),
-    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of a GRU", Range(1)] = 1024,
+    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of a GRU", Interval(1)] = 1024,
     attention: Annotated[bool, "cross attention; without it (w/o MF), an index can be built"] = True,
-    heads: Annotated[int, "attention heads, a divisor of embed_dim; 0 for 8 if possible", Range(0), _ATTENTION] = 0,
-    local_weight: Annotated[float, "weight of the local score; Flickr30K: 0.6", Range(0, 1.0001), _ATTENTION] = 0.8,
+    heads: Annotated[int, "attention heads, a divisor of embed_dim; 0 for 8 if possible", Interval(0), _ATTENTION] = 0,
+    local_weight: Annotated[float, "weight of the local score; Flickr30K: 0.6", Interval(0, 1), _ATTENTION] = 0.8,
     direction_weights: Annotated[
         Literal["separate", "shared"], "attention weights of the two directions", _ATTENTION
     ] = "separate",
@@ -42,8 +43,8 @@ def ascl(
         bool, "score pairs in bfloat16 if the machine supports it; training uses float32", _ATTENTION
     ] = False,
     loss: Annotated[LossOption, "softmax (InfoNCE), ratio (of the paper) or triplet (hardest negative)"] = "softmax",
-    margin: Annotated[float, "margin, before the division by the temperature", Range(0), _TRIPLET] = 0.2,
-    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0), _TRIPLET] = 0,
+    margin: Annotated[float, "margin, before the division by the temperature", Interval(0), _TRIPLET] = 0.2,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Interval(0), _TRIPLET] = 0,
 ) -> Setup:
     """AsCL without generated texts (the ablation w/o P&N); add `--with asymmetry` for the complete AsCL.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from subtext.recipes.options import Setup
-from subtext.training.plan import IsPath, Range, Requires
+from subtext.settings import Interval, IsPath
+from subtext.training.plan import Requires
 
 if TYPE_CHECKING:
     from subtext.models.model import Model
@@ -18,14 +19,14 @@ def distil(
     setup: Setup,
     *,
     teacher: Annotated[str, "RUN of the teacher, trained on the same pairs", IsPath()] = "",
-    weight: Annotated[float, "weight of the batch's lists, half in each direction", Range(0)] = 1.0,
+    weight: Annotated[float, "weight of the batch's lists, half in each direction", Interval(0)] = 1.0,
     mined_candidates: Annotated[
-        int, "candidates mined per item before each epoch but the first; 0 for none", Range(0), _WEIGHTED
+        int, "candidates mined per item before each epoch but the first; 0 for none", Interval(0), _WEIGHTED
     ] = 16,
-    mined_weight: Annotated[float, "weight of the mined lists, half in each direction", Range(0), _MINED] = 1.0,
+    mined_weight: Annotated[float, "weight of the mined lists, half in each direction", Interval(0), _MINED] = 1.0,
     temperature: Annotated[float, "temperature of the student's cosines in these lists"] = 0.05,
     teacher_temperature: Annotated[
-        float, "temperature of the teacher's scores; 0 for the best fit to its pairs", Range(0)
+        float, "temperature of the teacher's scores; 0 for the best fit to its pairs", Interval(0)
     ] = 0.0,
     device: Annotated[str, "device of the teacher"] = "cpu",
 ) -> Setup:
@@ -44,8 +45,8 @@ def distil(
     from subtext.objectives.mining import Cosines
     from subtext.objectives.objective import Term
     from subtext.recipes.build import reopen
+    from subtext.recipes.methods.distil.teacher import Mined, MinedNegatives, Teacher
     from subtext.recipes.parts import require_cosine
-    from subtext.training.teacher import Mined, MinedNegatives, Teacher
 
     if not teacher:
         raise RecipeError("distil needs teacher=RUN, a folder that `subtext train` made; it got none; name one")
@@ -70,5 +71,5 @@ def distil(
         setup,
         objective=replace(setup.objective, parts=parts),
         relevance=scorer if weight else None,
-        memories=(*setup.memories, MinedNegatives(scorer, mined_candidates)) if mines else setup.memories,
+        banks=(*setup.banks, MinedNegatives(scorer, mined_candidates)) if mines else setup.banks,
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 from subtext.recipes.options import Setup
 
 
-def thaw(
+def unfreeze(
     setup: Setup,
     *,
     head_epochs: Annotated[int, "epochs that train the heads alone; 30 in the paper"] = 30,
@@ -26,13 +26,13 @@ def thaw(
 
     if head_epochs < 1 or not lr_scale > 0:
         raise RecipeError(
-            f"thaw needs head_epochs of 1 or more and an lr_scale above 0; it got {head_epochs} and {lr_scale}"
+            f"unfreeze needs head_epochs of 1 or more and an lr_scale above 0; it got {head_epochs} and {lr_scale}"
         )
     if not any(body_layers(branch) for branch in (setup.model.image, setup.model.text)):
         raise RecipeError(
-            "thaw needs a model with a pretrained encoder; nothing here is pretrained; leave the method out, or name a "
-            "backbone"
+            "unfreeze needs a model with a pretrained encoder; nothing here is pretrained; leave the method out, or "
+            "name a backbone"
         )
     if setup.phases:
-        raise RecipeError("thaw needs a training without phases; it has some already; use one such method alone")
+        raise RecipeError("unfreeze needs a training without phases; it has some already; use one such method alone")
     return replace(setup, phases=(Phase(head_epochs, "heads"), Phase(1, "all", factor=lr_scale)))

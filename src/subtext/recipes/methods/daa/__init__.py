@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.options import Setup
-from subtext.training.plan import Range
+from subtext.settings import Interval
 
 WEIGHT, WEIGHT_OF_SAMPLES = 50.0, 1000.0
 """Beside a sum over a batch of 128, for scores and for samples: SGRAF-DAA and PCME-DAA as released."""
@@ -16,7 +16,9 @@ COSINE_TEMPERATURE, SCORE_TEMPERATURE = 0.01, 0.001
 def daa(
     setup: Setup,
     *,
-    temperature: Annotated[float, "temperature of ranks; 0: 0.01 for cosines, 0.001 for other scores", Range(0)] = 0.0,
+    temperature: Annotated[
+        float, "temperature of ranks; 0: 0.01 for cosines, 0.001 for other scores", Interval(0)
+    ] = 0.0,
     weight: Annotated[
         float,
         "weight of each direction; -1: relative to the model's loss as 50 to a sum over 128 pairs, 1000 with samples",
@@ -43,8 +45,8 @@ def daa(
     from subtext.errors import RecipeError
     from subtext.models.similarity.probabilistic import MatchProbability
     from subtext.objectives.losses.daa import DAA
+    from subtext.recipes.methods.daa.relevance import ClassWords, SharedWords
     from subtext.recipes.parts import add_terms, has_cosines
-    from subtext.training.batch_relevance import ClassWords, SharedWords
 
     if setup.relevance is not None:
         raise RecipeError("daa gives a batch its relevance, and another method does so already; use one of them alone")

@@ -16,11 +16,12 @@ from torch import Tensor
 from subtext.core import Comparison, Embeddings, Scene
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Tensors
-from subtext.errors import DataError, RequirementError, counted
+from subtext.errors import DataError, RecipeError, RequirementError, counted
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.models.model import Model
 from subtext.objectives.scene import Grouped, Negatives, compare_neighbours, compare_with_random
 from subtext.ops import draw as draws
+from subtext.training.setup import Setup
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch, by_side
 
 SIDES: tuple[Side, Side] = ("image", "text")
@@ -30,17 +31,17 @@ RANDOM = "stranger"
 
 @dataclass(frozen=True)
 class SampledNeighbours:
-    """What `Setup.extras` holds, for terms on image_neighbours, text_neighbours or image_to_random.
+    """Neighbours and random texts, for terms on image_neighbours, text_neighbours or image_to_random.
 
     Attributes:
         sides: Whose neighbours are read.
-        graph: Folder of a `Graph`; None for another text of the same image in the place of a neighbour.
+        graph: Folder of a `Graph`; None for another text of the same image instead of a neighbour.
         image_graph: Folder of another graph for the images; None for the same neighbour as the text's.
-        pool_size: A neighbour is drawn from the nearest so many; 200 in the paper, 10 in its code.
+        pool_size: A neighbour is sampled from this many nearest ones; 200 in the paper, 10 in its code.
         negatives: What a query and its neighbour are compared with: the batch's own items (the paper's code), the other
             items' neighbours, or both.
-        strangers: Whether every pair also comes with a text drawn from all: what the paper's code takes for wrong
-            beside images and beside texts, in the place of the batch's; then `sides` may be empty.
+        random_texts: Whether every pair also comes with a text sampled from all: the negatives of images and of texts
+            in the paper's code, instead of those of the batch; then `sides` may be empty.
     """
 
     sides: tuple[Side, ...] = SIDES
@@ -48,11 +49,11 @@ class SampledNeighbours:
     image_graph: Path | None = None
     pool_size: int = 200
     negatives: Negatives = "anchors"
-    strangers: bool = False
+    random_texts: bool = False
     generates: ClassVar[tuple[Side, ...]] = ()
 
     def __post_init__(self) -> None:
-        none = not self.sides and not self.strangers
+        none = not self.sides and not self.random_texts
         if none or not set(self.sides) <= set(SIDES) or len(set(self.sides)) < len(self.sides):
             raise RequirementError(f"neighbours are drawn for 'image', 'text' or both; it got {self.sides}")
         if self.pool_size < 1:
@@ -61,15 +62,21 @@ class SampledNeighbours:
             raise RequirementError("an image needs a graph to have neighbours; name one (graph=GRAPH)")
 
     def open(self, pairs: Dataset) -> NeighbourReader:
-        """What draws the neighbours of these pairs: they alone are ever drawn.
+        """Prepare to sample the neighbours of a training; its pairs alone are ever sampled.
+
+        Args:
+            pairs: Training pairs.
+
+        Returns:
+            What reads the neighbours.
 
         Raises:
             DataError: If a graph cannot be read, was built for other data, or has fewer neighbours than the pool; and
-                when no image has two texts, where other texts of the same image are asked for.
+                when no image has two texts, where other texts of the same image are needed.
         """
-        strangers = RandomTextSampler(pairs) if self.strangers else None
+        random_texts = RandomTextSampler(pairs) if self.random_texts else None
         if not self.sides:
-            return NeighbourReader({}, self.negatives, "strangers", strangers=strangers)
+            return NeighbourReader({}, self.negatives, "random", random_texts=random_texts)
         if self.graph is None:
             return NeighbourReader({"text": Sampler(pairs, _captions(pairs))}, self.negatives, "captions")
         paths: dict[Side, Path] = {"image": self.image_graph or self.graph, "text": self.graph}
@@ -83,19 +90,38 @@ class SampledNeighbours:
                 gaps.append(
                     f"{counted(without, 'text')} without a neighbour in {path}: a random other pair stands for it"
                 )
-        if strangers is not None:
-            fingerprints.append("strangers")
+        if random_texts is not None:
+            fingerprints.append("random")
         by_side = {side: samplers[paths[side]] for side in self.sides}
-        return NeighbourReader(by_side, self.negatives, "-".join(fingerprints), gaps, strangers)
+        return NeighbourReader(by_side, self.negatives, "-".join(fingerprints), gaps, random_texts)
+
+
+def require_no_neighbours(method: str, setup: Setup) -> None:
+    """Refuse a setup in which another method samples neighbours already.
+
+    Args:
+        method: The one that samples, for the message.
+        setup: As earlier methods left it.
+
+    Raises:
+        RecipeError: If another method does.
+    """
+    if any(isinstance(extra, SampledNeighbours) for extra in setup.extras):
+        raise RecipeError(f"{method} samples neighbours, and another method does so already; use one of them alone")
 
 
 class Sampler:
-    """Draws the neighbours of one side; what it gives is a function of (seed, epoch, pair) alone.
+    """Samples the neighbours of one side; a function of (seed, epoch, pair) alone.
 
     A pair whose list is empty gets any text of another group.
 
     Args:
-        choices: (T E) rows of texts that may be drawn for each text, nearest first, -1 at the end of a shorter list.
+        pairs: Training pairs.
+        choices: (T E) rows of texts that may be sampled for each text, nearest first, -1 at the end of a shorter list.
+
+    Attributes:
+        images: (T) row of the image of each text; -1 for none.
+        without: Number of texts that have an image and no neighbour.
 
     Raises:
         DataError: If there is no other group.
@@ -105,18 +131,27 @@ class Sampler:
         self._pairs = pairs
         self._choices = choices
         self._counts = (choices >= 0).sum(axis=1).astype(np.int64)
-        self.pictures = image_of_text(pairs)
+        self.images = image_of_text(pairs)
         # Texts of a group stand together, so that all but them are two stretches of rows.
-        linked = np.flatnonzero(self.pictures >= 0)
+        linked = np.flatnonzero(self.images >= 0)
         self._ordered = linked[np.argsort(pairs.texts.groups[linked], kind="stable")]
         self._groups = pairs.texts.groups[self._ordered]
         if len(self._groups) == 0 or self._groups[0] == self._groups[-1]:
             raise DataError("drawing neighbours needs texts of two groups or more; all texts are of one")
-        # Texts that have an image and nothing to draw from.
+        # Texts that have an image and no candidates.
         self.without = int((self._counts[self._ordered] == 0).sum())
 
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
-        """(B) text rows for (B 2) image row and text row."""
+        """Sample a neighbour of each pair.
+
+        Args:
+            links: (B 2) image row and text row.
+            seed: Of the training.
+            epoch: Counted from 0.
+
+        Returns:
+            (B) rows of texts.
+        """
         texts = links[:, 1]
         samples = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="neighbour")
         counts = self._counts[texts]
@@ -134,14 +169,29 @@ class Sampler:
 
 
 class RandomTextSampler:
-    """Draws for each pair one of all texts that have an image, its own among them; of (seed, epoch, pair) alone."""
+    """Samples for each pair one of all texts that have an image, its own among them.
+
+    The sample is a function of (seed, epoch, pair) alone.
+
+    Args:
+        pairs: Training pairs.
+    """
 
     def __init__(self, pairs: Dataset) -> None:
         self._pairs = pairs
         self._texts = np.flatnonzero(image_of_text(pairs) >= 0).astype(np.int64)
 
     def __call__(self, links: Int[np.ndarray, "b two"], *, seed: int, epoch: int) -> Int[np.ndarray, "b"]:
-        """(B) text rows for (B 2) image row and text row."""
+        """Sample a text for each pair.
+
+        Args:
+            links: (B 2) image row and text row.
+            seed: Of the training.
+            epoch: Counted from 0.
+
+        Returns:
+            (B) rows of texts.
+        """
         samples = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="stranger")
         return self._texts[np.minimum((samples * len(self._texts)).astype(np.int64), len(self._texts) - 1)]
 
@@ -167,18 +217,18 @@ def _nearest(graph: Graph, pairs: Dataset, pool: int, path: Path) -> Int[np.ndar
             f"pool_size={pool} needs more than {pool} texts; it got {len(pairs.texts):,}; use a smaller one"
         )
     cut = graph.within(pairs.texts)
-    pictures = np.append(image_of_text(pairs), -1)
-    choices = np.where(pictures[cut.neighbours] >= 0, cut.neighbours, -1)
+    images = np.append(image_of_text(pairs), -1)
+    choices = np.where(images[cut.neighbours] >= 0, cut.neighbours, -1)
     front = np.argsort(choices < 0, axis=1, kind="stable")
     return np.ascontiguousarray(np.take_along_axis(choices, front, axis=1)[:, :pool], dtype=np.int32)
 
 
 def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
     """The other texts of each text's image; an image's only text stands for itself."""
-    of_picture: dict[int, list[int]] = {}
+    of_image: dict[int, list[int]] = {}
     for image, text in pairs.links.tolist():
-        of_picture.setdefault(image, []).append(text)
-    longest = max(map(len, of_picture.values()), default=0)
+        of_image.setdefault(image, []).append(text)
+    longest = max(map(len, of_image.values()), default=0)
     if longest < 2:
         raise DataError(
             "other texts of the same image need images with two texts or more; every image has one; draw "
@@ -187,7 +237,7 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
     choices = np.full((len(pairs.texts), longest - 1), -1, dtype=np.int32)
     for text, image in enumerate(image_of_text(pairs).tolist()):
         if image >= 0:
-            siblings = [sibling for sibling in of_picture[image] if sibling != text] or [text]
+            siblings = [sibling for sibling in of_image[image] if sibling != text] or [text]
             choices[text, : len(siblings)] = siblings
     return choices
 
@@ -196,36 +246,54 @@ def _captions(pairs: Dataset) -> Int[np.ndarray, "t e"]:
 class NeighbourReader(ExtraReader):
     """Reads one neighbour of every item of a share, row by row, and as many random texts as texts.
 
-    Args:
+    Attributes:
+        by_side: Samplers of the sides whose neighbours are read.
+        negatives: See `compare_neighbours`.
         fingerprint: Of the graphs; another word where there is none.
-        by_side: Whose neighbours are read.
         gaps: Sentences on texts without neighbours.
-        strangers: Draws a text beside each pair, where they are asked for.
+        random_texts: Samples a text beside each pair; None where they are not read.
     """
 
     by_side: Mapping[Side, Sampler]
     negatives: Negatives
     fingerprint: str
     gaps: Sequence[str] = ()
-    strangers: RandomTextSampler | None = None
+    random_texts: RandomTextSampler | None = None
 
     def notes(self, model: Model) -> Sequence[str]:
-        """How many texts have no neighbours."""
+        """How many texts have no neighbours.
+
+        Args:
+            model: Not used.
+
+        Returns:
+            A sentence for each graph with such texts.
+        """
         return self.gaps
 
     def __call__(
         self, reader: StepReader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
     ) -> Neighbours:
-        """The neighbours of a share; an image takes that of its first pair."""
+        """Read the neighbours of a share; an image takes that of its first pair.
+
+        Args:
+            reader: Reads images and texts of the training pairs.
+            draw: Seed and epoch.
+            links: Side -> (N 2) image row and text row of each of its items.
+            texts: Not used.
+
+        Returns:
+            The neighbours and random texts.
+        """
         items: dict[str, tuple[Side, Tensors]] = {}
         groups: dict[Side, Tensor] = {}
         for side, sampler in self.by_side.items():
             sampled = sampler(links[side], seed=draw.seed, epoch=draw.epoch)
-            rows = sampler.pictures[sampled] if side == "image" else sampled
+            rows = sampler.images[sampled] if side == "image" else sampled
             items[f"{side} neighbour"] = (side, reader.read(side, rows))
             groups[side] = torch.from_numpy(reader.items(side).groups[rows])
-        if self.strangers is not None:
-            rows = self.strangers(links["text"], seed=draw.seed, epoch=draw.epoch)
+        if self.random_texts is not None:
+            rows = self.random_texts(links["text"], seed=draw.seed, epoch=draw.epoch)
             items[RANDOM] = ("text", reader.read("text", rows))
         return Neighbours(items, groups, self.negatives)
 
@@ -243,14 +311,22 @@ class Neighbours(Extra):
     negatives: Negatives = "anchors"
 
     def compare(self, batch: TrainBatch, scene: Scene | None) -> Scene:
-        """Items against neighbours of their modality; images, and texts with their neighbours, against random texts."""
+        """Compare items with neighbours of their modality; and images, and texts with neighbours, with random texts.
+
+        Args:
+            batch: Embeddings of the step.
+            scene: Of the batch with the extras behind this one; None where there is none.
+
+        Returns:
+            The scene.
+        """
         scene = scene or batch.pairs()
         device = batch.parts["image"].vectors.device
         neighbours = {
             side: Grouped(batch.parts[f"{side} neighbour"], groups.to(device)) for side, groups in self.groups.items()
         }
         gathered = batch.gather(neighbours) if neighbours else {}
-        local = by_side((batch.parts["image"], batch.parts["text"], batch.reading.groups))
+        local = by_side((batch.parts["image"], batch.parts["text"], batch.step_input.groups))
         others: tuple[Grouped | None, Grouped | None] = (None, None)
         if batch.others is not None:
             others = by_side(batch.others)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from subtext.recipes.models.vse_infinity import PLAN as VSE_INFINITY
 from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
-from subtext.training.plan import Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Requires
 
 _PIXELS = Requires("image", ("pixels",), needs="image=tiny or a backbone")
 _MIXED = Requires("mix_prob", ("0", "0.0"), needs="mix_prob above 0", negated=True)
@@ -24,24 +25,24 @@ def pcme_plus(
     inputs: RegionInputOptions = RegionInputOptions(
         region_dropout=0.2, append_pooled=True, flip=0.5, token_mask=0.1, token_dropout=0.1
     ),
-    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
+    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Interval(1)] = 1024,
     distance: Annotated[
         Literal["sampled", "wasserstein"], "distance of distributions: expected between samples, or Wasserstein's"
     ] = "sampled",
     mlp: Annotated[bool, "add an MLP beside the linear map of regions"] = True,
-    uncertainty_layers: Annotated[int, "attention layers of the variance head; paper: 1 with CLIP", Range(0)] = 0,
+    uncertainty_layers: Annotated[int, "attention layers of the variance head; paper: 1 with CLIP", Interval(0)] = 0,
     init_log_variance: Annotated[float, "initial log variance of each dimension"] = -9.0,
     init_scale: Annotated[float, "initial scale of distances, learnt"] = 5.0,
     init_shift: Annotated[float, "initial shift of distances, learnt"] = 5.0,
     pseudo_positive_weight: Annotated[
-        float, "weight of a loss in which candidates above the positive count as positives", Range(0)
+        float, "weight of a loss in which candidates above the positive count as positives", Interval(0)
     ] = 0.1,
-    label_smoothing: Annotated[float, "label smoothing", Range(0, 0.5)] = 1e-4,
+    label_smoothing: Annotated[float, "label smoothing", Interval(0, below=0.5)] = 1e-4,
     vib_weight: Annotated[
-        float, "weight of the KL divergence from a standard normal, a mean over dimensions", Range(0)
+        float, "weight of the KL divergence from a standard normal, a mean over dimensions", Interval(0)
     ] = 1e-4,
     mix_prob: Annotated[
-        float, "pixels: share of images mixed with another while training", Range(0, 1), _PIXELS
+        float, "pixels: share of images mixed with another while training", Interval(0, below=1), _PIXELS
     ] = 0.25,
     mix_type: Annotated[
         Literal["both", "mixup", "cutmix"], "blend images, paste rectangles, or either at random", _PIXELS, _MIXED
@@ -61,8 +62,8 @@ def pcme_plus(
     from subtext.objectives.losses.soft_contrastive import SoftContrastive
     from subtext.objectives.regularisers import KL
     from subtext.recipes.encoders import image_side, text_side
+    from subtext.recipes.models.pcme_plus.mixing import Mixing
     from subtext.recipes.parts import gaussian_terms, setup_of
-    from subtext.training.batch_relevance import Mixing
 
     image, text = image_side(context, inputs), text_side(context, inputs, embed_dim)
     heads = []

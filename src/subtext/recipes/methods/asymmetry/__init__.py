@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard
 
 from subtext.errors import RecipeError
 from subtext.recipes.options import Setup
-from subtext.training.plan import Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Requires
 
 if TYPE_CHECKING:
     from subtext.objectives.objective import Penalty, Term
@@ -39,11 +40,11 @@ def asymmetry(
     ] = "own",
     outscoring: Annotated[bool, "also count negatives that score above the positive (alpha is 1)", _ANY] = False,
     gaussian_std: Annotated[
-        float, "standard deviation of added noise, relative to the vectors", Range(0), _GAUSSIAN
+        float, "standard deviation of added noise, relative to the vectors", Interval(0), _GAUSSIAN
     ] = 0.1,
-    token_share: Annotated[float, "share of word vectors set to zero", Range(0, 1), _TOKENS] = 0.15,
-    feature_share: Annotated[float, "share of dimensions set to zero", Range(0, 1), _FEATURES] = 0.2,
-    dropout: Annotated[float, "dropout rate", Range(0, 1), _DROPOUT] = 0.2,
+    token_share: Annotated[float, "share of word vectors set to zero", Interval(0, below=1), _TOKENS] = 0.15,
+    feature_share: Annotated[float, "share of dimensions set to zero", Interval(0, below=1), _FEATURES] = 0.2,
+    dropout: Annotated[float, "dropout rate", Interval(0, below=1), _DROPOUT] = 0.2,
 ) -> Setup:
     """Contrasts images with longer, shorter and noisy texts (AsCL, Gong et al. 2024, eq. 5 to 7).
 
@@ -58,7 +59,7 @@ def asymmetry(
     from subtext.models.heads.parts import Fused, Parts
     from subtext.objectives.generation import Rates
     from subtext.objectives.objective import Objective
-    from subtext.training.rewriting import Rewriting
+    from subtext.recipes.methods.asymmetry.rewriting import Rewriting
 
     if negatives == "none" and positives == "none":
         raise RecipeError("asymmetry makes no text with negatives=none and positives=none; leave the method out")

@@ -1,7 +1,7 @@
-"""Texts made of a batch's own while training (Gong et al. 2024): true ones that say more or less, and noisy ones.
+"""Texts that are generated from those of a batch (Gong et al. 2024): longer and shorter positives, noisy negatives.
 
-A reader makes the words of a batch's added texts while the batch before it is learnt from; noise that acts on word
-vectors is added in the step, where those are. All of it is a function of (seed, epoch, text) alone.
+The words of added texts are generated while the batch before is trained on. Noise on word vectors is added in the step.
+All of it is a function of (seed, epoch, text) alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from subtext.core import Comparison, Embeddings, Scene
 from subtext.data.batches import item_batch
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Input, Tensors
-from subtext.data.text import END, SubwordInput, WordInput, cut_note
+from subtext.data.text import END, SubwordInput, WordInput, cut_note, require_words
 from subtext.errors import RequirementError, counted
 from subtext.models.model import Model
 from subtext.objectives import generation
@@ -28,25 +28,26 @@ from subtext.objectives.generation import lengthened, shortened
 from subtext.objectives.scene import Grouped, add_negatives
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
-from subtext.training.batch_relevance import require_words
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch
 
 TEXT, RETOLD = "text", "retold"
-"""What added texts are made of: a batch's own, and those that say more or less."""
+"""Sets of texts to which noise is added: those of the batch, and the added positives."""
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What `Setup.extras` holds, for terms on image_to_noised, image_to_retold or retold_to_image.
+    """Which texts are made, for terms on image_to_noised, image_to_retold or retold_to_image.
 
     Attributes:
-        negatives: The kind of noise of one wrong text ("mixture": one of the four ways, drawn anew each time); "none".
-        positives: One right text: "long", its own and another of its image; "short", its first words; "mixed", either;
-            "none". Of an image's only text "long" is the text itself.
-        shuffle_at: Words change places before they are read ("input"), or their vectors do ("embedding").
+        negatives: Noise of the one negative of each text; "mixture": one of four kinds, sampled each time; "none": no
+            negative.
+        positives: One more positive: "long", its own and another of its image; "short", its first words; "mixed",
+            either; "none". Of an image's only text "long" is the text itself.
+        shuffle_at: Words are shuffled before they are read ("input"), or their vectors do ("embedding").
         concatenate: A long text is the "own" one and another, or "any" two of the image's.
-        outscoring: Whether wrong texts that score above the right one count; alpha of the paper leaves them out.
+        outscoring: Whether negatives that score above the positive count; alpha of the paper leaves them out.
         unit_parts: Whether word vectors have unit length, and get it again.
+        rates: Strengths of the noise.
     """
 
     negatives: generation.Choice | Literal["none"] = "mixture"
@@ -59,18 +60,30 @@ class Rewriting:
     generates: ClassVar[tuple[Side, ...]] = ("text",)
 
     def open(self, pairs: Dataset) -> Rewriter:
-        """What rewrites the texts of these pairs.
+        """Prepare to rewrite the texts of a training.
+
+        Args:
+            pairs: Training pairs.
+
+        Returns:
+            What rewrites their texts.
 
         Raises:
             DataError: If texts have no words.
         """
-        require_words(pairs, "texts are rewritten by their words")
+        require_words(pairs.texts.values, "texts are rewritten by their words")
         return Rewriter(self, pairs)
 
 
 @dataclass(frozen=True)
 class Noise:
-    """What befalls the texts of a batch: (N) kinds and seeds, and (n) the rows that were read anew, shuffled."""
+    """Noise applied to a batch of texts.
+
+    Attributes:
+        kinds: (N) kind of noise of each text.
+        seeds: (N) of its random numbers.
+        again: (n) rows of the texts that were read once more with shuffled words.
+    """
 
     kinds: NDArray[np.int64]
     seeds: NDArray[np.int64]
@@ -78,36 +91,68 @@ class Noise:
 
 
 class Rewriter(ExtraReader):
-    """Makes the added texts of a batch."""
+    """Makes the added texts of a batch.
+
+    Args:
+        rewriting: Which texts are made.
+        pairs: Training pairs.
+    """
 
     def __init__(self, rewriting: Rewriting, pairs: Dataset) -> None:
         self.rewriting = rewriting
         self._pairs = pairs
-        self._of_picture: dict[int, list[int]] = {}
+        self._of_image: dict[int, list[int]] = {}
         for image, text in pairs.links.tolist():
-            self._of_picture.setdefault(image, []).append(text)
+            self._of_image.setdefault(image, []).append(text)
 
     def notes(self, model: Model) -> list[str]:
-        """How many joined texts are cut, and how many images have no other text to join."""
+        """Count the joined texts that are cut, and the images that have no other text to join.
+
+        Args:
+            model: Its text side cuts.
+
+        Returns:
+            A sentence for each.
+        """
         if self.rewriting.positives not in ("mixed", "long"):
             return []
         # Other texts are joined in every epoch: those of one tell how many are too long.
         links = self._pairs.links
-        several = np.array([len(self._of_picture[image]) > 1 for image in links[:, 0].tolist()], dtype=bool)
+        several = np.array([len(self._of_image[image]) > 1 for image in links[:, 0].tolist()], dtype=bool)
         long = Rewriter(replace(self.rewriting, positives="long"), self._pairs)
         cut = cut_note(model.text.input_spec, long.retold(links[several], Draw(seed=0, epoch=0)), of="joined text")
-        single = sum(len(texts) == 1 for texts in self._of_picture.values())
+        single = sum(len(texts) == 1 for texts in self._of_image.values())
         note = f"{counted(single, 'image')} with one text: there is no other to make it longer by, and it stays"
         return [*filter(None, [cut]), *([note] if single else [])]
 
     def __call__(
         self, reader: StepReader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
     ) -> Rewritten:
-        """What is made of the texts of a share."""
+        """Make the added texts of the share of a batch that this process has.
+
+        Args:
+            reader: Of the step.
+            draw: Seed and epoch.
+            links: Side -> (N 2) image row and text row of each of its items.
+            texts: Tensors of its texts.
+
+        Returns:
+            The added texts.
+        """
         return self.rewrite(reader.model.text.input_spec, links["text"], texts, draw)
 
     def rewrite(self, input_spec: Input, links: NDArray[np.int64], texts: Tensors, draw: Draw) -> Rewritten:
-        """What is made of the texts of (B 2) links, whose own tensors are `texts`."""
+        """Make the added texts of some pairs.
+
+        Args:
+            input_spec: Of the model's text side.
+            links: (B 2) image row and text row of each text.
+            texts: Tensors of the texts.
+            draw: Seed and epoch.
+
+        Returns:
+            The added texts, and their noise.
+        """
         keys = self._pairs.texts.keys[links[:, 1]]
         sets = {TEXT: texts}
         if self.rewriting.positives != "none":
@@ -128,7 +173,15 @@ class Rewriter(ExtraReader):
         return Rewritten(items, noise, self.rewriting)
 
     def retold(self, links: NDArray[np.int64], draw: Draw) -> list[str]:
-        """A text of each pair that says more or less than its own."""
+        """A text of each pair that says more or less than its own.
+
+        Args:
+            links: (B 2) image row and text row.
+            draw: Seed and epoch.
+
+        Returns:
+            B texts.
+        """
         values, keys = self._pairs.texts.values, self._pairs.texts.keys[links[:, 1]]
         samples = draws.uniform(keys, seed=draw.seed, epoch=draw.epoch, purpose="retold", count=3)
         texts = []
@@ -138,7 +191,7 @@ class Rewriter(ExtraReader):
             if not long:
                 texts.append(shortened(text_itself, first))
                 continue
-            siblings = sorted(self._of_picture[image])
+            siblings = sorted(self._of_image[image])
             start = siblings[int(first * len(siblings))] if self.rewriting.concatenate == "any" else text
             candidates = [candidate for candidate in siblings if candidate != start]
             if not candidates:
@@ -150,43 +203,56 @@ class Rewriter(ExtraReader):
 
 @dataclass(frozen=True)
 class Rewritten(Extra):
-    """What was made of the texts of a share, and the noise of each set of texts by its label."""
+    """The added texts of a share.
+
+    Attributes:
+        noise: Label of a set of texts -> its noise.
+        rewriting: Which texts were made.
+    """
 
     noise: Mapping[str, Noise]
     rewriting: Rewriting
 
     def compare(self, batch: TrainBatch, scene: Scene | None) -> Scene:
-        """The pairs of the batch, and by name its images with the texts that were made."""
+        """Compare the pairs of the batch, and by name its images with the added texts.
+
+        Args:
+            batch: Embeddings of the step.
+            scene: Not used: this extra is the first.
+
+        Returns:
+            The scene.
+        """
         parts, images = batch.parts, batch.parts["image"]
-        right = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}
-        wrong = {
+        positives = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}
+        negatives = {
             label: noisy(parts[label], noise, parts.get(f"shuffled {label}"), self.rewriting)
             for label, noise in self.noise.items()
         }
         # What the other processes have of the texts themselves is gathered first.
         several = batch.others is not None
-        grouped = {label: Grouped(texts, batch.reading.groups.texts) for label, texts in wrong.items()}
+        grouped = {label: Grouped(texts, batch.step_input.groups.texts) for label, texts in negatives.items()}
         for label, group in (batch.gather(grouped) if grouped else {}).items():
-            wrong[label] = Embeddings.cat([wrong[label], group.items])
-        sets = [*right.values(), *wrong.values()]
+            negatives[label] = Embeddings.cat([negatives[label], group.items])
+        sets = [*positives.values(), *negatives.values()]
         scores: list[Tensor | None] = [None] * len(sets)
         if not several:
             # All texts in one call: those of equally many words are scored at once, in two thirds of the time.
             scores = [*batch.similarity(images, Embeddings.cat(sets)).split([len(texts) for texts in sets], dim=1)]
-        of_wrong = dict(zip(wrong, scores[len(right) :], strict=True))
+        negative_scores = dict(zip(negatives, scores[len(positives) :], strict=True))
         scenes = {TEXT: batch.pairs(scores=scores[0])}
-        if RETOLD in right:
-            scenes[RETOLD] = batch.pairs(right[RETOLD], scores=scores[1])
+        if RETOLD in positives:
+            scenes[RETOLD] = batch.pairs(positives[RETOLD], scores=scores[1])
         edited: dict[str, Comparison] = {}
         for label, pairs in scenes.items():
             comparison = pairs.image_to_text
-            if label in wrong:
+            if label in negatives:
                 comparison = add_negatives(
                     batch.similarity,
                     comparison,
-                    wrong[label],
+                    negatives[label],
                     outscoring=self.rewriting.outscoring,
-                    scores=of_wrong[label],
+                    scores=negative_scores[label],
                 )
             edited["image_to_noised" if label == TEXT else "image_to_retold"] = comparison
         if RETOLD in scenes:
@@ -195,7 +261,16 @@ class Rewritten(Extra):
 
 
 def noisy(texts: Embeddings, noise: Noise, shuffled: Embeddings | None, rewriting: Rewriting) -> Embeddings:
-    """Texts with noise, those that were read anew in their places.
+    """Add noise to embedded texts.
+
+    Args:
+        texts: N texts.
+        noise: Kind and seed of each.
+        shuffled: The n texts that were read once more, which take the place of theirs; None for none.
+        rewriting: Rates, and whether word vectors have unit length.
+
+    Returns:
+        N texts.
 
     Raises:
         RequirementError: For texts without word vectors whose vectors are to change.

@@ -1,10 +1,8 @@
-"""What a teacher knows of training pairs: its scores of a batch, and of candidates that the student takes for near.
+"""A teacher's scores of the pairs of a batch, and of negatives that are mined by the student's embeddings.
 
-The teacher is a trained model, most often one that looks at regions and words together. It embeds all training images
-and texts once, when a training begins; its scores come divided by a temperature, so that a softmax of them is what it
-believes.
-
-Lessons that are mined: a teacher's scores of what a student takes for near, before each epoch but the first.
+The teacher is a trained model, usually one of regions and words. It embeds all training images and texts once, when a
+training begins. Its scores are divided by a temperature, at which a softmax of them fits its own pairs. Negatives are
+mined before each epoch but the first.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ from subtext.models.checkpoint import fingerprint as of_weights, load_record
 from subtext.models.model import Model
 from subtext.ops import draw
 from subtext.ops.numerics import best_views, masked_logsumexp
-from subtext.training.memory import Embed, TrainingBank
+from subtext.training.bank import Embed, TrainingBank
 
 SCALE = "teacher"
 """The name of the relevance that a batch comes with."""
@@ -40,10 +39,14 @@ SAMPLE = 256
 
 @dataclass(frozen=True)
 class LoadedTeacher:
-    """A teacher with its embeddings of all training images and texts; scores are divided by `temperature`.
+    """A teacher with its embeddings of all training images and texts.
 
-    Args:
-        notes: What is to be said of it before a training begins.
+    Attributes:
+        model: The teacher.
+        images: Embeddings of all images.
+        texts: Embeddings of all texts.
+        temperature: Its scores are divided by it.
+        notes: Sentences for the user before a training begins.
         name: Of the relevance that a batch gets from it.
     """
 
@@ -56,20 +59,35 @@ class LoadedTeacher:
 
     @torch.inference_mode()
     def __call__(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Float[Tensor, "i t"]:
-        """Scores of all these images with all these texts, by their rows."""
+        """Scores of some images with some texts.
+
+        Args:
+            images: (I) rows of images.
+            texts: (T) rows of texts.
+
+        Returns:
+            (I T) float32 on the CPU.
+        """
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
         image_items, text_items = self.images[torch.from_numpy(images)], self.texts[torch.from_numpy(texts)]
         scores: Tensor = self.model.similarity(image_items.to(device), text_items.to(device))
         return (scores.float() / self.temperature).cpu()
 
     def of_pairs(self, pairs: Int[np.ndarray, "p two"]) -> Float[np.ndarray, "p"]:
-        """Scores of chosen pairs, ordered by image."""
+        """Scores of chosen pairs.
+
+        Args:
+            pairs: (P 2) image row and text row, ordered by image.
+
+        Returns:
+            (P) float32.
+        """
         scores = two_stages.pair_scores(self.model.similarity, self.images, self.texts, pairs)
         return np.asarray(scores / self.temperature, dtype=np.float32)
 
 
 class Teacher:
-    """A run to learn from, and the relevance of batches by its scores; it is opened once for each set of pairs.
+    """A run to learn from: the relevance of batches by its scores. It is loaded once for each set of pairs.
 
     Args:
         run: Its folder.
@@ -86,21 +104,38 @@ class Teacher:
         self._loaded: dict[str, LoadedTeacher] = {}
 
     def require(self, pairs: Dataset) -> None:
-        """Raise DataError unless the teacher learnt from these training pairs; CheckpointError where there is none.
+        """Refuse pairs from which the teacher did not learn.
 
         One that learnt from others may have seen what the student is selected or judged by.
+
+        Args:
+            pairs: Of the training.
+
+        Raises:
+            DataError: If it learnt from other pairs.
+            CheckpointError: If there is no such run.
         """
         record = load_record(self.run)
-        theirs, mine = record.data.fingerprint.partition("-")[0], fingerprint(pairs)
-        if theirs != mine:
+        actual, expected = record.fingerprint.partition("-")[0], fingerprint(pairs)
+        if actual != expected:
             raise DataError(
-                f"a teacher needs to have learnt from the pairs that its student learns from ({mine[:12]}); {self.run} "
-                f"learnt from others ({theirs[:12] or 'unknown'}, split '{record.data.train_split}' of "
+                f"a teacher needs to have learnt from the pairs that its student learns from ({expected[:12]}); "
+                f"{self.run} learnt from others ({actual[:12] or 'unknown'}, split '{record.data.train_split}' of "
                 f"{record.data.data or 'pairs made in memory'}); train a teacher on this split, or name another"
             )
 
     def open(self, pairs: Dataset) -> LoadedTeacher:
-        """Its scores of these pairs, ready to be looked up. Raises what opening and embedding raise."""
+        """Load the teacher and embed some pairs, once for each set of pairs.
+
+        Args:
+            pairs: Of the training, or of the validation.
+
+        Returns:
+            Its scores, ready to be looked up.
+
+        Raises:
+            CheckpointError: If the run cannot be opened.
+        """
         key = fingerprint(pairs)
         if key not in self._loaded:
             model = self._load(self.run, self._device)
@@ -112,10 +147,17 @@ class Teacher:
 
 
 def fitted_temperature(teacher: LoadedTeacher, pairs: Dataset) -> float:
-    """The temperature at which a softmax of the teacher's scores gives a sample of pairs the most, both ways.
+    """The temperature at which a softmax of the teacher's scores fits a sample of pairs best, in both directions.
 
-    Others of a pair's group are left out. Tried are 61 temperatures from a thousandth to a thousand times the standard
+    Others of a pair's group are left out. 61 temperatures are tried, from a thousandth to a thousand times the standard
     deviation of the scores.
+
+    Args:
+        teacher: With temperature 1.
+        pairs: Of which 256 are sampled.
+
+    Returns:
+        The temperature, above 0.
     """
     order = draw.permutation(len(pairs.links), seed=0, epoch=0, purpose="teacher's temperature")
     links = pairs.links[order[:SAMPLE]]
@@ -143,9 +185,10 @@ _ROWS = 1024
 
 @dataclass(frozen=True)
 class MinedNegatives:
-    """What `Setup.memories` holds: the teacher's scores of what the student takes for near, mined before each epoch.
+    """The teacher's scores of what is near to the student, mined before each epoch.
 
     Attributes:
+        teacher: Scores the candidates.
         count: Candidates of every image and of every text beside its own partner.
 
     Raises:
@@ -154,23 +197,43 @@ class MinedNegatives:
 
     teacher: Teacher
     count: int = 16
+    needs_pairs: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         if self.count < 1:
-            raise RequirementError(f"mined lessons need a count of 1 or more; it got {self.count}")
+            raise RequirementError(f"mined negatives need a count of 1 or more; it got {self.count}")
 
     def open(self, pairs: Dataset, *, device: torch.device) -> MinedNegativesBank:
-        """The memory, empty, for these training pairs."""
+        """Open the bank, empty.
+
+        Args:
+            pairs: Training pairs.
+            device: Of the training.
+
+        Returns:
+            The bank.
+
+        Raises:
+            DataError: If the teacher learnt from other pairs.
+        """
         self.teacher.require(pairs)
         return MinedNegativesBank(self, pairs, device)
 
 
 class MinedNegativesBank(TrainingBank):
-    """Lists of a training: of every item its partner and the strangers nearest to it, and the teacher's scores of them.
+    """Lists of a training: of every item its partner and the nearest negatives, and the teacher's scores of them.
 
     The bank has the student's embeddings of all items as they were before the epoch, under distil/image and
-    distil/text; the table has (N C) rows and scores of every list, under distil/DIRECTION/rows and /scores. Nothing is
-    known before the first epoch, when the student finds nothing.
+    distil/text; the table has (N C) rows and scores of every list, under distil/DIRECTION/rows and /scores. Both are
+    empty in the first epoch, before the student has learnt anything.
+
+    Args:
+        options: Teacher and number of candidates.
+        pairs: Training pairs.
+        device: Of the training.
+
+    Attributes:
+        teacher: With its embeddings of the pairs.
     """
 
     def __init__(self, options: MinedNegatives, pairs: Dataset, device: torch.device) -> None:
@@ -188,15 +251,22 @@ class MinedNegativesBank(TrainingBank):
         texts[images] = pairs.links[first, 1]
         self._partners = {"image_to_text": texts, "text_to_image": image_of_text(pairs).astype(np.int64)}
 
-    def begin(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
-        """Embed, mine, and score by the teacher: each pair once, and 0 where there is no candidate."""
+    def on_epoch_start(self, *, epoch: int, seed: int, embed: Embed, reads: Tensor | None = None) -> None:
+        """Embed all pairs, mine, and let the teacher score each mined pair once; 0 where there is no candidate.
+
+        Args:
+            epoch: Counted from 0.
+            seed: Of the training.
+            embed: Embeds training pairs with the present model.
+            reads: (D) training rows of the texts that the epoch will read, ascending; None for all.
+        """
         if epoch == 0:
             return
         images, texts = (Embeddings(items.vectors.cpu(), items.ids.cpu()) for items in embed())
         groups = (self._pairs.images.groups, self._pairs.texts.groups)
         lists = {
-            "image_to_text": strangers(images, texts, groups, self.options.count),
-            "text_to_image": strangers(texts, images, groups[::-1], self.options.count),
+            "image_to_text": nearest_negatives(images, texts, groups, self.options.count),
+            "text_to_image": nearest_negatives(texts, images, groups[::-1], self.options.count),
         }
         rows = {side: np.concatenate([self._partners[side][:, None], lists[side]], axis=1) for side in DIRECTIONS}
         shortlists = two_stages.Shortlists(*(np.maximum(rows[side], 0) for side in DIRECTIONS))
@@ -211,13 +281,21 @@ class MinedNegativesBank(TrainingBank):
         self.table = table
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it, for a checkpoint."""
+        """The state, for a checkpoint.
+
+        Returns:
+            Name -> tensor.
+        """
         if self.bank is None or self.table is None:
             return {}
         return {**{name: items.vectors for name, items in self.bank.items()}, **self.table}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Become what `tensors` gave."""
+        """Restore the state returned by `tensors`.
+
+        Args:
+            tensors: On any device.
+        """
         if not tensors:
             return
         moved = {name: value.to(self.device) for name, value in tensors.items()}
@@ -242,7 +320,18 @@ class Mined:
     of: Direction
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
-        """The comparison that the loss is to read."""
+        """The comparison that the loss is to read.
+
+        Args:
+            scene: With the embeddings of the queries.
+            epoch: With the mined lists.
+
+        Returns:
+            (Q C) a query's partner and what was mined for it; (Q 1) without positives in the first epoch.
+
+        Raises:
+            RequirementError: If the scene has scores alone.
+        """
         comparison = scene.comparison(self.of)
         name = f"distil/{self.of}"
         if comparison.queries is None:
@@ -261,21 +350,27 @@ class Mined:
         )
 
 
-def strangers(
+def nearest_negatives(
     queries: Embeddings, candidates: Embeddings, groups: tuple[NDArray[np.int64], NDArray[np.int64]], count: int
 ) -> Int[np.ndarray, "q m"]:
-    """The rows of the `count` candidates nearest to each query that are of other groups; -1 where there are fewer.
+    """The candidates of other groups that are nearest to each query.
 
     Args:
-        groups: Of the queries, and of the candidates.
+        queries: Q items.
+        candidates: C items.
+        groups: (Q) of the queries, and (C) of the candidates.
+        count: Candidates of each query.
+
+    Returns:
+        (Q M) rows, nearest first; -1 where there are fewer.
     """
     count = min(count, len(candidates))
-    theirs = torch.from_numpy(groups[1])
+    candidate_groups = torch.from_numpy(groups[1])
     lists = []
     for start in range(0, len(queries), _ROWS):
         some = slice(start, start + _ROWS)
         scores = best_views(queries.vectors[some], candidates.vectors)
-        scores = scores.masked_fill(torch.from_numpy(groups[0][some])[:, None] == theirs, -torch.inf)
+        scores = scores.masked_fill(torch.from_numpy(groups[0][some])[:, None] == candidate_groups, -torch.inf)
         rows = two_stages.best(scores, count)
         lists.append(np.where(np.isneginf(np.take_along_axis(scores.numpy(), rows, axis=1)), -1, rows))
     return np.concatenate(lists)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.options import DropLast, Setup
-from subtext.training.plan import IsPath, Range, Requires
+from subtext.settings import Interval, IsPath
+from subtext.training.plan import Requires
 
 _TOTAL = Requires("normalise", ("sum", "softmax"))
 
@@ -15,7 +16,7 @@ def amrani(
     *,
     features: Annotated[str, "file of image features, from which densities are computed", IsPath()] = "",
     text_features: Annotated[str, "file of text features; none: LSA of the training texts", IsPath()] = "",
-    neighbours: Annotated[int, "nearest pairs that a density counts", Range(1)] = 10,
+    neighbours: Annotated[int, "nearest pairs that a density counts", Interval(1)] = 10,
     combine: Annotated[
         Literal["min", "sum", "product"], "combination of the modalities' similarities; min: close in both"
     ] = "min",
@@ -27,7 +28,7 @@ def amrani(
     normalise: Annotated[Literal["sum", "softmax", "none"], "how densities become weights; none: as they are"] = "sum",
     total_weight: Annotated[float, "sum of the weights over a batch", _TOTAL] = 196.0,
     reference_batch: Annotated[
-        int, "batch size that total_weight is for; 0 for the batch as it is", Range(0), _TOTAL
+        int, "batch size that total_weight is for; 0 for the batch as it is", Interval(0), _TOTAL
     ] = 32,
     average_directions: Annotated[bool, "average both directions; off: keep the model's own scale"] = True,
     drop_last: DropLast = True,
@@ -42,8 +43,8 @@ def amrani(
     from subtext.errors import RecipeError
     from subtext.objectives.weighting import Density
     from subtext.ops.density import DensityOptions
+    from subtext.recipes.methods.amrani.densities import DensityTable
     from subtext.recipes.parts import weight_terms
-    from subtext.training.tables import DensityTable
 
     if not features:
         raise RecipeError("amrani needs features=FILE, features of the images; it got none; name one")
@@ -55,5 +56,5 @@ def amrani(
         drop_last=drop_last,
     )
     texts = Path(text_features) if text_features else None
-    memory = DensityTable(Path(features), texts, DensityOptions(neighbours, combine, density, rescale), same_image)
-    return replace(weighted, memories=(*weighted.memories, memory))
+    bank = DensityTable(Path(features), texts, DensityOptions(neighbours, combine, density, rescale), same_image)
+    return replace(weighted, banks=(*weighted.banks, bank))

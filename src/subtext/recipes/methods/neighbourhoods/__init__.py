@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.recipes.options import Setup
-from subtext.training.plan import IsPath, Range, Requires
+from subtext.settings import Interval, IsPath
+from subtext.training.plan import Requires
 
 if TYPE_CHECKING:
     from subtext.objectives.objective import Loss, Term
@@ -28,12 +29,12 @@ def neighbourhoods(
     cross_modal: Annotated[
         Literal["form", "model"], "between images and texts: this form, or the model's own loss"
     ] = "form",
-    angle: Annotated[float, "angle of the loss, in degrees", Range(1, 90), _ANGULAR] = 45.0,
-    margin: Annotated[float, "margin of the loss, in cosine", Range(0), _TRIPLET] = 0.1,
-    text_to_image_weight: Annotated[float, "weight of the text-to-image loss", Range(0), _FORM] = 1.0,
-    image_weight: Annotated[float, "weight within images; -1 for the paper's, 0.3 (triplet 0.1)", Range(-1)] = -1.0,
-    text_weight: Annotated[float, "weight within texts; -1 for the paper's, 0.2 (triplet 0.3)", Range(-1)] = -1.0,
-    pool_size: Annotated[int, "nearest texts to sample from; 10 in the published code", Range(1)] = 200,
+    angle: Annotated[float, "angle of the loss, in degrees", Interval(1, below=90), _ANGULAR] = 45.0,
+    margin: Annotated[float, "margin of the loss, in cosine", Interval(0), _TRIPLET] = 0.1,
+    text_to_image_weight: Annotated[float, "weight of the text-to-image loss", Interval(0), _FORM] = 1.0,
+    image_weight: Annotated[float, "weight within images; -1 for the paper's, 0.3 (triplet 0.1)", Interval(-1)] = -1.0,
+    text_weight: Annotated[float, "weight within texts; -1 for the paper's, 0.2 (triplet 0.3)", Interval(-1)] = -1.0,
+    pool_size: Annotated[int, "nearest texts to sample from; 10 in the published code", Interval(1)] = 200,
     negatives: Annotated[
         Literal["anchors", "neighbours", "both"], "negatives within a modality: the batch's items, their neighbours"
     ] = "anchors",
@@ -56,8 +57,8 @@ def neighbourhoods(
     from subtext.objectives.losses.angular import Angular
     from subtext.objectives.losses.triplet import Triplet
     from subtext.objectives.objective import Term
-    from subtext.recipes.parts import replace_terms, require_cosine, require_no_neighbours
-    from subtext.training.neighbours import SampledNeighbours
+    from subtext.recipes.methods.neighbourhoods.sampling import SampledNeighbours, require_no_neighbours
+    from subtext.recipes.parts import replace_terms, require_cosine
 
     require_cosine("neighbourhoods", setup)
     require_no_neighbours("neighbourhoods", setup)
@@ -88,28 +89,29 @@ def neighbourhoods(
             "image_graph needs image_weight above 0; image_weight is 0; leave image_graph out, or change that"
         )
 
-    def loss(*, own: bool) -> Loss:
-        """The loss of a term; `own` where the published code takes the positive for one more negative."""
+    def loss(*, include_positive: bool) -> Loss:
+        """The loss of a term; `include_positive` where the published code counts the positive as a negative, too."""
         if form == "triplet":
             return Triplet(margin=margin, negatives="all")
         if form == "hinge":
             return Angular(degrees=angle, form="hinge")
-        return Angular(degrees=angle, repeated=form == "reference", own=own and form == "reference")
+        return Angular(degrees=angle, repeated=form == "reference", own=include_positive and form == "reference")
 
     if cross_modal == "form":
         texts = "image_to_random" if form == "reference" else "image_to_text"
-        terms = {"image_to_text": Term(loss(own=False), texts)}
+        terms = {"image_to_text": Term(loss(include_positive=False), texts)}
         if text_to_image_weight:
-            terms["text_to_image"] = Term(loss(own=True), "text_to_image", text_to_image_weight)
+            terms["text_to_image"] = Term(loss(include_positive=True), "text_to_image", text_to_image_weight)
         setup = replace_terms("neighbourhoods", setup, terms)
     # The published code samples the negative texts; those of texts are the same.
-    strangers = form == "reference" and (cross_modal == "form" or "text" in sides)
-    if not sides and not strangers:
+    random_texts = form == "reference" and (cross_modal == "form" or "text" in sides)
+    if not sides and not random_texts:
         return setup
     within: dict[str, Term] = {
-        f"{side} neighbours": Term(loss(own=side == "image"), f"{side}_neighbours", weights[side]) for side in sides
+        f"{side} neighbours": Term(loss(include_positive=side == "image"), f"{side}_neighbours", weights[side])
+        for side in sides
     }
     text_graph, own_graph = (Path(path) if path and sides else None for path in (graph, image_graph))
-    sampling = SampledNeighbours(sides, text_graph, own_graph, pool_size, negatives, strangers)
+    sampling = SampledNeighbours(sides, text_graph, own_graph, pool_size, negatives, random_texts)
     parts = {**setup.objective.parts, **within}
     return replace(setup, objective=replace(setup.objective, parts=parts), extras=(sampling, *setup.extras))
