@@ -64,10 +64,17 @@ _DATE = re.compile(
 
 
 def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, Any], list[str]]:
-    """The fields of an image file and of the .xmp beside it; and what cannot be read, one sentence per block.
+    """Read the metadata in an image file and in the .xmp file beside it.
 
     keywords are a list; byline is one where there are several; date is ISO 8601; latitude and longitude are degrees,
     orientation is EXIF's number from 1 to 8. A file that is no image has no fields here: decoding says what is wrong.
+
+    Args:
+        file: The image file.
+        sidecar: The .xmp file; None for none.
+
+    Returns:
+        The fields, a part of `FIELDS`; and what cannot be read, one sentence per block.
 
     Raises:
         OSError: If the file cannot be read.

@@ -81,7 +81,14 @@ def plant(
     Texts of several images, and texts known by features alone, do not change.
 
     Args:
+        dataset: The data set.
         rates: "neighbour" and "mismatch" -> share of the pairs of each split, at most 1 in total.
+        neighbours: Of its texts; needed for the rate of "neighbour".
+        splits: Splits to corrupt.
+        seed: Seed of the random choice.
+
+    Returns:
+        The corrupted data set and what was changed.
 
     Raises:
         DataError: If so many pairs cannot be corrupted.
@@ -223,7 +230,13 @@ class Labels:
     distances: Mapping[str, float]
 
     def of(self, dataset: Dataset) -> NDArray[Any]:
-        """(T) the kind of each text of a data set or of a split of it, "" for one that was not corrupted.
+        """Get the kind of each text.
+
+        Args:
+            dataset: The corrupted data set, or a split of it.
+
+        Returns:
+            (T) the kind; "" for a text that was not corrupted.
 
         Raises:
             DataError: If none of its texts has a label, as those of another data set.
@@ -237,7 +250,14 @@ class Labels:
         return kinds
 
     def require(self, dataset: Dataset) -> None:
-        """Raise DataError unless this is the complete data set that the labels were written with."""
+        """Require the complete data set that the labels were written with.
+
+        Args:
+            dataset: The data set.
+
+        Raises:
+            DataError: If it is another.
+        """
         digest = fingerprint(dataset)
         if digest != self.data:
             raise DataError(
@@ -248,6 +268,11 @@ class Labels:
 
 def write_labels(planted: Planted, path: Path, settings: Mapping[str, Any]) -> None:
     """Write the labels of a corrupted data set as JSON.
+
+    Args:
+        planted: The corrupted data set.
+        path: The file.
+        settings: How it was corrupted, plain JSON values.
 
     Raises:
         OutputError: If it cannot be written.
@@ -269,7 +294,13 @@ def write_labels(planted: Planted, path: Path, settings: Mapping[str, Any]) -> N
 
 
 def read_labels(path: Path) -> Labels:
-    """What `write_labels` wrote.
+    """Read the labels that `write_labels` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The labels.
 
     Raises:
         DataError: If the file is something else, or has another format.

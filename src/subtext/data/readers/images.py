@@ -27,17 +27,29 @@ _SIZE = re.compile(r"/(full|square|(pct:)?[\d.]+,[\d.]+,[\d.]+,[\d.]+)/[^/]+/!?[
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder with an image, and without tables, of which nobody says which one is meant."""
+    """Recognise a folder with an image and without tables, since with a table it would be unclear which is meant.
+
+    Args:
+        path: Folder; it need not exist.
+
+    Returns:
+        Whether it is such a folder.
+    """
     if not path.is_dir() or any(file.suffix.lower() in TABLES for file in path.iterdir()):
         return False
     return any(suffix_of(name) in IMAGES for name in list_files(path))
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
-    """One item per image; its id is its path from the folder, with "/" between the parts.
+    """Read one item per image; its id is its path from the folder, with "/" between the parts.
 
     Args:
+        path: Folder, read down to its last sub-folder.
+        images: Another folder of the images; None for `path`.
         columns: Role -> fields of `embedded`; its texts are `headline` and `caption` where no others are named.
+
+    Returns:
+        The rows, with the metadata inside the files, and a note on files that are no images.
     """
     columns = {"text": TEXT_FIELDS, **(columns or {})}
     require_columns(columns, FIELDS, "an image")
@@ -72,7 +84,16 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
 
 
 def files_with(path: Path, suffix: str, mark: str) -> list[Path]:
-    """The file, or the files of a folder by name, of this suffix that have `mark` in their first 64 KiB."""
+    """Find the files of a format by their content.
+
+    Args:
+        path: A file, or a folder whose own files are inspected.
+        suffix: Suffix of the files, such as ".xml".
+        mark: Text that the first 64 KiB of a file contain.
+
+    Returns:
+        The files, sorted by name.
+    """
     files = sorted(path.glob(f"*{suffix}")) if path.is_dir() else [path] if path.suffix.lower() == suffix else []
     return [file for file in files if file.is_file() and mark.encode() in _first_bytes(file)]
 
@@ -83,7 +104,14 @@ def _first_bytes(file: Path) -> bytes:
 
 
 def files_by_name(folder: Path) -> dict[str, list[str]]:
-    """Every end of an image's path, from its name alone to the whole, without suffix -> the paths that end so."""
+    """Map every end of an image's path, from its name alone to the whole, to the images whose paths end so.
+
+    Args:
+        folder: Folder of the images, with sub-folders.
+
+    Returns:
+        End of a path, without suffix -> the paths from the folder.
+    """
     found: dict[str, list[str]] = {}
     for path in sorted(list_files(folder, refuse=_refuse)):
         if suffix_of(path) in IMAGES:
@@ -99,7 +127,7 @@ def _ends(path: str) -> list[str]:
 
 
 def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
-    """The images that an address or a path may mean: none, one, or several of which nothing says which one is meant.
+    """Find the images that an address or a path may mean.
 
     Of the images that have the name at its end, with the same suffix or another, those count that share most folders
     with it, from the end upwards; of these, those that have its suffix if there are some. An address of
@@ -107,7 +135,11 @@ def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
     images share the name at the end.
 
     Args:
+        address: A URL or a path.
         files: Those of `files_by_name`.
+
+    Returns:
+        Paths of images: none, one, or several of which nothing says which one is meant.
     """
     path, identifier = _paths(address)
     for end in (*(_ends(path)[:-4] if path != identifier else ()), *_ends(identifier)):
@@ -135,14 +167,20 @@ def images_of(
     images: Path | None,
     columns: Columns | None,
 ) -> Source:
-    """A data set of files that describe the images beside them, each image for one address alone.
+    """Read files that describe the images beside them; each image belongs to one address.
 
     Where several addresses end at one image, it is that of the address that has most of its folders; where nothing
     says which one that is, each of them becomes a problem.
 
     Args:
+        descriptions: The files that describe images.
         records: The rows of a description, by the images of `files_by_name`.
+        path: The data set: a file, or a folder.
+        images: Folder of the images; None for the folder of `path`.
         columns: Role -> fields; the texts are `headline` and `caption` where no others are named.
+
+    Returns:
+        A row per image that is there.
     """
     root = images if images is not None else (path if path.is_dir() else path.parent)
     files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
@@ -177,7 +215,16 @@ def _shared_folders(image: str, identifier: str) -> int:
 
 
 def ambiguous(where: str, address: str, files: Sequence[str]) -> RowIssue:
-    """The problem of an address for which `files_at` found several images."""
+    """Describe an address for which `files_at` returned several images.
+
+    Args:
+        where: Position of the row.
+        address: The address.
+        files: The images.
+
+    Returns:
+        The problem, for the row.
+    """
     names = f"{', '.join(files[:3])}{', ...' if len(files) > 3 else ''}"
     return RowIssue(where, f"'{address}' may be any of {names}; keep the address' folders, or one file", name=address)
 

@@ -39,7 +39,14 @@ _MAX_FIELD_SIZE = 64 * 2**20
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is such a file, or a folder with just one."""
+    """Recognise a table, or a folder with just one.
+
+    Args:
+        path: File or folder; it need not exist.
+
+    Returns:
+        Whether it is one of these.
+    """
     return _file(path) is not None
 
 
@@ -50,10 +57,15 @@ def _file(path: Path) -> Path | None:
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
-    """One file; relative image paths start at `images`, or else at the file's folder.
+    """Read one table.
 
     Args:
+        path: The file, or a folder with just one.
+        images: Folder of relative image paths; None for the file's folder.
         columns: Of each role, where they have other names.
+
+    Returns:
+        The rows; for a folder also a note on images that no row names.
     """
     file = _file(path)
     assert file is not None
@@ -64,7 +76,14 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
 
 def records(path: Path, prefix: str = "") -> Iterator[Record]:
-    """The rows of one file as columns, each with its position ("line 17").
+    """Read the rows of one file as columns.
+
+    Args:
+        path: The file, with a suffix of `folders.TABLES`.
+        prefix: Text before the position of each row, such as the name of a shard.
+
+    Yields:
+        The position ("line 17") with the columns, or the reason why the row cannot be used.
 
     Raises:
         DataError: If the file cannot be read at all.
@@ -84,10 +103,18 @@ def records(path: Path, prefix: str = "") -> Iterator[Record]:
 
 
 def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") -> Iterator[Record]:
-    """The rows of a file of pairs, under the names of roles; in CSV, columns of numbers or dates alone become these.
+    """Read a file of pairs under the names of roles; in CSV, columns of numbers or dates alone become these.
 
     Numbers become those of JSON, dates texts of ISO 8601. A column with other cells beside its numbers or dates stays a
     text, and a note says so.
+
+    Args:
+        path: The file.
+        columns: Role -> columns, where they have other names.
+        prefix: Text before the position of each row.
+
+    Yields:
+        As `records`, with a note on columns of mixed kinds.
     """
 
     def named() -> Iterator[Record]:
