@@ -79,20 +79,20 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
     Raises:
         OSError: If the file cannot be read.
     """
-    found: list[Mapping[str, Any]] = []
+    blocks: list[Mapping[str, Any]] = []
     wrong: list[str] = []
 
     def take(block: str, read: Callable[[], Mapping[str, Any]]) -> None:
         reasons: list[object] = []
         counts = "what could be read of it counts"  # Pillow warns of damage, and goes on.
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                found.append(read())
+                blocks.append(read())
             except BROKEN as error:
                 reasons.append(error)
                 counts = "the image counts without it"
-        reasons += [warning.message for warning in told]
+        reasons += [warning.message for warning in caught]
         if reasons:
             reason = " ".join(str(reasons[0]).split())[:160] or type(reasons[0]).__name__
             wrong.append(f"its {block} block is damaged, {reason}; {counts}")
@@ -116,14 +116,14 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
         if isinstance(error, OSError) and error.errno is not None:  # Pillow's own errors have no number.
             raise
     fields: dict[str, Any] = {}
-    for block in found:
+    for block in blocks:
         fields = {**{name: value for name, value in block.items() if value not in (None, "", [])}, **fields}
     if (date := fields.get("date")) is not None and _date(date) is None:
         # The date of an older block may be that of a scan.
         del fields["date"]
         wrong.append(f"its date '{date[:40]}' is no date; the image has none")
     elif date is not None and len(date) in (4, 7):
-        wrong.append(f"its date '{date}' has no day; it is shown and found as text, and < and > do not hold for it")
+        wrong.append(f"its date '{date}' has no day; it is shown and searched as text, and < and > do not match it")
     return {name: fields[name] for name in FIELDS if name in fields}, wrong
 
 

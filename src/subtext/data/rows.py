@@ -250,18 +250,21 @@ def with_roles(records: Iterable[Record], columns: Columns, name: str, *, header
     records = iter(records)
     first: list[Record] = []
     names: dict[str, None] = {}
-    wanted = {source for sources in columns.values() for source in sources}
+    requested = {source for sources in columns.values() for source in sources}
     for record in records:
         first.append(record)
         names |= {} if isinstance(record[1], RowIssue) else dict.fromkeys(map(str, record[1]))
-        if len(first) >= 20 and (header or wanted <= names.keys()):
+        if len(first) >= 20 and (header or requested <= names.keys()):
             break
     if names:
         require_columns(columns, names, name)
-    usual = _guessed([column for column in names if column not in wanted])
+    usual = _guessed([column for column in names if column not in requested])
     if guessed := {role: sources for role, sources in usual.items() if role not in columns}:
-        told = ",".join(f"{role}={'+'.join(sources)}" for role, sources in guessed.items())
-        yield name, RowIssue(name, f"its columns were guessed: {told}; name others with --columns", fatal=False)
+        columns_of_roles = ",".join(f"{role}={'+'.join(sources)}" for role, sources in guessed.items())
+        yield (
+            name,
+            RowIssue(name, f"its columns were guessed: {columns_of_roles}; name others with --columns", fatal=False),
+        )
     columns = {**guessed, **columns}
     for where, row in chain(first, records):
         yield where, row if isinstance(row, RowIssue) or not columns else renamed(row, columns)

@@ -141,8 +141,8 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
         if main != "texts" and (others or main == "unclear cells"):
             where, cell, _ = others[0][1] if others else counts[main]
             has = f"{counted(count, main[:-1])} {'and' if others else 'such as'} '{cell[:40]}' ({where})"
-            told = f"column '{name}' has {has}; it is read as text, so < and > hold for none of it"
-            yield path.name, RowIssue(path.name, told, name=f"'{name}'", fatal=False)
+            note = f"column '{name}' has {has}; it is read as text, so < and > hold for none of it"
+            yield path.name, RowIssue(path.name, note, name=f"'{name}'", fatal=False)
     of_column = {name: next(iter(counts)) for name, counts in kinds.items() if len(counts) == 1}
     readings = {name: _READINGS[kind] for name, kind in of_column.items() if kind in _READINGS}
     for where, row in named():
@@ -201,8 +201,8 @@ def _separator(path: Path) -> str:
         start = raw.read(2**16)
     _utf8(path, start)
     first, usual = start.removeprefix(MARK).strip().partition(b"\n")[0], SEPARATORS[path.suffix.lower()]
-    if said := re.fullmatch(rb"sep=([,;|\t])\r?", first):
-        return said[1].decode()
+    if match := re.fullmatch(rb"sep=([,;|\t])\r?", first):
+        return match[1].decode()
     # Spreadsheets of many countries save CSV with semicolons.
     return max((usual, ",", ";", "\t"), key=lambda mark: first.count(mark.encode()))
 
