@@ -30,7 +30,7 @@ from subtext.graphs import graph as graphs
 from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.graphs.spaces import (
-    Distance,
+    DistanceName,
     Doc2VecSpace,
     EmbedsTexts,
     FeatureSpace,
@@ -69,7 +69,7 @@ class Array:
     """A space of given vectors, a row a text."""
 
     vectors: np.ndarray
-    distance: Distance = "l2"
+    distance: DistanceName = "l2"
 
     def settings(self) -> dict[str, str]:
         return {"name": "array"}

@@ -16,7 +16,7 @@ from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError, RequirementError
 from subtext.graphs.graph import Graph, group_labels, image_of_text
 from subtext.graphs.spaces import (
-    Distance,
+    DistanceName,
     Doc2VecSpace,
     EmbedsTexts,
     FeatureSpace,
@@ -47,7 +47,7 @@ class GraphOptions:
     candidate_split: str = "train"
     search: Literal["exact", "approximate"] = "exact"
     same_image: Literal["drop", "keep"] = "drop"
-    distance: Distance | None = None
+    distance: DistanceName | None = None
 
 
 def build_graph(
@@ -105,7 +105,7 @@ def build_graph(
         distances=(squared / 2 if distance == "cosine" else np.sqrt(squared)).astype(np.float32),
         space=dict(space.settings()),
         settings={
-            "among": options.candidate_split, "search": options.search, "same_picture": options.same_image,
+            "among": options.candidate_split, "search": options.search, "same_image": options.same_image,
             "distance": distance,
         },
         source=dict(source or {}),

@@ -39,7 +39,7 @@ class Graph:
         distances: (N E) to them in the space, rising, in its metric (L2, or 1 - cosine); infinite where there is no
             neighbour.
         space: "name" of the space, and its settings.
-        settings: How neighbours were chosen: split, among, search, metric, same_picture.
+        settings: How neighbours were chosen: split, among, search, metric, same_image.
         source: Where the texts came from, for people and for `subtext neighbours show`.
     """
 

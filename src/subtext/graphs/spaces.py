@@ -30,7 +30,7 @@ from subtext.ops import draw
 if TYPE_CHECKING:
     from subtext.models.encoders.language import SentenceEncoder
 
-Distance = Literal["l2", "cosine"]
+DistanceName = Literal["l2", "cosine"]
 Progress = Callable[[int], None]
 """Called with the number of finished texts."""
 
@@ -54,7 +54,7 @@ class Space(Protocol):
     """Places texts; whoever asks says which of them it may learn from."""
 
     @property
-    def distance(self) -> Distance:
+    def distance(self) -> DistanceName:
         """How its distances are taken where nobody says otherwise."""
 
     def settings(self) -> Mapping[str, Any]:
@@ -102,7 +102,7 @@ class FeatureSpace:
     file: FeatureFile
     of: Literal["images", "texts"] = "images"
 
-    distance: ClassVar[Distance] = "l2"
+    distance: ClassVar[DistanceName] = "l2"
 
     def settings(self) -> Mapping[str, Any]:
         """Everything that the places depend on."""
@@ -116,11 +116,11 @@ class FeatureSpace:
         taken = self.file.take(name, rows)
         vectors = taken if taken.ndim == 2 else taken.mean(axis=1, dtype=np.float32)
         if self.of == "images":
-            pictures = image_of_text(pairs)
-            if (pictures < 0).any():
-                missing = pairs.texts.ids[int(np.flatnonzero(pictures < 0)[0])]
+            image_rows = image_of_text(pairs)
+            if (image_rows < 0).any():
+                missing = pairs.texts.ids[int(np.flatnonzero(image_rows < 0)[0])]
                 raise DataError(f"features of images need an image for every text; {missing!r} has none")
-            vectors = vectors[pictures]
+            vectors = vectors[image_rows]
         if progress is not None:
             progress(len(vectors))
         return EmbedsTexts(vectors, np.ones(len(vectors), dtype=bool))
@@ -136,7 +136,7 @@ class SentenceSpace:
 
     encoder: SentenceEncoder
 
-    distance: ClassVar[Distance] = "cosine"
+    distance: ClassVar[DistanceName] = "cosine"
 
     def settings(self) -> Mapping[str, Any]:
         """Everything that the places depend on."""
@@ -199,7 +199,7 @@ class LsaSpace:
     width: int = 200
     seed: int = 0
 
-    distance: ClassVar[Distance] = "cosine"
+    distance: ClassVar[DistanceName] = "cosine"
 
     def __post_init__(self) -> None:
         if self.width < 1:
@@ -297,7 +297,7 @@ class Doc2VecSpace:
     seed: int = 0
     workers: int = 1
 
-    distance: ClassVar[Distance] = "l2"
+    distance: ClassVar[DistanceName] = "l2"
 
     def __post_init__(self) -> None:
         for name in ("width", "window", "min_count", "workers"):
@@ -344,7 +344,7 @@ class Doc2VecSpace:
         return place
 
     def _trained(self, documents: list[list[str]]) -> Any:
-        from gensim.models.doc2vec import Doc2VecSpace as Model, TaggedDocument
+        from gensim.models.doc2vec import Doc2Vec as Model, TaggedDocument
 
         hierarchical = self.output == "hs"
         model = Model(

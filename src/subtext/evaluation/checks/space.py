@@ -113,7 +113,7 @@ def with_preservation(
 
 def _of_texts(graph: Graph, pairs: Dataset) -> TruthOf:
     groups = torch.from_numpy(pairs.texts.groups)
-    dropped = graph.settings.get("same_picture", "drop") == "drop"
+    dropped = graph.settings["same_image"] == "drop"
 
     def truth_of(start: int, stop: int) -> Truth:
         matches = graph.truth(start, stop)

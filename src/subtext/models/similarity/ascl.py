@@ -110,7 +110,7 @@ class Ascl(PairSimilarity):
             )
         self.by_words = _AsclDirection(width)
         self.by_regions = _AsclDirection(width) if directions == "separate" else self.by_words
-        self.picture = nn.Linear(width, width, bias=False) if fusion != "none" else None
+        self.image_map = nn.Linear(width, width, bias=False) if fusion != "none" else None
         self.fusion = Fusion(width, fusion) if fusion != "none" else None
         self.local_share = local_share
         self.temperature = temperature
@@ -179,9 +179,9 @@ class Ascl(PairSimilarity):
 
         def vectors() -> tuple[Tensor, Tensor]:
             context, bf16 = gathered.transpose(0, 1), in_inference(self.bf16)
-            if self.fusion is None or self.picture is None:
+            if self.fusion is None or self.image_map is None:
                 return context, text_vectors
-            image_vectors = square_linear(image_side.vectors, self.picture.weight, bf16=bf16)
+            image_vectors = square_linear(image_side.vectors, self.image_map.weight, bf16=bf16)
             return self.fusion(context, image_vectors[:, None], bf16=bf16), text_vectors
 
         return (words.T + regions) / 2, vectors
