@@ -196,7 +196,7 @@ def _scores(subject: Subject) -> Measured:
     """Mean, deviation and their product of both scores over the training pairs, both modalities together."""
     config, train = subject.config, subject.data.train
     require(config, subject.key, Shared.TEXT_GRAPH, subject.data)
-    graph = Graph.load(config.graph(subject.key, Shared.TEXT_GRAPH)).within(train.texts)
+    graph = Graph.load(config.graph(subject.key, Shared.TEXT_GRAPH)).restrict_to(train.texts)
     embedded = st.embed(subject.run, data=train, **subject.options)
     images = image_of_text(train)
     without = images < 0

@@ -140,7 +140,7 @@ def _require_neighbours(options: Mapping[str, Any], train: st.Dataset) -> dict[s
             f"scores of {requested} neighbours need a subset of more than {requested} texts; it has {texts:,}; sample "
             "more images (--subset), or use fewer neighbours (neighbours=N)"
         )
-    mean = float((graph.within(train.texts).neighbours[:, :requested] >= 0).sum()) / texts
+    mean = float((graph.restrict_to(train.texts).neighbours[:, :requested] >= 0).sum()) / texts
     if not mean:
         raise DataError(
             "weights need neighbours within the subset; of its texts none has one; sample more images (--subset)"

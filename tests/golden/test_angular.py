@@ -116,7 +116,8 @@ def loops(whole: Comparison, loss: Angular) -> list[float]:
 
 
 SETTINGS = [
-    Angular(), Angular(degrees=40.0), Angular(repeated=True), Angular(repeated=True, include_positive=True, degrees=50.0),
+    Angular(), Angular(degrees=40.0), Angular(repeated=True),
+    Angular(repeated=True, include_positive=True, degrees=50.0),
     Angular(include_positive=True), Angular(form="hinge", degrees=25.0), Angular(form="hinge", degrees=36.0),
 ]  # fmt: skip
 

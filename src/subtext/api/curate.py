@@ -143,7 +143,7 @@ def curate(
     if truth is not None:
         truth.require(opened.pairs)
         opened = replace(opened, pairs=opened.pairs.split(split), split=split)
-    opened = opened.by_mean("curate")
+    opened = opened.to_means("curate")
     vectors = opened.embed(work)
     neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=work.quiet)
     with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as progress:
@@ -190,7 +190,7 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     try:
         with meter("neighbours", len(pairs.texts), quiet=quiet) as progress:
             options = GraphOptions(neighbours=2 * NEIGHBOURS, candidate_split="all")
-            return build_graph(pairs, LsaSpace(), options, compared=progress)
+            return build_graph(pairs, LsaSpace(), options, on_compared=progress)
     except DataError as problem:
         say(f"note: nothing is said of neighbours: {problem}", quiet=quiet)
         return None
@@ -375,7 +375,7 @@ def detect_noise(
 
     noise = read_labels(Path(labels).expanduser())
     work = EvaluationSubject.of(ModelSource.of(run), "all", **options)
-    opened = open_subject(work).by_mean("detect noise")
+    opened = open_subject(work).to_means("detect noise")
     noise.require(opened.pairs)
     opened = replace(opened, pairs=opened.pairs.split(split))
     pairs = opened.pairs
@@ -494,7 +494,7 @@ def score(
     from subtext.retrieval.calibration import stored_calibration
     from subtext.retrieval.stores.store import open_store
 
-    opened = open_subject(work).indexed("score pairs")
+    opened = open_subject(work).to_indexable("score pairs")
     calibration = None
     if index is not None:
         store = open_store(index)
@@ -532,7 +532,7 @@ def scored(
 ) -> list[dict[str, Any]]:
     """A row a pair: names, words, similarity, probability, looseness; None for what cannot be said.
 
-    similarity   cosine of the views that fit best; what an index of the model gives (`Model.indexed`)
+    similarity   cosine of the views that fit best; what an index of the model gives (`Model.to_indexable`)
     probability  that the pair is right, where as many pairs are right as are put together by chance
     looseness    1 - P(literal), and the kind, by how the pair lies among the others
     image_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them

@@ -117,7 +117,7 @@ def embed(
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, **options)
     if out is not None:
         require_file(_checked(out))
-    opened = open_subject(work, need_pairs=False).by_mean("embed")
+    opened = open_subject(work, need_pairs=False).to_means("embed")
     embedded = EmbeddedDataset(opened.pairs, *opened.embed(work))
     return embedded if out is None else embedded.save(out)
 

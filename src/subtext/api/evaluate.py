@@ -458,7 +458,7 @@ def _of_model(
         means = items
         if items[0].parts is None or items[1].parts is None:
             # A probabilistic model's items are measured by their means.
-            by_mean = opened.by_mean("measure the space of")
+            by_mean = opened.to_means("measure the space of")
             means = items if by_mean.model is opened.model else by_mean.embed(work, "embedding means")
         result = with_space(result, *means, pairs)
     if pair_space:
@@ -478,7 +478,7 @@ def _of_stages(
     from subtext.data.text import cut_note, too_long
     from subtext.evaluation.two_stages import RankingStage, evaluate_two_stage, require_plan
 
-    opened = open_subject(work).indexed("a first stage")
+    opened = open_subject(work).to_indexable("a first stage")
     pairs = opened.pairs
     protocol, extra = settings_for(pairs)
     # Every error of the second model is raised before the first one works.

@@ -118,8 +118,8 @@ def build_neighbours(
             opened,
             GraphOptions(neighbours, candidates, search, same_image, distance),
             source={**sources.to_json(), "split": split, "version": __version__},
-            placed=placed,
-            compared=compared,
+            on_embedded=placed,
+            on_compared=compared,
         )
     graph.save(path)
     return NeighbourGraph(graph, path)

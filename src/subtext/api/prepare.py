@@ -473,7 +473,7 @@ def _neighbour_lists(graph: Graph, dataset: Dataset, splits: tuple[str, ...], fi
     distances = np.full((len(dataset.texts), graph.width), np.inf, dtype=np.float64)
     for split in splits:
         texts = np.flatnonzero(dataset.texts.splits == split).astype(np.int64)
-        subgraph = graph.within(dataset.texts.take(texts))
+        subgraph = graph.restrict_to(dataset.texts.take(texts))
         rows[texts] = np.where(subgraph.neighbours >= 0, texts[subgraph.neighbours], -1)
         distances[texts] = subgraph.distances
     return TextNeighbours(rows, distances, first, last)

@@ -36,13 +36,13 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class EmbedsTexts:
-    """Where the texts of a data set are.
+class TextVectors:
+    """Vectors of the texts of a data set.
 
     Attributes:
         vectors: (N D) float32, finite.
-        known: (N) bool: False for a text that the space cannot place (it has none of the words that the space knows);
-            it gets no neighbours and is nobody's.
+        known: (N) bool; False for a text without a vector (it has none of the words that the space knows): it gets no
+            neighbours and is no neighbour.
     """
 
     vectors: Float[np.ndarray, "n d"]
@@ -51,24 +51,43 @@ class EmbedsTexts:
 
 @runtime_checkable
 class Space(Protocol):
-    """Places texts; whoever asks says which of them it may learn from."""
+    """Maps texts to vectors, fitted on some of them."""
 
     @property
     def distance(self) -> DistanceName:
         """How its distances are taken where nobody says otherwise."""
 
     def settings(self) -> Mapping[str, Any]:
-        """Its "name", and what its places depend on, as JSON."""
+        """The name of the space, and everything that its vectors depend on.
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
-        """The places of all texts of `pairs`, learnt from those that `learn` marks."""
+        Returns:
+            "name" and settings, as JSON values.
+        """
+
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+        """Vectors of all texts of a data set.
+
+        Args:
+            pairs: The data set of N texts.
+            learn: (N) bool, texts that the space may be fitted to.
+            progress: Called with the number of finished texts.
+
+        Returns:
+            The vectors.
+        """
 
 
 def words_of(texts: Items) -> list[str]:
-    """The texts themselves.
+    """The texts as strings.
+
+    Args:
+        texts: Of a data set.
+
+    Returns:
+        One string per text.
 
     Raises:
-        DataError: If it names the first item which has none: such a data set has features in their place.
+        DataError: If a text has features instead of words.
     """
     words = [value for value in texts.values if isinstance(value, str)]
     if len(words) < len(texts):
@@ -79,8 +98,15 @@ def words_of(texts: Items) -> list[str]:
     return words
 
 
-def unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Rows of length 1 as float32; a row of zeros stays one."""
+def unit_rows(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Scale rows to length 1; a row of zeros stays one.
+
+    Args:
+        vectors: (N D).
+
+    Returns:
+        (N D) float32.
+    """
     lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))[:, None]
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
@@ -92,7 +118,8 @@ class FeatureSpace:
     Distances are L2 on the features as they are.
 
     Args:
-        of: "images": each text stands where its image does, so that neighbours are images that look alike, and their
+        file: The features.
+        of: "images": each text has the vector of its image, so that neighbours are images that look alike, and their
             texts with them (the "Img NNs" of Thomas and Kovashka 2020, Table 2); "texts": the file names texts.
 
     Raises:
@@ -105,11 +132,27 @@ class FeatureSpace:
     distance: ClassVar[DistanceName] = "l2"
 
     def settings(self) -> Mapping[str, Any]:
-        """Everything that the places depend on."""
+        """The name of the space, and everything that its vectors depend on.
+
+        Returns:
+            "name" and settings, as JSON values.
+        """
         return {"name": "features", "of": self.of, "features": self.file.fingerprint}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
-        """The places of all texts; nothing is learnt."""
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+        """Vectors of all texts; nothing is fitted.
+
+        Args:
+            pairs: The data set of N texts.
+            learn: Not read.
+            progress: Called with the number of finished texts.
+
+        Returns:
+            The vectors.
+
+        Raises:
+            DataError: If an item has no row, or a text has no image.
+        """
         items = pairs.images if self.of == "images" else pairs.texts
         rows = self.file.rows(items.ids, items.values)
         name = "pooled" if self.file.pooled is not None else "grid"
@@ -123,15 +166,18 @@ class FeatureSpace:
             vectors = vectors[image_rows]
         if progress is not None:
             progress(len(vectors))
-        return EmbedsTexts(vectors, np.ones(len(vectors), dtype=bool))
+        return TextVectors(vectors, np.ones(len(vectors), dtype=bool))
 
 
 @dataclass(frozen=True)
 class SentenceSpace:
-    """The vectors of a sentence encoder as unit rows. Gives cosine distances.
+    """The vectors of a sentence encoder as unit rows, with cosine distances.
+
+    Args:
+        encoder: Texts -> vectors.
 
     Raises:
-        RequirementError: If the model or its tokeniser cannot be had.
+        RequirementError: If the model or its tokeniser cannot be read.
     """
 
     encoder: SentenceEncoder
@@ -139,23 +185,45 @@ class SentenceSpace:
     distance: ClassVar[DistanceName] = "cosine"
 
     def settings(self) -> Mapping[str, Any]:
-        """Everything that the places depend on."""
+        """The name of the space, and everything that its vectors depend on.
+
+        Returns:
+            "name" and settings, as JSON values.
+        """
         return {"name": "sentence"} | {name: getattr(self.encoder, name) for name in ("model", "pooling", "max_tokens")}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
-        """The places of all texts."""
-        return EmbedsTexts(unit(self.encoder(words_of(pairs.texts), progress)), np.ones(len(pairs.texts), dtype=bool))
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+        """Vectors of all texts; nothing is fitted.
+
+        Args:
+            pairs: The data set of N texts.
+            learn: Not read.
+            progress: Called with the number of finished texts.
+
+        Returns:
+            The vectors, of unit length.
+        """
+        return TextVectors(
+            unit_rows(self.encoder(words_of(pairs.texts), progress)), np.ones(len(pairs.texts), dtype=bool)
+        )
 
 
 def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> csr_array:
-    """(N V) unit rows of term count times inverse document frequency; the words are those of the texts to learn from.
+    """Term count times inverse document frequency of each text, as unit rows; words are those of the texts to fit.
 
         tf * (ln((1 + T) / (1 + df)) + 1)        T texts to learn from, df of them have the word
 
     A text of unknown words alone is a row of nothing.
 
+    Args:
+        texts: N texts.
+        learn: (N) bool, texts to fit.
+
+    Returns:
+        (N V) float32, sparse.
+
     Raises:
-        DataError: If no text to learn from has a word.
+        DataError: If no text to fit has a word.
 
     Example:
         >>> [round(float(value), 3) for value in tfidf(["a dog", "a cat"], np.array([True, True])).data[:2]]
@@ -174,7 +242,16 @@ def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> csr_array:
 
 
 def cosines(rows: csr_array, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
-    """The cosine of each pair of unit rows."""
+    """The cosine of each pair of unit rows.
+
+    Args:
+        rows: (N V) unit rows.
+        left: (M) rows.
+        right: (M) rows.
+
+    Returns:
+        (M) float32.
+    """
     return np.asarray((rows[left] * rows[right]).sum(axis=1), dtype=np.float32)
 
 
@@ -186,11 +263,12 @@ class LsaSpace:
     whose words none of the D directions has: a larger D places more. Gives cosine distances.
 
     Args:
-        width: D; fewer where there are fewer words or texts.
-        seed: Of the random search for the directions.
+        width: D, 1 or more; fewer where there are fewer words or texts.
+        seed: Of the randomised search for the directions.
 
     Raises:
-        DataError: If no text to learn from has a word.
+        DataError: If no text to fit has a word.
+        RequirementError: If the width is below 1.
 
     Complexity:
         Time of 2 x 5 products of the sparse matrix with D + 16 columns (Halko, Martinsson and Tropp 2011).
@@ -206,11 +284,24 @@ class LsaSpace:
             raise RequirementError(f"Lsa needs a width of 1 or more; it got {self.width}")
 
     def settings(self) -> Mapping[str, Any]:
-        """Everything that the places depend on."""
+        """The name of the space, and everything that its vectors depend on.
+
+        Returns:
+            "name" and settings, as JSON values.
+        """
         return {"name": "lsa", **asdict(self)}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
-        """The places of all texts, learnt from those that `learn` marks."""
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+        """Vectors of all texts, fitted on those that `learn` marks.
+
+        Args:
+            pairs: The data set of N texts.
+            learn: (N) bool.
+            progress: Called with the number of finished texts.
+
+        Returns:
+            The vectors, of unit length.
+        """
         from sklearn.utils.extmath import randomized_svd
 
         rows = tfidf(words_of(pairs.texts), learn)
@@ -220,7 +311,7 @@ class LsaSpace:
         vectors = np.ascontiguousarray(rows @ directions.T)
         if progress is not None:
             progress(len(vectors))
-        return EmbedsTexts(unit(vectors), np.abs(vectors).max(axis=1) > 1e-6)
+        return TextVectors(unit_rows(vectors), np.abs(vectors).max(axis=1) > 1e-6)
 
 
 def _require_gensim(reader: str, alternative: str) -> None:
@@ -244,7 +335,11 @@ def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
     Letters and digits that touch stay together ("25bn"), as in the authors' output.
 
     Args:
+        text: English text, with tags or without.
         sentences: Only the first so many are read (two for Politics); None for the whole text.
+
+    Returns:
+        The words, in order.
 
     Raises:
         RequirementError: If gensim is not installed.
@@ -268,24 +363,24 @@ MANY = 200_000
 
 @dataclass(frozen=True)
 class Doc2VecSpace:
-    """Distributed memory over the texts that may be learnt from; every text is placed by inference, these too.
+    """Distributed memory (Doc2Vec), trained on some texts; the vector of every text is inferred, also of these.
 
-    A text without a known word is not placed. The place of a text depends on its words alone, not on its neighbours in
+    A text without a known word has no vector. The vector of a text depends on its words alone, not on its neighbours in
     the file. Distances are L2 on the vectors as they are.
 
     Args:
         width: D, the paper's 200.
         window: Words to either side, the paper's 20.
         min_count: Occurrences below which a word is left out, the paper's 20; set it low for a small set.
-        epochs: Of training, and of inference for each text; None: 20 from 200,000 texts on, else 50.
+        epochs: Epochs of training, and of inference for each text; None: 20 from 200,000 texts on, else 50.
         output: "hs": a hierarchical softmax, as in the paper; "ns": 5 negative samples, as in the authors' code.
-        sentences: How many are read of each text, from its start; None for all (two for Politics in the paper).
+        sentences: Number of sentences read of each text, from its start; None for all (two for Politics in the paper).
         seed: Of the weights and of inference.
-        workers: More than one is faster, and gives other places at every run.
+        workers: Threads; more than one is faster, and gives other vectors at every run.
 
     Raises:
-        RequirementError: If gensim is missing.
-        DataError: If no word comes `min_count` times.
+        RequirementError: If gensim is missing, or a number is below 1.
+        DataError: If no word occurs `min_count` times.
     """
 
     width: int = 200
@@ -305,11 +400,27 @@ class Doc2VecSpace:
                 raise RequirementError(f"Doc2Vec needs {name} of 1 or more; it got {getattr(self, name)}")
 
     def settings(self) -> Mapping[str, Any]:
-        """Everything that the places depend on."""
+        """The name of the space, and everything that its vectors depend on.
+
+        Returns:
+            "name" and settings, as JSON values.
+        """
         return {"name": "doc2vec", **asdict(self)}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
-        """The places of all texts, learnt from those that `learn` marks."""
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+        """Vectors of all texts, fitted on those that `learn` marks.
+
+        Args:
+            pairs: The data set of N texts.
+            learn: (N) bool.
+            progress: Called with the number of finished texts.
+
+        Returns:
+            The vectors.
+
+        Raises:
+            DataError: If no word occurs `min_count` times.
+        """
         documents = [doc2vec_words(text, sentences=self.sentences) for text in words_of(pairs.texts)]
         model = self._trained([documents[row] for row in np.flatnonzero(learn)])
         vectors = np.zeros((len(documents), self.width), dtype=np.float32)
@@ -323,7 +434,7 @@ class Doc2VecSpace:
                 vectors[row], has_vector[row] = placed[words], True
             if progress is not None:
                 progress(row + 1)
-        return EmbedsTexts(vectors, has_vector)
+        return TextVectors(vectors, has_vector)
 
     def _inferred(self, model: Any, words: tuple[str, ...]) -> NDArray[np.float32]:
         """(D) the place of a text, by steps on its own vector alone.
@@ -372,16 +483,20 @@ class Doc2VecSpace:
 def word_vectors(
     texts: Sequence[str], words: Sequence[str], width: int, *, seed: int = 0
 ) -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k d"]]:
-    """Which of some words occur in texts, and their vectors, of a Doc2Vec that is trained on these texts.
+    """Vectors of words, by a Doc2Vec that is trained on texts.
 
     The start of the text encoders of Thomas and Kovashka (2020, section 3.3; 2022, section 3.5): word vectors learnt on
     the data set. Settings are those of `Doc2VecSpace`, but every word of the texts has a vector, stop-words too, since
     the encoder reads them all; the authors' encoder leaves out words that its Doc2Vec left out.
 
     Args:
-        texts: To learn from.
-        words: The encoder's.
+        texts: Texts to learn from.
+        words: The encoder's words.
         width: D, of the vectors.
+        seed: Of the training.
+
+    Returns:
+        (K) int64, which of the words occur in the texts, and (K D) their vectors.
 
     Raises:
         RequirementError: If gensim is missing.

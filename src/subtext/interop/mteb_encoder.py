@@ -39,7 +39,7 @@ class MtebEncoder:
     """
 
     def __init__(self, model: Model, *, name: str = "subtext/model") -> None:
-        model = model.by_mean("MTEB")
+        model = model.to_means("MTEB")
         if name.count("/") != 1:
             raise RequirementError(f"MTEB needs a name as 'organisation/model'; it got '{name}'; add one slash")
         self.model = model

@@ -28,7 +28,7 @@ FAMILIES: tuple[tuple[Kind, ...], ...] = (("gaussian",), ("shuffle",), ("token_c
 """The four families of the paper. A mixture samples a family; cutoff then samples one of its two kinds."""
 _REDRAWS = 8
 _SHORTEST = 3
-"""Words that `shortened` leaves at least."""
+"""Words that `shorten_text` leaves at least."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _permuted(values: Tensor, generator: torch.Generator) -> Tensor:
     return values
 
 
-def lengthened(text: str, second: str) -> str:
+def join_texts(text: str, second: str) -> str:
     """Join two texts of one image.
 
     Args:
@@ -183,13 +183,13 @@ def lengthened(text: str, second: str) -> str:
         Both, separated by a space.
 
     Example:
-        >>> lengthened("a dog runs ", "wet sand")
+        >>> join_texts("a dog runs ", "wet sand")
         'a dog runs wet sand'
     """
     return f"{text.strip()} {second.strip()}".strip()
 
 
-def shortened(text: str, position: float) -> str:
+def shorten_text(text: str, position: float) -> str:
     """Keep the first words of a text, between 50 and 90 % of them. The paper states no share.
 
     Words are separated by spaces. A text of at most three words stays as it is, and so does a text without spaces.
@@ -202,7 +202,7 @@ def shortened(text: str, position: float) -> str:
         The first words, at least three; the text itself where that is all of them.
 
     Example:
-        >>> shortened("a brown dog runs along the wet sand", 0.0)
+        >>> shorten_text("a brown dog runs along the wet sand", 0.0)
         'a brown dog runs'
     """
     words = text.split()

@@ -164,7 +164,7 @@ def grow(
         again: Also adds items that were deleted before.
         renames: A new item takes over the vectors of one of the same content that the data set has no more.
         only: Ids of each side to add; None for all.
-        cached: Of each side, as `known_outputs` gives it: items that the encoder need not run on.
+        cached: Of each side, as `find_cached_outputs` gives it: items that the encoder need not run on.
         batch_size: Items embedded together.
         workers: Threads that read ahead.
         ray: Address of the Ray cluster that embeds; None for this process.

@@ -166,7 +166,7 @@ def _nearest(graph: Graph, pairs: Dataset, pool: int, path: Path) -> Int[np.ndar
         raise DataError(
             f"pool_size={pool} needs more than {pool} texts; it got {len(pairs.texts):,}; use a smaller one"
         )
-    cut = graph.within(pairs.texts)
+    cut = graph.restrict_to(pairs.texts)
     pictures = np.append(image_of_text(pairs), -1)
     choices = np.where(pictures[cut.neighbours] >= 0, cut.neighbours, -1)
     front = np.argsort(choices < 0, axis=1, kind="stable")

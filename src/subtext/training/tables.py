@@ -216,7 +216,7 @@ class NeighbourScores:
                 fewer texts than `neighbours`.
         """
         graph = Graph.load(self.graph.expanduser())
-        nearest = graph.within(pairs.texts)
+        nearest = graph.restrict_to(pairs.texts)
         count = self.neighbours or graph.width
         if graph.width < count:
             raise DataError(

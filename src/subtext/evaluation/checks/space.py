@@ -65,7 +65,7 @@ def with_preservation(
     Complexity:
         N^2 cosines of each modality, and the sorting of each row.
     """
-    cut = graph.within(pairs.texts)
+    cut = graph.restrict_to(pairs.texts)
     if not cut.counts.any():
         raise DataError(
             f"this graph has no neighbours among the {len(pairs.texts):,} texts that are evaluated; build one whose "
@@ -179,7 +179,7 @@ def space(images: Embeddings, texts: Embeddings, pairs: Dataset) -> dict[str, fl
 
 def compares_vectors(similarity: object) -> bool:
     """Whether a similarity of pairs makes one vector of each side of a pair, (I T 2 D), as AsCL's does."""
-    return hasattr(similarity, "compared")
+    return hasattr(similarity, "pair_vectors")
 
 
 @torch.inference_mode()
@@ -224,7 +224,7 @@ def space_of_pairs(
     for picture, (start, stop) in enumerate(pairwise(starts)):
         if stop > start:
             image_texts = texts[_tensor(columns[start:stop])].to(device)
-            vectors = similarity.compared(images[torch.tensor([picture])].to(device), image_texts)
+            vectors = similarity.pair_vectors(images[torch.tensor([picture])].to(device), image_texts)
             both.append(normalize(vectors[0].float(), dim=2).cpu())
         if progress is not None:
             progress(picture + 1)
