@@ -5,10 +5,10 @@
     |- ArgumentError      arguments that do not go together, or a value out of range
     |- RequirementError   a part that misses what another part or option supplies
     |- DataError          files, rows, images and features that cannot be used
-    |- RecipeError        a host, method or option that does not exist or does not fit
+    |- RecipeError        a model, method or option that does not exist or does not fit
     |- CheckpointError    a run folder that cannot be read, or is another recipe's
     |- OutputError        a file or folder that cannot be written
-    |- SearchIndexError        a search index that cannot be read or does not fit the model
+    |- SearchIndexError   a search index that cannot be read or does not fit the model
     |- TrainingError      training that cannot go on (a loss that is not a number)
 
 The command line prints a SubtextError as one sentence and exits with 1, or with 2 for an ArgumentError. Anything else
@@ -24,7 +24,7 @@ class SubtextError(Exception):
     """The root of every error that Subtext raises on purpose.
 
     Attributes:
-        method: Of a training that refused; the options that it speaks of are its own.
+        method: Method of a training that was refused; the options in the message are its own.
     """
 
     method: str = ""
@@ -47,7 +47,7 @@ class DataError(SubtextError, ValueError):
 
 
 class RecipeError(SubtextError, ValueError):
-    """A host, a method or an option that does not exist, or that does not fit with the others."""
+    """A model, a method or an option that does not exist, or that does not fit with the others."""
 
 
 class CheckpointError(SubtextError):
