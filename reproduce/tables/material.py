@@ -19,12 +19,13 @@ from reproduce.tables.config import TableConfig
 from reproduce.tables.specification import Shared
 from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
 from subtext.graphs.build import GraphOptions, build_graph, open_space
 from subtext.graphs.graph import Graph
 from subtext.graphs.spaces import Space, TextVectors
 from subtext.ops import draw
 from subtext.report.progress import meter, say
+from subtext.text_helpers import counted
 
 SELECTING = 0.1
 """Share of the training images that select the epoch where the validation split is evaluated."""

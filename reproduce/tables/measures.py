@@ -17,12 +17,13 @@ from reproduce.tables.figure_names import DIRECTIONS, LENGTHS, RANKINGS, SPACE
 from reproduce.tables.material import TableData, graph_of_scored, one_text_each, require
 from reproduce.tables.specification import Shared
 from subtext.data.dataset import fingerprint
-from subtext.errors import RequirementError, counted
+from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.checks.space import space
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores, pooled_scores
+from subtext.text_helpers import counted
 
 FOLD = 1000
 """Images of a fold of the papers' smaller test of COCO."""

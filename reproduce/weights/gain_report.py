@@ -19,12 +19,13 @@ from reproduce.weights.scores_report import score_tables
 from reproduce.weights.statistics import SCORES, unevenness
 from subtext.api.options import BatchSize, Device, Json, Metavar, OptionGroup, Quiet, Workers, verb
 from subtext.data import atomic
-from subtext.errors import ArgumentError, RequirementError, counted
+from subtext.errors import ArgumentError, RequirementError
 from subtext.evaluation.metrics.agreement import spearman
 from subtext.models.checkpoint import Record
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops import draw
 from subtext.report.text_table import Cell, table
+from subtext.text_helpers import counted
 from subtext.training.tables import NeighbourScores
 
 FEWEST = 3

@@ -20,12 +20,13 @@ from reproduce.tables.specification import RATIOS, Ratio
 from reproduce.tables.trainings import best_ratio
 from subtext.cli.train import Models, is_first, training_command
 from subtext.data import atomic
-from subtext.errors import DataError, RecipeError, counted
+from subtext.errors import DataError, RecipeError
 from subtext.graphs.graph import Graph
 from subtext.models.checkpoint import Record
 from subtext.recipes.catalogue import models
 from subtext.report.progress import say
 from subtext.report.text_table import Cell, table
+from subtext.text_helpers import counted
 
 METHOD = "combined"
 WITHOUT = ("resume", "dry_run")

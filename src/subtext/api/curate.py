@@ -23,9 +23,10 @@ from subtext.api.options import (
     TextPrompt,
     verb,
 )
-from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, OutputError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Cell, Report, shortened, table
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from subtext.api.load import EvaluationSubject, ModelSource, open_subject
 from subtext.api.options import DataOptions, Metavar, OptionalRun, OptionGroup, Pretrained, TextPrompt, verb
-from subtext.errors import ArgumentError, counted
+from subtext.errors import ArgumentError
 from subtext.report.text_table import Report, size
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
-from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, counted, listed
+from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Report, duration, table
+from subtext.text_helpers import counted, listed
 
 if TYPE_CHECKING:
     from subtext.core import Embeddings

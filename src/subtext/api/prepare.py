@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import Sources
 from subtext.api.options import Columns, Metavar, OptionGroup, Quiet, Range, TextFields, verb
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import counter, meter
 from subtext.report.text_table import Report
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas

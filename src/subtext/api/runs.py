@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.load import Run, open_run, save_pretrained
 from subtext.api.options import AnyPath, Metavar, OptionGroup, verb
-from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
+from subtext.errors import ArgumentError, CheckpointError, RecipeError
 from subtext.report.text_table import TableReport, duration, size, table
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas

@@ -24,7 +24,7 @@ from subtext.api.options import (
     Workers,
     verb,
 )
-from subtext.errors import DataError, RecipeError, counted
+from subtext.errors import DataError, RecipeError
 from subtext.recipes.catalogue import (
     RECOMMENDED,
     methods,
@@ -36,6 +36,7 @@ from subtext.recipes.catalogue import (
 )  # fmt: skip
 from subtext.report.progress import say, training_meter
 from subtext.report.text_table import Cell, duration, table
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset

@@ -10,7 +10,7 @@ import click
 
 import subtext
 from subtext.cli.command import HELP_TEXTS, PATH, CommandGroup, example, examples, verb_command
-from subtext.errors import counted
+from subtext.text_helpers import counted
 
 
 class CommandEntry(TypedDict, total=False):

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from subtext.data.dataset import RowIssue
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import image_exists
-from subtext.errors import ArgumentError, DataError, counted
+from subtext.errors import ArgumentError, DataError
 from subtext.ops import draw
+from subtext.text_helpers import counted
 
 IMAGE = ("image", "file_name", "filename")
 TEXT = ("captions", "caption", "text")

@@ -119,7 +119,11 @@ class Record:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """The record as indented JSON."""
+        """The record as indented JSON.
+
+        Returns:
+            The text, which ends with a line break.
+        """
         return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
 
     @staticmethod

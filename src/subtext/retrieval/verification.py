@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from subtext.errors import SearchIndexError, counted, listed
+from subtext.errors import SearchIndexError
 from subtext.retrieval.calibration import CALIBRATION, stored_calibration
 from subtext.retrieval.stores.item import SIDES
 from subtext.retrieval.stores.store import IndexIssue, IndexMovedError, Store, View, open_store, store_class
+from subtext.text_helpers import counted, listed
 
 ROWS = 2000
 """Rows that are read at a time."""

@@ -19,12 +19,13 @@ from torch import Tensor
 
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
-from subtext.errors import DataError, RequirementError, counted
+from subtext.errors import DataError, RequirementError
 from subtext.evaluation.relevance import cider, classes, tfidf
 from subtext.objectives.losses.soft_contrastive import MIXED
 from subtext.objectives.scene import Relevance
 from subtext.ops import draw as draws
 from subtext.ops.group_products import Terms
+from subtext.text_helpers import counted
 
 Words = Literal["tfidf1", "ciderd", "cider"]
 

@@ -54,15 +54,7 @@ from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.inputs import Draw
 from subtext.data.text import cut_note
-from subtext.errors import (
-    CheckpointError,
-    OutputError,
-    RequirementError,
-    SubtextError,
-    TrainingError,
-    counted,
-    listed,
-)
+from subtext.errors import CheckpointError, OutputError, RequirementError, SubtextError, TrainingError
 from subtext.evaluation import Protocol, Result, embed_pairs, evaluate
 from subtext.models.checkpoint import (
     ASSETS,
@@ -88,6 +80,7 @@ from subtext.models.model_card import model_card
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting import Neighbourhood
 from subtext.report.progress import Estimate
+from subtext.text_helpers import counted, listed
 from subtext.training.memory import BankSet
 from subtext.training.optimiser import (
     FreezeSchedule,

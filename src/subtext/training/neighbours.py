@@ -16,11 +16,12 @@ from torch import Tensor
 from subtext.core import Comparison, Embeddings, Scene
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Tensors
-from subtext.errors import DataError, RequirementError, counted
+from subtext.errors import DataError, RequirementError
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.models.model import Model
 from subtext.objectives.scene import Grouped, Negatives, compare_neighbours, compare_with_random
 from subtext.ops import draw as draws
+from subtext.text_helpers import counted
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch, by_side
 
 SIDES: tuple[Side, Side] = ("image", "text")

@@ -21,13 +21,14 @@ from subtext.data.batches import item_batch
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Input, Tensors
 from subtext.data.text import END, SubwordInput, WordInput, cut_note
-from subtext.errors import RequirementError, counted
+from subtext.errors import RequirementError
 from subtext.models.model import Model
 from subtext.objectives import generation
 from subtext.objectives.generation import join_texts, shorten_text
 from subtext.objectives.scene import Grouped, add_negatives
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
+from subtext.text_helpers import counted
 from subtext.training.batch_relevance import require_words
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch
 

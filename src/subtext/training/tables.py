@@ -26,7 +26,7 @@ from torch import Tensor
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
-from subtext.errors import DataError, RequirementError, counted
+from subtext.errors import DataError, RequirementError
 from subtext.evaluation.embedding import Rows
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.graphs.spaces import FeatureSpace, LsaSpace
@@ -44,6 +44,7 @@ from subtext.ops.neighbour_scores import (
     second_sums,
     select_neighbours,
 )
+from subtext.text_helpers import counted
 from subtext.training.memory import Embed, TrainingBank
 
 _AT_ONCE = 4096

@@ -40,9 +40,10 @@ from subtext.api.options import (
     TextPrompt,
     verb,
 )
-from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, size
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import numpy as np

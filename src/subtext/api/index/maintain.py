@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, Sources, open_subject, read_data_of_run
 from subtext.api.options import IndexArgument, IndexPretrained, IndexRun, Metavar, ModelOptions, OptionGroup, verb
-from subtext.errors import DataError, RequirementError, SearchIndexError, counted
+from subtext.errors import DataError, RequirementError, SearchIndexError
 from subtext.report.text_table import Report, size, table
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset

@@ -19,7 +19,8 @@ from subtext.data.dataset import RowIssue
 from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
 from subtext.data.readers.table import TABLES
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
-from subtext.errors import DataError, counted, listed
+from subtext.errors import DataError
+from subtext.text_helpers import counted, listed
 
 PRIORITY = -1
 LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, BMP, AVIF, HEIC)"

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from subtext.data.arrays import parquet_batches
 from subtext.data.dataset import RowIssue
 from subtext.data.rows import MARK, RESERVED, Columns, Record, Source, described, rows_of, valid, with_roles
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pyarrow

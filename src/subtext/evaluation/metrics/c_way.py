@@ -19,10 +19,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from subtext.core import DIRECTIONS
-from subtext.errors import RequirementError, counted
+from subtext.errors import RequirementError
 from subtext.evaluation.metric import Metric, Outcome, Request
 from subtext.ops import draw
 from subtext.ops.rank import Counts, PositiveRanks, Ties
+from subtext.text_helpers import counted
 
 PLACES = (1, 3)
 """The truth is to be the first, or among the first three."""
