@@ -233,7 +233,7 @@ np.save({str(tmp_path / "places.npy")!r}, places.vectors)
 
 def test_doc2vec_infers_as_gensim_does_from_the_same_start(made, monkeypatch):
     space = Doc2VecSpace(width=8, min_count=2, epochs=3, output="ns")
-    model = space._trained([doc2vec_words(text) for text in made[2].texts.values])
+    model = space._train([doc2vec_words(text) for text in made[2].texts.values])
     words = tuple(model.wv.index_to_key[:3])
 
     def start(size, seed_string):
@@ -241,7 +241,7 @@ def test_doc2vec_infers_as_gensim_does_from_the_same_start(made, monkeypatch):
         return ((drawn[0] - 0.5) / size).astype(np.float32)
 
     monkeypatch.setattr("gensim.models.doc2vec.pseudorandom_weak_vector", start)
-    ours = space._inferred(model, words)
+    ours = space._infer(model, words)
     model.random.seed(0)
     np.testing.assert_allclose(ours, model.infer_vector(list(words)), rtol=1e-5)
 

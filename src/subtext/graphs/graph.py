@@ -30,7 +30,7 @@ class Graph:
     """The neighbours of every text (Psi of Thomas and Kovashka 2020, section 3.1), nearest first.
 
     A row is a text of a data set. A pair of image and text takes its text's row, and both modalities share it: the
-    neighbours of an image are the images of its text's neighbours (`image_of_text`), one a neighbouring text.
+    neighbours of an image are the images of its text's neighbours (`image_of_text`), one per neighbouring text.
 
     Attributes:
         ids: (N) ids of the texts, in the order of Dataset.texts.
@@ -52,17 +52,17 @@ class Graph:
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """How many texts."""
+        """N, the number of texts."""
         return len(self.ids)
 
     @property
     def width(self) -> int:
-        """E, the neighbours that were asked for."""
+        """E, the number of neighbours that was requested."""
         return int(self.neighbours.shape[1])
 
     @cached_property
     def counts(self) -> Int[np.ndarray, "n"]:
-        """(N) int64: how many neighbours each text has, 0 to E."""
+        """(N) int64, number of neighbours of each text, 0 to E."""
         return (self.neighbours >= 0).sum(axis=1).astype(np.int64)
 
     @cached_property
@@ -148,7 +148,7 @@ class Graph:
         return Truth(match=match, ignored=torch.arange(start, stop)[:, None] == torch.arange(len(self)))
 
     def save(self, folder: Path) -> None:
-        """Write a folder of arrays and JSON, whole or not at all.
+        """Write a folder of arrays and JSON, in one step.
 
         Args:
             folder: New or empty.

@@ -55,7 +55,7 @@ class Space(Protocol):
 
     @property
     def distance(self) -> DistanceName:
-        """How its distances are taken where nobody says otherwise."""
+        """Its default distance."""
 
     def settings(self) -> Mapping[str, Any]:
         """The name of the space, and everything that its vectors depend on.
@@ -259,8 +259,8 @@ def cosines(rows: csr_array, left: Int[np.ndarray, "m"], right: Int[np.ndarray, 
 class LsaSpace:
     """TF-IDF of the words, then the D right singular vectors of the largest singular values; unit rows.
 
-    Words of any script are read (`data.words`). A text is not placed that has no known word, or
-    whose words none of the D directions has: a larger D places more. Gives cosine distances.
+    Words of any script are read (`data.words`). A text has no vector if it has no known word, or if none of the D
+    directions contains its words: with a larger D fewer texts are without. Distances are cosine distances.
 
     Args:
         width: D, 1 or more; fewer where there are fewer words or texts.
@@ -325,7 +325,7 @@ def _require_gensim(reader: str, alternative: str) -> None:
 _TAG = re.compile(r"<[^>]+>")
 _GAP = re.compile(r"[!-/:-@\[-`{-~\s]+")
 SHORTEST = 3
-"""Letters of the shortest word that is kept."""
+"""Letters of the shortest word that is read."""
 
 
 def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
@@ -336,7 +336,7 @@ def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
 
     Args:
         text: English text, with tags or without.
-        sentences: Only the first so many are read (two for Politics); None for the whole text.
+        sentences: Number of sentences read, from the start (two for Politics); None for all.
 
     Returns:
         The words, in order.
@@ -422,24 +422,24 @@ class Doc2VecSpace:
             DataError: If no word occurs `min_count` times.
         """
         documents = [doc2vec_words(text, sentences=self.sentences) for text in words_of(pairs.texts)]
-        model = self._trained([documents[row] for row in np.flatnonzero(learn)])
+        model = self._train([documents[row] for row in np.flatnonzero(learn)])
         vectors = np.zeros((len(documents), self.width), dtype=np.float32)
         has_vector = np.zeros(len(documents), dtype=bool)
-        placed: dict[tuple[str, ...], NDArray[np.float32]] = {}
+        vector_of: dict[tuple[str, ...], NDArray[np.float32]] = {}
         for row, document in enumerate(documents):
             words = tuple(word for word in document if word in model.wv.key_to_index)
             if words:
-                if words not in placed:
-                    placed[words] = self._inferred(model, words)
-                vectors[row], has_vector[row] = placed[words], True
+                if words not in vector_of:
+                    vector_of[words] = self._infer(model, words)
+                vectors[row], has_vector[row] = vector_of[words], True
             if progress is not None:
                 progress(row + 1)
         return TextVectors(vectors, has_vector)
 
-    def _inferred(self, model: Any, words: tuple[str, ...]) -> NDArray[np.float32]:
-        """(D) the place of a text, by steps on its own vector alone.
+    def _infer(self, model: Any, words: tuple[str, ...]) -> NDArray[np.float32]:
+        """(D) the vector of a text, by steps on that vector alone.
 
-        It is gensim's `infer_vector` but for the start, which gensim draws by Python's `hash`: another in each process.
+        As gensim's `infer_vector`, but for the start, which gensim draws by Python's `hash`: another in each process.
         """
         from gensim.models.doc2vec import train_document_dm
 
@@ -447,14 +447,14 @@ class Doc2VecSpace:
         start = draw.uniform(key, seed=self.seed, epoch=0, purpose="doc2vec", count=self.width)
         vector = ((start - 0.5) / self.width).astype(np.float32)
         fixed = {"learn_words": False, "learn_hidden": False, "doctags_lockf": np.ones(1, dtype=np.float32)}
-        # Steps draw from this generator: set anew, a text's place is a function of its words.
+        # Steps draw from this generator: set anew, a text's vector is a function of its words.
         model.random.seed(self.seed)
         for rate in np.linspace(model.alpha, model.min_alpha, model.epochs):
             train_document_dm(model, list(words), [0], rate, doctag_vectors=vector, **fixed)
-        place: NDArray[np.float32] = vector[0]
-        return place
+        inferred: NDArray[np.float32] = vector[0]
+        return inferred
 
-    def _trained(self, documents: list[list[str]]) -> Any:
+    def _train(self, documents: list[list[str]]) -> Any:
         from gensim.models.doc2vec import Doc2Vec as Model, TaggedDocument
 
         hierarchical = self.output == "hs"
@@ -473,7 +473,7 @@ class Doc2VecSpace:
         model.build_vocab(tagged)
         if not len(model.wv):
             raise DataError(
-                f"Doc2Vec needs words that come {self.min_count} times; {len(documents):,} texts have none; lower "
+                f"Doc2Vec needs words that occur {self.min_count} times; {len(documents):,} texts have none; lower "
                 "min_count, or use the space lsa"
             )
         model.train(tagged, total_examples=model.corpus_count, epochs=model.epochs)
@@ -510,6 +510,6 @@ def word_vectors(
 def _word_vectors(
     texts: tuple[str, ...], words: tuple[str, ...], width: int, seed: int
 ) -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k d"]]:
-    model = Doc2VecSpace(width, min_count=1, seed=seed)._trained([tokenise(text) for text in texts])
+    model = Doc2VecSpace(width, min_count=1, seed=seed)._train([tokenise(text) for text in texts])
     learnt = np.array([row for row, word in enumerate(words) if word in model.wv.key_to_index], dtype=np.int64)
     return learnt, np.stack([model.wv[words[row]] for row in learnt]).astype(np.float32)

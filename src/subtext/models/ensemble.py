@@ -1,7 +1,7 @@
 """Ensemble: several models of the same items as one model, which scores a pair by the mean of their scores.
 
-SGRAF (Diao et al. 2021) is published so: one model with SAF and one with SGR, trained apart. The members' embeddings of
-an item stand side by side in its Embeddings, so that whatever takes a model takes an ensemble.
+SGRAF (Diao et al. 2021) is published so: one model with SAF and one with SGR, trained separately. The members'
+embeddings of an item stand side by side in its Embeddings, so that whatever takes a model takes an ensemble.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def build_ensemble(models: Sequence[Model]) -> Model:
                 specs[side] = SeveralInputs(tuple(model.text.input_spec for model in models))
             else:
                 raise RecipeError(
-                    f"an ensemble needs models that read alike; model {number} reads {side}s otherwise than the first "
+                    f"an ensemble needs models with the same inputs; model {number} reads {side}s in another way than the "
+                    "first "
                     "(another vocabulary, longest text, feature file or image size); train them on the same data "
                     "with the same options of reading"
                 )
@@ -196,8 +197,8 @@ class MeanSimilarity(nn.Module):
         """Scores of every image with every text, larger is better.
 
         Args:
-            images: As `ConcatEmbeddings` gives them.
-            texts: As `images`.
+            images: As `ConcatEmbeddings` returns them.
+            texts: Likewise.
             prepared: The result of `prepare` for these images.
 
         Returns:
@@ -211,7 +212,7 @@ class MeanSimilarity(nn.Module):
         """The members' terms of images alone, for scoring them with texts in several calls.
 
         Args:
-            images: As `ConcatEmbeddings` gives them.
+            images: As `ConcatEmbeddings` returns them.
 
         Returns:
             The terms of each member.

@@ -11,8 +11,8 @@
 KEY is a hash of the encoder's weights, structure and settings, of what the head reads, of its Input's fingerprint, of
 the items (for image files, their size and time of change, but not their folder) and of the precision: a change of any
 of them gives another folder. Arrays are memory-mapped, so a cache may be larger than memory. Several trainings may
-share a FOLDER: each KEY is put in place in one step, and a second writer keeps what is there. Who embeds items later
-reads from it those that are there (`find_cached_outputs`).
+share a FOLDER: each KEY is put in place in one step, and a second writer keeps what is there. Later commands read
+from it what it has of their items (`find_cached_outputs`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def why_not_cacheable(branch: Branch, sources: Sources) -> str | None:
         The end of a sentence; None where it can be cached.
     """
     if branch.input_spec.augments:
-        return "its input is augmented, so that it gives something else every time"
+        return "its input is augmented, so that its outputs change every time"
     values: dict[str, object] = {}
     for items, root in sources:
         for name, value in zip(items.ids, items.values, strict=True):

@@ -24,7 +24,7 @@ class Cosines:
     a temperature, perhaps a learnt one, such a loss would see the order but not the distances.
 
     Args:
-        direction: Direction of the comparison.
+        direction: Which comparison.
 
     Raises:
         RequirementError: If the scene has no embeddings.
@@ -47,12 +47,12 @@ class Cosines:
         """The comparison with cosines as scores.
 
         Args:
-            scene: Whose comparisons hold their embeddings; of several views the best pair counts.
+            scene: Comparisons with embeddings; of several views the best pair counts.
             epoch: Not read.
 
         Returns:
-            The Comparison with inner products of its vectors, which heads give unit length, for scores. The gradient
-            reaches vectors, and no scale or shift.
+            The Comparison whose scores are the inner products of its vectors, which have unit length. The gradient
+            reaches the vectors, and no scale or shift.
         """
         comparison = scene.comparison(self.direction)
         queries, candidates = embeddings_of(comparison, "Cosines")
@@ -108,7 +108,7 @@ class DistanceSampling:
         """The comparison with one sampled negative per query.
 
         Args:
-            scene: Whose comparisons hold their embeddings; of several views the best pair counts.
+            scene: Comparisons with embeddings; of several views the best pair counts.
             epoch: Number and seed.
 
         Returns:

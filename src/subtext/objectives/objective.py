@@ -40,7 +40,7 @@ class WeightTotal:
     Attributes:
         total: The sum of the weights over the batch, above 0; lambda of Thomas and Kovashka 2022, 96 to 196 at B = 32.
         direction: Direction whose queries are weighted.
-        batch: Pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch.
+        batch: Number of pairs that `total` is for: a batch of B has total * B / batch; 0: `total` for every batch.
 
     Raises:
         RequirementError: If total is not above 0, or batch is below 0.

@@ -24,7 +24,7 @@ class KL:
     for images + the same for texts. m is the mean of an item's vectors: of its samples, or mu.
 
     Args:
-        modality: "both", or one modality alone: where processes share a batch, each modality has a share of its own.
+        modality: "both", "image" or "text". Where processes share a batch, each modality has a share of its own.
         over: "sum" of items and dimensions as in PCME, "mean" of them as in PCME++.
         published: l = log_std, as in PCME's code, which samples with the same number as a log deviation; the minimum is
             still at a deviation of 1.
@@ -55,7 +55,7 @@ class KL:
         """One value for the batch.
 
         Args:
-            scene: Whose comparisons hold embeddings with log_std, which gaussian heads give.
+            scene: Comparisons with embeddings that have log_std, as gaussian heads make them.
 
         Returns:
             () >= 0. The gradient reaches vectors and deviations of this process's pairs.
@@ -127,7 +127,7 @@ class MMD:
         """One value for the batch.
 
         Args:
-            scene: Whose comparisons hold their embeddings; of the candidates those of pairs, here or gathered.
+            scene: Comparisons with embeddings; candidates that belong to pairs are read, here or gathered.
 
         Returns:
             () >= 0, 0 for equal distributions. The gradient reaches every vector; two equal vectors have none.
@@ -183,7 +183,7 @@ class Uniformity:
         """One value for the batch.
 
         Args:
-            scene: Whose comparisons hold their embeddings; those gathered from other processes count as well.
+            scene: Comparisons with embeddings; those gathered from other processes count as well.
 
         Returns:
             () <= 0, 0 where all vectors are equal. The gradient reaches every vector.
@@ -207,7 +207,7 @@ class ViewDiversity:
     the norm can be small only where they are near orthogonal.
 
     Args:
-        modality: "both", or one modality alone: where processes share a batch, each modality has a share of its own.
+        modality: "both", "image" or "text". Where processes share a batch, each modality has a share of its own.
 
     Raises:
         RequirementError: If a modality has no residuals.
@@ -230,7 +230,7 @@ class ViewDiversity:
         """One value for the batch.
 
         Args:
-            scene: Whose queries have residuals, which the PIE head gives.
+            scene: Comparisons whose queries have residuals, as the PIE head makes them.
 
         Returns:
             () in [0, 2), 0 for K = 1. The gradient reaches the residuals of this process's pairs.

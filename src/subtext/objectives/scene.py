@@ -126,7 +126,7 @@ def compare_neighbours(
     Candidates are neighbours (those of this process first), then items; no items for negatives="neighbours".
 
     Args:
-        similarity: Whose `cosine` gives the scores, or which gives them itself.
+        similarity: Its method `cosine` computes the scores; one without that method is called.
         other_side: N items and their groups.
         neighbours: N neighbours, the i-th of item i, and their groups.
         negatives: The other items ("anchors"), their neighbours, or both. Candidates of the group of the item, or of
@@ -209,7 +209,7 @@ def compare_with_random(similarity: nn.Module, comparison: Comparison, sampled: 
     sample for a negative. Their scores are cosines; the result has neither relevance nor origin.
 
     Args:
-        similarity: Whose `cosine` gives the scores of the samples, or which gives them itself.
+        similarity: Its method `cosine` computes the scores of the samples; one without that method is called.
         comparison: Q queries with C candidates; those that do not match are ignored.
         sampled: M random candidates.
 

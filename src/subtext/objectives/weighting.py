@@ -30,7 +30,7 @@ class Uniform(WeightTotal):
     Args:
         total: Sum of the weights over a batch of `batch` pairs, above 0.
         direction: Direction whose queries are weighted.
-        batch: Pairs that `total` is for; 0: `total` whatever the batch. See `WeightTotal`.
+        batch: Number of pairs that `total` is for; 0: `total` for every batch. See `WeightTotal`.
 
     Raises:
         RequirementError: If total is not above 0, or batch is below 0.
@@ -72,7 +72,7 @@ class Random(WeightTotal):
     Args:
         total: Sum of the weights over a batch of `batch` pairs, above 0.
         direction: Direction whose queries are weighted.
-        batch: Pairs that `total` is for; 0: `total` whatever the batch. See `WeightTotal`.
+        batch: Number of pairs that `total` is for; 0: `total` for every batch. See `WeightTotal`.
 
     Raises:
         RequirementError: If total is not above 0, batch is below 0, or the scene has no embeddings.
@@ -119,7 +119,7 @@ class Rank:
 
     Args:
         direction: Direction whose scores are ranked; a term on the other direction takes a weighting of its own.
-        strength: 0 or more, 1 in the paper; 0 gives ones.
+        strength: 0 or more; 1 in the paper. With 0 all weights are 1.
 
     Raises:
         RequirementError: If the strength is below 0.
@@ -178,7 +178,7 @@ class Density(WeightTotal):
     Args:
         total: Sum of the weights over a batch of `batch` pairs, above 0.
         direction: Direction whose queries are weighted.
-        batch: Pairs that `total` is for; 0: `total` whatever the batch. See `WeightTotal`.
+        batch: Number of pairs that `total` is for; 0: `total` for every batch. See `WeightTotal`.
         scale: Normalisation of p, see above; weights of scale "sum" are comparable with those of other weightings.
 
     Raises:
@@ -270,26 +270,29 @@ class Neighbourhood(WeightTotal):
     pair's text. Without tables, in the first epoch and in validation, all pairs have equal weights; a pair without a
     score gets the mean of its batch.
 
-    The paper leaves the place of `total` open. Printed is total within a_m alone, which makes the weights numerically
-    uniform and the loss `total` times smaller, against what the paper says of its size.
+    The paper does not define where `total` enters. Its printed equation has it in a_m alone, which makes the weights
+    nearly uniform and the loss `total` times smaller, and so contradicts the size of the loss in the paper.
 
     Args:
         total: lambda, the sum of the weights over a batch of `batch` pairs; 96 to 196 at 32 pairs in the paper.
         direction: Direction whose queries are weighted: a pair's two directions have the same weight.
-        batch: Pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch.
+        batch: Number of pairs that `total` is for: a batch of B has total * B / batch; 0: `total` for every batch.
         diversity: beta, the coefficient of DIV.
         discrepancy: gamma, the coefficient of DIS. diversity=1 with discrepancy=0 is the paper's DIVERSITY, 0 with 1
             its DISCREPANCY.
-        sign: Gamma: -1 counts pairs in diverse neighbourhoods more, 1 less, 0 gives uniform weights.
-        combine: Of the two modalities: |a_image - a_text|, their difference, sum, product or maximum; the weights of
-            one alone; or "mean", the softmax of the mean u, as eq. 7 and 8 are printed.
-        placement: Of total: "both" in a_m and outside; "outer", "inner" (as printed) in one of them; "scores" outside,
-            with u_m in the place of a_m. Not read by image, text and mean, which have one softmax.
+        sign: Gamma. -1: more weight for pairs in diverse neighbourhoods; 1: less; 0: uniform weights.
+        combine: How the modalities are combined: "absdiff" |a_image - a_text|, "difference", "sum", "product",
+            "maximum"; "image" or "text", the weights of one alone; or "mean", the softmax of the mean u, as eq. 7 and 8
+            are printed.
+        placement: Where total enters: "both" in a_m and outside; "outer" outside or "inner" (as printed) in a_m alone;
+            "scores" outside, with u_m instead of a_m. Not read with combine "image", "text" or "mean", which have one
+            softmax.
         statistics: "pooled" multiplies beta and gamma by mean times standard deviation of the raw score over the data
-            set (eq. 8) and both modalities, "each" by those of its modality.
-        current: DIS of the present embeddings, against stored embeddings of their neighbours' neighbours.
-        control: A control that keeps the weights and takes away their meaning: each pair has the scores of another,
-            "permuted" the same one in every epoch, "random" a new one. Effective sample sizes stay.
+            set (eq. 8) and both modalities, "each" by those of its modality; "none" does not.
+        current: Whether DIS uses the batch's current embeddings, against stored embeddings of their neighbours'
+            neighbours.
+        control: A control experiment: each pair has the scores of another one, "permuted" of the same in every epoch,
+            "random" of a new one. Effective sample sizes stay the same.
 
     Raises:
         RequirementError: If total is not above 0, or tables or embeddings are missing.
@@ -383,13 +386,13 @@ class Neighbourhood(WeightTotal):
             pairs: Number of pairs in the batch.
 
         Returns:
-            The sum, above 0; 1 where `total` stands within the softmax alone.
+            The sum, above 0; 1 where `total` is inside the softmax alone.
         """
         return 1.0 if self.sums_to_one else super().total_for(pairs)
 
     @property
     def sums_to_one(self) -> bool:
-        """Whether `total` stands within the softmax alone, so that no total changes the sum of the weights."""
+        """Whether `total` is inside the softmax alone, so that it does not change the sum of the weights."""
         return self.placement == "inner" and self.combine not in _ONE_SOFTMAX
 
     def _logits(self, modality: str, rows: Tensor, items: Embeddings, epoch: Epoch) -> Tensor:

@@ -104,7 +104,7 @@ def open_body(
 
     Args:
         name: A short name of `hub.BACKBONES`, a local folder, or a hub name.
-        weights: "pretrained", or "random": only the configuration is read, and for a short name the hub is not asked.
+        weights: "pretrained", or "random": only the configuration is read, and for a short name the hub is not queried.
         image_size: Side in pixels of a randomly initialised vision transformer; None for that of its configuration.
         assets: Folder of a saved run: only its configuration is read, because the run's tensors follow.
         option: The option that the name came from, for messages.

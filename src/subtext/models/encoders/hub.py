@@ -1,7 +1,7 @@
 """Models by short name, folder or name of the Hugging Face hub, before torch is imported: where they are, their files.
 
-Libraries spend a minute of retries per file on a hub that cannot be reached. Here the hub is asked once, without
-retries, and only for what is not in the cache. A name that it cannot have is refused without asking.
+Libraries spend a minute of retries per file on a hub that cannot be reached. Here the hub is queried once, without
+retries, and only for what is not in the cache. An impossible name is refused without a query.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def is_cached(source: str, files: Sequence[str]) -> bool:
 
 
 def require_model(name: str, *, option: str = "model") -> None:
-    """Check that a model is available: in a folder, in the cache, or on the hub, which is asked.
+    """Check that a model is available: in a folder, in the cache, or on the hub, which is queried.
 
     Nothing is read or fetched. "tiny", "starter" and open_clip:ARCHITECTURE/WEIGHTS pass: they are not in the hub.
 
@@ -210,7 +210,7 @@ def require_hub_name(source: str, name: str, option: str) -> None:
 
 
 def require_answer(source: str, name: str, option: str) -> None:
-    """Check that the hub has a model; it is asked once.
+    """Check that the hub has a model; it is queried once.
 
     Args:
         source: The hub name.
@@ -235,7 +235,7 @@ def require_answer(source: str, name: str, option: str) -> None:
         raise _refusal(name, option, reason) from None
 
 
-@cache  # An error is not kept: only a hub that answered is not asked again.
+@cache  # An error is not cached: only a hub that answered is not queried again.
 def _ask(source: str) -> None:
     # Not by `get_hf_file_metadata`: it first fetches a list for its user agent, with a time limit of its own.
     token = get_token_to_send(None)

@@ -54,7 +54,7 @@ class Language(Pretrained):
         if not isinstance(width, int) or body.config.is_encoder_decoder:
             raise RequirementError(
                 f"a text backbone needs one stack of states of one width, as the BERT family has; it got "
-                f"{type(body).__name__}; name a BERT-like model, or use the host 'clip' for a dual encoder"
+                f"{type(body).__name__}; name a BERT-like model, or use the model 'clip' for a dual encoder"
             )
         drop_pooler(body)
         self.pooling, self.normalise = pooling, normalise

@@ -116,9 +116,9 @@ class Precomputed(nn.Module):
         return Encoded(parts=grid, mask=mask, pooled=pooled_or_mean)
 
 
-def _buffer(statistics: Mapping[str, NDArray[np.float32]] | None, name: str, width: int, otherwise: float) -> Tensor:
+def _buffer(statistics: Mapping[str, NDArray[np.float32]] | None, name: str, width: int, default: float) -> Tensor:
     if statistics is None or name not in statistics:
-        return torch.full((width,), otherwise)
+        return torch.full((width,), default)
     value = torch.as_tensor(np.asarray(statistics[name], dtype=np.float32)).clone()
     if tuple(value.shape) != (width,):
         raise RequirementError(f"the statistics of {name} features need {width} numbers; got {tuple(value.shape)}")

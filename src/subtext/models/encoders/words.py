@@ -1,4 +1,4 @@
-"""Words to a pooled vector: by their mean (a bag of words), or by a gated recurrent unit, which gives states too."""
+"""Words to a pooled vector: by their mean (a bag of words), or by a gated recurrent unit, which also returns states."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Recurrent(nn.Module):
         self.rnn = nn.GRU(word_width, width_per_direction, layers, batch_first=True, bidirectional=both_directions)
         self.word_dropout = nn.Dropout(word_dropout)
         self.dropout = nn.Dropout(dropout)
-        self.gives = parts
+        self.parts_source = parts
         self.legacy_last = legacy_last
         self.parts_width = word_width if parts == "words" else width
         self.pooled_width = width
@@ -120,5 +120,5 @@ class Recurrent(nn.Module):
         words = self.word_dropout(self.words(tokens[:, :longest]))
         states = padded_states(words, lengths, self.rnn, learning=self.training)
         pooled = end_states(states, lengths, both_directions=self.rnn.bidirectional and not self.legacy_last)
-        parts = words if self.gives == "words" else self.dropout(states)
+        parts = words if self.parts_source == "words" else self.dropout(states)
         return Encoded(parts=parts, mask=mask[:, :longest], pooled=self.dropout(pooled))

@@ -1,7 +1,7 @@
 """Generalised pooling head: the values of each dimension, sorted over the parts and weighted by rank.
 
-Sorting the few parts of an item in every dimension is slow because each sort is tiny and lies across memory. Here the
-place of a value is counted instead: how many others of its item and dimension are larger, a comparison that runs along
+Sorting the few parts of an item in every dimension is slow because each sort is tiny and strided in memory. Here the
+rank of a value is counted instead: how many others of its item and dimension are larger, a comparison that runs along
 memory for all dimensions at once. O(N P^2 D) comparisons of a vector unit's width, against N D sorts of P.
 """
 
@@ -25,7 +25,7 @@ from subtext.ops.numerics import masked_softmax, parts_first, unit
 
 Array = NDArray[Any]
 MOST_PARTS = 255
-"""Places are kept in a byte."""
+"""Ranks are stored in a byte."""
 
 
 def ordered_sum(
@@ -51,7 +51,7 @@ def ordered_sum(
 
 
 class _OrderedSum(torch.autograd.Function):
-    """z_nd = sum over i of w_n,place(i) x_nid; so dx_nid = w_n,place(i) g_nd, and dw_nk sums g x where place is k."""
+    """z_nd = sum over i of w_n,rank(i) x_nid; so dx_nid = w_n,rank(i) g_nd, and dw_nk sums g x where the rank is k."""
 
     @staticmethod
     def forward(ctx: Any, parts: Tensor, lengths: Tensor, weights: Tensor) -> Tensor:
@@ -167,7 +167,7 @@ class RankWeights(nn.Module):
 class Gpo(nn.Module):
     """Generalised pooling head (VSE-infinity, Chen et al. 2021): a learnt combination of mean, max and k-max pooling.
 
-    z_d = sum over k of theta_k (k-th largest of x_:d)     x = W f + b, and a perceptron of f beside it where asked
+    z_d = sum over k of theta_k (k-th largest of x_:d)     x = W f + b, plus a perceptron of f if `perceptron`
     then z / |z|
 
     Args:
@@ -185,7 +185,7 @@ class Gpo(nn.Module):
     """
 
     inputs = ("parts",)
-    """What it takes of an encoder's output."""
+    """Fields of Encoded that the head reads."""
 
     def __init__(self, width_in: int, width: int, *, perceptron: bool = False, place_width: int = 32) -> None:
         super().__init__()

@@ -204,7 +204,7 @@ class Ascl(PairSimilarity):
     def _terms(
         self, images: Embeddings, image_side: _AsclSide, texts: Embeddings
     ) -> tuple[Float[Tensor, "i t"], Callable[[], tuple[Tensor, Tensor]]]:
-        """S_local, and a function that gives the two vectors (I T D) of every pair that S_global compares."""
+        """S_local, and a function that returns the two vectors (I T D) of every pair that S_global compares."""
         text_side = self._side(texts, attended=self.by_regions, attending=self.by_words)
         words, gathered = self._attend(text_side, image_side, None, images.mask)
         regions, text_vectors = self._attend(image_side, text_side, images.mask, None)

@@ -71,7 +71,7 @@ class ClosedFormDistance(_Scaled):
         """Scores of every image with every text, larger is better.
 
         Args:
-            images: With log_std, and the mean for a vector; of several draws their mean is taken.
+            images: I items with log_std, whose vector is the mean; several draws are averaged.
             texts: As `images`.
 
         Returns:
