@@ -339,7 +339,7 @@ class TestMithun:
             term = parts[side]
             assert isinstance(term, Term) and isinstance(term.loss, Triplet) and isinstance(term.weighting, Rank)
             assert (term.loss.negatives, term.reduction) == ("hardest", "mean")
-            assert (term.weighting.of, term.weighting.strength) == (side, 2.0)
+            assert (term.weighting.direction, term.weighting.strength) == (side, 2.0)
 
     def test_leaves_easy_epochs_easy(self, features: dict[str, FeatureFile]) -> None:
         case = Case("vse_infinity", SMALL, "grid", methods=(("mithun", {}),))

@@ -109,7 +109,7 @@ def test_what_needs_no_triplet_goes_with_other_losses(host: str, method: str, cl
         term = parts[name] if method == "mithun" else parts[side]
         assert isinstance(term, Term)
         if method == "mithun":
-            assert isinstance(term.weighting, Rank) and term.weighting.of == side
+            assert isinstance(term.weighting, Rank) and term.weighting.direction == side
             assert term.loss == before[name].loss and term.reduction == before[name].reduction
             # As the other weightings have it: 1 / (2 B^2), where the host's own is 1 / B^2.
             assert term.weight == before[name].weight / 2

@@ -416,7 +416,7 @@ def test_what_a_host_cannot_carry_is_refused(graph: str) -> None:
 def test_methods_give_both_directions_the_same_weights(graph: str) -> None:
     terms = combined(small.setup(PLAN), mode="stats", neighbours=NeighbourOptions(graph=graph)).objective.parts
     weightings = [term.weighting for term in terms.values()]
-    assert [one.of for one in weightings] == ["image_to_text", "text_to_image"]
+    assert [one.direction for one in weightings] == ["image_to_text", "text_to_image"]
     assert replace(weightings[0], direction="text_to_image") == weightings[1]
     assert isinstance(weightings[0], Neighbourhood) and weightings[0].statistics == "pooled"
     assert (weightings[0].combine, weightings[0].total, weightings[0].batch) == ("mean", 196.0, 32)

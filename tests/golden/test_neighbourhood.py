@@ -68,7 +68,7 @@ GOLDEN = [
 @pytest.mark.parametrize(("given", "wanted"), GOLDEN, ids=lambda value: str(value) if isinstance(value, dict) else "")
 @pytest.mark.parametrize("of", DIRECTIONS)
 def test_every_reading(of, given, wanted):
-    weights = Neighbourhood(**{"total": 20.0, "batch": 5, "of": of, **given})(SCENE, EPOCH)
+    weights = Neighbourhood(**{"total": 20.0, "batch": 5, "direction": of, **given})(SCENE, EPOCH)
     torch.testing.assert_close(weights, doubles(wanted), atol=1e-7, rtol=0)
 
 

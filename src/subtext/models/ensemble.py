@@ -63,10 +63,9 @@ def build_ensemble(models: Sequence[Model]) -> Model:
                 specs[side] = SeveralInputs(tuple(model.text.input_spec for model in models))
             else:
                 raise RecipeError(
-                    f"an ensemble needs models with the same inputs; model {number} reads {side}s in another way than the "
-                    "first "
-                    "(another vocabulary, longest text, feature file or image size); train them on the same data "
-                    "with the same options of reading"
+                    f"an ensemble needs models with the same inputs; model {number} reads {side}s in another way than "
+                    "the first (another vocabulary, longest text, feature file or image size); train them on the same "
+                    "data with the same options of reading"
                 )
         if any(isinstance(branch.head, Gaussian) for branch in (first, *following)):
             raise RecipeError(
