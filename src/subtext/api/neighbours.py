@@ -236,7 +236,7 @@ def _summary(graph: Graph) -> str:
     settings = graph.settings
     return (
         f"{len(graph):,} texts, {lists}, by {settings['distance']} in {graph.space['name']}, {settings['search']}, "
-        f"among {settings['among']}"
+        f"among {settings['candidate_split']}"
     )
 
 

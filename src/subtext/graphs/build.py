@@ -111,7 +111,7 @@ def build_graph(
         distances=(squared / 2 if distance == "cosine" else np.sqrt(squared)).astype(np.float32),
         space=dict(space.settings()),
         settings={
-            "among": options.candidate_split, "search": options.search, "same_image": options.same_image,
+            "candidate_split": options.candidate_split, "search": options.search, "same_image": options.same_image,
             "distance": distance,
         },
         source=dict(source or {}),

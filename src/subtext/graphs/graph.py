@@ -39,7 +39,7 @@ class Graph:
         distances: (N E) to them in the space, rising, in its distance (L2, or 1 - cosine); infinite where there is no
             neighbour.
         space: "name" of the space, and its settings.
-        settings: How neighbours were chosen: among, search, same_image, distance.
+        settings: How neighbours were chosen: candidate_split, search, same_image, distance.
         source: Where the texts came from, for people and for `subtext neighbours show`.
     """
 
