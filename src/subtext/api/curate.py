@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from subtext.api.evaluate import split_role
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject
 from subtext.api.options import DEFAULTS, DataOptions, ModelOptions, OptionalRun, Pretrained, Run, TextPrompt
-from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, OutputError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Cell, Report, shortened, table
 from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -133,7 +134,7 @@ def curate(
     if truth is not None:
         truth.require(opened.pairs)
         opened = replace(opened, pairs=opened.pairs.split(split), split=split)
-    opened = opened.by_mean("curate")
+    opened = opened.to_means("curate")
     vectors = opened.embed(work)
     neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=work.quiet)
     with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as progress:
@@ -180,7 +181,7 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     try:
         with meter("neighbours", len(pairs.texts), quiet=quiet) as progress:
             options = GraphOptions(neighbours=2 * NEIGHBOURS, candidate_split="all")
-            return build_graph(pairs, LsaSpace(), options, compared=progress)
+            return build_graph(pairs, LsaSpace(), options, on_compared=progress)
     except DataError as problem:
         say(f"note: scores of neighbours not reported: {problem}", quiet=quiet)
         return None
@@ -365,7 +366,7 @@ def detect_noise(
 
     noise = read_labels(Path(labels).expanduser())
     work = EvaluationSubject.of(ModelSource.of(run), "all", **options)
-    opened = open_subject(work).by_mean("detect noise")
+    opened = open_subject(work).to_means("detect noise")
     noise.require(opened.pairs)
     opened = replace(opened, pairs=opened.pairs.split(split))
     pairs = opened.pairs
@@ -484,7 +485,7 @@ def score(
     from subtext.retrieval.calibration import stored_calibration
     from subtext.retrieval.stores.registry import open_store
 
-    opened = open_subject(work).indexed("score pairs")
+    opened = open_subject(work).to_indexable("score pairs")
     calibration = None
     if index is not None:
         store = open_store(index)
@@ -522,7 +523,7 @@ def scored(
 ) -> list[dict[str, Any]]:
     """A row a pair: names, words, similarity, probability, looseness; None for what cannot be said.
 
-    similarity   cosine of the views that fit best; what an index of the model gives (`Model.indexed`)
+    similarity   cosine of the views that fit best; what an index of the model gives (`Model.to_indexable`)
     probability  that the pair is right, where as many pairs are right as are put together by chance
     looseness    1 - P(literal), and the kind, by how the pair lies among the others
     image_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them

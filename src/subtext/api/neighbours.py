@@ -120,8 +120,8 @@ def build_neighbours(
             opened,
             GraphOptions(neighbours, candidates, search, same_image, distance),
             source={**sources.to_json(), "split": split, "version": __version__},
-            placed=placed,
-            compared=compared,
+            on_embedded=placed,
+            on_compared=compared,
         )
     graph.save(path)
     return NeighbourGraph(graph, path)
@@ -238,7 +238,7 @@ def _summary(graph: Graph) -> str:
     settings = graph.settings
     return (
         f"{len(graph):,} texts, {lists}, by {settings['distance']} in {graph.space['name']}, {settings['search']}, "
-        f"among {settings['among']}"
+        f"among {settings['candidate_split']}"
     )
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.options import Columns, Quiet, TextFields
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import counter, meter
 from subtext.report.text_table import Report
 from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -386,7 +387,7 @@ def _neighbour_lists(graph: Graph, dataset: Dataset, splits: tuple[str, ...], fi
     distances = np.full((len(dataset.texts), graph.width), np.inf, dtype=np.float64)
     for split in splits:
         texts = np.flatnonzero(dataset.texts.splits == split).astype(np.int64)
-        subgraph = graph.within(dataset.texts.take(texts))
+        subgraph = graph.restrict_to(dataset.texts.take(texts))
         rows[texts] = np.where(subgraph.neighbours >= 0, texts[subgraph.neighbours], -1)
         distances[texts] = subgraph.distances
     return TextNeighbours(rows, distances, first, last)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.settings import Metavar, OptionGroup
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset

@@ -28,8 +28,9 @@ from subtext.data.inputs import (
     write_settings,
 )
 from subtext.data.words import tokenise
-from subtext.errors import CheckpointError, DataError, RequirementError, counted, install_hint
+from subtext.errors import CheckpointError, DataError, RequirementError
 from subtext.ops import draw as draws
+from subtext.text_helpers import counted, install_hint
 
 __all__ = [
     "OpenClipInput",

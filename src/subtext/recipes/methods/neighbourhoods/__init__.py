@@ -101,7 +101,9 @@ def neighbourhoods(
             return Triplet(margin=margin, negatives="all")
         if form == "hinge":
             return Angular(degrees=angle, form="hinge")
-        return Angular(degrees=angle, repeated=form == "reference", own=include_positive and form == "reference")
+        return Angular(
+            degrees=angle, repeated=form == "reference", include_positive=include_positive and form == "reference"
+        )
 
     if cross_modal == "form":
         texts = "image_to_random" if form == "reference" else "image_to_text"
