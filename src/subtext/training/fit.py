@@ -214,7 +214,7 @@ def fit(
         setup.model.to(processes.device)
         processes.same_start(setup.model)
         working, cache_notes = working_model(
-            setup, (train, val), run.cache or out / CACHE, run=run, processes=processes
+            setup, (train, val), Path(run.cache or out / CACHE), run=run, processes=processes
         )
         training = Training(setup, working, train, val, out, run, processes, extras, memories, record=record)
         relevance_notes = () if training.related is None else training.related.notes
