@@ -85,7 +85,7 @@ def compare(
     if neighbours is not None:
         sections += _moved(neighbours.restrict_to(sides[0].dataset.texts), sides, count=pairs, seed=seed, top=top)
     data = options.get("data")
-    name = Path(data if isinstance(data, str | Path) else sides[0].run.record.data.data).name
+    name = Path(data if isinstance(data, str | Path) else sides[0].run.record.data.name).name
     atomic.write_text(path, page.render(_page(sides, name, sections, seed)))
     return Text(f"{path}: {sides[0].name} and {sides[1].name} on the split {sides[0].split}")
 

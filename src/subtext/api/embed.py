@@ -127,7 +127,7 @@ def embed(
 def _checked(out: str | Path) -> Path:
     path = Path(out).expanduser()
     if path.suffix not in (".npz", ".parquet"):
-        raise ArgumentError(f"out needs a name that ends in .npz or .parquet; it got {path.name}")
+        raise ArgumentError(f"out needs a name that ends in .npz or .parquet; it got {path.name}", field="out")
     return path
 
 

@@ -217,7 +217,9 @@ def show_neighbours(
             row = int(pairs.links[pairs.links[:, 0] == pairs.images.ids.index(item), 1][0])
         else:
             ids = f"{pairs.texts.ids[0]!r}, {pairs.images.ids[0]!r}"
-            raise DataError(f"item needs a text or an image of the graph's data; '{item}' is neither; examples: {ids}")
+            raise DataError(
+                f"item needs a text or an image of the graph's data; '{item}' is neither; examples: {ids}", field="item"
+            )
         entry = _entry(pairs, row)
         hits = zip(loaded.neighbours[row], loaded.distances[row], strict=True)
         neighbours = [{**_entry(pairs, int(text)), "distance": float(gap)} for text, gap in hits if text >= 0][:top]

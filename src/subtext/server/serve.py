@@ -116,7 +116,9 @@ def serve(
     if not indexes:
         raise ArgumentError("a server needs an index")
     if storage_dir is not None and all(folders):
-        raise ArgumentError("storage_dir is for an index that is no folder; a folder holds these things itself")
+        raise ArgumentError(
+            "storage_dir is for an index that is no folder; a folder holds these things itself", field="storage_dir"
+        )
     if log == "index" and storage_dir is None and not folders[0]:
         raise ArgumentError("log=index needs a folder: an INDEX that is one, or storage_dir; or take log=-")
 
