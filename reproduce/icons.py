@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
 import subtext as st
+from reproduce import topics
 from reproduce.command import Text, command, group
 from subtext.core import DIRECTIONS
-from subtext.curation import topics
 from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import thumbnail

@@ -17,7 +17,7 @@ from reproduce.tables.figure_names import DIRECTIONS, LENGTHS, RANKINGS, SPACE
 from reproduce.tables.material import TableData, graph_of_scored, one_text_each, require
 from reproduce.tables.specification import Shared
 from subtext.data.dataset import fingerprint
-from subtext.errors import RequirementError, counted
+from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.checks.space import space
 from subtext.evaluation.metric import Measure
@@ -35,6 +35,7 @@ from subtext.evaluation.metrics import (
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores, pooled_scores
+from subtext.text_helpers import counted
 
 FOLD = 1000
 """Images of a fold of the papers' smaller test of COCO."""
@@ -217,7 +218,7 @@ def _scores(subject: Subject) -> Measured:
     """Mean, deviation and their product of both scores over the training pairs, both modalities together."""
     config, train = subject.config, subject.data.train
     require(config, subject.key, Shared.TEXT_GRAPH, subject.data)
-    graph = Graph.load(config.graph(subject.key, Shared.TEXT_GRAPH)).within(train.texts)
+    graph = Graph.load(config.graph(subject.key, Shared.TEXT_GRAPH)).restrict_to(train.texts)
     embedded = st.embed(subject.run, data=train, **subject.options)
     images = image_of_text(train)
     without = images < 0

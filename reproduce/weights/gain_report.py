@@ -19,7 +19,7 @@ from reproduce.weights.scores_report import score_tables
 from reproduce.weights.statistics import SCORES, unevenness
 from subtext.api.options import BatchSize, Device, Json, Quiet, Workers
 from subtext.data import atomic
-from subtext.errors import ArgumentError, RequirementError, counted
+from subtext.errors import ArgumentError, RequirementError
 from subtext.evaluation.metrics.agreement import spearman
 from subtext.models.checkpoint import Record
 from subtext.objectives.weighting import Neighbourhood
@@ -27,6 +27,7 @@ from subtext.ops import draw
 from subtext.recipes.neighbour_scores import NeighbourScores
 from subtext.report.text_table import Cell, table
 from subtext.settings import Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 FEWEST = 3
 """Pairs of runs that a correlation needs: two always agree, or disagree."""

@@ -74,6 +74,18 @@ from subtext.data.read import read as read
 from subtext.data.readers import register_reader as register_reader
 from subtext.data.rows import Row as Row, Source as Source
 from subtext.demo.flow import Demonstration as Demonstration, run_demo as run_demo
+from subtext.errors import (
+    ArgumentError as ArgumentError,
+    CheckpointError as CheckpointError,
+    DataError as DataError,
+    OutputError as OutputError,
+    RecipeError as RecipeError,
+    RequirementError as RequirementError,
+    SearchIndexError as SearchIndexError,
+    ShapeError as ShapeError,
+    SubtextError as SubtextError,
+    TrainingError as TrainingError,
+)
 from subtext.evaluation.metric import Metric as Metric, register_metric as register_metric
 from subtext.evaluation.protocol import Protocol as Protocol
 from subtext.evaluation.result import Result as Result

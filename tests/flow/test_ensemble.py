@@ -168,7 +168,9 @@ def test_what_cannot_be_joined_is_said(made: Path, tmp_path: Path) -> None:
     saf = made / "saf"
     assert "an ensemble needs two runs or more" in refused(saf, code=2)
     assert "is an ensemble itself; name its runs instead" in refused(saf, made / "sgraf")
-    assert "model 2 reads texts otherwise than the first" in refused(saf, trained("few", "scan", "--max-tokens", 5))
+    assert "model 2 reads texts in another way than the first" in refused(
+        saf, trained("few", "scan", "--max-tokens", 5)
+    )
     assert "needs one embed_dim; these have 12, 16" in refused(saf, trained("wide", "scan", "--embed-dim", 16))
     other = trained("other", "scan", "--train-split", "test")
     assert "trained on the same pairs" in refused(saf, other)

@@ -308,7 +308,7 @@ def test_the_space_of_pairs_is_that_of_each_item_with_its_partner() -> None:
         torch.zeros(words, 1, 8), torch.arange(words), parts=parts(words, g) * mask[..., None], mask=mask
     )
     found = space_of_pairs(similarity, images, texts, pairs)
-    whole = torch.nn.functional.normalize(similarity.compared(images, texts).detach(), dim=3)
+    whole = torch.nn.functional.normalize(similarity.pair_vectors(images, texts).detach(), dim=3)
     own = [(text // each, text) for text in range(words)]
     gaps = [float((whole[picture, text, 0] - whole[picture, text, 1]).norm()) for picture, text in own]
     assert found["own_pair/alignment"] == pytest.approx(np.mean(gaps), abs=1e-5)

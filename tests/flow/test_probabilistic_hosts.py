@@ -144,7 +144,7 @@ def test_its_space_is_that_of_means(host: str, runs: dict[str, Path], made: Path
     told = json.loads(call("evaluate", runs[host], *words, "--json", "-").stdout)
     pairs = read(made / "pairs.jsonl", need_images=False).split("val")
     model = open_run(runs[host]).model
-    images, texts = embed_pairs(model.by_mean("a test"), pairs, workers=0)
+    images, texts = embed_pairs(model.to_means("a test"), pairs, workers=0)
     apart = (images.vectors[pairs.links[:, 0], 0] - texts.vectors[pairs.links[:, 1], 0]).norm(dim=1)
     assert told["alignment"] == pytest.approx(apart.mean().item(), abs=1e-5)
     assert images.uncertainty is not None

@@ -24,7 +24,7 @@ from subtext.objectives.losses.hal import HAL
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.margin import Margin
 from subtext.objectives.losses.triplet import Triplet
-from subtext.objectives.mining import Distance, Hubs
+from subtext.objectives.mining import DistanceSampling, Hubs
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import MMD
 from subtext.objectives.scene import compose
@@ -162,12 +162,12 @@ def test_distance_draws_for_every_triplet_loss() -> None:
     hardest = Objective({"hard": Term(Triplet(0.3, "hardest"), "image_to_text")})
     term = distance(replace(made, objective=hardest), min_distance=0.4).objective.parts["hard"]
     assert term == Term(
-        Triplet(0.3), "image_to_text", weight=0.5, mining=Distance("image_to_text", nearest=0.4, furthest=1.4)
+        Triplet(0.3), "image_to_text", weight=0.5, mining=DistanceSampling("image_to_text", nearest=0.4, furthest=1.4)
     )
     easy = Objective({**hardest.parts, "easy": Term(Triplet(0.3), "image_to_text", until_epoch=1)})
     assert distance(replace(made, objective=easy)).objective.parts["easy"] == easy.parts["easy"]
     margin = distance(replace(made, objective=hardest), loss="margin", boundary=1.1).objective.parts["hard"]
-    assert margin == replace(term, loss=Margin(0.2, 1.1), mining=Distance("image_to_text"))
+    assert margin == replace(term, loss=Margin(0.2, 1.1), mining=DistanceSampling("image_to_text"))
 
 
 def test_hal_replaces_losses_and_the_learnt_scale() -> None:
@@ -197,7 +197,7 @@ def test_hal_turns_to_its_bank_after_an_epoch() -> None:
         exclude_same_image=False,
     )
     assert sharp.objective.parts["text_to_image"].mining == Hubs(
-        "text_to_image", 0.3, 3.0, 0.4, 5.0, 0.6, inside=True, other_pictures=False
+        "text_to_image", 0.3, 3.0, 0.4, 5.0, 0.6, inside=True, exclude_same_image=False
     )
 
 

@@ -417,8 +417,8 @@ def test_options_that_the_model_cannot_use_are_refused(graph: str) -> None:
 def test_methods_give_both_directions_the_same_weights(graph: str) -> None:
     terms = combined(small.setup(PLAN), mode="stats", neighbours=NeighbourOptions(graph=graph)).objective.parts
     weightings = [term.weighting for term in terms.values()]
-    assert [one.of for one in weightings] == ["image_to_text", "text_to_image"]
-    assert replace(weightings[0], of="text_to_image") == weightings[1]
+    assert [one.direction for one in weightings] == ["image_to_text", "text_to_image"]
+    assert replace(weightings[0], direction="text_to_image") == weightings[1]
     assert isinstance(weightings[0], Neighbourhood) and weightings[0].statistics == "pooled"
     assert (weightings[0].combine, weightings[0].total, weightings[0].batch) == ("mean", 196.0, 32)
     assert [term.weight for term in terms.values()] == [0.5, 0.25]

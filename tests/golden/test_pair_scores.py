@@ -21,7 +21,7 @@ Slow = Callable[[nn.Module, Embeddings, int, Tensor, Tensor], float]
 KINDS: dict[str, tuple[Callable[[], nn.Module], Slow]] = {
     "scan": (CrossAttention, lambda part, images, i, regions, words: slowly(regions, words, "text_to_image", "lse")),
     "imram": (
-        lambda: Imram(width=8, asking="text", steps=3),
+        lambda: Imram(width=8, queries="text", steps=3),
         lambda part, images, i, regions, words: imram_slowly(part.memories["text"], words, regions, 3),
     ),
     "ascl": (

@@ -471,7 +471,7 @@ def _of_model(work: EvaluationSubject, metrics: Sequence[Measure], protocol: Pro
         means = items
         if items[0].parts is None or items[1].parts is None:
             # A probabilistic model's items are measured by their means.
-            by_mean = opened.by_mean("measure the space of")
+            by_mean = opened.to_means("measure the space of")
             means = items if by_mean.model is opened.model else by_mean.embed(work, "embedding means")
         result = with_space(result, *means, pairs)
     if True in spaces:
@@ -489,7 +489,7 @@ def _of_stages(work: EvaluationSubject, stage: SecondStage, metrics: Sequence[Me
     from subtext.data.text import cut_note, too_long
     from subtext.evaluation.two_stages.evaluate import RankingStage, evaluate_two_stages, require_plan
 
-    opened = open_subject(work).indexed("a first stage")
+    opened = open_subject(work).to_indexable("a first stage")
     pairs, candidates = opened.pairs, stage.candidates
     require_plan(candidates, metrics)
     measured, gallery = read_truths(metrics, pairs, protocol, work)

@@ -185,7 +185,7 @@ def run_demo(
         searches = [_searches(opened, queries[::SHOWN], options) for options in (WITH_TEXTS, UNSEEN)]
         write_text(page, render(_page(folder, opened, results, shares, *searches)))
         for search in searches[0]:
-            titles = ", ".join(found.title for found in search.found[:3])
+            titles = ", ".join(hit.title for hit in search.hits[:3])
             say(f'      "{search.query}": {titles}. {search.remark}', quiet=quiet)
     say(f"all in {duration(time.monotonic() - started)}", quiet=quiet)
     opener = "open" if sys.platform == "darwin" else "xdg-open"
@@ -392,7 +392,7 @@ def _page(
         ],
         commands=[
             f'subtext search {library} "the ruling stands"',
-            f"subtext search {library} --image {data}/pictures/1F44B.png --target texts",
+            f"subtext search {library} --image {data}/images/1F44B.png --target texts",
             f"subtext evaluate {run} --split test",
             f"subtext data check {data}",
         ],

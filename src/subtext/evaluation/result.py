@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from subtext.core import DIRECTIONS, Direction
 from subtext.data.atomic import write_file
 from subtext.data.dataset import frame
-from subtext.errors import counted
 from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
 from subtext.evaluation.metric import Measure, figure_of
 from subtext.evaluation.protocol import Protocol
 from subtext.report.text_table import Cell, SavedReport, table
+from subtext.text_helpers import counted
 from subtext.version import DRAWS, FORMAT, __version__
 
 if TYPE_CHECKING:

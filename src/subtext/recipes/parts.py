@@ -127,8 +127,8 @@ def gaussian_terms(loss: Any, divergence: KL, *, reduction: Reduction, weight: f
     """
     terms: dict[str, Term | Penalty] = {**both_directions(loss, reduction=reduction)}
     if weight:
-        terms["image divergence"] = Penalty(replace(divergence, of="image"), weight, share_of="image_to_text")
-        terms["text divergence"] = Penalty(replace(divergence, of="text"), weight, share_of="text_to_image")
+        terms["image divergence"] = Penalty(replace(divergence, modality="image"), weight, share_of="image_to_text")
+        terms["text divergence"] = Penalty(replace(divergence, modality="text"), weight, share_of="text_to_image")
     return terms
 
 
@@ -359,7 +359,7 @@ def neighbour_weights(
     setup = weight_terms(
         method,
         setup,
-        lambda direction: replace(weighting, of=direction),
+        lambda direction: replace(weighting, direction=direction),
         average=weights.average_directions,
         drop_last=weights.drop_last,
     )

@@ -40,7 +40,7 @@ from subtext.retrieval.text_side import TextSide
 if TYPE_CHECKING:
     from subtext.core import Embeddings
     from subtext.data.inputs import Input
-    from subtext.models.heads.gaussian import Distanced
+    from subtext.models.heads.gaussian import DistanceVectors
     from subtext.models.model import Model
 
 __all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason"]
@@ -77,7 +77,7 @@ class Index:
         from subtext.models.model import Model
         from subtext.retrieval.build import require_model
 
-        model = (self._model if isinstance(self._model, Model) else self._model()).indexed("a search")
+        model = (self._model if isinstance(self._model, Model) else self._model()).to_indexable("a search")
         require_model(self.store, self.store.manifest, model)
         return model
 
@@ -90,14 +90,14 @@ class Index:
         return self if self._text_side is None else Index(self.store, self.model)
 
     @cached_property
-    def _distanced(self) -> Mapping[str, Distanced]:
+    def _distanced(self) -> Mapping[str, DistanceVectors]:
         """Heads of each side whose vectors stand for distributions; a model of such heads has no text side."""
         if self._text_side is not None:
             return {}
-        from subtext.models.heads.gaussian import Distanced
+        from subtext.models.heads.gaussian import DistanceVectors
 
         heads = {"images": self.model.image.head, "texts": self.model.text.head}
-        return {side: head for side, head in heads.items() if isinstance(head, Distanced)}
+        return {side: head for side, head in heads.items() if isinstance(head, DistanceVectors)}
 
     @property
     def _text_input(self) -> Input:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from subtext.api.options import Device, Quiet
-from subtext.errors import ArgumentError, RequirementError, install_hint
+from subtext.errors import ArgumentError, RequirementError
 from subtext.server.settings import Limits, Settings
 from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
+from subtext.text_helpers import install_hint
 
 SHUTDOWN_SECONDS = 20
 """Seconds in which requests must end when the server stops."""
@@ -122,7 +123,9 @@ def serve(
     if not indexes:
         raise ArgumentError("a server needs an index")
     if storage_dir is not None and all(folders):
-        raise ArgumentError("storage_dir is for an index that is no folder; a folder holds these things itself")
+        raise ArgumentError(
+            "storage_dir is for an index that is no folder; a folder holds these things itself", field="storage_dir"
+        )
     if log == "index" and storage_dir is None and not folders[0]:
         raise ArgumentError("log=index needs a folder: an INDEX that is one, or storage_dir; or take log=-")
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items, frame
-from subtext.errors import RequirementError, counted
+from subtext.errors import RequirementError
 from subtext.evaluation.checks.check import Check, Outcome
 from subtext.evaluation.embedding import embed_items
 from subtext.evaluation.gallery import gallery_of
@@ -36,6 +36,7 @@ from subtext.ops import draw
 from subtext.ops.rank import Ties, both_directions
 from subtext.report.page import Figure, HtmlPage, PageSection
 from subtext.report.text_table import SavedReport, as_html, table
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas

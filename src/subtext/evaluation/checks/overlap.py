@@ -25,8 +25,9 @@ from subtext.data.image_files import difference_hash, open_image, read_bytes
 from subtext.data.prepare import near_copies
 from subtext.data.text import MARKS, Vocabulary, WordInput
 from subtext.data.words import tokenise
-from subtext.errors import DataError, RequirementError, counted, listed
+from subtext.errors import DataError, RequirementError
 from subtext.evaluation.checks.check import Check, Outcome
+from subtext.text_helpers import counted, listed
 
 BITS = 8
 """Bits of 64 in which the hashes of two copies may differ."""

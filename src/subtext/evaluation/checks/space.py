@@ -73,7 +73,7 @@ def with_preservation(
     Complexity:
         N^2 cosines of each modality, and the sorting of each row.
     """
-    cut = graph.within(pairs.texts)
+    cut = graph.restrict_to(pairs.texts)
     if not cut.counts.any():
         raise DataError(
             f"this graph has no neighbours among the {len(pairs.texts):,} texts that are evaluated; build one whose "
@@ -121,7 +121,7 @@ def with_preservation(
 
 def _of_texts(graph: Graph, pairs: Dataset) -> TruthOf:
     groups = torch.from_numpy(pairs.texts.groups)
-    dropped = graph.settings.get("same_picture", "drop") == "drop"
+    dropped = graph.settings["same_image"] == "drop"
 
     def truth_of(start: int, stop: int) -> Truth:
         matches = graph.truth(start, stop)
@@ -212,7 +212,7 @@ def compares_vectors(similarity: object) -> bool:
     Returns:
         Whether it does.
     """
-    return hasattr(similarity, "compared")
+    return hasattr(similarity, "pair_vectors")
 
 
 @torch.inference_mode()
@@ -264,7 +264,7 @@ def space_of_pairs(
     for row, (start, stop) in enumerate(pairwise(starts)):
         if stop > start:
             image_texts = texts[_tensor(columns[start:stop])].to(device)
-            vectors = similarity.compared(images[torch.tensor([row])].to(device), image_texts)
+            vectors = similarity.pair_vectors(images[torch.tensor([row])].to(device), image_texts)
             both.append(normalize(vectors[0].float(), dim=2).cpu())
         if progress is not None:
             progress(row + 1)

@@ -19,10 +19,11 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from subtext.core import DIRECTIONS, Direction
-from subtext.errors import RequirementError, counted
+from subtext.errors import RequirementError
 from subtext.evaluation.metric import Metric
 from subtext.ops import draw
 from subtext.ops.rank import Counts, PositiveRanks, Ties
+from subtext.text_helpers import counted
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ COUNTED_CELLS = 1 << 20
 """Numbers to sort from which compiling the counting kernel pays."""
 
 
-class PlaceWeights(nn.Module):
+class RankWeights(nn.Module):
     """Learnt weight of the k-th largest of n values, from k and n only (GPO, Chen et al. 2021, eq. 4-5).
 
     theta = softmax over k <= n of W s_k / temperature     s: a bidirectional GRU over sinusoids of k, averaged
 
     Args:
-        width: Of the sinusoids.
-        hidden: Of each direction of the GRU.
+        width: Width of the sinusoids.
+        hidden: Width of each direction of the GRU.
         temperature: 0.1 in the paper's code; towards zero one rank takes all.
     """
 
@@ -37,9 +37,16 @@ class PlaceWeights(nn.Module):
         self.temperature = temperature
 
     def forward(self, lengths: Int[Tensor, "n"], longest: int) -> Float[Tensor, "n p"]:
-        """The weights of `longest` ranks for items of `lengths` parts; zero beyond an item's length.
+        """The weights of ranks, by an item's number of parts.
 
         Items of one length share their weights: the GRU runs once per length.
+
+        Args:
+            lengths: (N) int64, number of parts of each item.
+            longest: P, number of ranks.
+
+        Returns:
+            (N P), which sum to 1 over an item's ranks; zero beyond its length.
         """
         present, row_of_length = torch.unique(lengths, return_inverse=True)
         positions = _sinusoids(longest, self.width).to(self.linear.weight)
@@ -56,30 +63,30 @@ class PlaceWeights(nn.Module):
 class Gpo(nn.Module):
     """Generalised pooling head (VSE-infinity, Chen et al. 2021): a learnt combination of mean, max and k-max pooling.
 
-    z_d = sum over k of theta_k (k-th largest of x_:d)     x = W f + b, and a perceptron of f beside it where asked
+    z_d = sum over k of theta_k (k-th largest of x_:d)     x = W f + b, plus a perceptron of f if `perceptron`
     then z / |z|
 
     Args:
         width_in: E of the parts.
         width: D.
-        perceptron: Adds a two-layer perceptron with batch norm between, as the paper does for regions and not for
-            words.
-        place_width: Of the sinusoids and of the GRU over places.
+        perceptron: Whether to add a two-layer perceptron with a batch norm between, as the paper does for regions and
+            not for words.
+        place_width: Width of the sinusoids and of the GRU over ranks.
 
     Raises:
-        RequirementError: If there are no parts.
+        RequirementError: If the encoder gives no parts.
 
     Complexity:
-        O(N P log P D) for the sort.
+        O(N P log P D) for the sort; O(N P^2 D) comparisons where ranks are counted.
     """
 
     inputs = ("parts",)
-    """What it takes of an encoder's output."""
+    """Fields of Encoded that the head reads."""
 
     def __init__(self, width_in: int, width: int, *, perceptron: bool = False, place_width: int = 32) -> None:
         super().__init__()
         self.project = linear(width_in, width)
-        self.places = PlaceWeights(width=place_width, hidden=place_width)
+        self.places = RankWeights(width=place_width, hidden=place_width)
         self.inner: nn.Linear | None = None
         if perceptron:
             self.inner = linear(width_in, width // 2)
@@ -87,20 +94,28 @@ class Gpo(nn.Module):
             self.outer = linear(width // 2, width)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector an item.
+        """One vector per item.
 
         Args:
             encoded: With parts.
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, vectors (N 1 D).
+            Embeddings with vectors (N 1 D) of unit length.
         """
         parts = parts_of(encoded, "generalised pooling")
-        return Embeddings(vectors=unit(self.pooled(parts, encoded.mask))[:, None], ids=ids)
+        return Embeddings(vectors=unit(self.project_and_pool(parts, encoded.mask))[:, None], ids=ids)
 
-    def pooled(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n d"]:
-        """The pooled vectors as they are, of no fixed length."""
+    def project_and_pool(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n d"]:
+        """The pooled vectors before they are scaled to unit length.
+
+        Args:
+            parts: (N P E).
+            mask: (N P) bool, True where a part exists; None where all do.
+
+        Returns:
+            (N D).
+        """
         # Padding is zero, costs nothing and enters no batch statistics.
         present = torch.ones(parts.shape[:2], dtype=torch.bool, device=parts.device) if mask is None else mask
         inside = parts[present]
@@ -125,7 +140,15 @@ class Gpo(nn.Module):
     def pool(
         self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n p"]]:
-        """Pooled vectors, and the weights of the places."""
+        """Pool projected parts by rank.
+
+        Args:
+            parts: (N P D), already projected.
+            mask: (N P) bool, True where a part exists; None where all do.
+
+        Returns:
+            (N D) pooled vectors, and (N P) weights of the ranks.
+        """
         items, longest = parts.shape[:2]
         lengths = torch.full((items,), longest, device=parts.device) if mask is None else mask.sum(dim=1)
         weights = self.places(lengths, longest)

@@ -36,8 +36,8 @@ class DAA:
             with each other, and never reads the other modality.
 
     Raises:
-        RequirementError: For a temperature that is not above 0, for an unknown variant, and for a comparison without
-            what it needs.
+        RequirementError: If the temperature is not above 0, the variant is unknown, or the comparison lacks what it
+            needs.
 
     Complexity:
         Memory Q C; time Q C^2, and less for long float32 rows on a CPU. With K draws of both sides K^2 and K^3 times as
