@@ -122,13 +122,16 @@ def gain(
     DISCREPANCY weighted in its selected epoch, for a baseline on other data, and for one with recall 0; what opening,
     reading and the graph raise.
     """
-    options: dict[str, Any] = {"device": device, "batch_size": batch_size, "workers": workers, "quiet": quiet}
+    running: dict[str, Any] = {"device": device, "batch_size": batch_size, "workers": workers}
+    options = {**running, "quiet": quiet}
     results: dict[tuple[Path, str], st.Result] = {}
 
     def result_of(run: Path, split: str) -> st.Result:
         key = run.expanduser().resolve(), split
         if key not in results:
-            results[key] = st.evaluate(run, split=split, bootstrap=0, **options)
+            results[key] = st.evaluate(
+                run, split=split, protocol=st.Protocol(bootstrap=0), config=st.ComputeConfig(**running), quiet=quiet
+            )
         return results[key]
 
     def point_of(weighted: Path, baseline: Path) -> Point:

@@ -14,7 +14,7 @@ from walk import ROOT, SOURCE
 
 from subtext import __version__
 from subtext.errors import install_hint
-from subtext.retrieval.stores.store import INSTALLED
+from subtext.retrieval.stores.registry import INSTALLED
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]

@@ -77,7 +77,7 @@ class Run(Report):
         return self.summary or repr(self)
 
     def _lines(self) -> list[str]:
-        from subtext.evaluation.results import figures_table
+        from subtext.evaluation.result import figures_table
 
         record = self.record
         rows: list[list[Cell]] = [
@@ -222,7 +222,7 @@ class ModelSource:
         Raises:
             SearchIndexError: If its run is not there, or it names none; the errors of `of`.
         """
-        recorded = manifest.model
+        recorded = manifest.pretrained
         if run is None and model is None and recorded:
             return ModelSource(None, recorded["name"], recorded.get("text_prompt", ""), recorded.get("revision", ""))
         if model is not None:
@@ -284,6 +284,7 @@ class EvaluationSubject:
         source: The model; None where files hold its output.
         split: A name, or "all"; None for the run's validation split.
         bf16: Whether pairs are scored in bfloat16; None for what the run was trained with.
+        cache: Folder for matrices of graded relevance; None to compute them each time.
     """
 
     source: ModelSource | None
@@ -294,6 +295,7 @@ class EvaluationSubject:
     workers: int = 2
     quiet: bool = False
     bf16: bool | None = None
+    cache: Path | None = None
 
     @staticmethod
     def of(

@@ -350,8 +350,8 @@ def _size(pairs: Dataset) -> str:
 
 
 def _outcome(folder: Path, record: Record, data: TrainingData) -> str:
-    from subtext.evaluation.measure import chance_figures
-    from subtext.evaluation.results import figures_table
+    from subtext.evaluation.evaluate import chance_figures
+    from subtext.evaluation.result import figures_table
 
     out = shlex.quote(str(folder))
     best = "" if record.best_epoch is None else f", best epoch {record.best_epoch}"

@@ -132,7 +132,7 @@ def write_description(
     description = {
         "format": "subtext onnx 1",
         "version": __version__,
-        "host": record.model,
+        "model": record.model,
         "fingerprint": model_fingerprint(model),
         **{
             side: {"file": f"{side}.onnx", **_inputs(getattr(model, side), samples.batches[side][-1])}
