@@ -260,7 +260,7 @@ def test_reasons_can_be_chosen(place: Path, planted):
     found, (images, texts) = planted
     judged = judge(found.dataset, images, texts)
     assert judged.columns["loose"][0] == 0 and "agreement" not in judged.columns, "no graph, no neighbours"
-    assert not any(judged.columns["flags"]) and "no image can be read" in judged.how["pictures"], (
+    assert not any(judged.columns["flags"]) and "no image can be read" in judged.how["image copies"], (
         "features need no files"
     )
     some = left_out(judged, ["mismatched"], least=0.9)

@@ -86,7 +86,7 @@ def test_the_server_tells_how_uncertain_hits_are(made: Path) -> None:
 def test_items_of_one_kind_are_compared_by_their_means(made: Path) -> None:
     model, engine = load(made / "run"), open_index(made / "index")
     hits = engine.search(like=["photo003.jpg"], top=5)
-    means = model.by_mean("a test").embed_images(["photo003.jpg", *(hit.id for hit in hits)]).vectors[:, 0]
+    means = model.to_means("a test").embed_images(["photo003.jpg", *(hit.id for hit in hits)]).vectors[:, 0]
     assert [hit.score for hit in hits] == pytest.approx((means[1:] @ means[0]).tolist(), abs=1e-5)
     vectors = engine.model.embed_images(["photo003.jpg"]).vectors.numpy()
     near = engine.nearest(vectors, top=1)[0][0]

@@ -120,8 +120,8 @@ def build_neighbours(
             opened,
             GraphOptions(neighbours, candidates, search, same_image, distance),
             source={**sources.to_json(), "split": split, "version": __version__},
-            placed=placed,
-            compared=compared,
+            on_embedded=placed,
+            on_compared=compared,
         )
     graph.save(path)
     return NeighbourGraph(graph, path)
@@ -152,7 +152,7 @@ class NeighbourReport(Report):
             "short": int((self.graph.counts < self.graph.width).sum()),
             "quality": {quality.judge: asdict(quality) for quality in self.quality},
             "item": self.item,
-            "found": list(self.neighbours),
+            "hits": list(self.neighbours),
         }
 
     def to_frame(self) -> pandas.DataFrame:
@@ -166,7 +166,7 @@ class NeighbourReport(Report):
         if self.item is not None:
             lines.append(f"{self.item['id']}: {self.item['text']}")
             rows: list[list[Cell]] = [
-                [str(rank), f"{entry['distance']:.3f}", shortened(entry["text"] or "-", _WIDTH), entry["picture"]]
+                [str(rank), f"{entry['distance']:.3f}", shortened(entry["text"] or "-", _WIDTH), entry["image"]]
                 for rank, entry in enumerate(self.neighbours, start=1)
             ]
             lines.append(table(["", "distance", "text", "image"], rows) if rows else "it has no neighbours")
@@ -238,7 +238,7 @@ def _summary(graph: Graph) -> str:
     settings = graph.settings
     return (
         f"{len(graph):,} texts, {lists}, by {settings['distance']} in {graph.space['name']}, {settings['search']}, "
-        f"among {settings['among']}"
+        f"among {settings['candidate_split']}"
     )
 
 
@@ -251,7 +251,7 @@ def _entry(pairs: Dataset, row: int) -> dict[str, Any]:
     return {
         "id": pairs.texts.ids[row],
         "text": words if isinstance(words, str) else None,
-        "picture": None if image < 0 else pairs.images.ids[image],
+        "image": None if image < 0 else pairs.images.ids[image],
     }
 
 
@@ -269,7 +269,7 @@ def _page(report: NeighbourReport, pairs: Dataset) -> HtmlPage:
     value_of = dict(zip(pairs.images.ids, pairs.images.values, strict=True))
 
     def card(entry: Mapping[str, Any], distance: float, *, is_query: bool = False) -> PageHit:
-        source = value_of.get(entry["picture"])
+        source = value_of.get(entry["image"])
         image = None if source is None else thumbnail(source, pairs.root)
         return PageHit(entry["text"] or entry["id"], distance, image, notes=[entry["id"]], right=is_query)
 
@@ -279,7 +279,7 @@ def _page(report: NeighbourReport, pairs: Dataset) -> HtmlPage:
         cards += [card(entry, entry["distance"]) for entry in report.neighbours]
         query = report.item["text"] or report.item["id"]
         search = PageSearch(query, cards, "The first is the text itself; the number is the distance.")
-        sections.append(PageSection("Neighbours of a text", "Each with its picture.", [search]))
+        sections.append(PageSection("Neighbours of a text", "Each with its image.", [search]))
     return HtmlPage(
         title=f"Neighbours in {report.path.name}",
         lead=_summary(report.graph),

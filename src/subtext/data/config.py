@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.settings import Metavar, OptionGroup
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
@@ -133,25 +134,43 @@ class DataConfig:
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> DataConfig:
-        """What `to_json` wrote, of a journal or a run; other keys are left out."""
+        """Read what `to_json` wrote; other keys are ignored.
+
+        Args:
+            values: The JSON object of a journal or a run.
+
+        Returns:
+            The configuration.
+        """
         return DataConfig(**{f.name: values[f.name] for f in fields(DataConfig) if f.name in values})
 
     def plain(self) -> dict[str, Any]:
-        """All fields but data sets in memory, as JSON has them; paths as they are."""
+        """Return all fields but data sets in memory, as JSON has them; paths as they are.
+
+        Returns:
+            Field -> plain value.
+        """
         values = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
         if not isinstance(self.data, Path):
             values["data"] = None
         return {name: value for name, value in values.items() if name not in ("train_data", "val_data")}
 
     def absolute(self) -> DataConfig:
-        """The same with absolute paths, so that a later command finds them from any folder."""
+        """Make all paths absolute, so that a later command finds them from any folder.
+
+        Returns:
+            The configuration with absolute paths.
+        """
         paths = {name: getattr(self, name) for name in _PATHS}
         return replace(self, **{n: path.resolve() for n, path in paths.items() if isinstance(path, Path)})
 
     def to_json(self) -> dict[str, Any]:
-        """The fields without those for training, for a journal or a result: absolute paths.
+        """Return the fields without those for training, with absolute paths, for a journal or a result.
 
         A data set in memory has the path None, and its fingerprint.
+
+        Returns:
+            Field -> plain value.
         """
         from subtext.data.dataset import fingerprint
 
@@ -168,10 +187,13 @@ class DataConfig:
         return str(self.data) if self.data is None or isinstance(self.data, Path) else IN_MEMORY
 
     def over(self, remembered: DataConfig) -> DataConfig:
-        """These fields, and those of `remembered` where these are None.
+        """Complete these fields by those of another configuration.
 
         Args:
             remembered: The configuration of a run, or of an index.
+
+        Returns:
+            This configuration, with the fields of `remembered` where its own are None.
         """
         if self.data is not None and not isinstance(self.data, Path):
             # What was remembered of reading a file is not for a data set that was read already.
@@ -185,13 +207,16 @@ class DataConfig:
     def read(
         self, *, verify: Verify = False, need_images: bool = False, need_pairs: bool = True, progress: Any = None
     ) -> Dataset:
-        """The pairs; see `subtext.read`.
+        """Read the data set; see `subtext.read`.
 
         Args:
             verify: Which images are decoded once.
             need_images: Whether every image has to be there.
             need_pairs: False where images without a text are enough, as in an index.
             progress: Called with the number of images that were decoded.
+
+        Returns:
+            The pairs.
 
         Raises:
             RequirementError: If no data set is named.

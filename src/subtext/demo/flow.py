@@ -124,7 +124,7 @@ def run_demo(
     from subtext.demo import emoji, icons
     from subtext.demo.drawings import write_drawings
     from subtext.demo.queries import accepted_queries
-    from subtext.evaluation.results import figures_table
+    from subtext.evaluation.result import figures_table
     from subtext.report.page import render
 
     folder, started = Path(out), time.monotonic()
@@ -185,7 +185,7 @@ def run_demo(
         searches = [_searches(opened, queries[::SHOWN], options) for options in (WITH_TEXTS, UNSEEN)]
         write_text(page, render(_page(folder, opened, results, shares, *searches)))
         for search in searches[0]:
-            titles = ", ".join(found.title for found in search.found[:3])
+            titles = ", ".join(hit.title for hit in search.hits[:3])
             say(f'      "{search.query}": {titles}. {search.remark}', quiet=quiet)
     say(f"all in {duration(time.monotonic() - started)}", quiet=quiet)
     opener = "open" if sys.platform == "darwin" else "xdg-open"
@@ -233,7 +233,7 @@ def _evaluated(index: Index, pairs: Dataset) -> Result:
     import torch
 
     from subtext.core import Embeddings
-    from subtext.evaluation import Protocol, evaluate_embeddings
+    from subtext.evaluation import evaluate_embeddings
     from subtext.models.similarity.cosine import Cosine
     from subtext.retrieval.stores.item import SIDES
 
@@ -243,7 +243,7 @@ def _evaluated(index: Index, pairs: Dataset) -> Result:
             for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True)
         ]
     images, texts = (Embeddings(rows, torch.arange(len(rows))) for rows in vectors)
-    result = evaluate_embeddings(Cosine(), images, texts, pairs, protocol=Protocol(c_way=()))
+    result = evaluate_embeddings(Cosine(), images, texts, pairs)
     return replace(result, about={"index": str(index.store.path), "split": "test", "split_role": "held out"})
 
 
@@ -392,7 +392,7 @@ def _page(
         ],
         commands=[
             f'subtext search {library} "the ruling stands"',
-            f"subtext search {library} --image {data}/pictures/1F44B.png --target texts",
+            f"subtext search {library} --image {data}/images/1F44B.png --target texts",
             f"subtext evaluate {run} --split test",
             f"subtext data check {data}",
         ],

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
-from subtext.errors import listed
 from subtext.report.text_table import Cell, printable, shortened, table
+from subtext.text_helpers import listed
 
 if TYPE_CHECKING:
     import pandas

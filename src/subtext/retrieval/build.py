@@ -24,7 +24,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
 from subtext.data.image_files import image_stamp, read_bytes
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
-from subtext.errors import RequirementError, SearchIndexError, SubtextError, install_hint
+from subtext.errors import RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items
 from subtext.models.checkpoint import fingerprint
 from subtext.models.encoders.words import Bag
@@ -36,6 +36,7 @@ from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, Side, StoredRow
 from subtext.retrieval.stores.store import Store, Writer
 from subtext.retrieval.text_side import TOLERANCE, TextSide
+from subtext.text_helpers import install_hint
 from subtext.version import __version__
 
 Known = tuple[Branch | None, NDArray[np.bool_]]
@@ -190,7 +191,7 @@ def ingest(
         again: Also adds items that were deleted before.
         renames: A new item takes over the vectors of one of the same content that the data set has no more.
         only: Ids of each side to add; None for all.
-        cached: Of each side, as `known_outputs` gives it: items that the encoder need not run on.
+        cached: Of each side, as `find_cached_outputs` gives it: items that the encoder need not run on.
         batch_size: Items embedded together.
         workers: Threads that read ahead.
         ray: Address of the Ray cluster that embeds; None for this process.

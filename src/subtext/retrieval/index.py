@@ -30,6 +30,7 @@ from subtext.retrieval.query import (
     rerank_hits,
     suggest_words,
 )
+from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side
 from subtext.retrieval.stores.registry import open_store
@@ -39,7 +40,7 @@ from subtext.retrieval.text_side import TextSide
 if TYPE_CHECKING:
     from subtext.core import Embeddings
     from subtext.data.inputs import Input
-    from subtext.models.heads.gaussian import Distanced
+    from subtext.models.heads.gaussian import DistanceVectors
     from subtext.models.model import Model
 
 __all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason"]
@@ -76,7 +77,7 @@ class Index:
         from subtext.models.model import Model
         from subtext.retrieval.build import require_model
 
-        model = (self._model if isinstance(self._model, Model) else self._model()).indexed("a search")
+        model = (self._model if isinstance(self._model, Model) else self._model()).to_indexable("a search")
         require_model(self.store, self.store.manifest, model)
         return model
 
@@ -89,14 +90,14 @@ class Index:
         return self if self._text_side is None else Index(self.store, self.model)
 
     @cached_property
-    def _distanced(self) -> Mapping[str, Distanced]:
+    def _distanced(self) -> Mapping[str, DistanceVectors]:
         """Heads of each side whose vectors stand for distributions; a model of such heads has no text side."""
         if self._text_side is not None:
             return {}
-        from subtext.models.heads.gaussian import Distanced
+        from subtext.models.heads.gaussian import DistanceVectors
 
         heads = {"images": self.model.image.head, "texts": self.model.text.head}
-        return {side: head for side, head in heads.items() if isinstance(head, Distanced)}
+        return {side: head for side, head in heads.items() if isinstance(head, DistanceVectors)}
 
     @property
     def _text_input(self) -> Input:
@@ -150,6 +151,7 @@ class Index:
         explain: bool = False,
         captions: bool = False,
         depth: int = 200,
+        rerank: Reranker | None = None,
     ) -> Answer:
         """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
 
@@ -174,6 +176,7 @@ class Index:
             explain: Adds to each result the captions, or images, that support it.
             captions: Also matches images by the vectors of their own texts; for a search by text.
             depth: Number of candidates that are re-ranked.
+            rerank: A second model that orders the results; None for none.
 
         Returns:
             The results, best first.
@@ -206,14 +209,16 @@ class Index:
                 explain=explain,
                 captions=captions,
                 depth=depth,
-            )
+            ),
+            rerank=rerank,
         )
 
-    def answer(self, query: Query) -> Answer:
+    def answer(self, query: Query, *, rerank: Reranker | None = None) -> Answer:
         """Answer one query.
 
         Args:
             query: The query.
+            rerank: A second model that orders the results; None for none.
 
         Returns:
             The results, best first.
@@ -222,6 +227,8 @@ class Index:
             RequirementError: As `search`.
             DataError: As `search`.
         """
+        if rerank is not None:
+            return rerank.rerank(query, self.answer(rerank.first_stage(query)))
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text

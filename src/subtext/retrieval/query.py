@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.errors import RequirementError, listed
+from subtext.errors import RequirementError
 from subtext.retrieval.answer import WIDTH, WORDS_SHOWN, Reason
 from subtext.retrieval.condition import as_conditions
 from subtext.retrieval.confidence import Background, sample
@@ -23,6 +23,7 @@ from subtext.retrieval.stores.facets import TEXT, Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side, opposite
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import words
+from subtext.text_helpers import listed
 
 _AWAY = re.compile(r'(^|\s)-(?:"([^"]+)"|([^\W\d_]\S*))(?=\s|$)')
 _QUOTED = re.compile(r'"([^"]*)"')

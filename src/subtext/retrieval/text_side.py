@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
-from subtext.errors import SearchIndexError, listed
+from subtext.errors import SearchIndexError
 from subtext.retrieval.index_files import checksums, file_checksum, inside, mapped
 from subtext.retrieval.manifest import Manifest, checksum
 from subtext.retrieval.stores.errors import IndexIssue
+from subtext.text_helpers import listed
 from subtext.version import FORMAT
 
 FOLDER, ABOUT, ARRAYS, TOKENISER = "query", "text_side.json", "arrays.npy", "tokeniser.json"

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from subtext.errors import SearchIndexError, counted, listed
+from subtext.errors import SearchIndexError
 from subtext.retrieval.calibration import stored_calibration
 from subtext.retrieval.stores.documents import CALIBRATION
 from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
 from subtext.retrieval.stores.item import SIDES
 from subtext.retrieval.stores.registry import open_store, store_class
 from subtext.retrieval.stores.store import Store, View
+from subtext.text_helpers import counted, listed
 
 ROWS = 2000
 """Rows that are read at a time."""

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from subtext.api.options import Device, Quiet
-from subtext.errors import ArgumentError, RequirementError, install_hint
+from subtext.errors import ArgumentError, RequirementError
 from subtext.server.settings import Limits, Settings
 from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
+from subtext.text_helpers import install_hint
 
 SHUTDOWN_SECONDS = 20
 """Seconds in which requests must end when the server stops."""

@@ -29,10 +29,11 @@ from subtext.api.options import (
     TextPrompt,
 )
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, size
 from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -500,7 +501,7 @@ def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[Lo
     from subtext.data.features import FeatureInput
 
     verify = True if store is None else _unlike_stored(store)
-    opened = open_subject(work, need_pairs=False, verify=verify).indexed("an index")
+    opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
     files = [
         branch.input_spec.file.path
         if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
@@ -637,7 +638,7 @@ def _ingest(
         cache: Folder of cached outputs of encoders; a note counts those that are read.
     """
     from subtext.models.checkpoint import fingerprint
-    from subtext.models.feature_cache import known_outputs
+    from subtext.models.feature_cache import find_cached_outputs
     from subtext.retrieval.build import Known, ingest, keep_text_side
     from subtext.retrieval.stores.item import SIDES
 
@@ -647,7 +648,7 @@ def _ingest(
         sides = zip(SIDES, (model.image, model.text), (pairs.images, pairs.texts), strict=True)
         for side, branch, items in sides:
             weights = fingerprint(branch.encoder.state_dict())
-            cached[side] = known_outputs(branch, items, pairs.root, Path(cache), weights=weights)
+            cached[side] = find_cached_outputs(branch, items, pairs.root, Path(cache), weights=weights)
         counts = items_counted({side: int(is_cached.sum()) for side, (_, is_cached) in cached.items()})
         say(f"note: {cache} has the encoders' outputs for {counts}; others are computed", quiet=work.quiet)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
@@ -962,7 +963,7 @@ def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file
             "an import needs the vectors that the run's own index holds, with the variances in them; `subtext embed` "
             "writes means beside uncertainties; build the index from the run (subtext index build)"
         )
-    model, folder = opened.model.indexed("an index"), str(run.expanduser().resolve())
+    model, folder = opened.model.to_indexable("an index"), str(run.expanduser().resolve())
     name = opened.record.model
     return new_manifest(model, views=views, width=width, root=root, run=folder, model_name=name, source=source)
 

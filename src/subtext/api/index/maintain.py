@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject, read_data_of_run
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
-from subtext.errors import DataError, RequirementError, SearchIndexError, counted
+from subtext.errors import DataError, RequirementError, SearchIndexError
 from subtext.report.text_table import Report, size, table
 from subtext.settings import Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset

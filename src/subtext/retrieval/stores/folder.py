@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
-from subtext.errors import OutputError, SearchIndexError, counted
+from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
 from subtext.retrieval.index_files import checksums, inside, mapped, stored_object
@@ -66,6 +66,7 @@ from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter
 from subtext.retrieval.stores.store import Stats, Store
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
 from subtext.retrieval.traces import ADDED, LOGS, remove_traces, require_own
+from subtext.text_helpers import counted
 from subtext.version import FORMAT
 
 TABLES = "items.sqlite"

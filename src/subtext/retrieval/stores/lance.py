@@ -53,7 +53,7 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from subtext.data.atomic import HIDDEN
-from subtext.errors import OutputError, SearchIndexError, counted, listed
+from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
 from subtext.retrieval.index_files import LONGEST, inside, json_object
@@ -81,6 +81,7 @@ from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, Tables, r
 from subtext.retrieval.stores.store import Stats, Store, View, Writer
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems
 from subtext.retrieval.words import LEAST, LENGTH, SATURATION, words
+from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
 # Processes that Subtext forks, such as those that decode images, use no index.

@@ -41,7 +41,7 @@ from psycopg import IsolationLevel, errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from subtext.errors import OutputError, SearchIndexError, SubtextError, counted, listed
+from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.retrieval.ann import rescore_top_k
 from subtext.retrieval.index_files import json_object
 from subtext.retrieval.manifest import Manifest
@@ -61,6 +61,7 @@ from subtext.retrieval.stores.sql import (
 )
 from subtext.retrieval.stores.store import Stats, Store
 from subtext.retrieval.words import as_vector, phrase_query, words as split
+from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
 Connection = psycopg.Connection[tuple[Any, ...]]

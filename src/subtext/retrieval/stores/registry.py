@@ -8,9 +8,10 @@ from importlib.metadata import entry_points
 from itertools import chain
 from pathlib import Path
 
-from subtext.errors import RequirementError, install_hint
+from subtext.errors import RequirementError
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.store import Store
+from subtext.text_helpers import install_hint
 
 GROUP = "subtext.stores"
 """Entry points of stores from outside the package."""

@@ -79,6 +79,12 @@ def neighbourhoods(
             raise RecipeError(
                 f"{name} needs image_weight or text_weight above 0; both are 0; leave {name} out, or change that"
             )
+    if form == "reference" and negatives != "anchors" and "image" not in sides:
+        raise RecipeError(
+            "negatives needs image_weight above 0, since form=reference samples those of texts; image_weight is 0; "
+            "leave negatives out, or change that",
+            field="negatives",
+        )
     if not sides and cross_modal == "model":
         raise RecipeError(
             "neighbourhoods changes nothing with cross_modal=model, image_weight=0 and text_weight=0; leave the "
@@ -95,7 +101,9 @@ def neighbourhoods(
             return Triplet(margin=margin, negatives="all")
         if form == "hinge":
             return Angular(degrees=angle, form="hinge")
-        return Angular(degrees=angle, repeated=form == "reference", own=include_positive and form == "reference")
+        return Angular(
+            degrees=angle, repeated=form == "reference", include_positive=include_positive and form == "reference"
+        )
 
     if cross_modal == "form":
         texts = "image_to_random" if form == "reference" else "image_to_text"

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reproduce.readers.split_lists import filled_lines, rows_with_splits
 from subtext.data.dataset import RowIssue
-from subtext.data.rows import Source, filled_lines, lines_of, rows_with_splits
+from subtext.data.rows import Source, lines_of
 
 PRIORITY = 20
 LOOKS_FOR = "*.token (Flickr30K)"

@@ -11,7 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from subtext.data.rows import Source, read_object, rows_with_splits
+from reproduce.readers.split_lists import rows_with_splits
+from subtext.data.rows import Source, read_object
 from subtext.errors import DataError
 
 PRIORITY = 52

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from subtext.data.rows import Record, Source, filled_lines, folder_of, rows_of
+from reproduce.readers.split_lists import filled_lines
+from subtext.data.rows import Record, Source, folder_of, rows_of
 from subtext.errors import DataError
 
 PRIORITY = 53
