@@ -335,7 +335,7 @@ _NOISE = OptionGroup("Noise")
 
 @dataclass(frozen=True, repr=False)
 class NoiseDetection(Report):
-    """How well scores of pairs detect planted noise.
+    """The areas under the ROC curve with which scores of pairs detect planted noise.
 
     Attributes:
         run: The paths.
@@ -590,7 +590,7 @@ def score(
             )
     rows = scored(opened, work, calibration=calibration, graph=None if graph is None else Path(graph))
     likely = (
-        "probability: that a pair is right, were half of all put together by chance (calibration error "
+        "probability: that a pair is right, if half of all pairs are random (calibration error "
         f"{calibration.pairs['calibration_error']:.3f})"
         if calibration is not None
         else "no probabilities: name an index that is calibrated (--index)"
@@ -614,9 +614,9 @@ def scored(
 ) -> list[dict[str, Any]]:
     """Compute a row per pair: names, words, similarity, probability, looseness; None for what is not known.
 
-    similarity   cosine of the views that fit best; what an index of the model gives (`Model.indexed`)
-    probability  that the pair is right, where as many pairs are right as are put together by chance
-    looseness    1 - P(literal), and the kind, by how the pair lies among the others
+    similarity   cosine of the most similar views, as an index of the model has it (`Model.indexed`)
+    probability  that the pair is right, if half of all pairs are random
+    looseness    1 - P(literal), and the kind, in comparison with the other pairs
     image_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them
 
     Args:

@@ -274,7 +274,7 @@ def check_dataset(
 
 
 def _readiness(dataset: Dataset, covered: Sequence[Coverage]) -> tuple[dict[str, str], list[str]]:
-    """Why the covered splits cannot be used for something, and the splits that can be evaluated.
+    """The reasons why the covered splits cannot be used, and the splits that can be evaluated.
 
     Training needs two groups, whose texts are negatives of each other, and a validation split; evaluation needs two
     groups.

@@ -25,9 +25,9 @@ _SPLITS = ("train_split", "val_split", "train_data", "val_data")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where pairs of images and texts come from, and how they are read.
+    """The source of images and texts, and the way to read them.
 
-    What is None is the data set's own, or what the run remembers. Paths may be given as text; `~` is expanded.
+    None stands for the data set's own value, or for that of the run. Paths may be text; `~` is expanded.
 
     Attributes:
         data: A file or folder, or a Dataset in memory.

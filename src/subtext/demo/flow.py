@@ -328,7 +328,7 @@ def _shares(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[Acce
 
 
 def _searches(index: Index, queries: Sequence[AcceptedQuery], options: dict[str, Any]) -> list[PageSearch]:
-    """What each query finds, by the options of a search."""
+    """The hits of each query, by the options of a search."""
     from subtext.data.image_files import thumbnail
     from subtext.report.page import PageHit, PageSearch
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MODALITIES = frozenset({"image", "text", "audio", "video"})
 Vectors = np.ndarray | Tensor
-"""What MTEB passes to the similarities: results of `encode`, or slices of them."""
+"""Arguments of the similarities: results of `encode`, or slices of them."""
 
 
 class MtebEncoder:

@@ -231,4 +231,4 @@ def _share(value: float) -> float:
 
 
 STYLE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
-"""How the pages of results look: light and dark, from a phone to a desktop."""
+"""Style of the pages of results: light and dark, from a phone to a desktop."""
