@@ -67,6 +67,7 @@ from subtext.core import DIRECTIONS
 from subtext.data import atomic, noise
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError
+from subtext.evaluation.metrics import CWay, Preservation, default_metrics
 from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.graph import image_of_text
 from subtext.graphs.spaces import LsaSpace
@@ -590,7 +591,9 @@ class Material:
 
     def _evaluated(self, finished: Finished, run: Path) -> Finished:
         """With what the run has on each pair of the evaluated split."""
-        result = st.evaluate(run, split=self.split, c_way=C, bootstrap=0, graph=self.graphs[self.split], quiet=True)
+        metrics = [*default_metrics(), *(CWay(c) for c in C), Preservation(against=str(self.graphs[self.split]))]
+        protocol = st.Protocol(bootstrap=0)
+        result = st.evaluate(run, split=self.split, metrics=metrics, protocol=protocol, quiet=True)
         by_pair = result.per_query
         if not np.array_equal(by_pair["text_to_image/image"], by_pair["image_to_text/id"]):
             raise DataError(f"{self.data} needs one text an image, in the same order; build the data set again")

@@ -28,7 +28,7 @@ from subtext.data.write import write_dataset
 from subtext.errors import DataError
 from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.graph import image_of_text
-from subtext.graphs.spaces import LsaSpace, unit
+from subtext.graphs.spaces import LsaSpace, unit_rows
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import neighbour_scores
@@ -59,10 +59,10 @@ def image_vectors(dataset: st.Dataset, features: FeatureFile) -> Float[np.ndarra
     block = features.take(
         "pooled" if features.pooled is not None else "grid", features.rows(dataset.images.ids, dataset.images.values)
     )
-    vectors = unit(block if block.ndim == 2 else block.mean(axis=1, dtype=np.float32))
+    vectors = unit_rows(block if block.ndim == 2 else block.mean(axis=1, dtype=np.float32))
     train = vectors[dataset.images.splits == "train"]
     components = PCA(min(IMAGE_WIDTH, *train.shape), svd_solver="full").fit(train)
-    return unit(components.transform(vectors))
+    return unit_rows(components.transform(vectors))
 
 
 @dataclass(frozen=True)

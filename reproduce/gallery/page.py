@@ -83,9 +83,9 @@ def compare(
     images = draw.permutation(len(sides[0].dataset.images), seed=seed, epoch=0, purpose="gallery pictures")[:count]
     sections = _searches(sides, words, images.tolist(), top)
     if neighbours is not None:
-        sections += _moved(neighbours.within(sides[0].dataset.texts), sides, count=pairs, seed=seed, top=top)
+        sections += _moved(neighbours.restrict_to(sides[0].dataset.texts), sides, count=pairs, seed=seed, top=top)
     data = options.get("data")
-    name = Path(data if isinstance(data, str | Path) else sides[0].run.record.data.data).name
+    name = Path(data if isinstance(data, str | Path) else sides[0].run.record.data.name).name
     atomic.write_text(path, page.render(_page(sides, name, sections, seed)))
     return Text(f"{path}: {sides[0].name} and {sides[1].name} on the split {sides[0].split}")
 
@@ -105,7 +105,7 @@ class Side:
         """Open a run and embed the split; None for its validation split."""
         run = st.open_run(path, device=options.get("device", "auto"))
         split = split or run.record.data.val_split or "val"
-        return Side(name, run, run.model.by_mean("a gallery"), split, st.embed(path, split=split, **options))
+        return Side(name, run, run.model.to_means("a gallery"), split, st.embed(path, split=split, **options))
 
     @property
     def dataset(self) -> st.Dataset:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from subtext.data.dataset import RowIssue
 from subtext.data.rows import MERGED, Row, Source, rows_of
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
+from subtext.text_helpers import counted
 
 PRIORITY = 51
 LOOKS_FOR = "*GCC*.tsv (Conceptual Captions)"

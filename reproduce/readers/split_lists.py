@@ -8,7 +8,7 @@ from typing import Any
 
 from subtext.data.dataset import RowIssue
 from subtext.data.rows import Row, folder_of, lines_of, rows_of
-from subtext.errors import counted
+from subtext.text_helpers import counted
 
 
 def filled_lines(path: Path) -> list[str]:

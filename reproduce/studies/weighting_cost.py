@@ -99,8 +99,8 @@ def timed_training(model: str, **arguments: Any) -> list[tuple[float, float]]:
     def open_timed(*inputs: Any, **options: Any) -> Any:
         memory = open_memory(*inputs, **options)
         # The bank is filled by every step, the tables are made once: both are what weighting costs.
-        memory.begin = clock.timed(memory.begin, starts_epoch=True)  # type: ignore[method-assign]
-        memory.look = clock.timed(memory.look, starts_epoch=False)  # type: ignore[method-assign]
+        memory.on_epoch_start = clock.timed(memory.on_epoch_start, starts_epoch=True)  # type: ignore[method-assign]
+        memory.update = clock.timed(memory.update, starts_epoch=False)  # type: ignore[method-assign]
         return memory
 
     NeighbourScores.open = open_timed  # type: ignore[method-assign]

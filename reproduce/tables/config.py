@@ -13,12 +13,12 @@ import torch
 
 from reproduce.tables.figure_names import FIGURES
 from reproduce.tables.specification import DATA_SETS, Column, DataSet, PublishedTable, Row, Shared, System
+from subtext import Plan
 from subtext.errors import DataError, RecipeError, RequirementError
 from subtext.graphs.build import GraphOptions
 from subtext.graphs.spaces import Doc2VecSpace, LsaSpace, SentenceSpace, Space
 from subtext.recipes.catalogue import models, plan_options
 from subtext.settings import Field, did_you_mean
-from subtext.training.plan import Plan
 
 SPACES: Mapping[str, Any] = {"doc2vec": Doc2VecSpace, "lsa": LsaSpace, "sentence": SentenceSpace}
 """Text spaces that their settings alone define."""
@@ -70,7 +70,7 @@ class ExistingGraph:
     @property
     def options(self) -> GraphOptions:
         """The same choice of neighbours, for other texts."""
-        same_image, distance = self.settings.get("same_picture", "drop"), self.settings.get("distance")
+        same_image, distance = self.settings["same_image"], self.settings.get("distance")
         return GraphOptions(self.neighbours, candidate_split="all", same_image=same_image, distance=distance)
 
     def text_space(self, configured: Callable[[], Space], device: str) -> Space:

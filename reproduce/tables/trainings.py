@@ -12,11 +12,11 @@ from pathlib import Path
 
 from reproduce.tables.config import FACTORS, TableConfig, digest, options_of
 from reproduce.tables.specification import RATIOS, UNSWEPT, Ratio, Row, Shared
+from subtext import Plan
 from subtext.errors import RecipeError
 from subtext.models.checkpoint import Record, load_record
 from subtext.recipes.build import chosen_facts, is_read
 from subtext.recipes.catalogue import models
-from subtext.training.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,6 @@ is a bug and keeps its traceback.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 
 class SubtextError(Exception):
     """The root of every error that Subtext raises on purpose.
@@ -73,42 +71,3 @@ class SearchIndexError(SubtextError):
 
 class TrainingError(SubtextError, RuntimeError):
     """Training that cannot go on."""
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and what it counts, for messages.
-
-    Example:
-        >>> counted(1, "image"), counted(2000, "image")
-        ('1 image', '2,000 images')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def install_hint(extra: str) -> str:
-    """Say how to install the packages of an extra, for messages.
-
-    Subtext is on no package index yet. Once it is, this says `pip install 'subtext-retrieval[EXTRA]'`.
-
-    Args:
-        extra: Name of the extra, as in `pyproject.toml`.
-
-    Returns:
-        The command, and where to run it.
-
-    Example:
-        >>> install_hint("serve")
-        "pip install '.[serve]' in a clone of Subtext"
-    """
-    return f"pip install '.[{extra}]' in a clone of Subtext"
-
-
-def listed(names: Sequence[str], count: int = 3, *, separator: str = ", ", conjunction: str = " and") -> str:
-    """The first `count` names, and how many more there are, for messages.
-
-    Example:
-        >>> listed(["a", "b", "c"], 2)
-        'a, b and 1 more'
-    """
-    more = f"{conjunction} {len(names) - count:,} more" if len(names) > count else ""
-    return separator.join(names[:count]) + more

@@ -339,7 +339,7 @@ class TestMithun:
             term = parts[side]
             assert isinstance(term, Term) and isinstance(term.loss, Triplet) and isinstance(term.weighting, Rank)
             assert (term.loss.negatives, term.reduction) == ("hardest", "mean")
-            assert (term.weighting.of, term.weighting.strength) == (side, 2.0)
+            assert (term.weighting.direction, term.weighting.strength) == (side, 2.0)
 
     def test_leaves_easy_epochs_easy(self, features: dict[str, FeatureFile]) -> None:
         case = Case("vse_infinity", SMALL, "grid", methods=(("mithun", {}),))
@@ -424,7 +424,7 @@ def test_a_wrong_name_or_value_is_answered_with_the_right_ones(
         ("pvse", SMALL, BuildContext(FeatureShape(pooled=10, grid=8), texts=TEXTS), "they are 10 and 8"),
         ("clip", {"model": "{bert}"}, BuildContext(), "a text encoder alone; train it together with another"),
         ("vse", {"image": "/nowhere/at/all"}, BuildContext(texts=TEXTS), "image=/nowhere/at/all needs a folder"),
-        ("vse", {"text": "{clip}"}, BuildContext(FeatureShape(pooled=10), texts=TEXTS), "use the host 'clip'"),
+        ("vse", {"text": "{clip}"}, BuildContext(FeatureShape(pooled=10), texts=TEXTS), "use the model 'clip'"),
         ("vse", {"image": "timm:resnet10t"}, BuildContext(texts=TEXTS), "needs the packages timm and torchvision"),
     ],
 )

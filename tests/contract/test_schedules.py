@@ -109,7 +109,7 @@ def test_one_cycle_rises_and_falls() -> None:
 )
 def test_bad_plans_are_refused(field: str, value: float, named: str) -> None:
     with pytest.raises(RecipeError, match=named):
-        Plan(**{field: value})
+        Plan(**{"batch_size": 128, field: value})
 
 
 class Trained(NamedTuple):

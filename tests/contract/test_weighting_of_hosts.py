@@ -11,7 +11,7 @@ from subtext.data.feature_file import FeatureShape
 from subtext.errors import RecipeError
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.margin import Margin
-from subtext.objectives.mining import Distance
+from subtext.objectives.mining import DistanceSampling
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting import Rank
 from subtext.recipes.build import build
@@ -109,12 +109,12 @@ def test_what_needs_no_triplet_goes_with_other_losses(host: str, method: str, cl
         term = parts[name] if method == "mithun" else parts[side]
         assert isinstance(term, Term)
         if method == "mithun":
-            assert isinstance(term.weighting, Rank) and term.weighting.of == side
+            assert isinstance(term.weighting, Rank) and term.weighting.direction == side
             assert term.loss == before[name].loss and term.reduction == before[name].reduction
             # As the other weightings have it: 1 / (2 B^2), where the host's own is 1 / B^2.
             assert term.weight == before[name].weight / 2
         else:
-            assert term == Term(Margin(), side, weight=0.5, mining=Distance(side))
+            assert term == Term(Margin(), side, weight=0.5, mining=DistanceSampling(side))
             assert isinstance(setup.model.similarity, Cosine) and not list(setup.model.similarity.parameters())
     assert {name for name in before if not isinstance(before[name], Term)} <= set(parts)
 

@@ -168,10 +168,10 @@ def test_what_does_not_fit_is_said(change: object, message: str) -> None:
 
 def test_a_bag_of_words_is_not_shuffled(made: Path, tmp_path: Path) -> None:
     words = ["train", "dual", *given(made), "--out", tmp_path / "run", "--with", "asymmetry:negatives=shuffle"]
-    assert "a bag ignores it; choose --text gru" in call(*words, code=1).output
+    assert "a bag ignores it; choose text=gru" in call(*words, code=1).output
     scan = ["train", "scan", *given(made), "--text", "bag", "--out", tmp_path / "run", *SMALL, "--with"]
     told = " ".join(call(*scan, "asymmetry", code=1).output.split())
-    assert "a bag ignores it; choose --text gru, or other noise" in told and not (tmp_path / "run").exists()
+    assert "a bag ignores it; choose text=gru, or other noise" in told and not (tmp_path / "run").exists()
     call(*scan, "asymmetry:negatives=gaussian", "--epochs", "1", "-q")
 
 

@@ -292,8 +292,8 @@ def test_bad_requests_are_told_in_plain_words(place: Path) -> None:
             answer = server.get("/search", params=given)
             assert answer.status_code == 422 and answer.json()["error"].startswith(told)
         for body, told in (
-            ({"items": [{"id": "x"}]}, "'items.0.picture' is missing"),
-            ({"itms": []}, "'items' is missing; 'itms' is no name that is known here"),
+            ({"items": [{"id": "x"}]}, "'items.0.image' is missing"),
+            ({"itms": []}, "'items' is missing; 'itms' is not accepted here"),
         ):
             assert server.post("/add", json=body, headers=WRITES).json()["error"] == told
 

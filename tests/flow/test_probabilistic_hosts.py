@@ -144,7 +144,7 @@ def test_its_space_is_that_of_means(host: str, runs: dict[str, Path], made: Path
     told = json.loads(call("evaluate", runs[host], *words, "--json", "-").stdout)
     pairs = read(made / "pairs.jsonl", need_images=False).split("val")
     model = open_run(runs[host]).model
-    images, texts = embed_pairs(model.by_mean("a test"), pairs, workers=0)
+    images, texts = embed_pairs(model.to_means("a test"), pairs, workers=0)
     apart = (images.vectors[pairs.links[:, 0], 0] - texts.vectors[pairs.links[:, 1], 0]).norm(dim=1)
     assert told["alignment"] == pytest.approx(apart.mean().item(), abs=1e-5)
     assert images.uncertainty is not None
@@ -280,7 +280,7 @@ def open_weights(run: Path) -> dict[str, torch.Tensor]:
 
 def test_what_cannot_be_mixed_is_refused(made: Path, tmp_path: Path) -> None:
     answer = call("train", "pcme_plus", *given(made), "--out", tmp_path / "run", *SMALL, "--mix-prob", 0.5, code=1)
-    assert "--mix-prob needs --image tiny or a backbone" in answer.output
+    assert "--mix-prob needs image=tiny or a backbone" in answer.output
     with pytest.raises(RecipeError, match=r"daa needs images that are not mixed; this model mixes them"):
         daa(mixed())
     together = Plan(epochs=1, batch_size=8, caption_sampling="together")

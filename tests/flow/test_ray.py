@@ -19,7 +19,8 @@ from PIL import Image
 import subtext as st
 from subtext.errors import DataError, RequirementError
 from subtext.retrieval import build
-from subtext.retrieval.stores.store import Writer, open_store
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.stores.store import Writer
 
 IMAGES = 40
 

@@ -24,7 +24,7 @@ from subtext.objectives.losses.hal import HAL
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.margin import Margin
 from subtext.objectives.losses.triplet import Triplet
-from subtext.objectives.mining import Distance, Hubs
+from subtext.objectives.mining import DistanceSampling, Hubs
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import MMD
 from subtext.objectives.scene import compose
@@ -82,7 +82,7 @@ def test_the_loss_falls(name: str, tmp_path: Path) -> None:
     assert found[-1] - floor < 0.85 * (found[0] - floor)
 
 
-def test_a_broken_off_run_draws_the_same(tmp_path: Path) -> None:
+def test_a_resumed_run_samples_the_same(tmp_path: Path) -> None:
     plan = replace(PLAN, epochs=2, batch_size=16)
     given = {"plan": plan, "made": lambda plan: random(distance(triplets(plan))), "val": None}
     small.run(tmp_path / "whole", **given)
@@ -115,7 +115,7 @@ def test_uniform_weights_scale_both_directions() -> None:
 
 @pytest.mark.parametrize("total", [7.9, 8.0])
 @pytest.mark.parametrize("name", ["uniform", "random", "amrani", "softmax", "diversity"])
-def test_weights_of_less_than_one_a_pair_are_worth_a_word(name: str, total: float) -> None:
+def test_weights_of_less_than_one_a_pair_give_a_note(name: str, total: float) -> None:
     """The small batches have 8 pairs; a total for 32 of them is a quarter of it here."""
     made: Mapping[str, Callable[[Setup, float, int], Setup]] = {
         "uniform": lambda setup, total, batch: uniform(setup, total_weight=total, reference_batch=batch),
@@ -136,7 +136,7 @@ def test_weights_of_less_than_one_a_pair_are_worth_a_word(name: str, total: floa
         assert all(f"use total_weight={batch or 8} or more" in note for note in said)
 
 
-def test_lambda_within_the_softmax_alone_is_told_and_so_is_what_helps() -> None:
+def test_lambda_within_the_softmax_alone_gives_a_note() -> None:
     def said(**common: object) -> list[str]:
         made = diversity(triplets(PLAN), neighbours=NeighbourOptions(graph="some"), weights=WeightOptions(**common))
         return validate_plan(made, small.pairs(), Processes("cpu"))
@@ -162,12 +162,12 @@ def test_distance_draws_for_every_triplet_loss() -> None:
     hardest = Objective({"hard": Term(Triplet(0.3, "hardest"), "image_to_text")})
     term = distance(replace(made, objective=hardest), min_distance=0.4).objective.parts["hard"]
     assert term == Term(
-        Triplet(0.3), "image_to_text", weight=0.5, mining=Distance("image_to_text", nearest=0.4, furthest=1.4)
+        Triplet(0.3), "image_to_text", weight=0.5, mining=DistanceSampling("image_to_text", nearest=0.4, furthest=1.4)
     )
     easy = Objective({**hardest.parts, "easy": Term(Triplet(0.3), "image_to_text", until_epoch=1)})
     assert distance(replace(made, objective=easy)).objective.parts["easy"] == easy.parts["easy"]
     margin = distance(replace(made, objective=hardest), loss="margin", boundary=1.1).objective.parts["hard"]
-    assert margin == replace(term, loss=Margin(0.2, 1.1), mining=Distance("image_to_text"))
+    assert margin == replace(term, loss=Margin(0.2, 1.1), mining=DistanceSampling("image_to_text"))
 
 
 def test_hal_replaces_losses_and_the_learnt_scale() -> None:
@@ -197,7 +197,7 @@ def test_hal_turns_to_its_bank_after_an_epoch() -> None:
         exclude_same_image=False,
     )
     assert sharp.objective.parts["text_to_image"].mining == Hubs(
-        "text_to_image", 0.3, 3.0, 0.4, 5.0, 0.6, inside=True, other_pictures=False
+        "text_to_image", 0.3, 3.0, 0.4, 5.0, 0.6, inside=True, exclude_same_image=False
     )
 
 
@@ -265,7 +265,7 @@ def test_a_bank_embeds_what_it_keeps_and_nothing_else() -> None:
         torch.testing.assert_close(images.vectors, whole[0].vectors[images.ids])
 
 
-def test_what_one_memory_has_embedded_the_next_need_not() -> None:
+def test_banks_share_one_pass_of_embeddings() -> None:
     data, model, asked = small.pairs(), triplets().model, []
     whole = embed_pairs(model, data, workers=0)
 
@@ -341,7 +341,7 @@ def test_amrani_takes_no_density_of_a_text_without_a_place(tmp_path: Path) -> No
     assert asked.open(whole, device=torch.device("cpu")).notes == ()
 
 
-def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
+def test_amrani_needs_features_and_more_pairs_than_neighbours(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="amrani needs features=FILE"):
         amrani(triplets())
     (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=80).banks
@@ -371,7 +371,7 @@ def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
         (hal, small.setup_with_parts, "hal needs a model .* cosine of their vectors; this one compares by BestWord"),
     ],
 )
-def test_what_cannot_be_done_is_refused(method: Method, setup: Callable[[], Setup], said: str) -> None:
+def test_impossible_combinations_are_refused(method: Method, setup: Callable[[], Setup], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         method(setup())
 

@@ -178,7 +178,7 @@ def test_weights_change_what_is_learnt(tmp_path: Path, graph: str) -> None:
     assert prints[-1.0, "first"] == prints[0.0, "first"]
 
 
-def test_a_text_never_drawn_is_stood_in_for() -> None:
+def test_a_text_without_embedding_uses_its_images_latest_text() -> None:
     data = small.pairs(10)
     lists = torch.from_numpy(near.graph(data, 4).neighbours)
 
@@ -300,7 +300,7 @@ def test_only_pairs_that_the_epoch_reads_are_scored_unless_all_are_asked_for(
     assert all(memory.every for memory in build(combined, "read", mode="stats").banks)
 
 
-def test_of_an_item_that_comes_twice_the_last_is_kept() -> None:
+def test_the_last_embedding_of_a_repeated_item_is_kept() -> None:
     from subtext.recipes.neighbour_scores import _last
 
     assert _last(torch.tensor([4, 2, 4, 7, 2, 4]), 8).tolist() == [5, 4, 5, 3, 4, 5]
@@ -342,7 +342,7 @@ def test_of_views_whose_mean_is_compared_the_mean_is_kept(monkeypatch: pytest.Mo
     torch.testing.assert_close(later.table["diversity/text"], first.table["diversity/text"], rtol=0, atol=2e-3)
 
 
-def test_that_the_first_epoch_has_no_weights_is_told_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_says_that_the_first_epoch_has_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     data = small.pairs(12)
     monkeypatch.setattr("subtext.recipes.neighbour_scores.Graph.load", lambda folder: near.graph(data, 4))
     late, whole = (
@@ -384,7 +384,7 @@ def test_bad_graphs_are_refused_before_anything_is_written(tmp_path: Path, graph
     assert not (tmp_path / "run").exists()
 
 
-def test_what_a_host_cannot_carry_is_refused(graph: str) -> None:
+def test_options_that_the_model_cannot_use_are_refused(graph: str) -> None:
     plain = small.setup(PLAN)
     here = NeighbourOptions(graph=graph)
     for make, message in (
@@ -417,14 +417,14 @@ def test_what_a_host_cannot_carry_is_refused(graph: str) -> None:
 def test_methods_give_both_directions_the_same_weights(graph: str) -> None:
     terms = combined(small.setup(PLAN), mode="stats", neighbours=NeighbourOptions(graph=graph)).objective.parts
     weightings = [term.weighting for term in terms.values()]
-    assert [one.of for one in weightings] == ["image_to_text", "text_to_image"]
-    assert replace(weightings[0], of="text_to_image") == weightings[1]
+    assert [one.direction for one in weightings] == ["image_to_text", "text_to_image"]
+    assert replace(weightings[0], direction="text_to_image") == weightings[1]
     assert isinstance(weightings[0], Neighbourhood) and weightings[0].statistics == "pooled"
     assert (weightings[0].combine, weightings[0].total, weightings[0].batch) == ("mean", 196.0, 32)
     assert [term.weight for term in terms.values()] == [0.5, 0.25]
 
 
-def test_a_small_lambda_is_worth_a_word(tmp_path: Path, graph: str) -> None:
+def test_a_small_lambda_gives_a_note(tmp_path: Path, graph: str) -> None:
     said = []
     for common in (
         WeightOptions(total_weight=20.0),

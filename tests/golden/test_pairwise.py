@@ -55,7 +55,7 @@ def imram_slowly(memory: nn.Module, own: Tensor, others: Tensor, steps: int) -> 
 
 @pytest.mark.parametrize("asking", ["text", "image", "full"])
 def test_imram_one_pair_at_a_time(asking: str) -> None:
-    similarity = Imram(width=8, asking=asking, steps=3).double()
+    similarity = Imram(width=8, queries=asking, steps=3).double()
     images, texts, alone = random_pairs()
     with torch.no_grad():
         scores = similarity(images, texts)
@@ -85,7 +85,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("asking", ["text", "image", "full"])
 def test_imram_forms_no_context(asking: str) -> None:
     """8 x 8 pairs of 4 regions and 3 words, width 512: a context of every word would be 98,304 numbers."""
-    similarity = Imram(width=512, asking=asking, steps=1)
+    similarity = Imram(width=512, queries=asking, steps=1)
     images, texts = (of_parts(det((8, parts, 512), phase).float()) for parts, phase in ((4, 0.2), (3, 0.9)))
     images.parts.requires_grad_()
     with Largest() as watch:
@@ -119,7 +119,7 @@ def test_ascl_has_the_cards_values() -> None:
     assert gathered(similarity, similarity.by_words, words, regions)[0].tolist() == pytest.approx(of_words, abs=1e-8)
     similarity.local_share = 0.8
     with torch.no_grad():
-        picture, text = similarity.compared(images, texts)[0, 0]
+        picture, text = similarity.pair_vectors(images, texts)[0, 0]
     assert float(picture @ text / picture.norm() / text.norm()) == pytest.approx(0.934845965480, abs=1e-11)
     for share, wanted in ((1.0, -0.132298641227), (0.0, 0.934845965480), (0.8, 0.081130280115)):
         similarity.local_share = share

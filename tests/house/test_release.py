@@ -13,8 +13,8 @@ import pytest
 from walk import ROOT, SOURCE
 
 from subtext import __version__
-from subtext.errors import install_hint
-from subtext.retrieval.stores.store import INSTALLED
+from subtext.retrieval.stores.registry import INSTALLED
+from subtext.text_helpers import install_hint
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]

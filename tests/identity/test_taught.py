@@ -113,7 +113,7 @@ def test_a_batch_comes_with_the_teachers_scores() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 40.0])
-def test_the_temperature_undoes_the_scale_of_scores(scale: float) -> None:
+def test_the_fitted_temperature_removes_the_scale_of_scores(scale: float) -> None:
     """Labels drawn from a softmax of some logits: the fit finds the scale that they were multiplied by."""
     data = small.pairs(200, captions=1)
     g = torch.Generator().manual_seed(0)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from subtext.api.evaluate import split_role
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject
 from subtext.api.options import DEFAULTS, DataOptions, ModelOptions, OptionalRun, Pretrained, Run, TextPrompt
-from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, OutputError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Cell, Report, shortened, table
 from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -161,7 +162,7 @@ def curate(
     if truth is not None:
         truth.require(opened.pairs)
         opened = replace(opened, pairs=opened.pairs.split(split), split=split)
-    opened = opened.by_mean("curate")
+    opened = opened.to_means("curate")
     vectors = opened.embed(work)
     neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=work.quiet)
     with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as progress:
@@ -217,7 +218,7 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     try:
         with meter("neighbours", len(pairs.texts), quiet=quiet) as progress:
             options = GraphOptions(neighbours=2 * NEIGHBOURS, candidate_split="all")
-            return build_graph(pairs, LsaSpace(), options, compared=progress)
+            return build_graph(pairs, LsaSpace(), options, on_compared=progress)
     except DataError as problem:
         say(f"note: scores of neighbours not reported: {problem}", quiet=quiet)
         return None
@@ -430,7 +431,7 @@ def detect_noise(
 
     noise = read_labels(Path(labels).expanduser())
     work = EvaluationSubject.of(ModelSource.of(run), "all", **options)
-    opened = open_subject(work).by_mean("detect noise")
+    opened = open_subject(work).to_means("detect noise")
     noise.require(opened.pairs)
     opened = replace(opened, pairs=opened.pairs.split(split))
     pairs = opened.pairs
@@ -574,9 +575,9 @@ def score(
     from subtext.curation.judged import FEWEST
     from subtext.retrieval.build import require_model
     from subtext.retrieval.calibration import stored_calibration
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
-    opened = open_subject(work).indexed("score pairs")
+    opened = open_subject(work).to_indexable("score pairs")
     calibration = None
     if index is not None:
         store = open_store(index)
@@ -614,7 +615,7 @@ def scored(
 ) -> list[dict[str, Any]]:
     """Compute a row per pair: names, words, similarity, probability, looseness; None for what is not known.
 
-    similarity   cosine of the most similar views, as an index of the model has it (`Model.indexed`)
+    similarity   cosine of the most similar views, as an index of the model has it (`Model.to_indexable`)
     probability  that the pair is right, if half of all pairs are random
     looseness    1 - P(literal), and the kind, in comparison with the other pairs
     image_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them

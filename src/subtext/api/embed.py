@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from subtext.api.load import EvaluationSubject, ModelSource, open_subject
 from subtext.api.options import DEFAULTS, DataOptions, OptionalRun, Pretrained, TextPrompt
-from subtext.errors import ArgumentError, counted
+from subtext.errors import ArgumentError
 from subtext.report.text_table import Report, size
 from subtext.settings import Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -145,7 +146,7 @@ def embed(
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, **options)
     if out is not None:
         require_file(_checked(out))
-    opened = open_subject(work, need_pairs=False).by_mean("embed")
+    opened = open_subject(work, need_pairs=False).to_means("embed")
     embedded = EmbeddedDataset(opened.pairs, *opened.embed(work))
     return embedded if out is None else embedded.save(out)
 
@@ -153,7 +154,7 @@ def embed(
 def _checked(out: str | Path) -> Path:
     path = Path(out).expanduser()
     if path.suffix not in (".npz", ".parquet"):
-        raise ArgumentError(f"out needs a name that ends in .npz or .parquet; it got {path.name}")
+        raise ArgumentError(f"out needs a name that ends in .npz or .parquet; it got {path.name}", field="out")
     return path
 
 

@@ -93,7 +93,7 @@ def export_run(
                 "an ONNX graph needs texts that are read in one way; the members of this ensemble read them "
                 "differently; export each member"
             )
-        loaded = replace(loaded, model=loaded.model.by_mean("an ONNX export"))
+        loaded = replace(loaded, model=loaded.model.to_means("an ONNX export"))
     try:
         dataset = read(loaded.record.data, quiet=True)
     except (SubtextError, OSError):

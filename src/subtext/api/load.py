@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
 from subtext.data.config import IN_MEMORY, DataConfig, Verify
-from subtext.errors import ArgumentError, RequirementError, SearchIndexError, counted, listed
+from subtext.errors import ArgumentError, RequirementError, SearchIndexError
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Report, duration, table
+from subtext.text_helpers import counted, listed
 
 if TYPE_CHECKING:
     from subtext.core import Embeddings
@@ -77,7 +78,7 @@ class Run(Report):
         return self.summary or repr(self)
 
     def _lines(self) -> list[str]:
-        from subtext.evaluation.results import figures_table
+        from subtext.evaluation.result import figures_table
 
         record = self.record
         rows: list[list[Cell]] = [
@@ -202,11 +203,14 @@ class ModelSource:
                 f"dual encoder; it got {got}"
             )
         if run is not None and text_prompt is not None:
-            raise ArgumentError("text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out")
+            raise ArgumentError(
+                "text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out",
+                field="text_prompt",
+            )
         if run is not None:
             return ModelSource(Path(run))
         if Path(str(model), "run.json").is_file():
-            raise ArgumentError(f"model is for pretrained models; {model} is a run; give run={model}")
+            raise ArgumentError(f"model is for pretrained models; {model} is a run; give run={model}", field="model")
         from subtext.models.encoders.hub import require_model
 
         require_model(str(model))
@@ -222,7 +226,7 @@ class ModelSource:
         Raises:
             SearchIndexError: If its run is not there, or it names none; the errors of `of`.
         """
-        recorded = manifest.model
+        recorded = manifest.pretrained
         if run is None and model is None and recorded:
             return ModelSource(None, recorded["name"], recorded.get("text_prompt", ""), recorded.get("revision", ""))
         if model is not None:
@@ -247,7 +251,7 @@ class ModelSource:
             run = open_run(self.run, features=features, text_features=text_features, device=device)
             return run.model, run.record
         if features is not None or text_features is not None:
-            raise ArgumentError("model reads images and words, no features; leave features out")
+            raise ArgumentError("model reads images and words, no features; leave features out", field="model")
         from subtext.models.encoders.hub import cached_revision, require_model
 
         name = cached_revision(self.name, self.revision)
@@ -284,6 +288,7 @@ class EvaluationSubject:
         source: The model; None where files hold its output.
         split: A name, or "all"; None for the run's validation split.
         bf16: Whether pairs are scored in bfloat16; None for what the run was trained with.
+        cache: Folder for matrices of graded relevance; None to compute them each time.
     """
 
     source: ModelSource | None
@@ -294,6 +299,7 @@ class EvaluationSubject:
     workers: int = 2
     quiet: bool = False
     bf16: bool | None = None
+    cache: Path | None = None
 
     @staticmethod
     def of(
@@ -321,13 +327,13 @@ class LoadedRun:
     split: str
     record: Record | None
 
-    def indexed(self, purpose: str) -> LoadedRun:
-        """The same with a model whose vectors decide; see `Model.indexed`."""
-        return replace(self, model=self.model.indexed(purpose))
+    def to_indexable(self, purpose: str) -> LoadedRun:
+        """The same with a model whose vectors decide; see `Model.to_indexable`."""
+        return replace(self, model=self.model.to_indexable(purpose))
 
-    def by_mean(self, purpose: str) -> LoadedRun:
-        """The same with a model whose vectors are means; see `Model.by_mean`."""
-        return replace(self, model=self.model.by_mean(purpose))
+    def to_means(self, purpose: str) -> LoadedRun:
+        """The same with a model whose vectors are means; see `Model.to_means`."""
+        return replace(self, model=self.model.to_means(purpose))
 
     def embed(self, work: EvaluationSubject, label: str = "embedding") -> tuple[Embeddings, Embeddings]:
         """The vectors of the split's images and texts, with a meter."""
@@ -352,7 +358,9 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
     device, sources = choose_device(work.device), work.sources
     if work.model.run is None and sources.data is None:
         raise ArgumentError("data is needed beside model: a pretrained model has no data set of its own", field="data")
-    model, record = work.model.open(features=sources.features, text_features=sources.text_features, device=device)
+    model, record = work.model.open(
+        features=sources.path("features"), text_features=sources.path("text_features"), device=device
+    )
     if record is not None:
         sources = sources.over(record.data)
     reading = read(sources, need_pairs=need_pairs, verify=verify, quiet=work.quiet)
@@ -435,9 +443,9 @@ def is_data_of_run(record: Record, sources: DataConfig) -> bool:
     """Whether `sources` name the file that a run was trained on, or are a data set in memory with its pairs."""
     from subtext.data.dataset import fingerprint
 
-    data = sources.data
-    if data is None or isinstance(data, Path):
-        return data is None or sources.absolute().data == record.data.data
+    data = sources.in_memory
+    if data is None:
+        return sources.data is None or sources.absolute().data == record.data.data
     train, _, val = record.fingerprint.partition("-")
     splits = {record.data.train_split: train}
     splits |= {} if record.data.val_split is None else {record.data.val_split: val}
@@ -454,8 +462,8 @@ def read_data_of_run(record: Record, sources: DataConfig) -> Dataset:
         DataError: If it cannot be read.
         RequirementError: If the run remembers no path.
     """
-    if not isinstance(sources.data, Path | None) and is_data_of_run(record, sources):
-        return sources.data
+    if sources.in_memory is not None and is_data_of_run(record, sources):
+        return sources.in_memory
     sources = record.data
     need_images = sources.features is None
     # Where bad rows were skipped, the same have to be skipped again: only then images are decoded.
@@ -488,5 +496,7 @@ def choose_device(name: str) -> str:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise RequirementError(f"--device {name} cannot be used here: {reason}; take cpu or auto") from None
+        raise RequirementError(
+            f"device {name} cannot be used here: {reason}; take cpu or auto", field="device"
+        ) from None
     return name

@@ -153,8 +153,8 @@ def build_neighbours(
             opened,
             GraphOptions(neighbours, candidates, search, same_image, distance),
             source={**sources.to_json(), "split": split, "version": __version__},
-            placed=placed,
-            compared=compared,
+            on_embedded=placed,
+            on_compared=compared,
         )
     graph.save(path)
     return NeighbourGraph(graph, path)
@@ -273,7 +273,9 @@ def show_neighbours(
             row = int(pairs.links[pairs.links[:, 0] == pairs.images.ids.index(item), 1][0])
         else:
             ids = f"{pairs.texts.ids[0]!r}, {pairs.images.ids[0]!r}"
-            raise DataError(f"item needs a text or an image of the graph's data; '{item}' is neither; examples: {ids}")
+            raise DataError(
+                f"item needs a text or an image of the graph's data; '{item}' is neither; examples: {ids}", field="item"
+            )
         entry = _entry(pairs, row)
         hits = zip(loaded.neighbours[row], loaded.distances[row], strict=True)
         neighbours = [{**_entry(pairs, int(text)), "distance": float(gap)} for text, gap in hits if text >= 0][:top]
@@ -294,7 +296,7 @@ def _summary(graph: Graph) -> str:
     settings = graph.settings
     return (
         f"{len(graph):,} texts, {lists}, by {settings['distance']} in {graph.space['name']}, {settings['search']}, "
-        f"among {settings['among']}"
+        f"among {settings['candidate_split']}"
     )
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.options import Columns, Quiet, TextFields
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import counter, meter
 from subtext.report.text_table import Report
 from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -76,17 +77,18 @@ def check_dataset(
     from subtext.curation.check import check_dataset
 
     paths = DataConfig.of(data, images, features, text_features, columns=columns, text_fields=text_fields)
-    assert paths.data is not None
+    dataset = paths.in_memory or paths.path("data")
+    assert dataset is not None
     with counter("checking images", quiet=quiet or not verify) as progress:
         return check_dataset(
-            paths.data,
+            dataset,
             name=paths.name,
-            images=paths.images,
+            images=paths.path("images"),
             split_seed=split_seed,
             on_error=on_error,
             verify=verify,
-            features=paths.features,
-            text_features=paths.text_features,
+            features=paths.path("features"),
+            text_features=paths.path("text_features"),
             columns=columns,
             text_fields=text_fields,
             progress=progress,
@@ -296,16 +298,18 @@ def corrupt(
 
     first, dash, last = neighbour_ranks.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal()):
-        raise ArgumentError(f"neighbour_ranks needs FIRST-LAST, such as 1-20; it got {neighbour_ranks}")
+        raise ArgumentError(
+            f"neighbour_ranks needs FIRST-LAST, such as 1-20; it got {neighbour_ranks}", field="neighbour_ranks"
+        )
     if noise_type == "mismatch" and (graph is not None or neighbour_ranks != _RANKS):
         name = "neighbour_ranks" if graph is None else "graph"
-        raise ArgumentError(f"{name} has no effect with noise_type=mismatch; leave it out")
+        raise ArgumentError(f"{name} has no effect with noise_type=mismatch; leave it out", field=name)
     labels_path, path = _new_file("labels", labels), _new_file("out", out, *SUFFIXES)
     if labels_path is None and path is not None:
-        raise ArgumentError("out needs labels: without them nobody can say which pairs are corrupted")
+        raise ArgumentError("out needs labels: without them nobody can say which pairs are corrupted", field="out")
     if labels_path is not None and path is not None and labels_path.resolve() == path.resolve():
         raise DataError(f"labels need a file of their own, which training does not read; {path} is that of the pairs")
-    sources = Sources.of(data, images, split_seed=split_seed, on_error=on_error)
+    sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error)
     ranks = (int(first), int(last))
     planted, settings, lines = _corrupt_pairs(sources, noise_type, graph, ranks, tuple(split), noise_rate, seed)
     if labels_path is not None:
@@ -464,13 +468,14 @@ def _neighbour_lists(graph: Graph, dataset: Dataset, splits: tuple[str, ...], fi
     if not 1 <= first <= last <= graph.width:
         raise DataError(
             f"neighbour_ranks needs FIRST-LAST from 1 to {graph.width}, the graph's number of neighbours; it got "
-            f"{first}-{last}; name others, or build a graph with more neighbours"
+            f"{first}-{last}; name others, or build a graph with more neighbours",
+            field="neighbour_ranks",
         )
     rows = np.full((len(dataset.texts), graph.width), -1, dtype=np.int64)
     distances = np.full((len(dataset.texts), graph.width), np.inf, dtype=np.float64)
     for split in splits:
         texts = np.flatnonzero(dataset.texts.splits == split).astype(np.int64)
-        subgraph = graph.within(dataset.texts.take(texts))
+        subgraph = graph.restrict_to(dataset.texts.take(texts))
         rows[texts] = np.where(subgraph.neighbours >= 0, texts[subgraph.neighbours], -1)
         distances[texts] = subgraph.distances
     return TextNeighbours(rows, distances, first, last)

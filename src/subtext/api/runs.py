@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.load import Run, open_run, save_pretrained
 from subtext.api.options import AnyPath
-from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
+from subtext.errors import ArgumentError, CheckpointError, RecipeError
 from subtext.report.text_table import TableReport, duration, size, table
 from subtext.settings import Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -199,7 +200,7 @@ def ensemble_runs(
     if not model.indexable and len(set(dimensions)) > 1:
         raise RecipeError(
             f"an ensemble of models of pairs needs one embed_dim; these have {', '.join(map(str, dimensions))}; train "
-            "them with the same --embed-dim"
+            "them with the same embed_dim"
         )
     save_pretrained(model, record, folder)
     use = "its vectors decide the score: it can fill an index" if model.indexable else "it scores pairs, as its members"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from subtext.api.load import Run, choose_device, read
 from subtext.api.options import Quiet
 from subtext.data.config import DataConfig
-from subtext.errors import DataError, RecipeError, counted
+from subtext.errors import DataError, RecipeError
 from subtext.recipes.catalogue import (
     RECOMMENDED,
     methods as known_methods,
@@ -24,6 +24,7 @@ from subtext.recipes.catalogue import (
 from subtext.report.progress import say, training_meter
 from subtext.report.text_table import Cell, duration, table
 from subtext.settings import Flag, Metavar, OptionGroup, Unfold, command, did_you_mean, objects_of
+from subtext.text_helpers import counted
 from subtext.training.plan import Plan, RunConfig
 
 if TYPE_CHECKING:
@@ -350,8 +351,8 @@ def _size(pairs: Dataset) -> str:
 
 
 def _outcome(folder: Path, record: Record, data: TrainingData) -> str:
-    from subtext.evaluation.measure import chance_figures
-    from subtext.evaluation.results import figures_table
+    from subtext.evaluation.evaluate import chance_figures
+    from subtext.evaluation.result import figures_table
 
     out = shlex.quote(str(folder))
     best = "" if record.best_epoch is None else f", best epoch {record.best_epoch}"

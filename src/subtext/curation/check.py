@@ -19,8 +19,9 @@ from subtext.data.image_files import read_bytes, stored_size
 from subtext.data.read import UnusableData, read
 from subtext.data.rows import Progress
 from subtext.data.words import guess_language, tokenise
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
 from subtext.report.text_table import Cell, Report, table
+from subtext.text_helpers import counted
 
 _USES = ("train", "evaluate", "index")
 _DUPLICATES = 20

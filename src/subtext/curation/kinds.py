@@ -165,7 +165,7 @@ def surroundings(graph: Graph, pairs: Dataset, images: Embeddings, texts: Embedd
     Returns:
         Name -> (L); NaN where a text has no neighbours.
     """
-    neighbours = torch.from_numpy(np.ascontiguousarray(graph.within(pairs.texts).neighbours)).long()
+    neighbours = torch.from_numpy(np.ascontiguousarray(graph.restrict_to(pairs.texts).neighbours)).long()
     image_rows = torch.from_numpy(np.maximum(image_of_text(pairs), 0))
     image_means, text_means = (items.vectors.float().mean(dim=1) for items in (images, texts))
     scores = {
@@ -209,7 +209,7 @@ def near_links(graph: Graph, pairs: Dataset, *, seed: int = 0) -> NDArray[np.int
     Returns:
         (N 2) image and text rows.
     """
-    neighbours = np.asarray(graph.within(pairs.texts).neighbours)[:, :NEIGHBOURS]
+    neighbours = np.asarray(graph.restrict_to(pairs.texts).neighbours)[:, :NEIGHBOURS]
     counts = (neighbours >= 0).sum(axis=1)
     order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: near")[:CONSTRUCTED]
     images, texts = pairs.links[order][counts[pairs.links[order, 1]] > 0].T

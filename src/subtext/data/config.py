@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.settings import Metavar, OptionGroup
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
@@ -122,7 +123,8 @@ class DataConfig:
             ArgumentError: For a field that is given twice, in `data` and beside it.
         """
         if not isinstance(data, DataConfig):
-            made = DataConfig(data, images, features, text_features, columns, text_fields)  # type: ignore[arg-type]
+            path = Path(data) if isinstance(data, os.PathLike) else data
+            made = DataConfig(path, images, features, text_features, columns, text_fields)
             return replace(made, split_seed=split_seed, on_error=on_error)
         beside = {"images": images, "features": features, "text_features": text_features, "columns": columns}
         beside |= {"text_fields": text_fields, "split_seed": split_seed, "on_error": on_error}  # type: ignore[dict-item]
@@ -160,8 +162,8 @@ class DataConfig:
         Returns:
             The configuration with absolute paths.
         """
-        paths = {name: getattr(self, name) for name in _PATHS}
-        return replace(self, **{n: path.resolve() for n, path in paths.items() if isinstance(path, Path)})
+        paths: dict[str, Any] = {name: path.resolve() for name in _PATHS if (path := self.path(name)) is not None}
+        return replace(self, **paths)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields without those for training, with absolute paths, for a journal or a result.
@@ -179,6 +181,16 @@ class DataConfig:
         if self.data is None or isinstance(self.data, Path):
             return values
         return {**values, "fingerprint": fingerprint(self.data)}  # type: ignore[arg-type]
+
+    def path(self, name: str) -> Path | None:
+        """The path of a field: of `data` (None for a data set in memory), `images`, `features` or `text_features`."""
+        value = getattr(self, name)
+        return value if isinstance(value, Path) else None
+
+    @property
+    def in_memory(self) -> Dataset | None:
+        """The data set, where it is in memory."""
+        return None if self.data is None or isinstance(self.data, str | Path) else self.data
 
     @property
     def name(self) -> str:

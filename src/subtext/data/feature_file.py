@@ -29,7 +29,8 @@ from subtext.data.arrays import (
     unusable,
 )
 from subtext.data.regions import Regions, lengths_digest, of_counts, open_boxes, open_folder, open_h5
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
+from subtext.text_helpers import counted
 
 BLOCK_BYTES = 32 * 2**20
 """Bytes of a feature file that are held in memory at once."""

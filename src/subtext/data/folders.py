@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from subtext.data.dataset import RowIssue
 from subtext.data.rows import Row
-from subtext.errors import counted, listed
+from subtext.text_helpers import counted, listed
 
 IMAGES = frozenset(".jpg .jpeg .jpe .png .webp .tif .tiff .gif .bmp .avif .heic .heif".split())  # noqa: SIM905
 """Suffixes of image files."""

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from subtext.errors import DataError, install_hint
+from subtext.errors import DataError
+from subtext.text_helpers import install_hint
 
 THUMBNAIL = 160
 """Pixels of the longer side of a thumbnail, for screens of double density."""

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from subtext.data.dataset import Dataset
 from subtext.data.rows import draw_splits
 from subtext.data.words import tokenise
-from subtext.errors import DataError, RequirementError, install_hint
+from subtext.errors import DataError, RequirementError
+from subtext.text_helpers import install_hint
 
 _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’）]*")
 _LOWER = re.compile(r"\s+[a-z,;]")

@@ -32,7 +32,8 @@ from subtext.data.rows import (
     rows_of,
     with_roles,
 )
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas

@@ -45,7 +45,8 @@ from subtext.data.arrays import (
     require_inflated,
     scan_splits,
 )
-from subtext.errors import DataError, install_hint
+from subtext.errors import DataError
+from subtext.text_helpers import install_hint
 
 BOX = 4
 """Numbers of a box: left, top, right and bottom edge, as shares of the image's width and height."""

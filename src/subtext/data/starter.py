@@ -16,7 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from subtext.errors import RequirementError, install_hint
+from subtext.errors import RequirementError
+from subtext.text_helpers import install_hint
 
 NAME = "starter"
 """Names both towers: image=starter, text=starter."""

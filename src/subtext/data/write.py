@@ -15,7 +15,8 @@ import numpy as np
 from subtext.data import atomic
 from subtext.data.dataset import Dataset
 from subtext.data.rows import described
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
+from subtext.text_helpers import counted
 
 SUFFIXES = (".jsonl", ".parquet")
 """Suffixes of the files that can be written."""

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from subtext.data.rows import components
-from subtext.errors import RequirementError, install_hint
+from subtext.errors import RequirementError
 from subtext.ops import draw
+from subtext.text_helpers import install_hint
 
 SIDE = 128
 """Pixels of an image's side."""

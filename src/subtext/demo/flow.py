@@ -138,7 +138,7 @@ def run_demo(
     from subtext.demo import emoji, icons
     from subtext.demo.drawings import write_drawings
     from subtext.demo.queries import accepted_queries
-    from subtext.evaluation.results import figures_table
+    from subtext.evaluation.result import figures_table
     from subtext.report.page import render
 
     folder, started = Path(out), time.monotonic()
@@ -247,7 +247,7 @@ def _evaluated(index: Index, pairs: Dataset) -> Result:
     import torch
 
     from subtext.core import Embeddings
-    from subtext.evaluation import Protocol, evaluate_embeddings
+    from subtext.evaluation import evaluate_embeddings
     from subtext.models.similarity.cosine import Cosine
     from subtext.retrieval.stores.item import SIDES
 
@@ -257,7 +257,7 @@ def _evaluated(index: Index, pairs: Dataset) -> Result:
             for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True)
         ]
     images, texts = (Embeddings(rows, torch.arange(len(rows))) for rows in vectors)
-    result = evaluate_embeddings(Cosine(), images, texts, pairs, protocol=Protocol(c_way=()))
+    result = evaluate_embeddings(Cosine(), images, texts, pairs)
     return replace(result, about={"index": str(index.store.path), "split": "test", "split_role": "held out"})
 
 

@@ -12,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from subtext.core import Embeddings
-from subtext.errors import RequirementError, ShapeError, install_hint
+from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation.scoring import TILE
 from subtext.models.model import Model
+from subtext.text_helpers import install_hint
 
 if TYPE_CHECKING:
     from mteb.models.model_meta import ModelMeta
@@ -39,7 +40,7 @@ class MtebEncoder:
     """
 
     def __init__(self, model: Model, *, name: str = "subtext/model") -> None:
-        model = model.by_mean("MTEB")
+        model = model.to_means("MTEB")
         if name.count("/") != 1:
             raise RequirementError(f"MTEB needs a name as 'organisation/model'; it got '{name}'; add one slash")
         self.model = model

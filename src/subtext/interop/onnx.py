@@ -23,16 +23,17 @@ from subtext.core import Embeddings, Encoded
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Tensors
 from subtext.data.pixels import PixelInput
-from subtext.errors import RequirementError, install_hint
+from subtext.errors import RequirementError
 from subtext.interop.hub import Samples, difference, public_record
 from subtext.models.checkpoint import Record
 from subtext.models.encoders.words import Recurrent
 from subtext.models.heads.gaussian import Gaussian
-from subtext.models.heads.gpo import Gpo, PlaceWeights, _sinusoids as sinusoids
+from subtext.models.heads.gpo import Gpo, RankWeights, _sinusoids as sinusoids
 from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
 from subtext.ops.numerics import masked_softmax, unit
 from subtext.retrieval.build import model_fingerprint
+from subtext.text_helpers import install_hint
 from subtext.version import __version__
 
 TOLERANCE = 1e-4
@@ -312,8 +313,8 @@ class MaskedGpo(nn.Module):
         return Embeddings(vectors=unit(pooled)[:, None], ids=ids)
 
 
-def _rank_weights(places: PlaceWeights, lengths: Tensor, longest: int) -> Tensor:
-    """`PlaceWeights`, computed once per item instead of once per length."""
+def _rank_weights(places: RankWeights, lengths: Tensor, longest: int) -> Tensor:
+    """`RankWeights`, computed once per item instead of once per length."""
     angles = sinusoids(longest, places.width).to(places.linear.weight)
     # Copies, not one expanded view: an exported view fixes its length.
     states, _ = _gru_layers(places.gru, angles[None].repeat(lengths.shape[0], 1, 1), lengths.clamp_min(1))

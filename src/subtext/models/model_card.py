@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from subtext.core import DIRECTIONS
 from subtext.models.checkpoint import Record
@@ -13,7 +13,16 @@ FIGURES = ("recall@1", "recall@5", "recall@10", "median_rank", "mean_rank")
 
 
 def model_card(record: Record) -> str:
-    """Markdown with a YAML head, which the Hub reads: the model, its training, figures, limits and use."""
+    """The model card of a run.
+
+    Markdown with a YAML head, which the Hub reads: the model, its training, figures, limits and use.
+
+    Args:
+        record: Of the run.
+
+    Returns:
+        The text of README.md.
+    """
     methods = [
         f"`{name}`" + (f" ({', '.join(f'{option}={value}' for option, value in options.items())})" if options else "")
         for name, options in record.methods
@@ -35,7 +44,7 @@ def model_card(record: Record) -> str:
             record=record,
             tags="\n".join(f"- {name}" for name in (record.model, *(name for name, _ in record.methods))),
             methods=", ".join(methods) or "none",
-            data=PurePath(data.data).name if data.data else "pairs in memory",
+            data=path.name if (path := data.path("data")) else "pairs in memory",
             figures="\n".join(_figures(record)),
             features="".join(f"{line}\n" for line in features),
             images=images,

@@ -126,6 +126,7 @@ def build(
             ) from error
     changes = {name: values[name] for name in plan or {}}
     if new:
+        refuse_replaced(recipe, values, setup.unread)
         facts = chosen_facts(values, context) | built_facts(setup)
         if "freeze_epochs" not in changes:
             facts["freeze_epochs"] = (str(setup.plan.freeze_epochs),)
@@ -137,7 +138,8 @@ def build(
     if (first := sum(phase.epochs for phase in setup.phases[:-1])) >= setup.plan.epochs:
         raise RecipeError(
             f"epochs needs more than the {first} of the first phases; it got {setup.plan.epochs}; train longer, or "
-            "shorten them"
+            "shorten them",
+            field="epochs",
         )
     return setup
 
@@ -175,6 +177,17 @@ def refuse_unused(options: Iterable[Field], values: Mapping[str, object], facts:
                 raise RecipeError(
                     f"{name} needs {requirement.words}; {reason}; leave {name} out, or change that", field=name
                 )
+
+
+def refuse_replaced(recipe: Recipe, values: Mapping[str, object], unread: Mapping[str, str]) -> None:
+    """Raise RecipeError for the first changed option of a model that a method left without a reader."""
+    for option in recipe.options:
+        if option.name in unread and values[option.name] != option.default:
+            raise RecipeError(
+                f"{option.name} needs a loss of the model that reads it; {unread[option.name]}; leave {option.name} "
+                "out, or leave the method out",
+                field=option.name,
+            )
 
 
 def used_options(options: Iterable[Field], values: Mapping[str, object], facts: Facts) -> dict[str, object]:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
 from subtext.evaluation.embedding import Rows
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.ops.neighbour_scores import (
@@ -34,6 +34,7 @@ from subtext.ops.neighbour_scores import (
     second_sums,
     select_neighbours,
 )
+from subtext.text_helpers import counted
 from subtext.training.bank import Embed, TrainingBank
 
 _AT_ONCE = 4096
@@ -246,7 +247,7 @@ class NeighbourScores:
                 than `neighbours`.
         """
         graph = Graph.load(self.graph.expanduser())
-        nearest = graph.within(pairs.texts)
+        nearest = graph.restrict_to(pairs.texts)
         count = self.neighbours or graph.width
         if graph.width < count:
             raise DataError(

@@ -28,6 +28,9 @@ _VOCABULARY = Requires("text", ("gru", "bag"))
 _GRU = Requires("text", ("gru",))
 _TWO = Requires("combine", ("image", "text", "mean"), needs="combine other than image, text and mean", negated=True)
 _TOKENS = Requires("text", ("gru", "bag", "backbone"), needs="text=gru, bag or a backbone")
+_SIGN = Requires("sign", ("0.0",), needs="a sign other than 0", negated=True)
+_GAMMA = Requires("gamma", ("0.0",), needs="gamma other than 0", negated=True)
+_MULTISET = Requires("second_order", ("multiset",), needs="second_order=multiset")
 _LENGTH = Requires("text", ("gru", "bag", "backbone", "starter"), needs="text=gru, bag, starter or a backbone")
 
 
@@ -151,13 +154,18 @@ class WeightOptions:
     combine: Annotated[
         Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"],
         "combination of image and text weights; mean: of their scores, before the softmax",
+        _SIGN,
     ] = "absdiff"
     total_placement: Annotated[
-        Literal["both", "outer", "inner", "scores"], "where lambda is applied; inner as printed, nearly uniform", _TWO
+        Literal["both", "outer", "inner", "scores"],
+        "where lambda is applied; inner as printed, nearly uniform",
+        _TWO,
+        _SIGN,
     ] = "both"
     control: Annotated[
         Literal["none", "permuted", "random"],
         "control: give each pair the scores of another, the same one in all epochs (permuted) or a new one (random)",
+        _SIGN,
     ] = "none"
     average_directions: AverageDirections = True
     drop_last: DropLast = True
@@ -168,21 +176,28 @@ class NeighbourOptions:
     """Which neighbours scores are made from, and of which embeddings."""
 
     graph: Annotated[str, "folder written by `subtext neighbours build`", IsPath()] = ""
-    neighbours: Annotated[int, "nearest neighbours used; 0 for all of the graph's", Interval(0)] = 0
+    neighbours: Annotated[int, "nearest neighbours used; 0 for all of the graph's", Interval(0), _SIGN] = 0
     views: Annotated[
-        Literal["max", "mean", "aligned"], "compare several views by the best pair, all pairs, or view by view"
+        Literal["max", "mean", "aligned"], "compare several views by the best pair, all pairs, or view by view", _SIGN
     ] = "max"
     samples: Annotated[
-        int, "second-order neighbours sampled per pair and epoch; 0 for all", Interval(0), Requires("views", ("max",))
+        int,
+        "second-order neighbours sampled per pair and epoch; 0 for all",
+        Interval(0),
+        Requires("views", ("max",)),
+        _MULTISET,
+        _GAMMA,
+        _SIGN,
     ] = 1000
     bank: Annotated[
         Literal["training", "complete", "evaluation"],
         "embeddings of the epoch's own steps; complete: also of the rest, by a pass after it; evaluation: all by it",
+        _SIGN,
     ] = "training"
     first_epoch: Annotated[
-        Literal["uniform", "encode"], "first epoch: uniform weights, or those of a pass before it"
+        Literal["uniform", "encode"], "first epoch: uniform weights, or those of a pass before it", _SIGN
     ] = "uniform"
-    storage_dtype: Annotated[Literal["float32", "float16"], "type of the stored embeddings"] = "float32"
+    storage_dtype: Annotated[Literal["float32", "float16"], "type of the stored embeddings", _SIGN] = "float32"
     weight_tables: Annotated[
         Literal["read", "all"],
         "pairs scored in the run's tables/: those that an epoch reads, or all",
@@ -196,11 +211,18 @@ class DiscrepancyOptions:
     """What discrepancy compares a pair with."""
 
     second_order: Annotated[
-        Literal["multiset", "unique", "direct"], "neighbours of neighbours, each once, or the neighbours themselves"
+        Literal["multiset", "unique", "direct"],
+        "neighbours of neighbours, each once, or the neighbours themselves",
+        _GAMMA,
+        _SIGN,
     ] = "multiset"
     average: Annotated[
         Literal["pairs", "lists"],
         "average over all listed pairs, or over the means of the lists",
-        Requires("second_order", ("multiset",)),
+        _MULTISET,
+        _GAMMA,
+        _SIGN,
     ] = "pairs"
-    use_current: Annotated[bool, "use the pair's current embedding, not that of the epoch before"] = False
+    use_current: Annotated[bool, "use the pair's current embedding, not that of the epoch before", _GAMMA, _SIGN] = (
+        False
+    )

@@ -42,10 +42,21 @@ def setup_of(
     similarity: nn.Module,
     parts: Mapping[str, Term | Penalty],
     plan: Plan,
+    *,
+    loss_options: tuple[str, ...] = (),
 ) -> Setup:
-    """The setup of images and texts with their heads, and of the parts of its objective."""
+    """The setup of images and texts with their heads, and of the parts of its objective.
+
+    Args:
+        sides: Of images and of texts.
+        heads: See `sides`.
+        similarity: Compares images with texts.
+        parts: Of the objective, by name.
+        plan: The model's own.
+        loss_options: Options that the losses between images and texts, and the scale of their scores, alone read.
+    """
     image, text = (Branch(side.input_spec, side.encoder, head) for side, head in zip(sides, heads, strict=True))
-    return Setup(Model(image, text, similarity), Objective(dict(parts)), plan)
+    return Setup(Model(image, text, similarity), Objective(dict(parts)), plan, loss_options=loss_options)
 
 
 def pair_sides(context: BuildContext, inputs: RegionInputOptions, width: int) -> tuple[Side, Side]:
@@ -116,8 +127,8 @@ def gaussian_terms(loss: Any, divergence: KL, *, reduction: Reduction, weight: f
     """
     terms: dict[str, Term | Penalty] = {**both_directions(loss, reduction=reduction)}
     if weight:
-        terms["image divergence"] = Penalty(replace(divergence, of="image"), weight, share_of="image_to_text")
-        terms["text divergence"] = Penalty(replace(divergence, of="text"), weight, share_of="text_to_image")
+        terms["image divergence"] = Penalty(replace(divergence, modality="image"), weight, share_of="image_to_text")
+        terms["text divergence"] = Penalty(replace(divergence, modality="text"), weight, share_of="text_to_image")
     return terms
 
 
@@ -222,7 +233,8 @@ def replace_terms(method: str, setup: Setup, terms: Mapping[str, Term]) -> Setup
             )
     remaining = {name: part for name, part in setup.objective.parts.items() if name not in replaced}
     model = Model(setup.model.image, setup.model.text, Cosine())
-    return replace(setup, model=model, objective=Objective({**terms, **remaining}))
+    unread = dict.fromkeys(setup.loss_options, f"{method} replaces the losses between images and texts")
+    return replace(setup, model=model, objective=Objective({**terms, **remaining}), unread={**setup.unread, **unread})
 
 
 def add_terms(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weight: float) -> Setup:
@@ -347,7 +359,7 @@ def neighbour_weights(
     setup = weight_terms(
         method,
         setup,
-        lambda direction: replace(weighting, of=direction),
+        lambda direction: replace(weighting, direction=direction),
         average=weights.average_directions,
         drop_last=weights.drop_last,
     )

@@ -18,11 +18,8 @@ from subtext.settings.marks import Commas, Flag, Interval, Metavar, OptionGroup,
 T = TypeVar("T")
 
 
-class Loaded:
-    """Stands in evaluated annotations for classes that are imported for type checkers alone."""
-
-
-_LOADED = dict.fromkeys(("Dataset", "Setup", "BuildContext"), Loaded)
+_LOADED = {name: type(name, (), {"__module__": "builtins"}) for name in ("Dataset", "Setup", "BuildContext")}
+"""Stand in evaluated annotations for classes that are imported for type checkers alone."""
 
 
 @cache

@@ -14,9 +14,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from subtext.data.atomic import write_text
 from subtext.data.dataset import Dataset
 from subtext.data.text import cut_note
-from subtext.errors import OutputError, TrainingError, counted, listed
+from subtext.errors import OutputError, TrainingError
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting import Neighbourhood
+from subtext.text_helpers import counted, listed
 from subtext.training.optimiser import FreezeSchedule, parameter_groups, stage
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from subtext.data.dataset import Dataset
 from subtext.models.checkpoint import fingerprint as weights_fingerprint
-from subtext.models.feature_cache import cached_branch, refusal, write_cache
+from subtext.models.feature_cache import open_cached_branch, why_not_cacheable, write_cache
 from subtext.models.model import Branch, Model
 from subtext.training.optimiser import FreezeSchedule
 from subtext.training.plan import RunConfig
@@ -40,7 +40,7 @@ def working_model(
         if not freezer.never_learns(branch, setup.plan, setup.phases):
             continue
         items = [(pairs.images if modality == "image" else pairs.texts, pairs.root) for pairs in present]
-        reason = refusal(branch, items)
+        reason = why_not_cacheable(branch, items)
         if any(modality in source.generates for source in setup.extras):
             reason = f"it reads {modality}s that are made there"
         elif modality == "image" and setup.mixing is not None:
@@ -52,7 +52,7 @@ def working_model(
         if processes.first:
             write_cache(branch, items, cache, weights=weights, precision=run.cache_precision, device=processes.device)
         processes.wait()
-        branches[modality] = cached_branch(branch, items, cache, weights=weights, precision=run.cache_precision)
+        branches[modality] = open_cached_branch(branch, items, cache, weights=weights, precision=run.cache_precision)
         notes.append(f"the frozen {modality} encoder was run once; its outputs are read from {cache}")
     if (branches["image"], branches["text"]) == (setup.model.image, setup.model.text):
         return setup.model, notes

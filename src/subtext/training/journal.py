@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.atomic import written_to
-from subtext.errors import RequirementError, install_hint
+from subtext.errors import RequirementError
 from subtext.report.progress import Estimate
+from subtext.text_helpers import install_hint
 from subtext.training.checkpoints import TrainState
 from subtext.training.plan import Plan
 from subtext.training.setup import Report

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from subtext.data.atomic import write_text, written_to
 from subtext.data.dataset import Dataset, fingerprint
-from subtext.errors import CheckpointError, listed
+from subtext.errors import CheckpointError
 from subtext.evaluation import Result
 from subtext.models.checkpoint import (
     ASSETS,
@@ -47,6 +47,7 @@ from subtext.models.checkpoint import (
 )
 from subtext.models.model import Model
 from subtext.models.model_card import model_card
+from subtext.text_helpers import listed
 from subtext.training.checkpoints import CACHE, Snapshot, TrainState, clean, remove_checkpoints, wrong_model
 from subtext.training.plan import RunConfig
 from subtext.training.processes import Processes

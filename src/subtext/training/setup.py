@@ -73,6 +73,8 @@ class Setup:
         banks: What is kept between steps and epochs, for weightings that need more than their batch.
         relevance: Graded truth of a batch, for losses that read it; None for none.
         mixing: Mixes images of a batch, for losses that read the share of each; None for none.
+        loss_options: Options of the model that its losses between images and texts alone read.
+        unread: Options of the model that nothing reads any more -> what made them so: a method, in words.
         from_start: Measure the model before the first step, too: as epoch 0, it takes part in the selection.
     """
 
@@ -84,6 +86,8 @@ class Setup:
     banks: tuple[BankSource, ...] = ()
     relevance: RelevanceSource | None = None
     mixing: ImageMixing | None = None
+    loss_options: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
     from_start: bool = False
 
 

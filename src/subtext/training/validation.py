@@ -10,7 +10,7 @@ import torch
 from subtext.core import Epoch
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset
-from subtext.evaluation import Protocol, Result, evaluate
+from subtext.evaluation import Protocol, Result, evaluate_model
 from subtext.models.model import Model
 from subtext.training.checkpoints import TrainState
 from subtext.training.plan import Plan
@@ -19,7 +19,7 @@ from subtext.training.relevance import LoadedRelevance
 from subtext.training.setup import Setup
 from subtext.training.step import Stepper, StepReader, batches_of
 
-PROTOCOL = Protocol(c_way=(), bootstrap=0)
+PROTOCOL = Protocol(bootstrap=0)
 """Recall at 1, 5 and 10 and ranks, without intervals: an epoch's end should be short."""
 
 
@@ -72,7 +72,7 @@ class Validator:
             return self._processes.broadcast([state.mean_loss()])[0], None
         if self._processes.first:
             size, workers = self._plan.batch_size, self._workers
-            result = evaluate(self._model, self.pairs, protocol=PROTOCOL, batch_size=size, workers=workers)
+            result = evaluate_model(self._model, self.pairs, protocol=PROTOCOL, batch_size=size, workers=workers)
             result = replace(result, about=self._about)
             state.figures = dict(result.figures)
             if self._plan.select == "loss":

@@ -18,7 +18,8 @@ from subtext.data.dataset import RowIssue
 from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
 from subtext.data.folders import IMAGES, TABLES, list_files, suffix_of
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
+from subtext.text_helpers import counted
 
 PRIORITY = -1
 LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, BMP, AVIF, HEIC)"

@@ -9,7 +9,7 @@ from subtext.data.arrays import SPLIT_FILES, scan_names, scan_splits
 from subtext.data.dataset import RowIssue
 from subtext.data.feature_file import FeatureFile
 from subtext.data.rows import Row, Source, lines_of, valid
-from subtext.errors import counted
+from subtext.text_helpers import counted
 
 PRIORITY = 80
 LOOKS_FOR = "*_ims.npy with *_caps.txt (SCAN)"

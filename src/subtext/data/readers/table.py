@@ -18,7 +18,8 @@ from subtext.data.dataset import RowIssue
 from subtext.data.dates import parse_date
 from subtext.data.folders import TABLES, with_unlisted
 from subtext.data.rows import MARK, RESERVED, Columns, Record, Source, described, rows_of, valid, with_roles
-from subtext.errors import DataError, counted, install_hint
+from subtext.errors import DataError
+from subtext.text_helpers import counted, install_hint
 
 if TYPE_CHECKING:
     import pyarrow

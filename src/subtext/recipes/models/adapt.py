@@ -96,4 +96,5 @@ def adapt(
     if context.texts:
         # A twentieth of the pairs, so that few pairs still make many steps.
         plan = replace(plan, batch_size=max(64, min(plan.batch_size, len(context.texts) // 20)))
-    return replace(setup_of((image, text), (heads[0], heads[1]), similarity, terms, plan), from_start=True)
+    setup = setup_of((image, text), (heads[0], heads[1]), similarity, terms, plan, loss_options=("loss",))
+    return replace(setup, from_start=True)

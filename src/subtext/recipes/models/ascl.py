@@ -12,6 +12,7 @@ FusionOption = Literal["gated", "mean", "sum", "concat", "none"]
 LossOption = Literal["softmax", "ratio", "triplet"]
 _TRIPLET = Requires("loss", ("triplet",))
 _ATTENTION = Requires("attention", ("True",), needs="attention=True")
+_GLOBAL = Requires("local_weight", ("1.0",), needs="local_weight below 1", negated=True)
 PLAN = Plan(
     epochs=20,
     batch_size=64,
@@ -36,7 +37,7 @@ def ascl(
         Literal["separate", "shared"], "attention weights of the two directions", _ATTENTION
     ] = "separate",
     fusion: Annotated[
-        FusionOption, "how to combine the feature of the whole image with its regions; none: not used"
+        FusionOption, "how to combine the feature of the whole image with its regions; none: not used", _GLOBAL
     ] = "gated",
     temperature: Annotated[float, "temperature of the scores; paper: 0.01 on Flickr30K"] = 0.05,
     bf16: Annotated[
@@ -50,13 +51,14 @@ def ascl(
 
     A pretrained text backbone stays frozen by default (`freeze_epochs`): the published rate would destroy it.
     """
-    from subtext.models.heads.parts import Fused
+    from subtext.models.heads.parts import FusedMean
     from subtext.models.similarity.ascl import Ascl
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.infonce import InfoNCE
     from subtext.objectives.losses.ratio import Ratio
     from subtext.recipes.parts import both_directions, hardest_negative_triplet, pair_sides, parts_heads, setup_of
 
+    options = ("temperature", "loss", "margin", "all_negatives_epochs")
     # Both directions are summed as printed. A triplet's margin and value are of scores that are not divided.
     terms = both_directions(Ratio() if loss == "ratio" else InfoNCE())
     if loss == "triplet":
@@ -67,8 +69,8 @@ def ascl(
     if not attention:
         # A dual encoder: means of regions, fused with the feature of the whole image, and of words.
         image, text = parts_heads(sides, embed_dim, unit=False, pooled=fusion != "none")
-        fused = Fused(image, embed_dim, fusion), Fused(text, embed_dim, "none", keep=True)
-        return setup_of(sides, fused, Cosine(temperature=temperature), terms, PLAN)
+        fused = FusedMean(image, embed_dim, fusion), FusedMean(text, embed_dim, "none", keep=True)
+        return setup_of(sides, fused, Cosine(temperature=temperature), terms, PLAN, loss_options=options)
     similarity = Ascl(
         width=embed_dim,
         heads=heads,
@@ -79,4 +81,5 @@ def ascl(
         bf16=bf16,
     )
     pooled = fusion != "none" and local_weight < 1
-    return setup_of(sides, parts_heads(sides, embed_dim, unit=False, pooled=pooled), similarity, terms, PLAN)
+    made = parts_heads(sides, embed_dim, unit=False, pooled=pooled)
+    return setup_of(sides, made, similarity, terms, PLAN, loss_options=options)

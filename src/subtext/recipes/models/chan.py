@@ -34,6 +34,5 @@ def chan(
 
     sides = pair_sides(context, inputs, embed_dim)
     similarity = Chan(pooling=pooling, temperature=temperature, bf16=bf16)
-    return setup_of(
-        sides, parts_heads(sides, embed_dim), similarity, hardest_negative_triplet(margin, all_negatives_epochs), PLAN
-    )
+    terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
+    return setup_of(sides, parts_heads(sides, embed_dim), similarity, terms, PLAN, loss_options=options)

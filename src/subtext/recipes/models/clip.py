@@ -70,4 +70,4 @@ def clip(
     similarity = Cosine(scale=min(scale, largest), learnable=True, shift=shift, largest=largest)
     terms = both_directions(Sigmoid() if by_sigmoid else InfoNCE(), 0.5)
     plan = replace(PLAN, lr=PLAN.lr * 10) if lora_rank else PLAN
-    return setup_of((image, text), (Passthrough(), Passthrough()), similarity, terms, plan)
+    return setup_of((image, text), (Passthrough(), Passthrough()), similarity, terms, plan, loss_options=("loss",))

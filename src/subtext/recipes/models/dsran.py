@@ -42,4 +42,5 @@ def dsran(
         GraphAttention(image.encoder.parts_width, embed_dim, cells=grid_cells, joint=joint_layers, dropout=dropout),
         GraphAttention(text.encoder.parts_width, embed_dim, joint=0, dropout=dropout),
     )
-    return setup_of((image, text), heads, Cosine(), hardest_negative_triplet(margin, all_negatives_epochs), PLAN)
+    terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
+    return setup_of((image, text), heads, Cosine(), terms, PLAN, loss_options=options)

@@ -92,4 +92,5 @@ def dual(
         most = 256
     if context.texts:
         plan = replace(plan, batch_size=max(64, min(most, len(context.texts) // 20)))
-    return setup_of((image, text), (image_head, text_head), similarity, terms, plan)
+    options = ("temperature", "learn_temperature", "label_smoothing")
+    return setup_of((image, text), (image_head, text_head), similarity, terms, plan, loss_options=options)

@@ -43,6 +43,5 @@ def scan(
     similarity = CrossAttention(
         attending=cross_attention, pooling=pooling, attention_scale=attention_scale, pooling_scale=lse_scale, bf16=bf16
     )
-    return setup_of(
-        sides, parts_heads(sides, embed_dim), similarity, hardest_negative_triplet(margin, all_negatives_epochs), PLAN
-    )
+    terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
+    return setup_of(sides, parts_heads(sides, embed_dim), similarity, terms, PLAN, loss_options=options)

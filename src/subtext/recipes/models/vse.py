@@ -40,4 +40,11 @@ def vse(
         Mean(width, embed_dim, project=width != embed_dim, normalise=normalise),
     )
     loss = Triplet(margin=margin, negatives=negatives)
-    return setup_of((image, text), heads, Cosine(), both_directions(loss, reduction="sum"), PLAN)
+    return setup_of(
+        (image, text),
+        heads,
+        Cosine(),
+        both_directions(loss, reduction="sum"),
+        PLAN,
+        loss_options=("margin", "negatives"),
+    )

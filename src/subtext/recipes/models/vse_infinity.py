@@ -49,4 +49,5 @@ def vse_infinity(
     terms, similarity = hardest_negative_triplet(margin, all_negatives_epochs), Cosine()
     if ranking.loss == "softmax":
         terms, similarity = softmax(ranking.temperature)
-    return setup_of((image, text), heads, similarity, terms, PLAN)
+    options = ("loss", "temperature", "margin", "all_negatives_epochs")
+    return setup_of((image, text), heads, similarity, terms, PLAN, loss_options=options)

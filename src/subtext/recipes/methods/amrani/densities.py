@@ -11,11 +11,12 @@ import torch
 
 from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
 from subtext.graphs.graph import image_of_text
 from subtext.graphs.spaces import FeatureSpace, LsaSpace
 from subtext.objectives.weighting import TABLE
 from subtext.ops.density import AS_READ, DensityOptions, density
+from subtext.text_helpers import counted
 from subtext.training.bank import TrainingBank
 
 

@@ -56,7 +56,7 @@ def asymmetry(
     from dataclasses import replace
 
     from subtext.models.encoders.words import Bag
-    from subtext.models.heads.parts import Fused, Parts
+    from subtext.models.heads.parts import FusedMean, Parts
     from subtext.objectives.generation import Rates
     from subtext.objectives.objective import Objective
     from subtext.recipes.methods.asymmetry.rewriting import Rewriting
@@ -70,7 +70,7 @@ def asymmetry(
         # Noise must have something to act on, and change it. A mixture shuffles some texts: with a bag of words these
         # negatives would equal the positive.
         on_words = negatives == "shuffle" and shuffle == "input"
-        if not on_words and not (isinstance(head, Parts) or (isinstance(head, Fused) and head.keep)):
+        if not on_words and not (isinstance(head, Parts) or (isinstance(head, FusedMean) and head.keep)):
             raise RecipeError(
                 "noise on word vectors needs a model that compares words (ascl, scan, chan, imram); the text head of "
                 f"this one is {type(head).__name__}; choose negatives=shuffle, negatives=none, or another model"

@@ -21,13 +21,14 @@ from subtext.data.batches import item_batch
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Input, Tensors
 from subtext.data.text import END, SubwordInput, WordInput, cut_note, require_words
-from subtext.errors import RequirementError, counted
+from subtext.errors import RequirementError
 from subtext.models.model import Model
 from subtext.objectives import generation
-from subtext.objectives.generation import lengthened, shortened
+from subtext.objectives.generation import join_texts, shorten_text
 from subtext.objectives.scene import Grouped, add_negatives
 from subtext.ops import draw as draws
 from subtext.ops.numerics import masked_mean, unit
+from subtext.text_helpers import counted
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch
 
 TEXT, RETOLD = "text", "retold"
@@ -189,7 +190,7 @@ class Rewriter(ExtraReader):
             text_itself = str(values[text])
             long = self.rewriting.positives == "long" or (self.rewriting.positives == "mixed" and kind < 0.5)
             if not long:
-                texts.append(shortened(text_itself, first))
+                texts.append(shorten_text(text_itself, first))
                 continue
             siblings = sorted(self._of_image[image])
             start = siblings[int(first * len(siblings))] if self.rewriting.concatenate == "any" else text
@@ -197,7 +198,7 @@ class Rewriter(ExtraReader):
             if not candidates:
                 texts.append(text_itself)
                 continue
-            texts.append(lengthened(str(values[start]), str(values[candidates[int(second * len(candidates))]])))
+            texts.append(join_texts(str(values[start]), str(values[candidates[int(second * len(candidates))]])))
         return texts
 
 

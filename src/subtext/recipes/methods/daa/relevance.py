@@ -19,7 +19,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.text import require_words
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.relevance import cider, classes, tfidf
-from subtext.ops.group_products import Terms
+from subtext.ops.compiled.group_products import Terms
 from subtext.training.relevance import LoadedRelevance
 
 Words = Literal["tfidf1", "ciderd", "cider"]

@@ -23,7 +23,8 @@ from subtext.core import DIRECTIONS, Comparison, Direction, Embeddings, Epoch, S
 from subtext.data.dataset import Dataset, fingerprint
 from subtext.data.text import cut_note
 from subtext.errors import DataError, RequirementError
-from subtext.evaluation import embed_pairs, two_stages
+from subtext.evaluation import embed_pairs
+from subtext.evaluation.two_stages.scores import Shortlists, pair_scores, top_columns
 from subtext.graphs.graph import image_of_text
 from subtext.models.checkpoint import fingerprint as of_weights, load_record
 from subtext.models.model import Model
@@ -82,7 +83,7 @@ class LoadedTeacher:
         Returns:
             (P) float32.
         """
-        scores = two_stages.pair_scores(self.model.similarity, self.images, self.texts, pairs)
+        scores = pair_scores(self.model.similarity, self.images, self.texts, pairs)
         return np.asarray(scores / self.temperature, dtype=np.float32)
 
 
@@ -269,12 +270,12 @@ class MinedNegativesBank(TrainingBank):
             "text_to_image": nearest_negatives(texts, images, groups[::-1], self.options.count),
         }
         rows = {side: np.concatenate([self._partners[side][:, None], lists[side]], axis=1) for side in DIRECTIONS}
-        shortlists = two_stages.Shortlists(*(np.maximum(rows[side], 0) for side in DIRECTIONS))
+        shortlists = Shortlists(*(np.maximum(rows[side], 0) for side in DIRECTIONS))
         pairs = shortlists.pairs()
         scores = self.teacher.of_pairs(pairs)
         self.bank = {IMAGES: images.to(self.device), TEXTS: texts.to(self.device)}
         table: dict[str, Tensor] = {}
-        for side, indices in shortlists.places(pairs).items():
+        for side, indices in shortlists.positions(pairs).items():
             listed = np.where(rows[side] < 0, np.float32(0), scores[indices])
             table[f"distil/{side}/rows"] = torch.from_numpy(rows[side]).to(self.device)
             table[f"distil/{side}/scores"] = torch.from_numpy(listed).to(self.device)
@@ -371,6 +372,6 @@ def nearest_negatives(
         some = slice(start, start + _ROWS)
         scores = best_views(queries.vectors[some], candidates.vectors)
         scores = scores.masked_fill(torch.from_numpy(groups[0][some])[:, None] == candidate_groups, -torch.inf)
-        rows = two_stages.best(scores, count)
+        rows = top_columns(scores, count)
         lists.append(np.where(np.isneginf(np.take_along_axis(scores.numpy(), rows, axis=1)), -1, rows))
     return np.concatenate(lists)

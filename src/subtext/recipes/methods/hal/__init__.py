@@ -58,12 +58,12 @@ def hal(
         negative_threshold=epsilon2,
         nearest=bank_neighbours,
         inside=scale_epsilon2,
-        other_pictures=exclude_same_image,
+        exclude_same_image=exclude_same_image,
     )
     terms = {}
     for side in DIRECTIONS:
         terms[f"{side}, without a bank"] = Term(loss, on=side, until_epoch=1)
         # Validation has no bank in any epoch: its loss is that of the first, so that epochs can be compared.
-        terms[side] = Term(later, on=side, from_epoch=1, mining=replace(hubs, of=side), unmined=loss)
+        terms[side] = Term(later, on=side, from_epoch=1, mining=replace(hubs, direction=side), unmined=loss)
     setup = replace_terms("hal", setup, terms)
     return replace(setup, banks=(*setup.banks, PairBank(bank_share)))

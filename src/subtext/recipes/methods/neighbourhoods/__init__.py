@@ -77,8 +77,15 @@ def neighbourhoods(
     for name, changed in unused.items():
         if changed and not sides:
             raise RecipeError(
-                f"{name} needs image_weight or text_weight above 0; both are 0; leave {name} out, or change that"
+                f"{name} needs image_weight or text_weight above 0; both are 0; leave {name} out, or change that",
+                field=name,
             )
+    if form == "reference" and negatives != "anchors" and "image" not in sides:
+        raise RecipeError(
+            "negatives needs image_weight above 0, since form=reference samples those of texts; image_weight is 0; "
+            "leave negatives out, or change that",
+            field="negatives",
+        )
     if not sides and cross_modal == "model":
         raise RecipeError(
             "neighbourhoods changes nothing with cross_modal=model, image_weight=0 and text_weight=0; leave the "
@@ -86,7 +93,8 @@ def neighbourhoods(
         )
     if image_graph and "image" not in sides:
         raise RecipeError(
-            "image_graph needs image_weight above 0; image_weight is 0; leave image_graph out, or change that"
+            "image_graph needs image_weight above 0; image_weight is 0; leave image_graph out, or change that",
+            field="image_graph",
         )
 
     def loss(*, include_positive: bool) -> Loss:
@@ -95,7 +103,9 @@ def neighbourhoods(
             return Triplet(margin=margin, negatives="all")
         if form == "hinge":
             return Angular(degrees=angle, form="hinge")
-        return Angular(degrees=angle, repeated=form == "reference", own=include_positive and form == "reference")
+        return Angular(
+            degrees=angle, repeated=form == "reference", include_positive=include_positive and form == "reference"
+        )
 
     if cross_modal == "form":
         texts = "image_to_random" if form == "reference" else "image_to_text"

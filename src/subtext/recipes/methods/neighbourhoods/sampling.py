@@ -16,11 +16,12 @@ from torch import Tensor
 from subtext.core import Comparison, Embeddings, Scene
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw, Tensors
-from subtext.errors import DataError, RecipeError, RequirementError, counted
+from subtext.errors import DataError, RecipeError, RequirementError
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.models.model import Model
 from subtext.objectives.scene import Grouped, Negatives, compare_neighbours, compare_with_random
 from subtext.ops import draw as draws
+from subtext.text_helpers import counted
 from subtext.training.setup import Setup
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch, by_side
 
@@ -216,7 +217,7 @@ def _nearest(graph: Graph, pairs: Dataset, pool: int, path: Path) -> Int[np.ndar
         raise DataError(
             f"pool_size={pool} needs more than {pool} texts; it got {len(pairs.texts):,}; use a smaller one"
         )
-    cut = graph.within(pairs.texts)
+    cut = graph.restrict_to(pairs.texts)
     images = np.append(image_of_text(pairs), -1)
     choices = np.where(images[cut.neighbours] >= 0, cut.neighbours, -1)
     front = np.argsort(choices < 0, axis=1, kind="stable")

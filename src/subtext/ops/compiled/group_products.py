@@ -32,14 +32,21 @@ _PLAIN_MATCHES = 2**22
 class Terms:
     """R references in G groups, and C candidates, over the same V features.
 
+    Their products, one number per group and candidate, are::
+
         values[g, c] = sum over r in g of decay[kind(r), kind(c)] * sum over f of references[r, f] * candidates[c, f]
 
-    references       (R V)        groups  (R) int64 in [0, count): the group of each reference
-    candidates       (C V)        count   G
-    reference_kinds  (R) int64, rows of decay        candidate_kinds  (C) int64, its columns
-    decay            (P K) float32; None where every match counts in full
+    Args:
+        references: (R V).
+        groups: (R) int64 in [0, count), the group of each reference.
+        candidates: (C V).
+        count: G.
+        reference_kinds: (R) int64, rows of decay.
+        candidate_kinds: (C) int64, columns of decay.
+        decay: (P K) float32; None where every match counts in full.
 
-    Raises ShapeError when they do not agree.
+    Raises:
+        ShapeError: If they do not agree.
     """
 
     references: Sparse
@@ -64,7 +71,15 @@ class Terms:
             )
 
     def take(self, groups: NDArray[np.int64], candidates: NDArray[np.int64]) -> Terms:
-        """The selected groups and candidates, in that order."""
+        """The selected groups and candidates, in that order.
+
+        Args:
+            groups: (M) groups.
+            candidates: (N) candidates.
+
+        Returns:
+            Terms of M groups and N candidates.
+        """
         order, starts = self._by_group
         lengths = starts[groups + 1] - starts[groups]
         rows = order[concatenated_ranges(starts[groups], lengths)]
@@ -79,11 +94,29 @@ class Terms:
         )
 
     def all(self, out: Float[np.ndarray, "g c"] | None = None) -> Float[np.ndarray, "g c"]:
-        """Every group against every candidate, into `out` (float16 or float32) where it is given."""
+        """Every group against every candidate.
+
+        Args:
+            out: (G C) float16 or float32, the output; None for a new matrix.
+
+        Returns:
+            (G C).
+
+        Complexity:
+            That of `group_products`.
+        """
         return group_products(self, out=out)
 
     def block(self, groups: NDArray[np.int64], candidates: NDArray[np.int64]) -> Float[np.ndarray, "g c"]:
-        """The chosen groups against the chosen candidates, float32; a batch of training costs a millisecond or two."""
+        """The chosen groups against the chosen candidates; a batch of training costs a millisecond or two.
+
+        Args:
+            groups: (M) groups.
+            candidates: (N) candidates.
+
+        Returns:
+            (M N) float32.
+        """
         return group_products(self.take(groups, candidates), kernel=False)
 
     @cached_property
@@ -100,16 +133,24 @@ def group_products(
     kernel: bool | None = None,
     threads: int | None = None,
 ) -> Float[np.ndarray, "g c"]:
-    """Every group against every candidate, (G C).
-
-    out      the output: float32 or float16, in memory or mapped; None for a new float32 matrix
-    kernel   whether compiled code computes; None for where it pays (`KERNEL_MATCHES`); both agree to rounding
-    threads  of the kernel; None for as many as torch uses
+    """Every group against every candidate.
 
     One thread sums each row in one order: the numbers do not depend on the threads.
 
-    Raises ShapeError when `out` has another shape.
-    Cost   time in matches, the sum over groups and their features of the candidates that have the feature.
+    Args:
+        terms: References, groups and candidates.
+        out: (G C) the output: float32 or float16, in memory or mapped; None for a new float32 matrix.
+        kernel: Whether compiled code computes; None for where it pays (`KERNEL_MATCHES`). Both agree to rounding.
+        threads: Of the kernel; None for as many as torch uses.
+
+    Returns:
+        (G C).
+
+    Raises:
+        ShapeError: If `out` has another shape.
+
+    Complexity:
+        Time in matches, the sum over groups and their features of the candidates that have the feature.
     """
     shape = (terms.count, len(terms.candidates))
     if out is None:

@@ -36,17 +36,28 @@ BLOCK_PAIRS = 2**22
 def soft_rank(
     scores: Float[Tensor, "q c"], temperature: float, *, counted: Bool[Tensor, "q c"] | None = None
 ) -> Float[Tensor, "q c"]:
-    """Soft rank of every candidate in its row: 1 is best.
+    """Soft rank of every candidate in its row; 1 is best.
+
+    With s the scores of a query q::
 
         rank_qi = 1 + sum_{j not i} sigmoid((s_qj - s_qi) / temperature)
 
     Equal scores share the middle of the ranks that they take; as the temperature falls other ranks become whole.
 
-    temperature  above 0, in score units. Candidates further apart than about ten temperatures have no gradient
-    counted      which candidates stand in the list; others get the rank that they would have. None for all
+    Args:
+        scores: (Q C).
+        temperature: Above 0, in score units. Candidates further apart than about ten temperatures have no gradient.
+        counted: (Q C) which candidates stand in the list; others get the rank that they would have. None for all.
 
-    >>> soft_rank(torch.tensor([[0.9, 0.5, 0.5]]), 0.01).tolist()
-    [[1.0, 2.5, 2.5]]
+    Returns:
+        (Q C) of 1 or more.
+
+    Complexity:
+        That of `soft_above`.
+
+    Example:
+        >>> soft_rank(torch.tensor([[0.9, 0.5, 0.5]]), 0.01).tolist()
+        [[1.0, 2.5, 2.5]]
     """
     above = soft_above(scores, scores, temperature, counted=counted)
     # The candidate itself was counted by half.
@@ -63,18 +74,26 @@ def soft_above(
 ) -> Float[Tensor, "q c"]:
     """How many values of a row lie above each of its levels: sum_j sigmoid((value_j - level_i) / temperature).
 
-    counted  which values count; None for all
-    kernel   whether compiled code sums, on a CPU; None for where it pays (`KERNEL_PAIRS`). In float64 its numbers are
-             those of the plain way to rounding; in float32 sums differ by up to 5e-8 a value
-
     A float32 CUDA tensor is summed by Triton where it is there. The gradient reaches levels and values; there is no
     second one.
 
-    Cost  memory Q C + Q M, forwards and backwards; time Q C M pairs, which long float32 rows on a CPU need not look at
-          (`soft_rank_kernel`).
+    Args:
+        levels: (Q C).
+        values: (Q M).
+        temperature: Above 0, in units of levels and values.
+        counted: (Q M) which values count; None for all.
+        kernel: Whether compiled code sums, on a CPU; None for where it pays (`KERNEL_PAIRS`). In float64 its numbers
+            are those of the plain way to rounding; in float32 sums differ by up to 5e-8 a value.
 
-    >>> soft_above(torch.tensor([[0.0]]), torch.tensor([[0.0, 9.0, -9.0]]), 0.1).tolist()
-    [[1.5]]
+    Returns:
+        (Q C) in [0, M].
+
+    Complexity:
+        Memory Q C + Q M, forwards and backwards. Time Q C M pairs, which long float32 rows on a CPU need not look at.
+
+    Example:
+        >>> soft_above(torch.tensor([[0.0]]), torch.tensor([[0.0, 9.0, -9.0]]), 0.1).tolist()
+        [[1.5]]
     """
     weights = torch.ones_like(values) if counted is None else counted.to(values.dtype)
     return _Above.apply(levels, values, weights, temperature, kernel)
@@ -118,7 +137,7 @@ def _sums(
 ) -> Float[Tensor, "q c"]:
     """Weighted sums of the sigmoid, or of its slope, of values above levels; each row by itself."""
     if levels.is_cuda and levels.dtype == torch.float32:
-        from subtext.ops import soft_rank_triton
+        from subtext.ops.compiled import soft_rank_triton
 
         if soft_rank_triton.AVAILABLE:
             return soft_rank_triton.sums(values, weights, levels, temperature, slope=slope)
@@ -137,7 +156,21 @@ def plain_sums(
     *,
     slope: bool,
 ) -> Float[Tensor, "q c"]:
-    """The same sums pair by pair, some rows at a time: what the kernels are checked against."""
+    """The same sums pair by pair, some rows at a time: what the kernels are checked against.
+
+    Args:
+        values: (Q M).
+        weights: (Q M) of the values.
+        levels: (Q C).
+        temperature: Above 0.
+        slope: Sum the slope of the sigmoid instead.
+
+    Returns:
+        (Q C).
+
+    Complexity:
+        Time Q C M, memory `BLOCK_PAIRS`.
+    """
     rows = max(1, BLOCK_PAIRS // max(1, values.shape[1] * levels.shape[1]))
     totals = torch.empty_like(levels)
     for start in range(0, len(levels), rows):
@@ -170,12 +203,25 @@ def sums(
     slope: bool,
     threads: int | None = None,
 ) -> NDArray[Any]:
-    """(Q C) weighted sums of sigmoids (or of their slopes) of (Q M) values above each of (Q C) levels.
+    """Weighted sums of sigmoids, or of their slopes, of values above each level, by compiled code.
 
     All arrays are of one type, float32 or float64; sums are made in float64. A row with a number that is not finite
     gives NaN.
 
-    threads  how many; None for as many as torch uses
+    Args:
+        values: (Q M).
+        weights: (Q M) of the values.
+        levels: (Q C).
+        temperature: Above 0.
+        slope: Sum the slope of the sigmoid instead.
+        threads: How many; None for as many as torch uses.
+
+    Returns:
+        (Q C).
+
+    Complexity:
+        Of a float32 row: 8 (C + M) and 137 for each of 4 nodes a temperature between its lowest and highest number; or,
+        where that is less, its C M pairs within 17 temperatures. Memory of `BLOCK_CELLS` values.
     """
     totals = np.zeros_like(levels)
     rows, value_count = values.shape

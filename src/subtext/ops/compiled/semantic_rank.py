@@ -35,15 +35,22 @@ _LOW, _UP = np.uint64(0xFFFFFFFF), np.uint64(32)
 def ranks(
     values: Float[np.ndarray, "q c"], ties: RankTies = "ordinal", *, kernel: bool | None = None
 ) -> UInt[np.ndarray, "q c"]:
-    """Place of each candidate in its row from 1, the largest value first; "average" gives twice the mean place.
+    """Rank of each candidate in its row from 1, the largest value first; "average" gives twice the mean rank.
 
-    kernel  whether compiled code sorts; None for where it pays. The ranks are the same
+    Args:
+        values: (Q C). A value that is not a number stands behind every number.
+        ties: Ranks of equal values: by column, all the best of them, or all the mean of them.
+        kernel: Whether compiled code sorts; None for where it pays (`KERNEL_CELLS`). The ranks are the same.
 
-    A value that is not a number stands behind every number. Kept as 16 bits where that is enough.
-    Cost   one sort of each row; memory 2 bytes (above 32,767 candidates 4) a cell.
+    Returns:
+        (Q C) uint16; above 32,767 candidates uint32.
 
-    >>> ranks(np.array([[0.9, 0.5, 0.5, 0.2]]), "min").tolist()
-    [[1, 2, 2, 4]]
+    Complexity:
+        One sort of each row; memory 2 bytes (or 4) a cell.
+
+    Example:
+        >>> ranks(np.array([[0.9, 0.5, 0.5, 0.2]]), "min").tolist()
+        [[1, 2, 2, 4]]
     """
     single = _single(values)
     result = np.empty(values.shape, dtype=np.uint16 if 2 * values.shape[1] < 2**16 else np.uint32)
@@ -67,17 +74,29 @@ def agreement(
 ) -> Float[np.ndarray, "q l"]:
     """Mean over candidates of min(R_C, R_S) / max(R_C, R_S), with R_S the ranks of the scores, R_C of the relevance.
 
-    semantic  what `ranks` gave for the relevance with the same ties
-    top       for each number N a column, over the candidates of semantic rank up to N alone; none for one column over
-              all. Equal relevance stays together: with "min" and "average" more or fewer than N may be meant
-    within    rank the scores among those N alone; else their places among all candidates count
+    Args:
+        scores: (Q C).
+        semantic: (Q C) what `ranks` gave for the relevance with the same ties.
+        ties: Ranks of equal scores.
+        top: For each number N a column, over the candidates of semantic rank up to N alone; empty for one column over
+            all. Equal relevance stays together: with "min" and "average" more or fewer than N may be meant.
+        within: Rank the scores among those N alone; else their ranks among all candidates count.
+        kernel: Whether compiled code sorts; None for where it pays (`KERNEL_CELLS`). The means are the same.
 
-    Raises ShapeError for ranks of another shape, RequirementError for N below 1.
-    Cost   one sort of each row, and one pass over it for each N.
+    Returns:
+        (Q L) in (0, 1], with L the length of `top` or 1; NaN where no candidate is meant.
 
-    >>> given = np.array([[4.0, 3.0, 2.0]])
-    >>> float(agreement(np.array([[0.1, 0.3, 0.2]]), ranks(given))[0, 0])  # (1/3 + 1/2 + 2/3) / 3
-    0.5
+    Raises:
+        ShapeError: If the ranks have another shape.
+        RequirementError: If an N is below 1.
+
+    Complexity:
+        One sort of each row, and one pass over it for each N.
+
+    Example:
+        >>> given = np.array([[4.0, 3.0, 2.0]])
+        >>> float(agreement(np.array([[0.1, 0.3, 0.2]]), ranks(given))[0, 0])  # (1/3 + 1/2 + 2/3) / 3
+        0.5
     """
     if scores.shape != semantic.shape:
         raise ShapeError(f"semantic ranks must be as the scores are, {scores.shape}; it got {semantic.shape}")
@@ -88,15 +107,11 @@ def agreement(
     single = _single(scores)
     sums, counts = np.zeros((2, len(scores), len(limits)), dtype=np.int64)
     if scores.size >= KERNEL_CELLS if kernel is None else kernel:
-        (_, agree, agree_wholly), bits, code = _kernels(), single.view(np.uint32), _CODES[ties]
-        if ties == "ordinal" and len(limits) == 1 and limits[0] >= scores.shape[1]:
-            counts[:] = scores.shape[1]
-            in_threads(lambda rows: agree_wholly(bits[rows], semantic[rows], sums[rows]), len(bits))
-        else:
-            in_threads(
-                lambda rows: agree(bits[rows], semantic[rows], code, limits, within, sums[rows], counts[rows]),
-                len(bits),
-            )
+        agree, bits, code = _kernels()[1], single.view(np.uint32), _CODES[ties]
+        in_threads(
+            lambda rows: agree(bits[rows], semantic[rows], code, limits, within, sums[rows], counts[rows]),
+            len(bits),
+        )
     else:
         for row, (keys, order) in enumerate(_sorted_rows(single)):
             relevance_ranks = semantic[row, order].astype(np.int64)
@@ -151,13 +166,8 @@ _BUCKETS = 1 << _BITS
 
 
 @no_type_check
-def _sorted(
-    row: NDArray[np.uint32], first: NDArray[np.uint64], second: NDArray[np.uint64], passes: int
-) -> NDArray[np.int32]:
-    """Leave (key << 32 | column) of one row of float32 bits in `first`, by rising key, equal keys by column.
-
-    With two passes they are in `second`, and what is given back says where the third would begin to place each bucket.
-    """
+def _sorted(row: NDArray[np.uint32], first: NDArray[np.uint64], second: NDArray[np.uint64]) -> None:
+    """Leave (key << 32 | column) of one row of float32 bits in `first`, by rising key, equal keys by column."""
     count = row.size
     tallies = np.zeros((3, _BUCKETS), np.int32)
     mask = np.uint64(_BUCKETS - 1)
@@ -177,7 +187,7 @@ def _sorted(
         total = np.int32(0)
         for bucket in range(_BUCKETS):
             total, tallies[digit, bucket] = total + tallies[digit, bucket], total
-    for digit in range(passes):
+    for digit in range(3):
         source, target = (second, first) if digit != 1 else (first, second)
         shift = np.uint64(32 + digit * _BITS)
         starts = tallies[digit]
@@ -186,7 +196,6 @@ def _sorted(
             bucket = np.int64((packed >> shift) & mask)
             target[starts[bucket]] = packed
             starts[bucket] += 1
-    return tallies[2]
 
 
 @no_type_check
@@ -195,7 +204,7 @@ def _rank(sort: Any, bits: NDArray[np.uint32], ties: int, ranks: NDArray[Any]) -
     rows, columns = bits.shape
     first, second = np.empty(columns, np.uint64), np.empty(columns, np.uint64)
     for row in range(rows):
-        sort(bits[row], first, second, 3)
+        sort(bits[row], first, second)
         if ties == 0:
             for index in range(columns):
                 ranks[row, first[index] & _LOW] = index + 1
@@ -226,7 +235,7 @@ def _agree(
     rows, columns = bits.shape
     first, second = np.empty(columns, np.uint64), np.empty(columns, np.uint64)
     for row in range(rows):
-        sort(bits[row], first, second, 3)
+        sort(bits[row], first, second)
         for column in range(limits.size):
             limit = limits[column]
             total, number, before, start = np.int64(0), np.int64(0), np.int64(0), 0
@@ -251,31 +260,10 @@ def _agree(
             sums[row, column], counts[row, column] = total, number
 
 
-@no_type_check
-def _agree_wholly(sort: Any, bits: NDArray[np.uint32], ranks: NDArray[Any], sums: NDArray[np.int64]) -> None:
-    """`_agree` for places over all candidates: the third pass of the sort is not written, only summed over."""
-    rows, columns = bits.shape
-    first, second = np.empty(columns, np.uint64), np.empty(columns, np.uint64)
-    up = np.uint64(32 + 2 * _BITS)
-    for row in range(rows):
-        starts = sort(bits[row], first, second, 2)
-        total = np.int64(0)
-        for column in range(columns):
-            packed = second[column]
-            bucket = packed >> up
-            score_rank = starts[bucket] + np.int32(1)
-            starts[bucket] = score_rank
-            relevance_rank = np.int32(ranks[row, packed & _LOW])
-            total += np.int64(
-                np.float64(min(score_rank, relevance_rank)) / np.float64(max(score_rank, relevance_rank)) * _UNIT + 0.5
-            )
-        sums[row, 0] = total
-
-
 @functools.cache
 def _kernels() -> tuple[Callable[..., None], ...]:
     import numba
 
     compiled = numba.njit(nogil=True, error_model="numpy")
     sort = compiled(_sorted)
-    return tuple(functools.partial(compiled(function), sort) for function in (_rank, _agree, _agree_wholly))
+    return tuple(functools.partial(compiled(function), sort) for function in (_rank, _agree))

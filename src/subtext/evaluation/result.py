@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,40 +17,20 @@ from numpy.typing import NDArray
 from subtext.core import DIRECTIONS, Direction
 from subtext.data.atomic import write_file
 from subtext.data.dataset import frame
-from subtext.errors import counted
 from subtext.evaluation.gallery import Gallery
 from subtext.evaluation.intervals import FEWEST, LEVEL
+from subtext.evaluation.metric import Measure, figure_of
 from subtext.evaluation.protocol import Protocol
 from subtext.report.text_table import Cell, SavedReport, table
+from subtext.text_helpers import counted
 from subtext.version import DRAWS, FORMAT, __version__
 
 if TYPE_CHECKING:
     import pandas
 
-Outcome = Literal["pass", "fail", "not applicable"]
-"""How a check of an audit ended."""
 SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank", "mean_rank")
 _HIDDEN = ("mrr", "tie_share", "nan_scores")
 """Figures for the JSON, and none for a terminal."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check of an audit.
-
-    Attributes:
-        name: Short and stable; `skip` takes it.
-        did: What was done, so that a reader can repeat it.
-        outcome: "not applicable" where nothing could be said; `found` then says why.
-        found: In a sentence, with its numbers.
-        figures: The numbers behind it, as JSON can hold them.
-    """
-
-    name: str
-    did: str
-    outcome: Outcome
-    found: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,6 +50,7 @@ class Result(SavedReport):
         about: Model, data and split, as plain data; the caller sets it.
         ceiling: Name -> expected value for the best order, where that is below 100.
         metrics: Name of a metric -> whether it is in per cent, whether lower is better, whether `compare` tests it.
+        sections: Further parts of the text that a person reads, such as the table of a sweep.
     """
 
     figures: dict[str, float]
@@ -80,9 +62,14 @@ class Result(SavedReport):
     about: dict[str, Any] = field(default_factory=dict)
     ceiling: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, dict[str, bool]] = field(default_factory=dict)
+    sections: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """All fields except the per-query values; figures are at the top level, and a missing interval is null."""
+        """All fields except the per-query values; figures are at the top level, and a missing interval is null.
+
+        Returns:
+            Plain JSON values.
+        """
         means = [name for name in self.figures if name in self.per_query or name.startswith("rsum")]
         return {
             **self.figures,
@@ -97,7 +84,11 @@ class Result(SavedReport):
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per figure: name, value, ends of its interval, chance and ceiling. Needs pandas."""
+        """A row per figure: name, value, ends of its interval, chance and ceiling. Needs pandas.
+
+        Returns:
+            The table.
+        """
         names, none = ("figure", "value", "low", "high", "chance", "ceiling"), (None, None)
         return frame(
             [
@@ -117,6 +108,9 @@ class Result(SavedReport):
     def save_queries(self, path: Path) -> None:
         """Write the per-query values as npz, atomically.
 
+        Args:
+            path: The file, replaced if it exists.
+
         Raises:
             OutputError: If it cannot be written.
         """
@@ -128,27 +122,42 @@ class Result(SavedReport):
         write_file(path, fill)
 
 
-CHOICES = ("@1", "@3", "_mean_rank", "_best@1", "_best@3")
-"""Ends of the names of the figures of a c-way choice."""
+_CHOICE = re.compile(r"(\d+)_way(@1|@3|_mean_rank|_best@1|_best@3)")
+_RECALL = re.compile(r"recall@\d+")
 
 
 def stated(
-    protocol: Protocol, gallery: Gallery, queries: Mapping[Direction, NDArray[np.bool_]], sizes: list[list[int]]
+    protocol: Protocol,
+    gallery: Gallery,
+    metrics: Iterable[Measure],
+    queries: Mapping[Direction, NDArray[np.bool_]],
+    fold_counts: Sequence[int],
+    sizes: list[list[int]],
 ) -> dict[str, Any]:
     """The protocol as the JSON states it.
 
     Args:
-        queries: Direction -> (Q) whether an item has a positive.
-        sizes: Images and texts of each fold.
+        protocol: How it was measured.
+        gallery: What was measured.
+        metrics: By what it was measured.
+        queries: Direction -> (Q) whether an item is a query: whether it has a positive in its fold.
+        fold_counts: Numbers of folds: of the figures with their usual names, and of further ones.
+        sizes: Images and texts of each fold, of all sets of folds.
+
+    Returns:
+        Plain JSON values.
     """
     counts = {direction: int(queries[direction].sum()) for direction in DIRECTIONS}
     return {
-        **asdict(protocol),
+        "ties": protocol.ties,
+        "folds": fold_counts[0],
+        "also_folds": list(fold_counts[1:]),
+        "references": protocol.references,
+        "bootstrap": protocol.bootstrap,
+        "seed": protocol.seed,
+        "exact": protocol.exact,
+        "metrics": {figure_of(metric): str(metric) for metric in metrics},
         "draws": DRAWS,
-        "recall": list(protocol.recall),
-        "c_way": list(protocol.c_way),
-        "c_way_best": protocol.c_way_best if protocol.c_way else None,
-        "also_folds": list(protocol.also_folds),
         "split": gallery.split,
         "data": gallery.fingerprint,
         "gallery": {"images": len(gallery.image_ids), "texts": len(gallery.text_ids)},
@@ -177,7 +186,14 @@ def stated(
 
 
 def finite_json(value: Any) -> Any:
-    """The same values with null for a number that is infinite or none; tuples become lists."""
+    """The same values with null for a number that is infinite or none; tuples become lists.
+
+    Args:
+        value: Nested mappings, lists and tuples of plain values.
+
+    Returns:
+        What JSON can hold.
+    """
     if isinstance(value, Mapping):
         return {name: finite_json(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -186,7 +202,11 @@ def finite_json(value: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, Subtext, and the libraries that figures may depend on."""
+    """Versions of Python, Subtext, and the libraries that figures may depend on.
+
+    Returns:
+        Name -> version.
+    """
     libraries = {name: version(name) for name in ("torch", "transformers", "numpy")}
     return {"python": platform.python_version(), "subtext": __version__, **libraries}
 
@@ -202,8 +222,13 @@ def notes(
 
     Args:
         protocol: As it is stated with the figures.
+        figures: Name -> number.
+        intervals: Name -> its 95 % interval.
         recalls: Figures whose missing interval is explained.
         of_metrics: What the metrics say of their figures.
+
+    Returns:
+        The sentences.
     """
     sentences: list[str] = []
     for direction in DIRECTIONS:
@@ -228,9 +253,14 @@ def notes(
 
 
 def result_lines(result: Result) -> list[str]:
-    """The figures for people: what was measured, a table with intervals and chance, and the notes."""
-    from subtext.evaluation.two_stages import sweep_text
+    """The figures for people: what was measured, a table with intervals and chance, and the notes.
 
+    Args:
+        result: Of an evaluation.
+
+    Returns:
+        Paragraphs.
+    """
     protocol = result.protocol
     gallery, folds = protocol["gallery"], protocol["folds"]
     counts = f"{counted(gallery['images'], 'image')}, {counted(gallery['texts'], 'text')}"
@@ -239,11 +269,15 @@ def result_lines(result: Result) -> list[str]:
         data = result.about["data"].get("data")
         head = f"split {result.about['split']} of {'the data set' if data is None else Path(data).name}: {head}"
     intervals = result.intervals if protocol["bootstrap"] else None
-    recalls = [f"recall@{k}" for k in protocol["recall"]]
+    plain_names = dict.fromkeys(
+        name.partition("/")[2] for name in result.figures if name.partition("/")[0] in DIRECTIONS
+    )
+    recalls = [name for name in plain_names if _RECALL.fullmatch(name)]
     names = [*recalls, *(name for name in SHOWN if "recall" not in name)]
     lines = [head, *figures_table(result.figures, result.chance, intervals, names=names)]
-    choices = [f"{c}_way{suffix}" for c in protocol["c_way"] for suffix in CHOICES]
-    if any(name.split("/")[-1] in choices for name in result.figures):
+    numbers = dict.fromkeys(int(match[1]) for name in plain_names if (match := _CHOICE.fullmatch(name)))
+    ends = ("@1", "@3", "_mean_rank", "_best@1", "_best@3")
+    if choices := [name for c in numbers for end in ends if (name := f"{c}_way{end}") in plain_names]:
         lines += figures_table(result.figures, result.chance, intervals, names=choices, summed=False)
     shown = {*recalls, *SHOWN}
     # A table each for the figures of one relevance, truth or set of folds.
@@ -262,7 +296,7 @@ def result_lines(result: Result) -> list[str]:
         lines.append("texts by length: " + ", ".join(f"{name} {count:,}" for name, count in protocol["words"].items()))
     if sums := [f"{name} {value:.1f}" for name, value in result.figures.items() if name.startswith("rsum(")]:
         lines.append(" ".join(sums))
-    lines += sweep_text(result)
+    lines += result.sections
     others = [n for n in result.figures if n.partition("/")[0] not in DIRECTIONS and not n.startswith("rsum")]
     if neighbours := [name for name in others if name in result.chance]:
         rows: list[list[Cell]] = [
@@ -287,8 +321,15 @@ def figures_table(
     """Both directions, with the chance line under each (and what the best order would give), and RSUM if `summed`.
 
     Args:
-        chance: None for no such line.
+        figures: "<direction>/<name>" -> number.
+        chance: Likewise; None for no such line.
         intervals: Of 95 %, on a line of their own, with a dash where there is none; None for no such line.
+        names: Columns, without the direction; those without a figure are left out.
+        summed: Add a line with the RSUM.
+        ceiling: Likewise, what the best order would give; None for no such line.
+
+    Returns:
+        The table, and the RSUM.
     """
     names = [name for name in names if any(f"{direction}/{name}" in figures for direction in DIRECTIONS)]
     rows: list[list[Cell]] = []

@@ -62,9 +62,20 @@ def sums(
     *,
     slope: bool,
 ) -> Float[Tensor, "q c"]:
-    """(Q C) weighted sums of sigmoids (or of their slopes) of values above each level; all float32 on one GPU.
+    """Weighted sums of sigmoids, or of their slopes, of values above each level; all float32 on one GPU.
 
-    Cost  time Q C M, memory Q C + Q M.
+    Args:
+        values: (Q M).
+        weights: (Q M) of the values.
+        levels: (Q C).
+        temperature: Above 0.
+        slope: Sum the slope of the sigmoid instead.
+
+    Returns:
+        (Q C).
+
+    Complexity:
+        Time Q C M, memory Q C + Q M.
     """
     totals = torch.zeros(levels.shape, dtype=levels.dtype, device=levels.device)
     (rows, count), value_count = levels.shape, values.shape[1]
