@@ -183,7 +183,14 @@ class DataConfig:
         return {**values, "fingerprint": fingerprint(self.data)}  # type: ignore[arg-type]
 
     def path(self, name: str) -> Path | None:
-        """The path of a field: of `data` (None for a data set in memory), `images`, `features` or `text_features`."""
+        """Get the path of a field: `data`, `images`, `features` or `text_features`.
+
+        Args:
+            name: Name of the field.
+
+        Returns:
+            The path; None if the field is None or holds a data set in memory.
+        """
         value = getattr(self, name)
         return value if isinstance(value, Path) else None
 
