@@ -38,11 +38,11 @@ from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import compose
-from subtext.training.fit import Training
-from subtext.training.memory import BankSet
-from subtext.training.plan import Plan
+from subtext.training.bank import BankSet
+from subtext.training.loop import Trainer
+from subtext.training.plan import Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import RunOptions, Setup
+from subtext.training.setup import Setup
 
 BATCH, FEATURES, WIDTH, WORD_WIDTH, VOCABULARY, TEMPERATURE = 128, 768, 512, 300, 4_000, 0.05
 PLAN = Plan(epochs=1_000, batch_size=BATCH, lr=2e-4, max_grad_norm=2.0, positives="pair", select="last")
@@ -154,8 +154,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         pairs, file = data(steps * BATCH, Path(folder))
         made = setup(pairs, file)
-        run = RunOptions(device="cpu", workers=2)
-        training = Training(
+        run = RunConfig(device="cpu", workers=2)
+        training = Trainer(
             made, made.model, pairs, None, Path(folder), run, Processes("cpu"), (), BankSet(), record=Record("dual")
         )
         plain = PlainLoop(made.model, pairs, file)

@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +18,45 @@ import generate
 from docstrings import to_rest
 
 import subtext
-from subtext.api.options import OPTIONS, parameters
 
 ROOT = Path(__file__).parent.parent
 GENERATED = ROOT / "docs" / "generated"
 REPRODUCE = ROOT / "reproduce"
 
 BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
+    "subtext": ("settings", "version"),
     "subtext.api": ("options",),
-    "subtext.cli.command": ("error_messages", "verb_command"),
+    "subtext.api.train": ("flat_arguments",),
+    "subtext.cli.command": ("error_messages", "function_command"),
+    "subtext.cli.commands": ("CommandEntry",),
     "subtext.cli.train": ("Models", "is_first", "training_command"),
-    "subtext.curation": ("topics",),
     "subtext.curation.judged": ("kinds_of_pairs",),
-    "subtext.data": ("atomic", "external_outputs", "noise"),
+    "subtext.data": ("atomic", "external_outputs", "noise", "rows"),
     "subtext.data.batches": ("item_batch",),
-    "subtext.data.dataset": ("fingerprint",),
+    "subtext.data.dataset": ("RowIssue", "fingerprint"),
     "subtext.data.feature_file": ("FeatureFile",),
     "subtext.data.image_files": ("thumbnail",),
+    "subtext.data.readers.table": ("records",),
     "subtext.data.words": ("tokenise",),
     "subtext.data.write": ("write_dataset",),
     "subtext.evaluation": ("embed_pairs",),
     "subtext.evaluation.intervals": ("holm", "paired"),
+    "subtext.evaluation.metric": ("Measure",),
+    "subtext.evaluation.metrics": ("default_metrics",),
     "subtext.evaluation.metrics.agreement": ("spearman",),
     "subtext.evaluation.relevance": ("cider", "graded", "match", "tfidf"),
     "subtext.evaluation.scoring": ("matrix",),
     "subtext.evaluation.checks.space": ("space",),
     "subtext.models.checkpoint": ("Record", "load_record"),
     "subtext.graphs": ("build", "graph", "spaces"),
-    "subtext.ops": ("draw", "neighbour_scores", "roc", "semantic_rank"),
+    "subtext.ops": ("draw", "neighbour_scores", "roc"),
+    "subtext.ops.compiled": ("semantic_rank",),
     "subtext.recipes": ("catalogue",),
-    "subtext.recipes.build": ("build", "chosen_facts"),
+    "subtext.recipes.build": ("build", "chosen_facts", "is_read"),
     "subtext.report": ("page", "plots", "progress", "text_table"),
     "subtext.retrieval": ("confidence",),
-    "subtext.training.plan": ("Plan",),
     "subtext.training.setup": ("BuildContext",),
-    "subtext.training.tables": ("NeighbourScores",),
+    "subtext.recipes.neighbour_scores": ("NeighbourScores",),
 }
 """Module -> functions, classes and modules in it that studies are written with. A module stands for its public names.
 
@@ -213,21 +217,8 @@ def rewrite_links(app: Any, name: str, source: list[str]) -> None:
 
 
 def process_docstring(app: Any, what: str, name: str, target: Any, options: Any, lines: list[str]) -> None:
-    """The docstring in reStructuredText, and a table of the options that the signature describes."""
-    if OPTIONS in lines:
-        del lines[lines.index(OPTIONS) :]  # The same in plain text, for `help`.
+    """The docstring in reStructuredText, as the site has it."""
     lines[:] = to_rest(lines)
-    if what in ("function", "method") and callable(target):
-        lines += described(target)
-
-
-def described(target: Callable[..., Any]) -> list[str]:
-    """The parameters whose annotation has a help text, as a field list."""
-    lines = []
-    for parameter in parameters(target):
-        text = " ".join(str(parameter).split()).replace("*", r"\*").replace("|", r"\|")
-        lines.append(f":param {parameter.name}: {text}")
-    return [*lines, ""] if lines else []
 
 
 def process_signature(

@@ -35,15 +35,10 @@ data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8
 # %%
 run = st.train(
     "dual",
-    data=data,
+    data=st.DataConfig(data, val_split=None),
     out=folder / "run",
-    val_split=None,
-    image="tiny",
-    image_size=32,
-    embed_dim=64,
-    epochs=12,
-    batch_size=32,
-    min_count=1,
+    options={"image": "tiny", "image_size": 32, "embed_dim": 64, "min_count": 1},
+    plan=st.Plan(epochs=12, batch_size=32),
     quiet=True,
 )
 

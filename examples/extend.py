@@ -98,13 +98,9 @@ run = st.train(
     "dual",
     data=data,
     out=folder / "run",
-    with_=["soft_triplet:temperature=0.2"],
-    image="tiny",
-    image_size=32,
-    embed_dim=64,
-    epochs=3,
-    batch_size=32,
-    min_count=1,
+    options={"image": "tiny", "image_size": 32, "embed_dim": 64, "min_count": 1},
+    methods=["soft_triplet:temperature=0.2"],
+    plan=st.Plan(epochs=3, batch_size=32),
     quiet=True,
 )
 

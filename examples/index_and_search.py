@@ -17,12 +17,8 @@ run = st.train(
     "dual",
     data=data,
     out=folder / "run",
-    image="tiny",
-    image_size=32,
-    embed_dim=64,
-    epochs=8,
-    batch_size=32,
-    min_count=1,
+    options={"image": "tiny", "image_size": 32, "embed_dim": 64, "min_count": 1},
+    plan=st.Plan(epochs=8, batch_size=32),
     quiet=True,
 )
 

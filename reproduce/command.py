@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from subtext.cli.command import error_messages, verb_command
+from subtext.cli.command import error_messages, function_command
+from subtext.cli.commands import CommandEntry
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,9 @@ class Text:
         return self.text
 
 
-def command(verb: Callable[..., Any], *, name: str, examples: Sequence[str], usage: str) -> click.Command:
+def command(function: Callable[..., Any], *, name: str, examples: Sequence[str], usage: str) -> click.Command:
     """The command of a function; it prints the result, or the result's JSON for `--json -`. Errors are one sentence."""
-    described = verb_command(verb, name=name, examples=examples, usage=usage)
+    described = function_command(function, CommandEntry(examples, usage=usage), name=name)
     act = described.act
 
     def report_errors(ctx: click.Context) -> None:

@@ -12,7 +12,7 @@ A finished run leaves a file of some kilobytes in `--results` (`reproduce/result
 its figures on the split that selects, and the rank of every pair. A call trains only what has no file there, so the
 runs may be spread over days and machines; the runs of one machine can be repeated bit for bit.
 
-Planted data: `subtext data corrupt --by topic`, with a seed that was fixed before any training. Of the train images the
+Planted data: `reproduce.topics`, with a seed that was fixed before any training. Of the train images the
 last 500 are a split of their own, "select"; abstract topics and their visual clusters are the same in train, select and
 val. A set that is not accepted is not trained on. The papers' host: PVSE with a GRU whose words start from Doc2Vec, the
 best of K = 3 views, all negatives, batches of 32, exact banks (one text an image). Neighbours are those by which the
@@ -58,15 +58,16 @@ from safetensors.numpy import load_file
 from scipy.stats import hypergeom, t as student
 
 import subtext as st
-from reproduce import claims
+from reproduce import claims, topics
 from reproduce.claims import ICONS, KEPT, LITE2, PIXELS, PLANTED, Values
 from reproduce.studies.common import Recipe, data_folder, file_name, options, selection, starter_features
 from reproduce.studies.flickr8k import with_grid
+from subtext.api.train import flat_arguments
 from subtext.core import DIRECTIONS
-from subtext.curation import topics
 from subtext.data import atomic, noise
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError
+from subtext.evaluation.metrics import CWay, Preservation, default_metrics
 from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.graph import image_of_text
 from subtext.graphs.spaces import LsaSpace
@@ -81,7 +82,7 @@ SMALL_NETWORK: dict[str, Any] = {"image": "tiny", "image_size": 48}
 ABSTRACT = 0.2
 """Share of the test icons that are called abstract."""
 CLUSTERS: dict[str, Any] = {"topics": 60, "visual_clusters": 30, "neighbours": NEIGHBOURS, "seed": 0}
-"""Of `subtext.corrupt`; the seed was fixed before any training."""
+"""Of `topics.corrupt_topics`; the seed was fixed before any training."""
 SEEDS, RATES = (0, 1, 2, 3, 4), (2e-3, 1e-3)
 RECALL, C = (1, 5, 10), (5, 20, 100)
 SCORES = ("diversity", "discrepancy")
@@ -108,7 +109,7 @@ _COMMON: dict[str, Any] = {
     "warmup": 0.1,
 }
 PVSE = Recipe("pvse", **_COMMON, views=3, negatives="all")
-ANGULAR = PVSE.but(with_=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
+ANGULAR = PVSE.but(methods=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
 DUAL = Recipe("dual", **_COMMON, token_mask=0.0)
 _ENCODERS = ("text", "word_dim", "word_vectors", "embed_dim")
 ADAPT = Recipe("adapt", model="features", **{name: it for name, it in _COMMON.items() if name not in _ENCODERS})
@@ -116,7 +117,7 @@ ADAPT = Recipe("adapt", model="features", **{name: it for name, it in _COMMON.it
 
 def _with(method: str, host: Recipe = PVSE) -> Recipe:
     """A method after those of the host."""
-    return host.but(with_=[*host.options.get("with_", ()), method])
+    return host.but(methods=[*host.options.get("methods", ()), method])
 
 
 def _weighted(method: str, more: str = "", host: Recipe = PVSE) -> Recipe:
@@ -453,8 +454,8 @@ class Material:
         if not labels.is_file():
             data.unlink(missing_ok=True)
             captions = selection(folder / "captions.jsonl", out / "captions.jsonl", held_out=HELD_OUT)
-            st.corrupt(
-                captions, images=folder / "images", out=data, labels=labels, by="topic", features=pooled, **CLUSTERS
+            topics.corrupt_topics(
+                captions, images=folder / "images", features=pooled, out=data, labels=labels, **CLUSTERS
             )
         kinds = noise.read_labels(labels)
         figures = dict(kinds.settings["acceptance"])
@@ -568,20 +569,10 @@ class Material:
             assert self.vectors is not None
             sides = {"features": self.vectors, "text_features": self.vectors}
         started = time.process_time()
-        trained = st.train(
-            recipe.model,
-            **recipe.options,
-            val_split=self.selects,
-            data=self.data,
-            images=self.images,
-            **sides,
-            epochs=EPOCHS[self.name],
-            lr=rate,
-            seed=seed,
-            out=run,
-            resume=True,
-            quiet=True,
-        )
+        config = st.DataConfig(self.data, images=self.images, val_split=self.selects, **sides)
+        options = flat_arguments(recipe.model, {**recipe.options, "epochs": EPOCHS[self.name], "lr": rate})
+        running = st.RunConfig(seed=seed, resume=True)
+        trained = st.train(recipe.model, data=config, out=run, run=running, quiet=True, **options)
         if trained.record.status != "finished":
             sys.exit(f"the training of {run} was stopped; the same call resumes it")
         tables = [load_file(file) for file in sorted((run / "tables").glob("epoch-*.safetensors"))]
@@ -600,7 +591,9 @@ class Material:
 
     def _evaluated(self, finished: Finished, run: Path) -> Finished:
         """With what the run has on each pair of the evaluated split."""
-        result = st.evaluate(run, split=self.split, c_way=C, bootstrap=0, graph=self.graphs[self.split], quiet=True)
+        metrics = [*default_metrics(), *(CWay(c) for c in C), Preservation(against=str(self.graphs[self.split]))]
+        protocol = st.Protocol(bootstrap=0)
+        result = st.evaluate(run, split=self.split, metrics=metrics, protocol=protocol, quiet=True)
         by_pair = result.per_query
         if not np.array_equal(by_pair["text_to_image/image"], by_pair["image_to_text/id"]):
             raise DataError(f"{self.data} needs one text an image, in the same order; build the data set again")

@@ -33,20 +33,21 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
 import subtext as st
+from reproduce import topics
 from reproduce.command import Text, command, group
-from subtext.api.options import Commas, Metavar, Range
 from subtext.core import DIRECTIONS
-from subtext.curation import topics
 from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import thumbnail
 from subtext.errors import DataError, RequirementError
+from subtext.evaluation.metrics import CWay, default_metrics
 from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.spaces import LsaSpace
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import neighbour_scores
 from subtext.report.page import Figure, HtmlPage, PageHit, PageSearch, PageSection, render
 from subtext.report.progress import meter
+from subtext.settings import Commas, Interval, Metavar
 
 LEAST_TAGS = 3
 """Tags beyond the words of its name that an icon needs."""
@@ -255,7 +256,7 @@ def build(
     packages: Annotated[str | Path, "Folder of the .tgz files of `npm pack`.", Metavar("FOLDER")],
     *,
     out: Annotated[str | Path, "New folder.", Metavar("DIR")],
-    side: Annotated[int, "Width and height of the images in pixels.", Range(8)] = 96,
+    side: Annotated[int, "Width and height of the images in pixels.", Interval(8)] = 96,
     seed: Annotated[int, "Seed of the splits."] = 0,
     quiet: Annotated[bool, "No progress."] = False,
 ) -> Text:
@@ -387,7 +388,7 @@ def describe(
     *,
     features: Annotated[str | Path, "Features of the images that were not trained on them."],
     out: Annotated[str | Path | None, "Gallery of the most and least diverse tags as HTML.", Metavar("FILE")] = None,
-    neighbours: Annotated[int, "Neighbours per text, by latent semantic analysis.", Range(1)] = 200,
+    neighbours: Annotated[int, "Neighbours per text, by latent semantic analysis.", Interval(1)] = 200,
     seed: Annotated[int, "Seed of the batches."] = 0,
 ) -> Text:
     """Describe the weights of neighbourhoods on the training icons before any training.
@@ -559,7 +560,12 @@ def _per_query(
         asked = Path(made) / "queries"
         _write_queries(asked, icons, right)
         result = st.evaluate(
-            run, data=asked, images=folder / "images", split="test", c_way=(WAYS,), bootstrap=0, quiet=True
+            run,
+            st.DataConfig(asked, images=folder / "images"),
+            split="test",
+            metrics=[*default_metrics(), CWay(WAYS)],
+            protocol=st.Protocol(bootstrap=0),
+            quiet=True,
         )
     return result.per_query
 

@@ -33,8 +33,9 @@ def write(folder: Path) -> Path:
 
 def run(data: Path, out: Path, *, seed: int = 0, host: str = "dual", **options: object) -> Path:
     """Write a run of random weights over that data; gives its folder."""
+    from subtext.data.config import DataConfig
     from subtext.data.read import read
-    from subtext.models.checkpoint import DataSource, Record, save_run
+    from subtext.models.checkpoint import Record, save_run
     from subtext.recipes.build import build
     from subtext.training.setup import BuildContext
 
@@ -43,7 +44,7 @@ def run(data: Path, out: Path, *, seed: int = 0, host: str = "dual", **options: 
     # Ten times each: no word is rare.
     context = BuildContext(texts=tuple(str(text) for text in train.texts.values) * 10, seed=seed)
     setup = build(host, arguments, context=context)
-    record = Record(model=host, arguments=arguments, seed=seed, status="finished", data=DataSource(data=str(data)))
+    record = Record(model=host, arguments=arguments, seed=seed, status="finished", data=DataConfig(data))
     save_run(out, setup.model.eval(), record)
     return out
 

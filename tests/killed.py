@@ -23,8 +23,8 @@ import torch
 from dying import die_at_flush
 from torch import nn
 
-from subtext.training.plan import Plan
-from subtext.training.setup import Report, RunOptions
+from subtext.training.plan import Plan, RunConfig
+from subtext.training.setup import Report
 
 PLAN = Plan(
     epochs=3,
@@ -47,9 +47,7 @@ def train(out: Path, workers: int) -> list[str]:
         if report.note:
             notes.append(report.note)
 
-    options = RunOptions(
-        device="cpu", workers=workers, resume=True, checkpoint_every=3, keep_checkpoints=1, log_every=1
-    )
+    options = RunConfig(device="cpu", workers=workers, resume=True, checkpoint_every=3, keep_checkpoints=1, log_every=1)
     small.run(out, plan=PLAN, options=options, noise=0.1, report=hear)
     return notes
 

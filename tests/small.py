@@ -28,8 +28,8 @@ from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import MMD
-from subtext.training.plan import Phase, Plan
-from subtext.training.setup import Report, RunOptions, Setup, TrainResult
+from subtext.training.plan import Phase, Plan, RunConfig
+from subtext.training.setup import Report, Setup, TrainResult
 
 WORDS = ("red", "blue", "green", "round", "flat", "tall", "small", "wet", "old", "bright")
 WIDTH = 12
@@ -209,9 +209,9 @@ class Interrupt:
             self.step = 10**9
 
 
-def run(out: Path, *, plan: Plan | None = None, options: RunOptions | None = None, **changes: object) -> TrainResult:
+def run(out: Path, *, plan: Plan | None = None, options: RunConfig | None = None, **changes: object) -> TrainResult:
     """One fit of the small setup, or of `made`, which is given the plan."""
-    from subtext.training.fit import fit
+    from subtext.training.loop import fit
 
     given = {key: changes[key] for key in ("phases", "noise", "dropout") if key in changes}
     return fit(
@@ -220,7 +220,7 @@ def run(out: Path, *, plan: Plan | None = None, options: RunOptions | None = Non
         changes.get("val", pairs(12, "val")),
         out,
         record=Record(model="small", arguments={"embed_dim": 8}),
-        run=options or RunOptions(device="cpu", workers=0),
+        run=options or RunConfig(device="cpu", workers=0),
         report=changes.get("report"),
     )
 

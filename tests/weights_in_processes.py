@@ -14,11 +14,10 @@ import torch
 
 from subtext.models.checkpoint import put_tensors
 from subtext.recipes.methods.combined import combined
+from subtext.recipes.neighbour_scores import NeighbourBank, NeighbourScores
 from subtext.recipes.options import NeighbourOptions, WeightOptions
-from subtext.training.plan import Plan
+from subtext.training.plan import Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import RunOptions
-from subtext.training.tables import NeighbourBank, NeighbourScores
 
 
 def main() -> None:
@@ -45,7 +44,7 @@ def main() -> None:
             weights=WeightOptions(combine="absdiff"),
         )
 
-    fitted = small.run(out / "run", made=made, train=data, options=RunOptions(device="cpu", workers=0))
+    fitted = small.run(out / "run", made=made, train=data, options=RunConfig(device="cpu", workers=0))
     put_tensors(out / f"memory{Processes('cpu').rank}.safetensors", opened[0].tensors())
     if Processes("cpu").first:
         put_tensors(out / "trained.safetensors", fitted.model.state_dict())

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
-from subtext.api.options import Commas, DataOptions, Flag, Json, Metavar, OptionGroup, Range, Seed, Shown, Split, verb
+from subtext.api.options import DataOptions, Json, Seed, Split
+from subtext.settings import Commas, Flag, Interval, Metavar, OptionGroup, Shown, command
 
 if TYPE_CHECKING:
     from reproduce.command import Text
     from reproduce.figures.config import Figure
 
 
-@verb
+@command
 def figure(
     name: Annotated[str | None, "A figure's name.", OptionGroup("Figure"), Metavar("NAME")] = None,
     systems: Annotated[
@@ -23,7 +24,7 @@ def figure(
     split: Split = None,
     relevance: Annotated[str, "A relevance, as for subtext evaluate.", OptionGroup("Relevance")] = "tfidf1",
     references: Annotated[
-        int | None, "Texts that represent an image, the first N. Default: all.", Range(1), OptionGroup("Relevance")
+        int | None, "Texts that represent an image, the first N. Default: all.", Interval(1), OptionGroup("Relevance")
     ] = None,
     cache: Annotated[
         str | Path | None, "Folder that stores matrices of relevance.", OptionGroup("Relevance"), Metavar("FOLDER")
@@ -38,7 +39,7 @@ def figure(
         Literal["text_to_image", "image_to_text"], "Direction of the query (1c).", OptionGroup("Figure contents")
     ] = "text_to_image",
     count: Annotated[
-        int | None, "Length of the lists.", Range(1), OptionGroup("Figure contents"), Shown("1a: 10, 1c: 100")
+        int | None, "Length of the lists.", Interval(1), OptionGroup("Figure contents"), Shown("1a: 10, 1c: 100")
     ] = None,
     thresholds: Annotated[
         tuple[float, ...],
@@ -50,7 +51,7 @@ def figure(
     tops: Annotated[
         tuple[int, ...],
         "Values of N (3). Default: twentieths of the gallery.",
-        Range(1),
+        Interval(1),
         Commas(),
         Metavar("N,N,..."),
         OptionGroup("Figure contents"),
@@ -72,7 +73,7 @@ def figure(
     """
     from reproduce.figures.catalogue import FIGURES, listing
     from subtext.errors import ArgumentError
-    from subtext.recipes.catalogue import unknown
+    from subtext.settings import did_you_mean
 
     if list_figures:
         from reproduce.command import Text
@@ -81,7 +82,7 @@ def figure(
     if name is None:
         raise ArgumentError("name a figure; --list shows the figures")
     if name not in FIGURES:
-        raise ArgumentError(unknown("figure", name, FIGURES))
+        raise ArgumentError(did_you_mean("figure", name, FIGURES))
 
     from reproduce.figures.config import FigureConfig, labelled
     from reproduce.figures.make import make

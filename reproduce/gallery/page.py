@@ -18,7 +18,7 @@ from torch import nn
 
 import subtext as st
 from reproduce.command import Text
-from subtext.api.options import DataOptions, Metavar, OptionGroup, Range, Seed, Split, verb
+from subtext.api.options import DataOptions, Seed, Split
 from subtext.core import Embeddings
 from subtext.data import atomic
 from subtext.data.dataset import fingerprint
@@ -28,6 +28,7 @@ from subtext.errors import DataError, RequirementError
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.ops import draw
 from subtext.report import page
+from subtext.settings import Interval, Metavar, OptionGroup, command
 
 RARE, COMMON = 2, 0.05
 """A word is sampled from those in at least so many texts, and in at most this share of them."""
@@ -35,7 +36,7 @@ _AT_A_TIME = 512
 _GALLERY = OptionGroup("Gallery")
 
 
-@verb
+@command
 def compare(
     first: Annotated[str | Path, "Folder of a run.", OptionGroup("Runs"), Metavar("FIRST")],
     second: Annotated[str | Path, "Folder of another run.", OptionGroup("Runs"), Metavar("SECOND")],
@@ -44,14 +45,14 @@ def compare(
     word: Annotated[
         tuple[str, ...], "Query for images; repeatable. Default: sampled words.", _GALLERY, Metavar("TEXT")
     ] = (),
-    count: Annotated[int, "Sampled words and images.", Range(1), _GALLERY] = 4,
-    top: Annotated[int, "Results per query.", Range(1), _GALLERY] = 5,
+    count: Annotated[int, "Sampled words and images.", Interval(1), _GALLERY] = 4,
+    top: Annotated[int, "Results per query.", Interval(1), _GALLERY] = 5,
     graph: Annotated[
         str | Path | None,
         "A graph of this split's texts (subtext neighbours build), for neighbours that moved together.",
         _GALLERY,
     ] = None,
-    pairs: Annotated[int, "Pairs of neighbours sampled from the graph.", Range(2), _GALLERY] = 10_000,
+    pairs: Annotated[int, "Pairs of neighbours sampled from the graph.", Interval(2), _GALLERY] = 10_000,
     seed: Seed = 0,
     split: Split = None,
     **options: Unpack[DataOptions],
@@ -84,7 +85,7 @@ def compare(
     if neighbours is not None:
         sections += _moved(neighbours.restrict_to(sides[0].dataset.texts), sides, count=pairs, seed=seed, top=top)
     data = options.get("data")
-    name = Path(data if isinstance(data, str | Path) else sides[0].run.record.data.data).name
+    name = Path(data if isinstance(data, str | Path) else sides[0].run.record.data.name).name
     atomic.write_text(path, page.render(_page(sides, name, sections, seed)))
     return Text(f"{path}: {sides[0].name} and {sides[1].name} on the split {sides[0].split}")
 

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 import subtext as st
+from subtext.api.train import flat_arguments
 from subtext.data.batches import item_batch
 from subtext.recipes.build import build
 from subtext.training.setup import BuildContext
@@ -45,11 +46,11 @@ class Recipe:
 
     def reads(self, file: str) -> bool:
         """Whether a method names this file."""
-        return any(f"{{{file}}}" in method for method in self.options.get("with_", ()))
+        return any(f"{{{file}}}" in method for method in self.options.get("methods", ()))
 
     def of(self, **values: Path | str) -> Recipe:
         """The recipe with these files and numbers in place of their names."""
-        return self.but(with_=[method.format(**values) for method in self.options.get("with_", ())])
+        return self.but(methods=[method.format(**values) for method in self.options.get("methods", ())])
 
 
 @dataclass(frozen=True)
@@ -151,12 +152,16 @@ def _with_usage(function: Callable[..., T], *arguments: Any) -> tuple[T, float, 
 
 def train(model: str, arguments: Mapping[str, Any]) -> str:
     """Train, or resume; returns the status of the run."""
-    return st.train(model, resume=True, **arguments).record.status
+    return st.train(model, **flat_arguments(model, {**arguments, "resume": True})).record.status
 
 
 def evaluate(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Evaluate; returns the result as plain data."""
-    return st.evaluate(**arguments).to_json()
+    """Evaluate, and write the result as JSON where `json` names a file; returns it as plain data."""
+    file = arguments.get("json")
+    result = st.evaluate(**{name: value for name, value in arguments.items() if name != "json"})
+    if file is not None:
+        result.save(file)
+    return result.to_json()
 
 
 def best(run: Path) -> dict[str, float]:
@@ -186,7 +191,7 @@ def measure(
         figures: dict[str, Any] = best(run)
         if split is not None:
             target = run.with_name(f"{run.name}-{split}.json")
-            figures = evaluate({"run": run, "split": split, "json": target, **(evaluation or {})})
+            figures = evaluate({"model": run, "split": split, "json": target, **(evaluation or {})})
         write_results(file, figures, cost)
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
@@ -198,7 +203,7 @@ def averaged(run: Path, members: Sequence[Path]) -> dict[str, Any]:
         if not (run / "run.json").is_file():
             st.ensemble_runs(tuple(members), out=run)
         figures, cost = in_new_process(
-            evaluate, {"run": run, "split": "val", "json": run.with_name(f"{run.name}-val.json")}
+            evaluate, {"model": run, "split": "val", "json": run.with_name(f"{run.name}-val.json")}
         )
         results = [
             json.loads(member.with_name(f"{member.name}.json").read_text(encoding="utf-8")) for member in members

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 import subtext as st
 from reproduce.studies.common import data_folder, selection
+from subtext.api.train import flat_arguments
 from subtext.core import Embeddings
 from subtext.curation.judged import kinds_of_pairs
 from subtext.data.noise import Planted, TextNeighbours, plant
@@ -120,7 +121,8 @@ def judge_archive(
         run = folder / f"dual-{seed}"
         saved = run.with_name(f"{run.name}.json")
         if not saved.is_file():
-            st.train("dual", val_split="select", seed=seed, out=run, resume=True, quiet=True, **arguments)
+            running = {"val_split": "select", "seed": seed, "out": run, "resume": True, "quiet": True}
+            st.train("dual", **flat_arguments("dual", {**arguments, **running}))
             model = st.load(run)
             graphs = graphs or {split: neighbours(part) for split, part in parts.items()}
             result = {
@@ -150,7 +152,7 @@ def corrupted(pairs: st.Dataset, shares: Mapping[str, float], splits: tuple[str,
     count = len(pairs.texts)
     if not shares:
         rows = np.arange(count, dtype=np.int64)
-        return Planted(pairs, rows, np.full(count, "", dtype="<U9"), np.full(count, np.nan))
+        return Planted(pairs, pairs, rows, np.full(count, "", dtype="<U9"), np.full(count, np.nan))
     lists = None
     if "neighbour" in shares:
         last = RANKS[1]

@@ -72,12 +72,12 @@ SCORES = ("discrepancy", "diversity")
 
 def pvse_with(method: str) -> Recipe:
     """PVSE with a method."""
-    return PVSE.but(with_=[method])
+    return PVSE.but(methods=[method])
 
 
 def dual_with(method: str) -> Recipe:
     """The dual encoder with a method."""
-    return DUAL.but(with_=[method])
+    return DUAL.but(methods=[method])
 
 
 WEIGHTS = {

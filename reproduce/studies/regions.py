@@ -18,6 +18,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import subtext as st
 from reproduce.studies.common import (
     HEAD,
     Recipe,
@@ -30,6 +31,8 @@ from reproduce.studies.common import (
     selection,
 )
 from reproduce.studies.ranking import ASP_HEAD, RELEVANCES, asp_lines
+from subtext.evaluation.metric import Measure
+from subtext.evaluation.metrics import ASP, AlignmentUniformity, Recall, default_metrics
 
 HELD_OUT = 200
 WORDS: dict[str, Any] = {"text": "gru", "min_count": 2, "word_dim": 200, "feature_scaling": "standard"}
@@ -61,7 +64,7 @@ EVERY_NEGATIVE = 1000
 ROWS = {
     "vse_infinity": hinge("vse_infinity"),
     "scan": hinge("scan"),
-    "ascl": ASCL.but(with_=["asymmetry"]),
+    "ascl": ASCL.but(methods=["asymmetry"]),
     "ascl w/o P&N": ASCL,
     "chan": hinge("chan"),
     "saf": SAF,
@@ -71,28 +74,28 @@ ROWS = {
     "pcme": plain("pcme"),
     "imram": hinge("imram"),
     "dsran": hinge("dsran"),
-    "ascl w/o Pos": ASCL.but(with_=["asymmetry:positives=none"]),
-    "ascl w/o Neg": ASCL.but(with_=["asymmetry:negatives=none"]),
-    "ascl w/o MF": plain("ascl", attention=False, with_=["asymmetry"]),
-    "ascl triplet": ASCL.but(loss="triplet", all_negatives_epochs=3, with_=["asymmetry"]),
-    "ascl triplet, all negatives": ASCL.but(loss="triplet", all_negatives_epochs=EVERY_NEGATIVE, with_=["asymmetry"]),
+    "ascl w/o Pos": ASCL.but(methods=["asymmetry:positives=none"]),
+    "ascl w/o Neg": ASCL.but(methods=["asymmetry:negatives=none"]),
+    "ascl w/o MF": plain("ascl", attention=False, methods=["asymmetry"]),
+    "ascl triplet": ASCL.but(loss="triplet", all_negatives_epochs=3, methods=["asymmetry"]),
+    "ascl triplet, all negatives": ASCL.but(loss="triplet", all_negatives_epochs=EVERY_NEGATIVE, methods=["asymmetry"]),
     **{
-        f"ascl, noise {name}": ASCL.but(with_=[f"asymmetry:negatives={name}"])
+        f"ascl, noise {name}": ASCL.but(methods=[f"asymmetry:negatives={name}"])
         for name in ("gaussian", "shuffle", "cutoff", "dropout")
     },
-    "ascl, noise shuffle of vectors": ASCL.but(with_=["asymmetry:negatives=shuffle,shuffle=embedding"]),
-    **{f"ascl, positives {name}": ASCL.but(with_=[f"asymmetry:positives={name}"]) for name in ("long", "short")},
-    "scan + daa": hinge("scan", with_=["daa"]),
-    "saf + daa": SAF.but(with_=["daa"]),
-    "sgr + daa": SGR.but(with_=["daa"]),
-    "pcme + daa": plain("pcme", with_=["daa"]),
+    "ascl, noise shuffle of vectors": ASCL.but(methods=["asymmetry:negatives=shuffle,shuffle=embedding"]),
+    **{f"ascl, positives {name}": ASCL.but(methods=[f"asymmetry:positives={name}"]) for name in ("long", "short")},
+    "scan + daa": hinge("scan", methods=["daa"]),
+    "saf + daa": SAF.but(methods=["daa"]),
+    "sgr + daa": SGR.but(methods=["daa"]),
+    "pcme + daa": plain("pcme", methods=["daa"]),
     # Not their papers' loss: is it the hardest negative that these fail by?
     "scan, all negatives": hinge("scan", all_negatives_epochs=EVERY_NEGATIVE),
     "chan, all negatives": hinge("chan", all_negatives_epochs=EVERY_NEGATIVE),
     "saf, all negatives": SAF.but(all_negatives_epochs=EVERY_NEGATIVE),
     "sgr, all negatives": SGR.but(all_negatives_epochs=EVERY_NEGATIVE),
-    "saf, all negatives + daa": SAF.but(all_negatives_epochs=EVERY_NEGATIVE, with_=["daa"]),
-    "sgr, all negatives + daa": SGR.but(all_negatives_epochs=EVERY_NEGATIVE, with_=["daa"]),
+    "saf, all negatives + daa": SAF.but(all_negatives_epochs=EVERY_NEGATIVE, methods=["daa"]),
+    "sgr, all negatives + daa": SGR.but(all_negatives_epochs=EVERY_NEGATIVE, methods=["daa"]),
 }
 MEANS = {
     "sgraf": ("saf", "sgr"),
@@ -135,11 +138,13 @@ def main() -> None:
             for member in MEANS[name]:
                 result_of(member, seed)
             return averaged(run_of(name, seed), [run_of(member, seed) for member in MEANS[name]])
-        extra: dict[str, Any] = {"alignment_uniformity": True, "by_length": True} if name.startswith("ascl") else {}
-        if name in RANKED:
-            extra |= {"relevance": RELEVANCES, "cache": config.out / "relevance"}
+        is_ascl = name.startswith("ascl")
+        metrics: list[Measure] = [Recall(1, 5, 10, by_length=is_ascl), *default_metrics()[1:]]
+        metrics += [AlignmentUniformity()] if is_ascl else []
+        metrics += [ASP(relevance) for relevance in RELEVANCES if name in RANKED]
+        evaluation = {"metrics": metrics, "config": st.ComputeConfig(cache=config.out / "relevance")}
         run = run_of(name, seed)
-        return measure(run, ROWS[name], split="val", evaluation=extra, seed=seed, **sources, **plan)
+        return measure(run, ROWS[name], split="val", evaluation=evaluation, seed=seed, **sources, **plan)
 
     rows = []
     for name in config.rows:

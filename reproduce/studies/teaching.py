@@ -45,7 +45,8 @@ def sweep(run: Path, teacher: Path) -> dict[str, Any]:
     """What two stages lose on val, for each number of candidates; computed once."""
     file = run.with_name(f"{run.name}-by-{teacher.name}.json")
     if not file.is_file():
-        st.evaluate(run, rerank=teacher, candidates=CANDIDATES, split="val", bootstrap=0, json=file, quiet=True)
+        stage, protocol = st.SecondStage(teacher, CANDIDATES), st.Protocol(bootstrap=0)
+        st.evaluate(run, rerank=stage, split="val", protocol=protocol, quiet=True).save(file)
     return dict(json.loads(file.read_text(encoding="utf-8"))["two_stage"])
 
 
@@ -72,7 +73,7 @@ def main() -> None:
         result = measure(teacher, config.teacher, split="val", epochs=config.epochs, seed=seed, **sources)
         results["teacher"].append(result)
         student = STUDENT.but(epochs=config.student_epochs)
-        taught = student.but(with_=[f"distil:teacher={teacher},mined_candidates={config.mined}"])
+        taught = student.but(methods=[f"distil:teacher={teacher},mined_candidates={config.mined}"])
         for name, recipe in (("student", student), ("student, taught", taught)):
             run = config.out / f"{name.replace(', ', '-')}-{seed}"
             results[name].append(measure(run, recipe, split="val", seed=seed, **sources))

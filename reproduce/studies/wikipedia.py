@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.io
@@ -23,6 +22,7 @@ import torch
 
 import subtext as st
 from reproduce.studies.common import Recipe, best, data_folder, file_name, gains, options
+from subtext.api.train import flat_arguments
 from subtext.core import DIRECTIONS, Comparison, Truth
 from subtext.evaluation.metrics.average_precision import AveragePrecision
 from subtext.evaluation.metrics.recall import Recall
@@ -50,17 +50,17 @@ PVSE = Recipe(
 ROWS = {
     "pvse": PVSE,
     "pvse, hardest negatives": PVSE.but(negatives="hardest"),
-    "uniform": PVSE.but(with_=["uniform"]),
-    "random": PVSE.but(with_=["random"]),
+    "uniform": PVSE.but(methods=["uniform"]),
+    "random": PVSE.but(methods=["random"]),
     **{
-        f"{score}{name}": PVSE.but(with_=[f"{score}:graph={{graph}},neighbours={count}"])
+        f"{score}{name}": PVSE.but(methods=[f"{score}:graph={{graph}},neighbours={count}"])
         for score in ("discrepancy", "diversity")
         for name, count in WIDTHS.items()
     },
-    "combined, beta 1, gamma 1": PVSE.but(with_=["combined:graph={graph},beta=1,gamma=1"]),
-    "combined, statistics": PVSE.but(with_=["combined:graph={graph},mode=stats"]),
-    "hal": PVSE.but(with_=["hal"]),
-    "mithun": PVSE.but(with_=["mithun"]),
+    "combined, beta 1, gamma 1": PVSE.but(methods=["combined:graph={graph},beta=1,gamma=1"]),
+    "combined, statistics": PVSE.but(methods=["combined:graph={graph},mode=stats"]),
+    "hal": PVSE.but(methods=["hal"]),
+    "mithun": PVSE.but(methods=["mithun"]),
 }
 CONTROLS = dict.fromkeys(ROWS, ("pvse", "uniform"))
 
@@ -121,8 +121,8 @@ def measure(
     run = out / f"{file_name(row)}-{rate:g}-{seed}"
     file = run.with_name(f"{run.name}.json")
     if not file.is_file():
-        arguments: dict[str, Any] = {**recipe.options, **sources}
-        st.train(recipe.model, lr=rate, seed=seed, out=run, resume=True, quiet=True, **arguments)
+        running = {"lr": rate, "seed": seed, "out": run, "resume": True, "quiet": True}
+        st.train(recipe.model, **flat_arguments(recipe.model, {**recipe.options, **sources, **running}))
         file.write_text(json.dumps(evaluate(run, sources["data"])), encoding="utf-8")
     return {**json.loads(file.read_text(encoding="utf-8")), "selection": best(run)["rsum"]}
 

@@ -6,19 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.api.options import (
-    Device,
-    Flag,
-    Metavar,
-    OnError,
-    OptionGroup,
-    Quiet,
-    Range,
-    Shown,
-    SplitSeed,
-    Workers,
-    verb,
-)
+from subtext.api.options import Device, OnError, Quiet, SplitSeed, Workers
+from subtext.settings import Flag, Interval, Metavar, OptionGroup, Shown, command
 
 if TYPE_CHECKING:
     from reproduce.command import Text
@@ -27,7 +16,7 @@ if TYPE_CHECKING:
     from reproduce.tables.specification import PublishedTable
 
 
-@verb
+@command
 def table(
     name: Annotated[str | None, "A table's name.", OptionGroup("Table"), Metavar("NAME")] = None,
     *,
@@ -68,19 +57,24 @@ def table(
     ] = "val",
     split_seed: SplitSeed = None,
     on_error: OnError = None,
-    seeds: Annotated[int, "Trainings per row.", Range(1), OptionGroup("Protocol")] = 3,
-    trials: Annotated[int, "Learning rates per row, chosen by validation.", Range(1, 5), OptionGroup("Protocol")] = 1,
+    seeds: Annotated[int, "Trainings per row.", Interval(1), OptionGroup("Protocol")] = 3,
+    trials: Annotated[
+        int, "Learning rates per row, chosen by validation.", Interval(1, 5), OptionGroup("Protocol")
+    ] = 1,
     subset: Annotated[
-        int | None, "Number of training images, the same for all rows. Default: all.", Range(2), OptionGroup("Protocol")
+        int | None,
+        "Number of training images, the same for all rows. Default: all.",
+        Interval(2),
+        OptionGroup("Protocol"),
     ] = None,
     sweep: Annotated[
         int,
         "COMBINED-VAL on your own data: training images for choosing β : γ among nine ratios; 0: use 3 : 1.",
-        Range(0),
+        Interval(0),
         OptionGroup("Protocol"),
     ] = 1000,
     epochs: Annotated[
-        int | None, "Training epochs. Default: as in the table.", Range(1), OptionGroup("Protocol")
+        int | None, "Training epochs. Default: as in the table.", Interval(1), OptionGroup("Protocol")
     ] = None,
     changes: Annotated[
         tuple[str, ...],
@@ -89,12 +83,12 @@ def table(
         OptionGroup("Protocol"),
         Metavar("OPTION=VALUE"),
     ] = (),
-    c: Annotated[int, "Candidates of a c-way choice on your own data set.", Range(2), OptionGroup("Protocol")] = 20,
+    c: Annotated[int, "Candidates of a c-way choice on your own data set.", Interval(2), OptionGroup("Protocol")] = 20,
     space: Annotated[
         str, "Text space: doc2vec, lsa, sentence:NAME or text-features:FILE.", OptionGroup("Neighbours")
     ] = "doc2vec",
-    neighbours: Annotated[int, "Neighbours of each text.", Range(1), OptionGroup("Neighbours")] = 200,
-    min_count: Annotated[int, "doc2vec: leave rarer words out.", Range(1), OptionGroup("Neighbours")] = 20,
+    neighbours: Annotated[int, "Neighbours of each text.", Interval(1), OptionGroup("Neighbours")] = 200,
+    min_count: Annotated[int, "doc2vec: leave rarer words out.", Interval(1), OptionGroup("Neighbours")] = 20,
     graph: Annotated[
         tuple[str, ...],
         "An existing graph of the training texts, used with its own text space; repeatable.",
@@ -116,7 +110,7 @@ def table(
     """
     from reproduce.tables.specification import tables
     from subtext.errors import ArgumentError
-    from subtext.recipes.catalogue import unknown
+    from subtext.settings import did_you_mean
 
     if list_tables:
         from reproduce.command import Text
@@ -125,7 +119,7 @@ def table(
     if name is None:
         raise ArgumentError("name a table; --list shows the tables")
     if name not in tables():
-        raise ArgumentError(unknown("table", name, tables()))
+        raise ArgumentError(did_you_mean("table", name, tables()))
     chosen = tables()[name]
     options = _assignments("--set", changes)
     if epochs is not None:
@@ -185,7 +179,7 @@ def _data_paths(
     """The data sets by key, with their images and features."""
     from reproduce.tables.config import DataPaths
     from subtext.errors import ArgumentError
-    from subtext.recipes.catalogue import unknown
+    from subtext.settings import did_you_mean
 
     paths: dict[str, str] = {}
     for text in data:
@@ -203,7 +197,7 @@ def _data_paths(
         files[flag] = _assignments(flag, texts, default=default)
         for key in files[flag]:
             if key not in paths:
-                raise ArgumentError(f"{flag} {key}=...: {unknown('data set of --data', key, paths)}")
+                raise ArgumentError(f"{flag} {key}=...: {did_you_mean('data set of --data', key, paths)}")
     for flag, by_key in files.items():
         for key, path in by_key.items():
             if not Path(path).expanduser().exists():

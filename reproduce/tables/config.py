@@ -13,11 +13,12 @@ import torch
 
 from reproduce.tables.figure_names import FIGURES
 from reproduce.tables.specification import DATA_SETS, Column, DataSet, PublishedTable, Row, Shared, System
+from subtext import Plan
 from subtext.errors import DataError, RecipeError, RequirementError
 from subtext.graphs.build import GraphOptions
 from subtext.graphs.spaces import Doc2VecSpace, LsaSpace, SentenceSpace, Space
-from subtext.recipes.catalogue import Option, models, plan_options, unknown
-from subtext.training.plan import Plan
+from subtext.recipes.catalogue import models, plan_options
+from subtext.settings import Field, did_you_mean
 
 SPACES: Mapping[str, Any] = {"doc2vec": Doc2VecSpace, "lsa": LsaSpace, "sentence": SentenceSpace}
 """Text spaces that their settings alone define."""
@@ -164,7 +165,7 @@ class TableConfig:
         options = {name for system in systems for name in options_of(system.model)}
         for name in self.changes:
             if name not in options:
-                raise RecipeError(unknown("option of these rows", name, dict.fromkeys(sorted(options))))
+                raise RecipeError(did_you_mean("option of these rows", name, dict.fromkeys(sorted(options))))
 
     @property
     def torch_device(self) -> str:
@@ -267,7 +268,7 @@ def _method_values(system: System) -> list[object]:
     return [value for _, options in system.methods for value in options.values()]
 
 
-def options_of(model: str) -> dict[str, Option]:
+def options_of(model: str) -> dict[str, Field]:
     """The options of a model and of its training by their names; none for an unknown model."""
     options = [*models()[model].options, *plan_options(Plan())] if model in models() else []
     return {option.name: option for option in options}

@@ -217,7 +217,8 @@ def require_prepared(config: TableConfig) -> None:
             continue
         raise DataError(
             f"{config.table.paper} needs the first {counted(count, 'sentence')} of each article of Politics; {folder} "
-            f"has complete articles; cut them once with `subtext data prepare {folder} --sentences {count} "
+            f"has complete articles; cut them once with `python -m reproduce data prepare {folder} "
+            f"--max-sentences {count} "
             f"--out FILE` {_SEE}, and give --data {key}=FILE --images {key}={folder}"
         )
 

@@ -64,25 +64,30 @@ class Bench:
         for kind in sorted(built_for(run.row), key=lambda kind: kind.name):
             require(config, self.key, kind, self.data)
         say(f"{label}: {run.row.name} on {config.data_set(self.key).name}, seed {run.seed}", quiet=config.quiet)
-        options: dict[str, Any] = {**paths.reading, **run.options, **run.plan}
         trained = st.train(
             run.model,
-            data=paths.data,
-            features=paths.features,
-            text_features=paths.text_features,
-            train_data=self.data.train,
-            val_data=self.data.selection,
-            val_split=config.selection_split,
-            with_=list(run.methods),
+            data=st.DataConfig(
+                paths.data,
+                features=paths.features,
+                text_features=paths.text_features,
+                train_data=self.data.train,
+                val_data=self.data.selection,
+                val_split=config.selection_split,
+                **paths.reading,
+            ),
             out=run.folder,
-            resume=True,
-            keep_checkpoints=1,
-            cache=config.shared(self.key) / "cache",
-            seed=run.seed,
-            device=config.device,
-            workers=config.workers,
+            options=run.options,
+            methods=list(run.methods),
+            plan=run.plan,
+            run=st.RunConfig(
+                seed=run.seed,
+                device=config.device,
+                workers=config.workers,
+                resume=True,
+                keep_checkpoints=1,
+                cache=config.shared(self.key) / "cache",
+            ),
             quiet=config.quiet,
-            **options,
         )
         if trained.record.status == "stopped":
             raise Stopped(f"stopped in {run.folder}; run the same command again to resume")
@@ -227,7 +232,7 @@ def _write(path: Path, measured: Measured, records: list[Record], data: TableDat
         "figures": dict(measured.figures),
         "data": measured.data,
         "sizes": data.counts(),
-        "trained_on": records[0].data.fingerprint,
+        "trained_on": records[0].fingerprint,
         "epochs": max(record.epochs for record in records),
         "best_epoch": records[0].best_epoch if len(records) == 1 else None,
         "seconds": sum(record.seconds for record in records),

@@ -12,6 +12,7 @@ from functools import cache
 from reproduce.tables.figure_names import DIRECTIONS
 from subtext.errors import RecipeError
 from subtext.recipes import catalogue
+from subtext.settings import did_you_mean
 
 
 class Shared(Enum):
@@ -216,7 +217,7 @@ class PublishedTable:
         by_key = {row.key: row for row in self.rows}
         for key in keys:
             if key not in by_key:
-                raise RecipeError(catalogue.unknown("row", key, by_key))
+                raise RecipeError(did_you_mean("row", key, by_key))
         return tuple(row for row in self.rows if not keys or row.key in keys)
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 from reproduce.tables.config import FACTORS, TableConfig, digest, options_of
 from reproduce.tables.specification import RATIOS, UNSWEPT, Ratio, Row, Shared
+from subtext import Plan
+from subtext.errors import RecipeError
 from subtext.models.checkpoint import Record, load_record
-from subtext.recipes.build import chosen_facts
+from subtext.recipes.build import chosen_facts, is_read
 from subtext.recipes.catalogue import models
-from subtext.training.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def _options_and_plan(
     A change that the row's model does not have is left out.
     """
     options = options_of(model)
-    changes = {name: options[name].read(text) for name, text in config.changes.items() if name in options}
+    changes = {name: options[name].parse(text, RecipeError) for name, text in config.changes.items() if name in options}
     values = {**values, **changes}
     facts = chosen_facts(values)
     if config.data[data].features is not None and values.get("image", "auto") == "auto":
@@ -196,7 +197,7 @@ def _options_and_plan(
     used = {
         name: value
         for name, value in values.items()
-        if name in changes or name not in options or options[name].holds(facts)
+        if name in changes or name not in options or is_read(options[name], facts)
     }
     plan = set(Plan.__dataclass_fields__)
     return (

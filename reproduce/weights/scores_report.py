@@ -13,16 +13,17 @@ from torch import Tensor
 
 import subtext as st
 from reproduce.weights.statistics import MODALITIES, SCORES, Weights, explain, mean_weights, single_score
-from subtext.api.options import DataOptions, Json, Metavar, OptionGroup, Range, Run, Shown, verb
+from subtext.api.options import DataOptions, Json, Run
 from subtext.data import atomic
 from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
 from subtext.graphs.graph import image_of_text
 from subtext.objectives.weighting import Neighbourhood
+from subtext.recipes.neighbour_scores import NeighbourScores
 from subtext.report.page import HtmlPage, PageHit, PageSearch, PageSection, render
 from subtext.report.plots import OURS, set_titles, side_by_side, svg
 from subtext.report.text_table import Cell, table
-from subtext.training.tables import NeighbourScores
+from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
 
 COMBINE = {"diversity": "absdiff", "discrepancy": "absdiff", "combined": "mean"}
 """Each method's default combination of the weights of images and texts."""
@@ -62,16 +63,16 @@ class ScoresReport:
     __repr__ = __str__
 
 
-@verb
+@command
 def report(
     run: Run,
     *,
     graph: Annotated[str | Path, "Graph of `subtext neighbours build`.", _SCORES],
-    neighbours: Annotated[int, "Neighbours per text; 0: all of the graph.", Range(0), _SCORES] = 0,
+    neighbours: Annotated[int, "Neighbours per text; 0: all of the graph.", Interval(0), _SCORES] = 0,
     views: Annotated[Literal["max", "mean", "aligned"], "Comparison of items with several views.", _SCORES] = "max",
     split: Annotated[str, "Split whose pairs are described.", _SCORES] = "train",
     total: Annotated[float, "lambda, the sum of the weights of a batch.", _WEIGHTS] = 196.0,
-    pairs: Annotated[int, "Pairs of a batch, for total.", Range(1), _WEIGHTS] = 32,
+    pairs: Annotated[int, "Pairs of a batch, for total.", Interval(1), _WEIGHTS] = 32,
     combine: Annotated[
         Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"] | None,
         "How weights of images and texts are combined.",
@@ -84,7 +85,7 @@ def report(
     page: Annotated[
         str | Path | None, "The pairs with the largest and smallest weights, HTML.", _OUTPUT, Metavar("FILE")
     ] = None,
-    top: Annotated[int, "Pairs at each end of the page.", Range(1), _OUTPUT] = 12,
+    top: Annotated[int, "Pairs at each end of the page.", Interval(1), _OUTPUT] = 12,
     json: Json = None,
     **options: Unpack[DataOptions],
 ) -> ScoresReport:
@@ -132,8 +133,8 @@ def score_tables(scores: NeighbourScores, embedded: st.EmbeddedDataset) -> Mappi
     """Both scores of embedded pairs: "diversity/image" and so on (T), and their moments; see `NeighbourMemory`."""
     vectors = embedded.image_vectors, embedded.text_vectors
     memory = scores.open(embedded.dataset, device=torch.device("cpu"))
-    memory.look(*vectors)
-    memory.begin(epoch=1, seed=0, embed=lambda items=None: vectors)
+    memory.update(*vectors)
+    memory.on_epoch_start(epoch=1, seed=0, embed=lambda items=None: vectors)
     assert memory.table is not None
     return memory.table
 

@@ -18,6 +18,7 @@ import subtext as st
 from reproduce.tables.material import SUBSET, sample_images
 from reproduce.tables.specification import RATIOS, Ratio
 from reproduce.tables.trainings import best_ratio
+from subtext.api.train import flat_arguments
 from subtext.cli.train import Models, is_first, training_command
 from subtext.data import atomic
 from subtext.errors import DataError, RecipeError
@@ -45,7 +46,7 @@ class Tuned:
 def choose_ratio(model: str, arguments: Mapping[str, Any], *, subset: int, file: Path | None = None) -> Tuned:
     """Train the nine ratios of the paper on one subset under one protocol; the best on validation.
 
-    arguments  of `subtext.train`, with `combined` among `with_`; `out` gets a run for each ratio
+    arguments  of `subtext.train`, flat, with `combined` among `methods`; `out` gets a run for each ratio
     subset     training images, sampled by the seed; all where there are no more
     file       gets the result as JSON
 
@@ -66,14 +67,16 @@ def choose_ratio(model: str, arguments: Mapping[str, Any], *, subset: int, file:
     # The outputs of frozen encoders are the same for all.
     shared["cache"] = arguments.get("cache") or out / "cache"
     # Everything that can be refused is, before the first of nine trainings.
-    methods = st.train(model, **{**shared, "quiet": True}, dry_run=True).record.methods
+    tried = flat_arguments(model, {**shared, "quiet": True, "dry_run": True})
+    methods = st.train(model, **tried).record.methods
     neighbours = _require_neighbours(dict(methods)[METHOD], train)
     records: list[Record] = []
     for number, ratio in enumerate(RATIOS, start=1):
         say(f"ratio {number} of {len(RATIOS)}: {_name(ratio)}", quiet=quiet)
         weights = {"beta": float(ratio[0]), "gamma": float(ratio[1])}
-        with_ = [(name, {**options, **weights} if name == METHOD else options) for name, options in methods]
-        run = st.train(model, **{**shared, "with_": with_, "out": _folder(out, ratio)}, resume=True)
+        weighted = [(name, {**options, **weights} if name == METHOD else options) for name, options in methods]
+        own = {"methods": weighted, "out": _folder(out, ratio), "resume": True}
+        run = st.train(model, **flat_arguments(model, {**shared, **own}))
         if run.record.status == "stopped":
             return Tuned(f"stopped in {run.path}; the same command resumes", stopped=True)
         records.append(run.record)
@@ -111,7 +114,7 @@ def choose_ratio(model: str, arguments: Mapping[str, Any], *, subset: int, file:
 
 def _method(arguments: Mapping[str, Any]) -> str:
     """The method as it was typed, ready for a beta and a gamma."""
-    methods: Sequence[str] = arguments.get("with_", ())
+    methods: Sequence[str] = arguments.get("methods", ())
     combined = [text for text in methods if text.partition(":")[0] == METHOD]
     if len(combined) != 1:
         got = "more than one" if combined else ", ".join(text.partition(":")[0] for text in methods) or "none"

@@ -13,6 +13,13 @@ Every name is imported when it is first used, so `import subtext` is fast.
 from __future__ import annotations
 
 import importlib
+import sys
+
+if sys.platform == "win32":
+    raise ImportError(
+        "Subtext needs the file locks of Linux or macOS; this is Windows, where files are locked otherwise; run it in "
+        "the Windows Subsystem for Linux"
+    )
 
 from subtext.version import __version__ as __version__
 
@@ -32,9 +39,11 @@ _MODULES = {
     "compact_index": "subtext.api.index.maintain",
     "compare": "subtext.api.evaluate",
     "Comparison": "subtext.core",
+    "ComputeConfig": "subtext.api.evaluate",
     "corrupt": "subtext.api.prepare",
     "curate": "subtext.api.curate",
     "Curation": "subtext.api.curate",
+    "DataConfig": "subtext.data.config",
     "DataError": "subtext.errors",
     "Dataset": "subtext.data.dataset",
     "dedup": "subtext.api.prepare",
@@ -47,6 +56,7 @@ _MODULES = {
     "evaluate": "subtext.api.evaluate",
     "Export": "subtext.api.export",
     "export_run": "subtext.api.export",
+    "ExternalConfig": "subtext.api.evaluate",
     "from_pretrained": "subtext.api.load",
     "Hit": "subtext.retrieval.index",
     "import_index": "subtext.api.index.build",
@@ -73,7 +83,9 @@ _MODULES = {
     "OutputError": "subtext.errors",
     "PairScores": "subtext.api.curate",
     "prepare": "subtext.api.prepare",
+    "Plan": "subtext.training.plan",
     "PreparedDataset": "subtext.api.prepare",
+    "Protocol": "subtext.evaluation.protocol",
     "Query": "subtext.retrieval.index",
     "read": "subtext.data.read",
     "RecipeError": "subtext.errors",
@@ -83,13 +95,15 @@ _MODULES = {
     "replace_terms": "subtext.recipes.parts",
     "RequirementError": "subtext.errors",
     "restore_index": "subtext.api.index.maintain",
-    "Result": "subtext.evaluation.results",
+    "Result": "subtext.evaluation.result",
     "Row": "subtext.data.rows",
     "Run": "subtext.api.load",
+    "RunConfig": "subtext.training.plan",
     "run_demo": "subtext.demo.flow",
     "RunList": "subtext.api.runs",
     "save_pretrained": "subtext.api.load",
     "score": "subtext.api.curate",
+    "SecondStage": "subtext.api.evaluate",
     "search": "subtext.api.search",
     "SearchIndexError": "subtext.errors",
     "serve": "subtext.server.serve",

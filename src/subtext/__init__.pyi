@@ -10,7 +10,13 @@ from subtext.api.curate import (
     score as score,
 )
 from subtext.api.embed import EmbeddedDataset as EmbeddedDataset, embed as embed
-from subtext.api.evaluate import compare as compare, evaluate as evaluate
+from subtext.api.evaluate import (
+    ComputeConfig as ComputeConfig,
+    ExternalConfig as ExternalConfig,
+    SecondStage as SecondStage,
+    compare as compare,
+    evaluate as evaluate,
+)
 from subtext.api.export import Export as Export, export_run as export_run
 from subtext.api.index.build import (
     IndexChange as IndexChange,
@@ -62,6 +68,7 @@ from subtext.api.search import open_index as open_index, search as search
 from subtext.api.train import train as train
 from subtext.core import Comparison as Comparison
 from subtext.curation.check import CheckReport as CheckReport
+from subtext.data.config import DataConfig as DataConfig
 from subtext.data.dataset import Dataset as Dataset
 from subtext.data.read import read as read
 from subtext.data.readers import register_reader as register_reader
@@ -80,7 +87,8 @@ from subtext.errors import (
     TrainingError as TrainingError,
 )
 from subtext.evaluation.metric import Metric as Metric, register_metric as register_metric
-from subtext.evaluation.results import Result as Result
+from subtext.evaluation.protocol import Protocol as Protocol
+from subtext.evaluation.result import Result as Result
 from subtext.interop.mteb_encoder import MtebEncoder as MtebEncoder
 from subtext.models.model import Model as Model
 from subtext.objectives.objective import Term as Term
@@ -88,6 +96,7 @@ from subtext.recipes.catalogue import register_method as register_method
 from subtext.recipes.parts import replace_terms as replace_terms
 from subtext.retrieval.index import Answer as Answer, Hit as Hit, Index as Index, Query as Query
 from subtext.server.serve import serve as serve
+from subtext.training.plan import Plan as Plan, RunConfig as RunConfig
 from subtext.version import __version__ as __version__
 
 __all__: list[str]

@@ -21,11 +21,20 @@ from __future__ import annotations
 class SubtextError(Exception):
     """The root of every error that Subtext raises on purpose.
 
+    Args:
+        *message: What needs what, what it got, and what to do.
+        field: The setting that the message begins with, as Python spells it; each interface writes it in its own way.
+
     Attributes:
-        method: Method of a training that was refused; the options in the message are its own.
+        field: See above; empty where the message is about no setting.
+        method: Of a training that refused; the field is an option of this method.
     """
 
     method: str = ""
+
+    def __init__(self, *message: object, field: str = "") -> None:
+        super().__init__(*message)
+        self.field = field
 
 
 class ShapeError(SubtextError, ValueError):

@@ -40,3 +40,21 @@ def listed(names: Sequence[str], count: int = 3, *, separator: str = ", ", conju
     """
     more = f"{conjunction} {len(names) - count:,} more" if len(names) > count else ""
     return separator.join(names[:count]) + more
+
+
+def install_hint(extra: str) -> str:
+    """Say how to install the packages of an extra, for messages.
+
+    Subtext is on no package index yet. Once it is, this says `pip install 'subtext-retrieval[EXTRA]'`.
+
+    Args:
+        extra: Name of the extra, as in `pyproject.toml`.
+
+    Returns:
+        The command, and where to run it.
+
+    Example:
+        >>> install_hint("serve")
+        "pip install '.[serve]' in a clone of Subtext"
+    """
+    return f"pip install '.[{extra}]' in a clone of Subtext"

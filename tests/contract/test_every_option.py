@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
@@ -15,11 +16,13 @@ import tiny_models
 import torch
 from torch import nn
 
+import subtext
 from subtext.data.feature_file import FeatureShape
 from subtext.errors import SubtextError
 from subtext.recipes import catalogue
 from subtext.recipes.build import build
-from subtext.recipes.catalogue import Option
+from subtext.recipes.options import RegionInputOptions
+from subtext.settings import Field, IsPath, fields_of
 from subtext.training.setup import BuildContext
 
 TEXTS = ("a dog runs on the beach", "two red boats in the water", "a man rides a horse", "a man runs", "boats")
@@ -40,22 +43,32 @@ METHODS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "random": ("vse", {}, {}),
     "smooth_ap": ("vse", {}, {}),
     "struc": ("vse", {}, {}),
-    "thaw": ("clip", {}, {"head_epochs": 2}),
+    "unfreeze": ("clip", {}, {"head_epochs": 2}),
     "uniform": ("vse", {}, {}),
 }
 """Method -> a model that it fits, that model's options, and the method's own."""
+METHOD_CHOICES: dict[str, tuple[dict[str, object], ...]] = {
+    "distance": ({}, {"loss": "margin"}),
+    "mithun": ({}, {"hardest_only": False}),
+    "neighbourhoods": ({}, {"cross_modal": "model"}, {"form": "reference"}),
+    "smooth_ap": ({}, {"replace_loss": True}),
+    "hal": ({}, {"bank_share": 0}),
+}
+"""Method -> its choices that decide whether it keeps the losses of the model."""
+INPUTS = frozenset(field.name for field in fields_of(RegionInputOptions)) - {"token_mask"}
+"""How images and texts are encoded depends on no method."""
 TEXT_VALUES = {"image": ("tiny",), "text": ("gru", "bag"), "device": ("meta",)}
 OWN_CHOICE = {"heads": 8, "text": "gru", "resize": "crop", "loss": "infonce", "form": "scores"}
 """What 0 or "auto" chooses already; of a text, `dual` chooses another."""
 
 
-def alternatives(option: Option, value: object) -> list[object]:
+def alternatives(option: Field, value: object) -> list[object]:
     """Values that an option may be changed to."""
     if option.choices is not None:
         return [choice for choice in option.choices if choice != value]
     if option.type is bool:
         return [not value]
-    if option.is_path:
+    if any(isinstance(mark, IsPath) for mark in option.marks):
         return ["elsewhere"]
     if option.type is str:
         return [text for text in TEXT_VALUES.get(option.name, ()) if text != value]
@@ -63,7 +76,7 @@ def alternatives(option: Option, value: object) -> list[object]:
     tries = [value + 1, value * 2, value / 2, 0.25, 0, 2]
     result: list[object] = []
     for number in map(option.type, tries):
-        inside = option.range is None or option.range.least <= number < option.range.below
+        inside = option.interval is None or number in option.interval
         # Below 0 stands for a default of its own, as -1 does.
         if inside and number >= 0 and number != value and number not in result:
             result.append(number)
@@ -121,11 +134,11 @@ def built(
         setup = build(model, options, methods=methods, context=context(kind))
     except SubtextError:
         return None
-    return digest([setup.model, setup.objective, setup.plan, setup.phases, setup.extras, setup.memories,
+    return digest([setup.model, setup.objective, setup.plan, setup.phases, setup.extras, setup.banks,
                    setup.relevance, setup.mixing])  # fmt: skip
 
 
-def contexts(options: Sequence[Option]) -> list[dict[str, object]]:
+def contexts(options: Sequence[Field]) -> list[dict[str, object]]:
     """The defaults, and each choice made otherwise: an option may be read by one of them alone."""
     result: list[dict[str, object]] = [{}]
     for option in options:
@@ -138,7 +151,7 @@ def contexts(options: Sequence[Option]) -> list[dict[str, object]]:
 def test_an_option_of_a_model_changes_it_or_is_refused(model: str, clip: str) -> None:
     """By default, and beside every other choice of the model's own options: features of regions, or pixels."""
     options = [option for option in catalogue.models()[model].options if option.name != "model"]
-    own = [option for option in options if not option.group]
+    own = [option for option in options if not option.owner]
     ignored = []
     kind = "" if model in ("adapt", "clip") else "both"
     for around in contexts(own):
@@ -181,6 +194,101 @@ def test_an_option_of_a_method_changes_the_training_or_is_refused(method: str, c
                     continue
                 if built(model, host, kind=kind, methods=[(method, {**start, option.name: changed})]) == before:
                     ignored.append((around, option.name, changed))
+    assert not ignored
+
+
+@pytest.mark.parametrize("model", catalogue.models())
+def test_an_option_of_a_model_acts_beside_every_method_or_is_refused(model: str, clip: str) -> None:
+    """A method may replace what an option of the model is for, such as its losses."""
+    own = [option for option in catalogue.models()[model].options if option.name not in ("model", *INPUTS)]
+    kind = "" if model in ("adapt", "clip") else "both"
+    start = {name: value for name, value in small(model, clip).items() if not (kind and name == "image_size")}
+    ignored = []
+    # A CLIP takes longer to build than the others, and meets the same methods.
+    for method in METHODS if kind else METHOD_CHOICES:
+        needed = METHODS[method][2]
+        for more in METHOD_CHOICES.get(method, ({},)):
+            chosen = [(method, {**needed, **more})]
+            before = built(model, start, kind=kind, methods=chosen)
+            if before is None:
+                continue
+            for option in own:
+                for changed in alternatives(option, start.get(option.name, option.default))[:1]:
+                    if OWN_CHOICE.get(option.name) == changed and model != "dual":
+                        continue
+                    if built(model, {**start, option.name: changed}, kind=kind, methods=chosen) == before:
+                        ignored.append((method, more, option.name, changed))
+    assert not ignored
+
+
+UNTRAINED = frozenset({"graph", "image_graph", "weight_tables", "drop_last"})
+"""Other files, what is written beside the weights, and what sixteen pairs in one batch cannot show."""
+SEEN: dict[str, object] = {"samples": 2, "bank": "evaluation"}
+"""Values that act on sixteen pairs, all of which every epoch reads."""
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixteen pairs, features of their images in three regions, and a graph of their texts."""
+    folder, rng = tmp_path_factory.mktemp("pairs"), np.random.default_rng(3)
+    words = ("dog", "cat", "boat", "tree", "house", "car")
+    rows = [
+        {"image": f"{n}.png", "captions": [f"a {' and a '.join(rng.choice(words, 3))} number {n}"], "split": "train"}
+        for n in range(16)
+    ]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    grid = rng.normal(size=(16, 3, 6)).astype(np.float32)
+    np.savez(folder / "f.npz", names=[row["image"] for row in rows], grid=grid, pooled=grid.mean(axis=1))
+    subtext.build_neighbours(
+        folder / "graph", data=folder / "pairs.jsonl", space="lsa", dim=4, neighbours=5, candidate_split="all",
+        quiet=True,
+    )  # fmt: skip
+    return folder
+
+
+def trained(pairs: Path, out: Path, method: str, options: Mapping[str, object]) -> Any:
+    """The weights after two steps; None where the options are refused."""
+    try:
+        run = subtext.train(
+            "pvse",
+            data=subtext.DataConfig(pairs / "pairs.jsonl", features=pairs / "f.npz", val_split=None),
+            out=out,
+            options={"embed_dim": 4, "word_dim": 4},
+            methods=[(method, {"graph": str(pairs / "graph"), **options})],
+            plan=subtext.Plan(epochs=2, batch_size=16, lr=0.01),
+            run=subtext.RunConfig(device="cpu", workers=0),
+            quiet=True,
+        )
+    except SubtextError:
+        return None
+    return digest(run.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("method", "around"),
+    [
+        ("combined", {}),
+        ("combined", {"gamma": 0}),
+        ("combined", {"beta": 0}),
+        ("combined", {"sign": 0}),
+        ("diversity", {}),
+        ("discrepancy", {"second_order": "direct"}),
+        ("neighbourhoods", {"form": "reference", "image_weight": 0, "pool_size": 3}),
+    ],
+)
+def test_an_option_changes_the_weights_or_is_refused(
+    method: str, around: dict[str, object], pairs: Path, tmp_path: Path
+) -> None:
+    """What is built may differ where the weights do not: two steps decide."""
+    before = trained(pairs, tmp_path / "before", method, around)
+    assert before is not None
+    ignored = []
+    for number, option in enumerate(catalogue.methods()[method].options):
+        if option.name in {*around, *UNTRAINED}:
+            continue
+        for changed in [SEEN[option.name]] if option.name in SEEN else alternatives(option, option.default)[:1]:
+            if trained(pairs, tmp_path / str(number), method, {**around, option.name: changed}) == before:
+                ignored.append((option.name, changed))
     assert not ignored
 
 

@@ -358,10 +358,10 @@ class TestMithun:
             made(case, {}, context_of(case, features))
 
 
-class TestThaw:
+class TestUnfreeze:
     def test_gives_heads_then_everything(self, models: dict[str, str]) -> None:
-        thawed = [("thaw", {"head_epochs": 2, "lr_scale": 0.5})]
-        setup = build("clip", {"model": models["clip"]}, methods=thawed, plan={"epochs": 3}, context=BuildContext())
+        methods = [("unfreeze", {"head_epochs": 2, "lr_scale": 0.5})]
+        setup = build("clip", {"model": models["clip"]}, methods=methods, plan={"epochs": 3}, context=BuildContext())
         stages = [stage(setup.plan, setup.phases, epoch) for epoch in range(3)]
         assert [(one.bodies, one.factor) for one in stages] == [(False, 1.0), (False, 1.0), (True, 0.5)]
 
@@ -378,7 +378,7 @@ class TestThaw:
     ) -> None:
         given = {"model": models["clip"], **model}
         with pytest.raises(RecipeError, match=said):
-            build("clip", given, methods=[("thaw", told)], plan={"epochs": epochs}, context=BuildContext())
+            build("clip", given, methods=[("unfreeze", told)], plan={"epochs": epochs}, context=BuildContext())
 
 
 @pytest.mark.parametrize(
@@ -445,7 +445,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
             ("image_weights", "random"), ("image_size", 32), ("resize", "crop"), ("flip", 0.2), ("min_crop_area", 0.5),
             ("random_erasing", 0.1), ("text_weights", "random"), ("text_pooling", "mean"), ("text_scaling", "unit"),
             ("layer_decay", 0.9), ("backbone_lr_scale", 0.5), ("freeze_epochs", 2), ("freeze_epochs", -1),
-            ("backbone_norms", "kept"),
+            ("backbone_norms", "frozen"),
             ("momentum", 0.5), ("plateau_patience", 3), ("ema_decay", 0.9), ("swa_start", 0.5),
         )
     ],
@@ -501,7 +501,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ("vse", "lr_factor", 0.3, {"schedule": "cosine"}, "pooled"),
     ("vse", "amsgrad", True, {"optimiser": "sgd"}, "pooled"),
     ("vse", "backbone_lr_scale", 0.3, {"image": "{vit}", "freeze_epochs": -1}, ""),
-    ("vse", "backbone_norms", "kept", {"image": "{vit}"}, ""),
+    ("vse", "backbone_norms", "frozen", {"image": "{vit}"}, ""),
     ("dual", "drop_last", True, {}, "pooled"),
     ("clip", "lora_alpha", 4.0, {"model": "{clip}"}, ""),
     ("clip", "lora_dropout", 0.1, {"model": "{clip}"}, ""),
@@ -537,9 +537,12 @@ def test_an_option_that_nothing_reads_is_refused(
 
 def test_every_option_with_a_condition_is_refused_somewhere() -> None:
     conditional = {
-        option.name for recipe in catalogue.models().values() for option in recipe.options if option.requires
+        option.name
+        for recipe in catalogue.models().values()
+        for option in recipe.options
+        if catalogue.requirements(option)
     }
-    conditional |= {option.name for option in plan_options(Plan()) if option.requires}
+    conditional |= {option.name for option in plan_options(Plan()) if catalogue.requirements(option)}
     tried = {name for _, name, *_ in UNREAD}
     assert conditional == tried
 

@@ -91,7 +91,7 @@ def test_a_method_goes_with_a_host_or_says_why_not(host: str, method: str, clip:
     between = [part for part in setup.objective.parts.values() if isinstance(part, Term) and part.on in DIRECTIONS]
     assert {part.on for part in between} == set(DIRECTIONS)
     if method in ("diversity", "discrepancy", "combined", "amrani"):
-        assert len(setup.memories) == 1, "what its weights are read from"
+        assert len(setup.banks) == 1, "what its weights are read from"
     if method not in ("hal", "distance"):
         assert all(part.weighting is not None for part in between)
 
@@ -149,7 +149,7 @@ def made_pairs(method: str, options: dict[str, object]) -> Setup:
 
 def test_draws_are_views_of_an_item(clip: str) -> None:
     """Options of several views are for `pcme`, whose items are draws; `pcme_plus` has one vector an item."""
-    assert made("pcme", clip, ("diversity", {"graph": "graph", "views": "mean"})).memories
+    assert made("pcme", clip, ("diversity", {"graph": "graph", "views": "mean"})).banks
     with pytest.raises(RecipeError, match="diversity: views needs a model with several views"):
         made("pcme_plus", clip, ("diversity", {"graph": "graph", "views": "mean"}))
     with pytest.raises(RecipeError, match="current=True needs views=mean or aligned"):

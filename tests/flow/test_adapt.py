@@ -18,6 +18,7 @@ from PIL import Image
 from torch import nn
 
 import subtext as st
+from subtext.api.train import flat_arguments
 from subtext.core import Encoded
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.heads.mean import Adapter
@@ -48,7 +49,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def adapted(archive: Path, out: Path, **options: Any) -> st.Run:
     common: dict[str, Any] = {"features": archive / "images.npz", "text_features": archive / "texts.npz"}
     common |= {"model": "features", "epochs": 3, "quiet": True, "workers": 0, "device": "cpu"}
-    return st.train("adapt", data=archive / "pairs.jsonl", out=out, **(common | options))
+    return st.train(
+        "adapt", **flat_arguments("adapt", {"data": archive / "pairs.jsonl", "out": out, **common | options})
+    )
 
 
 def test_an_adapter_starts_as_the_identity_and_adds_a_perceptron() -> None:
@@ -149,7 +152,12 @@ def test_a_pretrained_folder_is_embedded_once_and_epoch_0_is_it(tmp_path: Path, 
     state = st.load(tmp_path / "run").state_dict()
     assert any("lora_B" in name and value.any() for name, value in state.items()) is bool(rank)
     zero_shot = st.evaluate(
-        model=folder, text_prompt="two {}", data=tmp_path / "pairs.jsonl", split="val", bootstrap=0, quiet=True
+        folder,
+        tmp_path / "pairs.jsonl",
+        split="val",
+        protocol=st.Protocol(bootstrap=0),
+        config=st.ComputeConfig(text_prompt="two {}"),
+        quiet=True,
     )
     start = st.open_run(tmp_path / "run").record.start
     assert {name: zero_shot.figures[name] for name in start} == pytest.approx(start)

@@ -18,9 +18,9 @@ import torch
 from safetensors.torch import save_file
 
 from subtext.data.atomic import write_file, write_folder
+from subtext.data.config import DataConfig
 from subtext.errors import CheckpointError, OutputError
 from subtext.models.checkpoint import (
-    DataSource,
     Record,
     fingerprint,
     load_record,
@@ -32,7 +32,7 @@ from subtext.models.checkpoint import (
     write_tensors,
     write_text,
 )
-from subtext.training.setup import RunOptions
+from subtext.training.plan import RunConfig
 from subtext.version import FORMAT
 
 RECORD = Record(
@@ -41,7 +41,8 @@ RECORD = Record(
     methods=(("daa", {"weight": 0.1}), ("hal", {})),
     plan={"lr": 1e-3},
     phases=({"epochs": 1, "train": "heads", "factor": 1.0},),
-    data=DataSource(data="a.jsonl", features="f.npz", on_error="skip", fingerprint="00"),
+    data=DataConfig("a.jsonl", features="f.npz", on_error="skip"),
+    fingerprint="00",
     seed=7,
     best={"rsum": 123.4},
     best_epoch=2,
@@ -67,7 +68,7 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
         (replace(RECORD, plan={"lr": 1e-3, "clip": 1}), "--clip not given -> 1"),
         (replace(RECORD, model="vse", seed=3, arguments={"embed_dim": 1}, methods=()), "the model: pvse -> vse"),
         (replace(RECORD, methods=()), "--with daa:weight=0.1 --with hal -> no --with"),
-        (replace(RECORD, data=DataSource(fingerprint="11")), "the pairs: a.jsonl -> other pairs or other splits"),
+        (replace(RECORD, fingerprint="11"), "the pairs: a.jsonl -> other pairs or other splits"),
     ],
 )
 def test_differences_are_named(other: Record, named: str) -> None:
@@ -264,7 +265,7 @@ def test_other_refusals_of_the_system_name_the_path(tmp_path: Path, number: int,
 def test_a_disk_that_fills_up_while_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint from before stands, and the training goes on from it to the same end."""
     whole = small.run(tmp_path / "whole")
-    options = RunOptions(device="cpu", workers=0, checkpoint_every=2, keep_checkpoints=2)
+    options = RunConfig(device="cpu", workers=0, checkpoint_every=2, keep_checkpoints=2)
     plain, left = os.fsync, [25]
 
     def flush(descriptor: int) -> None:

@@ -18,7 +18,7 @@ import tiny_models
 from command import call
 from PIL import Image
 
-from subtext.cli import COMMANDS
+from subtext.cli import SUMMARIES
 from subtext.recipes.catalogue import RECOMMENDED
 
 SMALL = ["--embed-dim", "24", "--word-dim", "16", "--min-count", "1", "--batch-size", "16", "--lr", "5e-3"]
@@ -213,7 +213,7 @@ def test_an_interrupted_training_can_go_on(made: Path, tmp_path: Path) -> None:
 
 HELPS = [[], ["train", "pvse"], ["data", "check"], ["data", "corrupt"], ["index", "build"], ["index", "info"]]
 HELPS += [["neighbours", "build"], ["neighbours", "show"]]
-HELPS += [[name] for name in COMMANDS]
+HELPS += [[name] for name in SUMMARIES]
 
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)

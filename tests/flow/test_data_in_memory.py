@@ -15,8 +15,10 @@ from PIL import Image
 
 import subtext as st
 from subtext.api.load import IN_MEMORY
+from subtext.api.train import flat_arguments
 from subtext.data.dataset import fingerprint
 from subtext.errors import ArgumentError, CheckpointError, DataError, RecipeError, RequirementError
+from subtext.evaluation.metrics import CWay, Recall
 
 SMALL: dict[str, Any] = {"embed_dim": 16, "word_dim": 8, "batch_size": 16, "workers": 0, "quiet": True}
 ROWS: list[dict[str, Any]] = [
@@ -82,15 +84,20 @@ def test_numpy_numbers_are_numbers(trained: tuple[st.Run, st.Dataset, Path]) -> 
     run, dataset, features = trained
     with pytest.raises(ArgumentError, match="batch_size needs 1 or more; it got 0"):
         st.embed(run, data=dataset, batch_size=np.int64(0))
-    result = st.evaluate(run, data=dataset, split="test", c_way=np.int64(2), bootstrap=0, quiet=True)
+    result = st.evaluate(run, data=dataset, split="test", metrics=[Recall(np.int64(1)), CWay(np.int64(2))], quiet=True)
     assert any("2_way" in name for name in result.figures)
     numbers = {"embed_dim": np.int64(24), "lr": np.float32(0.5), "epochs": torch.tensor(3), "mlp": np.bool_(False)}
     options: dict[str, Any] = SMALL | {"features": features, "out": features.with_name("numbers"), "dry_run": True}
-    built = st.train("dual", data=dataset, **options | numbers, with_=[("smooth_ap", {"weight": np.float32(0.25)})])
+    built = st.train(
+        "dual",
+        **flat_arguments(
+            "dual", {"data": dataset, **options | numbers, "methods": [("smooth_ap", {"weight": np.float32(0.25)})]}
+        ),
+    )
     assert built.record.arguments["embed_dim"] == 24 and built.record.arguments["mlp"] is False
     assert built.record.methods[0][1]["weight"] == 0.25 and "\n3 epochs of " in str(built)
     with pytest.raises(RecipeError, match=r"embed_dim needs a whole number; it got array\(\[3\]\)"):
-        st.train("dual", data=dataset, **options | {"embed_dim": np.array([3])})
+        st.train("dual", **flat_arguments("dual", {"data": dataset, **options | {"embed_dim": np.array([3])}}))
 
 
 def test_a_data_set_is_checked_again(photos: Path) -> None:
@@ -110,7 +117,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[st.Run, st.Datase
     folder = tmp_path_factory.mktemp("in_memory")
     data, features = made_data.write(folder)
     dataset = st.read(data, need_images=False)[4:]
-    run = st.train("vse", data=dataset, features=features, out=folder / "run", epochs=2, **SMALL)
+    run = st.train(
+        "vse",
+        **flat_arguments("vse", {"data": dataset, "features": features, "out": folder / "run", "epochs": 2, **SMALL}),
+    )
     return run, dataset, features
 
 
@@ -120,9 +130,9 @@ def test_training_records_the_fingerprint_and_resumes(trained: tuple[st.Run, st.
     assert record["data"]["data"] == "" and record["data"]["features"] == str(features)
     assert record["data"]["fingerprint"] == "-".join(fingerprint(dataset.split(name)) for name in ("train", "val"))
     again: dict[str, Any] = {"features": features, "out": run.path, "resume": True, "epochs": 2, **SMALL}
-    assert st.train("vse", data=dataset, **again).record.epochs == 2
+    assert st.train("vse", **flat_arguments("vse", {"data": dataset, **again})).record.epochs == 2
     with pytest.raises(CheckpointError, match="differs in the pairs"):
-        st.train("vse", data=dataset[:-30], **again)
+        st.train("vse", **flat_arguments("vse", {"data": dataset[:-30], **again}))
     assert "in memory" in str(st.list_runs([run.path]))
 
 
@@ -169,7 +179,12 @@ def test_indexes_are_made_of_data_in_memory(trained: tuple[st.Run, st.Dataset, P
     with pytest.raises(RequirementError, match="cannot read data in memory again; set keep_missing"):
         st.update_index(index, data=dataset[:40], quiet=True)
     assert st.update_index(index, data=dataset[:40], keep_missing=True, quiet=True).deleted == 0
-    other = st.train("vse", data=dataset, features=trained[2], out=tmp_path / "other", seed=1, epochs=1, **SMALL)
+    other = st.train(
+        "vse",
+        **flat_arguments(
+            "vse", {"data": dataset, "features": trained[2], "out": tmp_path / "other", "seed": 1, "epochs": 1, **SMALL}
+        ),
+    )
     moved = st.move_index(index, run=other, data=dataset, even_if_worse=True, quiet=True)
     assert moved.counts == {"images": 20, "texts": 40}
 

@@ -73,7 +73,7 @@ def test_sgraf_is_the_mean_of_saf_and_sgr_to_the_bit(made: Path) -> None:
 
 def test_it_is_evaluated_audited_and_re_ranks_as_any_run(made: Path) -> None:
     found = json.loads(call("evaluate", made / "sgraf", "--json", "-", "-q").stdout)
-    assert found["model"]["host"] == "ensemble" and found["split_role"] == "selection"
+    assert found["model"]["model"] == "ensemble" and found["split_role"] == "selection"
     assert [member["arguments"]["reasoning"] for member in found["model"]["arguments"]["members"]] == ["saf", "sgr"]
     assert any("selected the epochs of its members" in note for note in found["notes"])
     audited = json.loads(call("audit", made / "sgraf", "--split", "test", "--json", "-", "-q").stdout)

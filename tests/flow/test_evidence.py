@@ -365,7 +365,11 @@ def test_icons_are_trained_and_written_beside_a_report(
     with pytest.raises(SystemExit, match=r"need a dual encoder .* name its run with --stand-in RUN"):
         script(*words, *rows)
     stand_in = st.train(
-        "dual", data=icons.parent / "data/icons/pairs.jsonl", features=icons, epochs=1, seed=0, out=tmp_path / "dual"
+        "dual",
+        data=st.DataConfig(icons.parent / "data/icons/pairs.jsonl", features=icons),
+        out=tmp_path / "dual",
+        plan=st.Plan(epochs=1),
+        run=st.RunConfig(seed=0),
     )
     script(*words, *rows, "--stand-in", stand_in.path)
     started = [json.loads((evidence.run_folder(out, row, 0, 2e-3) / "run.json").read_text()) for row in rows[1:3]]

@@ -26,8 +26,7 @@ from subtext.models.feature_cache import (
     write_cache,
 )
 from subtext.models.model import Branch
-from subtext.training.plan import Phase, Plan
-from subtext.training.setup import RunOptions
+from subtext.training.plan import Phase, Plan, RunConfig
 
 CPU = torch.device("cpu")
 FROZEN = Plan(epochs=2, batch_size=16, lr=1e-2, freeze_epochs=-1, select="last")
@@ -170,7 +169,7 @@ def test_a_training_reads_the_cache_and_ends_the_same(tmp_path: Path, monkeypatc
     cached = small.run(tmp_path / "cached", plan=FROZEN)
     assert sum(seen) == 40 + 12
     assert any("frozen image encoder was run once" in note for note in cached.notes)
-    monkeypatch.setattr("subtext.training.fit.why_not_cacheable", lambda branch, sources: "asked not to")
+    monkeypatch.setattr("subtext.training.frozen.why_not_cacheable", lambda branch, sources: "asked not to")
     seen.clear()
     plain = small.run(tmp_path / "plain", plan=FROZEN)
     assert sum(seen) > 2 * 80
@@ -198,8 +197,8 @@ def test_heads_alone_in_every_phase_is_frozen_too(tmp_path: Path, monkeypatch: p
 
 def test_a_cached_training_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = small.run(tmp_path / "whole", plan=FROZEN)
-    options = RunOptions(device="cpu", workers=0, checkpoint_every=3, keep_checkpoints=9)
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    options = RunConfig(device="cpu", workers=0, checkpoint_every=3, keep_checkpoints=9)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     small.run(tmp_path / "run", plan=FROZEN, options=options, report=small.Interrupt(8))
     for late in sorted((tmp_path / "run" / "checkpoints").iterdir())[1:]:
         (late / "manifest.json").unlink()
@@ -214,12 +213,12 @@ def test_a_frozen_encoder_that_changed_meanwhile_goes_on_as_it_was(
 ) -> None:
     """Pretrained weights that were fetched again may be others; a checkpoint has those that the training began with."""
     whole = small.run(tmp_path / "whole", plan=FROZEN)
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     small.run(tmp_path / "run", plan=FROZEN, report=small.Interrupt(3))
     other = small.setup(FROZEN)
     with torch.no_grad():
         other.model.image.encoder.body[0].weight.mul_(-1)
-    resumed = RunOptions(device="cpu", workers=0, resume=True)
+    resumed = RunConfig(device="cpu", workers=0, resume=True)
     end = small.run(tmp_path / "run", plan=FROZEN, options=resumed, made=lambda plan: other)
     assert fingerprint(end.model.state_dict()) == fingerprint(whole.model.state_dict())
 
@@ -382,6 +381,6 @@ def test_pictures_of_one_name_in_two_folders_are_two_items(tmp_path: Path) -> No
 
 def test_another_precision_of_the_cache_is_another_training(tmp_path: Path) -> None:
     small.run(tmp_path / "run", plan=FROZEN)
-    half = RunOptions(device="cpu", workers=0, resume=True, cache_precision="float16")
+    half = RunConfig(device="cpu", workers=0, resume=True, cache_precision="float16")
     with pytest.raises(CheckpointError, match="how images and texts are read"):
         small.run(tmp_path / "run", plan=FROZEN, options=half)

@@ -19,6 +19,7 @@ from PIL import Image
 from served import WRITES, client, item
 
 import subtext as st
+from subtext.api.train import flat_arguments
 from subtext.data.dataset import Items
 from subtext.data.image_files import open_image
 from subtext.data.prepare import resplit_groups
@@ -108,7 +109,7 @@ def test_heic_and_avif_are_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     thumbnails = Thumbnails([tmp_path], None, Decoding(10**6))
     assert thumbnails._encode(tmp_path, "a.heic", 96).startswith(b"RIFF")
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install 'subtext\[heic\]'"):
+    with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install '\.\[heic\]'"):
         read(tmp_path, verify=True)
 
 
@@ -291,8 +292,8 @@ def test_bad_requests_are_told_in_plain_words(place: Path) -> None:
             answer = server.get("/search", params=given)
             assert answer.status_code == 422 and answer.json()["error"].startswith(told)
         for body, told in (
-            ({"items": [{"id": "x"}]}, "'items.0.picture' is missing"),
-            ({"itms": []}, "'items' is missing; 'itms' is no name that is known here"),
+            ({"items": [{"id": "x"}]}, "'items.0.image' is missing"),
+            ({"itms": []}, "'items' is missing; 'itms' is not accepted here"),
         ):
             assert server.post("/add", json=body, headers=WRITES).json()["error"] == told
 
@@ -305,7 +306,12 @@ def test_a_query_image_that_is_missing_is_said_to_be(place: Path) -> None:
 def test_a_features_run_says_what_to_pass_and_an_update_names_the_command(place: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", names=np.array(sorted(drawn.COLOURS)), pooled=np.ones((12, 8), np.float32))
     options = {"image": "features", "min_count": 1, "epochs": 1, "quiet": True}
-    run = st.train("dual", data=place / "data", features=tmp_path / "f.npz", out=tmp_path / "run", **options)
+    run = st.train(
+        "dual",
+        **flat_arguments(
+            "dual", {"data": place / "data", "features": tmp_path / "f.npz", "out": tmp_path / "run", **options}
+        ),
+    )
     with pytest.raises(DataError, match=r"needs an array \(8\) for each item, or its name in a file; .* names 'black'"):
         run.model.embed_images([str(place / "data" / "red.jpg")])
     shutil.copytree(place / "library", tmp_path / "library")

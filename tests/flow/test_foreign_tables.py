@@ -15,7 +15,7 @@ import pytest
 from command import call
 
 import subtext as st
-from subtext.api.load import Sources
+from subtext.data.config import DataConfig
 from subtext.data.read import read
 from subtext.errors import ArgumentError, DataError
 
@@ -190,11 +190,11 @@ def call_with(answer: str, *words: object) -> str:
 
 
 def test_columns_of_one_table_are_not_those_of_another() -> None:
-    remembered = Sources(data=Path("list.csv"), columns=COLUMNS, text_fields="headline")
-    assert Sources(data=Path("./list.csv")).over(remembered).columns == COLUMNS
-    other = Sources(data=Path("own.jsonl")).over(remembered)
+    remembered = DataConfig(data=Path("list.csv"), columns=COLUMNS, text_fields="headline")
+    assert DataConfig(data=Path("./list.csv")).over(remembered).columns == COLUMNS
+    other = DataConfig(data=Path("own.jsonl")).over(remembered)
     assert (other.columns, other.text_fields) == (None, None)
-    assert Sources().over(remembered).columns == COLUMNS
+    assert DataConfig().over(remembered).columns == COLUMNS
 
 
 def test_a_table_with_ids_names_its_images_otherwise(images: Path, tmp_path: Path) -> None:

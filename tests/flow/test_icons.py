@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import subtext as st
 from reproduce import icons
+from subtext.api.train import flat_arguments
 from subtext.errors import DataError
 
 resvg_py = pytest.importorskip("resvg_py")
@@ -203,7 +204,12 @@ def test_models_are_evaluated_on_queries_by_kind_and_concreteness(
     data = {"data": tmp_path / "captions.jsonl", "features": features, "val_split": "none"}
     data["images"] = tmp_path / "images"
     for seed, run in enumerate(runs):
-        st.train("dual", **data, text="bag", min_count=1, epochs=1, seed=seed, out=run, quiet=True)
+        st.train(
+            "dual",
+            **flat_arguments(
+                "dual", {**data, "text": "bag", "min_count": 1, "epochs": 1, "seed": seed, "out": run, "quiet": True}
+            ),
+        )
     held_out = [row for row in drawn if row["split"] == "test"]
     asked = {tag for row in held_out for tag in row["tags"]}
     rated = {tag: float(at) for at, tag in enumerate(sorted(asked))}

@@ -97,7 +97,7 @@ def test_the_command_tells_uncertainty_and_reasons(made: Path) -> None:
     words = ["a red and a dog", "--json", "--explain", "--top", "4"]
     hits = json.loads(call("search", made / "index", *words).stdout)["hits"]
     assert all(hit["uncertainty"] > 0 for hit in hits)
-    assert all(-1.001 <= reason["score"] <= 1.001 for hit in hits for reason in hit["why"])
+    assert all(-1.001 <= reason["score"] <= 1.001 for hit in hits for reason in hit["reasons"])
     both = call("search", made / "index", "a dog", "--image", "photo003.jpg", "--json", "--diversity", "0.5").stdout
     assert json.loads(both)["unit"] == "deviations"
 

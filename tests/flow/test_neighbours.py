@@ -341,7 +341,7 @@ def test_a_damaged_graph_is_told(graph, tmp_path, harm):
 
 
 @pytest.mark.parametrize("array", ["neighbours", "distances"])
-def test_arrays_of_another_graph_are_told_and_an_older_manifest_is_read(graph, tmp_path, array):
+def test_arrays_that_are_not_those_of_the_manifest_are_refused(graph, tmp_path, array):
     graph.save(tmp_path / "g")
     np.save(tmp_path / "g" / f"{array}.npy", getattr(graph, array)[:, ::-1])
     with pytest.raises(DataError, match="its arrays are not those of its manifest"):
@@ -405,7 +405,7 @@ def test_the_command_line_builds_and_shows(made, tmp_path):
     assert "related by tfidf" in shown.output and "distance" in shown.output
     assert "Neighbours of a text" in page.read_text() and "http" not in page.read_text().split("<main>")[1]
     told = json.loads(run.invoke(main, ["neighbours", "show", str(out), "--item", item, "--json"]).stdout)
-    assert len(told["found"]) == 6 and told["item"]["picture"] == item and told["quality"].keys() == {"tfidf", "ciderd"}
+    assert len(told["hits"]) == 6 and told["item"]["image"] == item and told["quality"].keys() == {"tfidf", "ciderd"}
     assert all(quality["pairs"] > 100 for quality in told["quality"].values())
     wrong = run.invoke(main, [*words[:2], str(tmp_path / "x"), *words[3:], "--min-count", "2"])
     assert wrong.exit_code == 2 and "--min-count belongs to another space; lsa does not read it" in wrong.output

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import subtext
 from subtext.api.load import open_run
+from subtext.api.train import flat_arguments
 from subtext.cli import main
 from subtext.data.dataset import fingerprint
 from subtext.data.features import FeatureInput
@@ -51,11 +52,11 @@ def test_a_run_opens_twice_alike_and_disturbs_no_draw(folder: Path) -> None:
 
 
 def test_it_gives_the_figures_of_its_record(folder: Path) -> None:
-    from subtext.evaluation import evaluate
+    from subtext.evaluation import evaluate_model
 
     run = open_run(folder / "run")
     pairs = read(folder / "pairs.jsonl", need_images=False).split("val")
-    assert evaluate(run.model, pairs, workers=0).figures["rsum"] == pytest.approx(run.record.best["rsum"])
+    assert evaluate_model(run.model, pairs, workers=0).figures["rsum"] == pytest.approx(run.record.best["rsum"])
 
 
 def test_a_run_tells_how_it_was_trained(folder: Path) -> None:
@@ -78,15 +79,17 @@ def test_pairs_in_memory_train_as_the_splits_do(folder: Path, tmp_path: Path) ->
     train, val = pairs.split("train"), pairs.split("val")
     options: dict[str, Any] = {"embed_dim": 16, "word_dim": 8, "batch_size": 16, "epochs": 1, "workers": 0}
     options |= {"data": data, "features": features, "val_data": val, "quiet": True}
-    same = subtext.train("pvse", train_data=train, out=tmp_path / "same", **options)
+    same = subtext.train("pvse", **flat_arguments("pvse", {"train_data": train, "out": tmp_path / "same", **options}))
     expected = open_run(folder / "run")
     assert same.record.data == expected.record.data
     for name, tensor in expected.model.state_dict().items():
         assert torch.equal(tensor, same.model.state_dict()[name])
     part = train.subset(np.arange(20), np.arange(40))
     methods = [("mithun", {"hardest_only": True})]
-    smaller = subtext.train("pvse", train_data=part, with_=methods, out=tmp_path / "part", **options)
-    assert smaller.record.data.fingerprint == f"{fingerprint(part)}-{fingerprint(val)}"
+    smaller = subtext.train(
+        "pvse", **flat_arguments("pvse", {"train_data": part, "methods": methods, "out": tmp_path / "part", **options})
+    )
+    assert smaller.record.fingerprint == f"{fingerprint(part)}-{fingerprint(val)}"
     assert smaller.record.data.data == str(data) and smaller.record.methods[0][1]["hardest_only"] is True
     embedded = subtext.embed(tmp_path / "part", data=part, workers=0, quiet=True)
     assert (len(embedded.images), len(embedded.texts)) == (20, 40)

@@ -14,6 +14,7 @@ import small
 import torch
 
 import subtext as st
+from subtext.api.train import flat_arguments
 from subtext.core import Comparison
 from subtext.data import readers
 from subtext.errors import RecipeError, RequirementError, ShapeError
@@ -34,7 +35,7 @@ def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def measure() -> Any:
     pairs = small.pairs(12)
     scores = torch.from_numpy(np.random.default_rng(0).normal(size=(len(pairs.images), len(pairs.texts))))
-    return evaluate_matrix(scores, pairs, protocol=Protocol(c_way=(), bootstrap=0))
+    return evaluate_matrix(scores, pairs, protocol=Protocol(bootstrap=0))
 
 
 @pytest.mark.parametrize("value", [torch.ones(3), torch.tensor(1.0), [1.0, 2.0], torch.ones(12, 24)])
@@ -131,7 +132,12 @@ def test_a_method_and_a_loss_are_checked(tmp_path: Path) -> None:
 
     def train(name: str) -> None:
         options: dict[str, Any] = {"embed_dim": 8, "word_dim": 8, "epochs": 1, "workers": 0, "quiet": True}
-        st.train("vse", data=data, features=features, out=tmp_path / name, with_=name, **options)
+        st.train(
+            "vse",
+            **flat_arguments(
+                "vse", {"data": data, "features": features, "out": tmp_path / name, "methods": name, **options}
+            ),
+        )
 
     def hal(setup: Any) -> Any:
         return setup

@@ -23,7 +23,7 @@ from subtext.evaluation.checks.space import with_preservation
 from subtext.graphs.graph import Graph, group_labels
 from subtext.models.similarity.cosine import Cosine
 
-QUIET = Protocol(bootstrap=0, c_way=())
+QUIET = Protocol(bootstrap=0)
 
 FIGURES = ("image/neighbours_kept", "text/neighbours_kept")
 

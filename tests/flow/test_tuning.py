@@ -62,7 +62,7 @@ def test_nine_ratios_are_trained_on_one_subset_and_the_best_is_named(made: Path,
     assert "after training on 20 of 40 images (seed 0)" in text
     assert found["subset"]["pictures"] == 20 and 0 < found["subset"]["neighbours"]["in the subset"] < 6
     records = [load_record(Path(row["run"])) for row in found["ratios"]]
-    assert len({record.data.fingerprint for record in records}) == 1
+    assert len({record.fingerprint for record in records}) == 1
     for record, (beta, gamma), row in zip(records, RATIOS, found["ratios"], strict=True):
         assert record.methods[0][1]["beta"] == beta and record.methods[0][1]["gamma"] == gamma
         assert record.best["rsum"] == row["rsum"] and record.best_epoch == row["epoch"] and record.seed == 0

@@ -33,7 +33,7 @@ from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.losses.ratio import Ratio
 from subtext.objectives.objective import Term
 from subtext.objectives.scene import add_negatives, compose
-from subtext.training.rewriting import RETOLD, TEXT, Noise, Rewriting, noisy
+from subtext.recipes.methods.asymmetry.rewriting import RETOLD, TEXT, Noise, Rewriting, noisy
 
 
 class Given(torch.nn.Module):

@@ -16,8 +16,9 @@ from walk import SOURCE
 import subtext
 from subtext.cli import main
 from subtext.cli.command import BOTH
-from subtext.cli.verbs import VERBS
+from subtext.cli.commands import COMMANDS as ENTRIES
 from subtext.recipes.catalogue import models, plan_options
+from subtext.settings import fields_of
 
 DEEPEST, MOST_VAGUE = 12, 0.01
 """Modules in a chain of imports; the share of names that say nothing."""
@@ -121,7 +122,7 @@ def commands(group: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tup
 def public_functions(path: tuple[str, ...]) -> list[Callable[..., Any]]:
     """The public functions that a command may be of: `index build` of `build_index`, `runs` of `list_runs`."""
     *groups, name = (word.replace("-", "_") for word in path)
-    names = [VERBS.get(" ".join(path), {}).get("verb", name)]
+    names = [entry.function or name] if (entry := ENTRIES.get(" ".join(path))) else [name]
     for group in groups:
         # Every model is a command of `train`, and an argument of the function.
         names += [f"{name}_{group}"]
@@ -130,7 +131,7 @@ def public_functions(path: tuple[str, ...]) -> list[Callable[..., Any]]:
 
 
 COMMANDS = commands(main)
-PYTHON_ONLY = {"train": {"model", "options", "train_data", "val_data"}, "index": {"wait", "confirm"}, "demo": {"limit"}}
+PYTHON_ONLY = {"train": {"model", "options"}, "index": {"wait", "confirm"}, "demo": {"limit"}}
 """Parameters that are no options: a model is a command with its options, data sets in memory, functions that ask."""
 
 
@@ -138,13 +139,16 @@ PYTHON_ONLY = {"train": {"model", "options", "train_data", "val_data"}, "index":
 def test_every_command_is_one_public_function_with_the_same_parameters(path, command):
     functions = public_functions(path)
     assert len(functions) == 1, functions
-    described = set(inspect.signature(functions[0]).parameters) - PYTHON_ONLY.get(path[0], set())
+    fields = fields_of(functions[0])
+    parameters = set(inspect.signature(functions[0]).parameters) - {field.owner for field in fields}
+    described = (parameters | {field.name for field in fields if field.owner}) - PYTHON_ONLY.get(path[0], set())
     # How the result is printed is no argument of a function that returns it.
     # Nor is the answer to a question that a function of Python is given as a function.
     typed = {str(parameter.name).removesuffix(BOTH) for parameter in command.params} - {"as_json", "yes"}
     if path[0] == "train":
         recipe = models()[path[1]]
-        typed -= {option.name for option in (*recipe.options, *plan_options(recipe.plan))}
+        typed -= {option.name for option in recipe.options}
+        assert {option.name for option in plan_options(recipe.plan)} <= typed
     if path == ("compare",):
         # The files of both sides are typed with the word "vs" between them.
         typed = typed - {"files"} | {"first", "second"}

@@ -24,7 +24,7 @@ from subtext.models.similarity import probabilistic as match_probability
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.probabilistic import ClosedFormDistance, MatchProbability
 from subtext.ops import draw
-from subtext.training.batch_relevance import Mixing, mixed_truth
+from subtext.recipes.models.pcme_plus.mixing import Mixing, mixed_truth
 from subtext.training.step import StepReader
 
 F64 = torch.float64

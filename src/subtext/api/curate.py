@@ -11,21 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from subtext.api.evaluate import split_role
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject
-from subtext.api.options import (
-    DataOptions,
-    Metavar,
-    ModelOptions,
-    OptionalRun,
-    OptionGroup,
-    Pretrained,
-    Range,
-    Run,
-    TextPrompt,
-    verb,
-)
+from subtext.api.options import DEFAULTS, DataOptions, ModelOptions, OptionalRun, Pretrained, Run, TextPrompt
 from subtext.errors import ArgumentError, DataError, OutputError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Cell, Report, shortened, table
+from subtext.settings import Interval, Metavar, OptionGroup, command
 from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
@@ -84,7 +74,7 @@ class Curation(Report):
         return frame({**self.columns, "left_out": self.left_out})
 
 
-@verb
+@command(defaults=DEFAULTS)
 def curate(
     data: Annotated[str | Path | Dataset, "Data set to curate.", Metavar("DATA")],
     *,
@@ -98,7 +88,7 @@ def curate(
         Metavar("FILE"),
         _OUTPUT
     ] = (),
-    page_pairs: Annotated[int, "Pairs on the page.", Range(1), _OUTPUT] = 500,
+    page_pairs: Annotated[int, "Pairs on the page.", Interval(1), _OUTPUT] = 500,
     graph: Annotated[
         str | Path | None, "Graph of neighbours. Default: built from the words of texts.", OptionGroup("Model")
     ] = None,
@@ -106,7 +96,7 @@ def curate(
         tuple[Reason, ...], "Reason to leave out pairs; repeatable. Default: all but flagged.", OptionGroup("Leave out")
     ] = (),
     mismatch_threshold: Annotated[
-        float, "Leave out pairs with at least this probability of a mismatch.", Range(0, 1), OptionGroup("Leave out")
+        float, "Leave out pairs with at least this probability of a mismatch.", Interval(0, 1), OptionGroup("Leave out")
     ] = 0.5,
     labels: Annotated[
         str | Path | None, "Noise labels of `subtext data corrupt`, for measurements.", Metavar("FILE"),
@@ -193,14 +183,14 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
             options = GraphOptions(neighbours=2 * NEIGHBOURS, candidate_split="all")
             return build_graph(pairs, LsaSpace(), options, on_compared=progress)
     except DataError as problem:
-        say(f"note: nothing is said of neighbours: {problem}", quiet=quiet)
+        say(f"note: scores of neighbours not reported: {problem}", quiet=quiet)
         return None
 
 
 def _report(
     judgement: Judged, why: Sequence[Sequence[str]], opened: LoadedRun, work: EvaluationSubject, labels: Labels | None
 ) -> dict[str, Any]:
-    """What was found, as plain data."""
+    """The report, as plain data."""
     from subtext.curation.kinds import KINDS
 
     columns = judgement.columns
@@ -216,7 +206,7 @@ def _report(
         "kinds": {kind: kinds[kind] for kind in KINDS} if kinds else None,
         "shares": judgement.shares,
         "copies": {
-            "pictures": _copies(judgement.pairs.images.ids, columns["image"], columns["image_copies"]),
+            "images": _copies(judgement.pairs.images.ids, columns["image"], columns["image_copies"]),
             "texts": _copies(judgement.pairs.texts.ids, columns["text"], columns["text_copies"]),
         },
         "leaks": int(sum(columns["leak"])),
@@ -249,7 +239,7 @@ def planted(judgement: Judged, labels: Labels) -> dict[str, Any]:
         report[kind] = {
             "auc": auc(likely[among], marked[kind][among]),
             "calibration_error": reliability(np.clip(likely, 0, 1), marked[kind]).error,
-            "said": float(likely.mean()),
+            "estimated": float(likely.mean()),
             "true": float(marked[kind].mean()),
             "called": int(called.sum()),
             "called_rightly": int((called & marked[kind]).sum()),
@@ -272,8 +262,8 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         lines.append("left out: " + ", ".join(f"{reason} {count:,}" for reason, count in report["reasons"].items()))
     if report["kinds"] and report["split_role"] == "training":
         lines.append(
-            f"warning: split {report['split']} has what the run learnt from: it knows mismatched pairs by heart, and "
-            "finds hardly one; let a run judge what it has not seen (train on one half, look at the other)"
+            f"warning: split {report['split']} was used for training: the run has memorised mismatched pairs and "
+            "detects few; use a run trained on other pairs (train on one half, curate the other)"
         )
     if report["kinds"]:
         kinds = ", ".join(f"{kind} {count:,} ({100 * count / total:.1f} %)" for kind, count in report["kinds"].items())
@@ -281,7 +271,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     for modality, counts in report["copies"].items():
         if counts["items"]:
             items = f"{counts['items']:,} of {counts['of']:,}, in {counted(counts['groups'], 'group')}"
-            lines.append(f"copies among {'images' if modality == 'pictures' else 'texts'}: {items}")
+            lines.append(f"copies among {modality}: {items}")
     if cannot := report["how"].get("kinds"):
         lines.append(f"warning: {cannot}")
     if report["leaks"]:
@@ -346,7 +336,7 @@ class NoiseDetection(Report):
         ]
 
 
-@verb
+@command(defaults=DEFAULTS)
 def detect_noise(
     run: Run,
     *,
@@ -438,7 +428,7 @@ class PairScores(Report):
             words = str(row["caption"] or row["text"])
             figures = [row[name] for name in ("similarity", "probability", "looseness")]
             cells = ["-" if value is None else f"{value:.3f}" for value in figures]
-            body.append([row["path"] or row["picture"], *cells, row["kind"] or "-", shortened(words, WIDTH)])
+            body.append([row["path"] or row["image"], *cells, row["kind"] or "-", shortened(words, WIDTH)])
         lines: list[str] = [table(["image", "similarity", "probability", "looseness", "kind", "text"], body)]
         if len(self.rows) > SHOWN:
             lines.append(f"and {len(self.rows) - SHOWN:,} more; --json or --out FILE has them all")
@@ -455,7 +445,7 @@ class PairScores(Report):
         return frame(self.rows)
 
 
-@verb
+@command(defaults=DEFAULTS)
 def score(
     pairs: Annotated[str | Path | Dataset, "Pairs to score: a data set.", Metavar("PAIRS")],
     *,
@@ -493,7 +483,7 @@ def score(
     from subtext.curation.judged import FEWEST
     from subtext.retrieval.build import require_model
     from subtext.retrieval.calibration import stored_calibration
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     opened = open_subject(work).to_indexable("score pairs")
     calibration = None
@@ -517,9 +507,9 @@ def score(
     kinds = (
         "looseness: 1 - probability of being literal, among these pairs"
         if len(rows) >= FEWEST and rows[0]["kind"] is not None
-        else "nothing is said of looseness: the model hardly tells these pairs from random ones"
+        else "alignment not reported: the model cannot separate these pairs from random ones"
         if len(rows) >= FEWEST
-        else f"nothing is said of looseness: that needs {FEWEST} pairs to lie among"
+        else f"alignment not reported: it needs {FEWEST} pairs or more"
     )
     result = PairScores(work.model.label, rows, f"{likely}; {kinds}", path)
     if path is not None:
@@ -553,11 +543,11 @@ def scored(
     rows = []
     for index, (image, text) in enumerate(pairs.links.tolist()):
         literal = columns["literal"][index]
-        sides = ("picture", image, spread[0]), ("text", text, spread[1])
+        sides = ("image", image, spread[0]), ("text", text, spread[1])
         words, path = pairs.texts.values[text], pairs.images.values[image]
         rows.append(
             {
-                "picture": pairs.images.ids[image],
+                "image": pairs.images.ids[image],
                 "path": path if isinstance(path, str) else None,
                 "text": pairs.texts.ids[text],
                 "caption": words if isinstance(words, str) else None,

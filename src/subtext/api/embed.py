@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from subtext.api.load import EvaluationSubject, ModelSource, open_subject
-from subtext.api.options import DataOptions, Metavar, OptionalRun, OptionGroup, Pretrained, TextPrompt, verb
+from subtext.api.options import DEFAULTS, DataOptions, OptionalRun, Pretrained, TextPrompt
 from subtext.errors import ArgumentError
 from subtext.report.text_table import Report, size
+from subtext.settings import Metavar, OptionGroup, command
 from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class EmbeddedDataset(Report):
         return replace(self, path=path)
 
 
-@verb
+@command(defaults=DEFAULTS)
 def embed(
     run: OptionalRun = None,
     *,
@@ -126,7 +127,7 @@ def embed(
 def _checked(out: str | Path) -> Path:
     path = Path(out).expanduser()
     if path.suffix not in (".npz", ".parquet"):
-        raise ArgumentError(f"out needs a name that ends in .npz or .parquet; it got {path.name}")
+        raise ArgumentError(f"out needs a name that ends in .npz or .parquet; it got {path.name}", field="out")
     return path
 
 

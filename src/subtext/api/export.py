@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from subtext.api.load import load, open_run, read, remembered, save_pretrained
-from subtext.api.options import Metavar, OptionGroup, Quiet, Run, verb
+from subtext.api.load import load, open_run, read, save_pretrained
+from subtext.api.options import Quiet, Run
 from subtext.errors import ArgumentError, CheckpointError, RequirementError, SubtextError
 from subtext.report.progress import say
 from subtext.report.text_table import Report, size
+from subtext.settings import Metavar, OptionGroup, command
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,7 +39,7 @@ class Export(Report):
         return [about, self.usage]
 
 
-@verb
+@command
 def export_run(
     run: Run,
     *,
@@ -85,7 +86,7 @@ def export_run(
             )
         loaded = replace(loaded, model=loaded.model.to_means("an ONNX export"))
     try:
-        dataset = read(remembered(loaded.record.data), quiet=True)
+        dataset = read(loaded.record.data, quiet=True)
     except (SubtextError, OSError):
         dataset = None  # It may have moved since the training.
     samples = hub.sample_inputs(loaded.model, dataset)

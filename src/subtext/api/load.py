@@ -6,13 +6,13 @@ A run's folder is the complete convention: `run.json`, `model.safetensors` and `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
-from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError
+from subtext.data.config import IN_MEMORY, DataConfig, Verify
+from subtext.errors import ArgumentError, RequirementError, SearchIndexError
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Report, duration, table
 from subtext.text_helpers import counted, listed
@@ -20,15 +20,14 @@ from subtext.text_helpers import counted, listed
 if TYPE_CHECKING:
     from subtext.core import Embeddings
     from subtext.data.dataset import Dataset
-    from subtext.models.checkpoint import DataSource, Record
+    from subtext.models.checkpoint import Record
     from subtext.models.model import Model
     from subtext.retrieval.manifest import Manifest
     from subtext.training.setup import Setup
 
-Verify = bool | Callable[[str | bytes, Path], bool]
-"""Which images are decoded once when data is read; see `subtext.read`."""
 CARD = "README.md"
-IN_MEMORY = "data set in memory"
+READING = ("data", "images", "features", "text_features", "split_seed", "on_error", "columns", "text_fields")
+"""Fields of DataConfig that say how data is read; the others are for training."""
 SHOWN = 5
 """How many kinds of problems of a data set a command shows before it counts the others."""
 
@@ -70,7 +69,7 @@ class Run(Report):
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain data, with the run's folder."""
-        return {"path": str(self.path), **asdict(self.record)}
+        return {"path": str(self.path), **self.record.plain()}
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -79,12 +78,12 @@ class Run(Report):
         return self.summary or repr(self)
 
     def _lines(self) -> list[str]:
-        from subtext.evaluation.results import figures_table
+        from subtext.evaluation.result import figures_table
 
         record = self.record
         rows: list[list[Cell]] = [
             ["recipe", " + ".join([record.model, *(name for name, _ in record.methods)])],
-            ["data", record.data.data or IN_MEMORY],
+            ["data", str(record.data.data or IN_MEMORY)],
             ["status", f"{record.status}, {counted(record.epochs, 'epoch')}, {duration(record.seconds)}"],
             ["seed", str(record.seed)],
         ]
@@ -173,144 +172,6 @@ def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Where pairs come from; what is None is the data set's own, or what the run remembers.
-
-    Attributes:
-        data: Path of the data set, or the data set itself.
-        images: Folder that image paths start from.
-        features: Precomputed features, joined by name.
-        text_features: See `features`.
-        split_seed: Of the 80-10-10 split of data without splits.
-        on_error: "raise" or "skip" rows that cannot be used.
-        columns: Names of a foreign table's columns, and of the fields that are texts; see `subtext.read`.
-        text_fields: See `columns`.
-    """
-
-    data: Path | Dataset | None = None
-    images: Path | None = None
-    features: Path | None = None
-    text_features: Path | None = None
-    split_seed: int | None = None
-    on_error: Literal["raise", "skip"] | None = None
-    columns: str | None = None
-    text_fields: str | None = None
-
-    @staticmethod
-    def of(
-        data: Path | str | Dataset | None = None,
-        images: Path | str | None = None,
-        features: Path | str | None = None,
-        text_features: Path | str | None = None,
-        split_seed: int | None = None,
-        on_error: Literal["raise", "skip"] | None = None,
-        columns: str | None = None,
-        text_fields: str | None = None,
-    ) -> Sources:
-        """The sources that a public function was called with.
-
-        Raises:
-            ArgumentError: For data that is neither a path nor a Dataset.
-        """
-        from subtext.data.dataset import Dataset
-
-        if not isinstance(data, str | Path | Dataset | None):
-            raise ArgumentError(
-                f"data needs a path or a Dataset; it got a {type(data).__name__}; subtext.read makes a Dataset of "
-                "rows, and of a data frame"
-            )
-        paths = (None if path is None else Path(path).expanduser() for path in (images, features, text_features))
-        images, features, text_features = paths
-        data = Path(data).expanduser() if isinstance(data, str | Path) else data
-        return Sources(data, images, features, text_features, split_seed, on_error, columns, text_fields)
-
-    @staticmethod
-    def from_json(values: Mapping[str, Any]) -> Sources:
-        """What `to_json` wrote."""
-        paths = ("data", "images", "features", "text_features")
-        return Sources(
-            **{name: Path(values[name]) for name in paths if values.get(name) is not None},
-            split_seed=values.get("split_seed"),
-            columns=values.get("columns"),
-            text_fields=values.get("text_fields"),
-            on_error=cast(Literal["raise", "skip"] | None, values.get("on_error")),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """For run.json: absolute paths, so that a later command finds them from any folder.
-
-        A data set in memory has the path None, and its fingerprint.
-        """
-        from subtext.data.dataset import fingerprint
-
-        values = {
-            name: str(value.expanduser().resolve()) if isinstance(value, Path) else value
-            for name, value in vars(self).items()
-            # An index's journal names them where somebody did.
-            if value is not None or name not in ("columns", "text_fields")
-        }
-        if self.data is None or isinstance(self.data, Path):
-            return values
-        return {**values, "data": None, "fingerprint": fingerprint(self.data)}
-
-    @property
-    def name(self) -> str:
-        """The path of the data set, for people."""
-        return str(self.data) if self.data is None or isinstance(self.data, Path) else IN_MEMORY
-
-    def over(self, remembered: Sources) -> Sources:
-        """These, and what was remembered where these say nothing."""
-        if self.data is not None and not isinstance(self.data, Path):
-            # What was remembered of reading a file is not for a data set that was read already.
-            remembered = Sources(features=remembered.features, text_features=remembered.text_features)
-        elif self.data is not None and _resolved(self.data) != _resolved(remembered.data):
-            # Columns were named for one table; another has its own.
-            remembered = replace(remembered, columns=None, text_fields=None)
-        return replace(remembered, **{name: value for name, value in vars(self).items() if value is not None})
-
-    def read(
-        self, *, verify: Verify = False, need_images: bool = False, need_pairs: bool = True, progress: Any = None
-    ) -> Dataset:
-        """The pairs; see `subtext.read`.
-
-        Args:
-            need_pairs: False where images without a text are enough, as in an index.
-
-        Raises:
-            RequirementError: If no data set is named.
-            DataError: If it has no pair that is needed.
-        """
-        from subtext.data.read import read
-
-        if self.data is None:
-            raise RequirementError(
-                "this needs a data set; the run remembers no path, for it was trained on a data set in memory; pass "
-                "that, or the path of a file (data=DATA, --data DATA)"
-            )
-        dataset = read(
-            self.data,
-            images=self.images,
-            split_seed=self.split_seed or 0,
-            on_error=self.on_error or "raise",
-            verify=verify,
-            need_images=need_images,
-            columns=self.columns,
-            text_fields=self.text_fields,
-            progress=progress,
-        )
-        if need_pairs and not len(dataset):
-            raise DataError(
-                f"this needs images with texts; {self.name} has {counted(len(dataset.images), 'image')} and no text; "
-                "an index takes images alone (subtext index build)"
-            )
-        return dataset
-
-
-def _resolved(data: Any) -> Path | None:
-    return data.expanduser().resolve() if isinstance(data, Path) else None
-
-
-@dataclass(frozen=True)
 class ModelSource:
     """Where a model that embeds images and texts comes from: a run, or a pretrained dual encoder as it is.
 
@@ -342,11 +203,14 @@ class ModelSource:
                 f"dual encoder; it got {got}"
             )
         if run is not None and text_prompt is not None:
-            raise ArgumentError("text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out")
+            raise ArgumentError(
+                "text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out",
+                field="text_prompt",
+            )
         if run is not None:
             return ModelSource(Path(run))
         if Path(str(model), "run.json").is_file():
-            raise ArgumentError(f"model is for pretrained models; {model} is a run; give run={model}")
+            raise ArgumentError(f"model is for pretrained models; {model} is a run; give run={model}", field="model")
         from subtext.models.encoders.hub import require_model
 
         require_model(str(model))
@@ -362,7 +226,7 @@ class ModelSource:
         Raises:
             SearchIndexError: If its run is not there, or it names none; the errors of `of`.
         """
-        recorded = manifest.model
+        recorded = manifest.pretrained
         if run is None and model is None and recorded:
             return ModelSource(None, recorded["name"], recorded.get("text_prompt", ""), recorded.get("revision", ""))
         if model is not None:
@@ -387,7 +251,7 @@ class ModelSource:
             run = open_run(self.run, features=features, text_features=text_features, device=device)
             return run.model, run.record
         if features is not None or text_features is not None:
-            raise ArgumentError("model reads images and words, no features; leave features out")
+            raise ArgumentError("model reads images and words, no features; leave features out", field="model")
         from subtext.models.encoders.hub import cached_revision, require_model
 
         name = cached_revision(self.name, self.revision)
@@ -424,16 +288,18 @@ class EvaluationSubject:
         source: The model; None where files hold its output.
         split: A name, or "all"; None for the run's validation split.
         bf16: Whether pairs are scored in bfloat16; None for what the run was trained with.
+        cache: Folder for matrices of graded relevance; None to compute them each time.
     """
 
     source: ModelSource | None
-    sources: Sources
+    sources: DataConfig
     split: str | None
     device: str = "cpu"
     batch_size: int = 128
     workers: int = 2
     quiet: bool = False
     bf16: bool | None = None
+    cache: Path | None = None
 
     @staticmethod
     def of(
@@ -441,7 +307,7 @@ class EvaluationSubject:
     ) -> EvaluationSubject:
         """The work that a public function was called for."""
         values: dict[str, Any] = DEFAULTS | options
-        sources = Sources.of(**{name: values.get(name) for name in Sources.__dataclass_fields__})
+        sources = DataConfig.of(**{name: values.get(name) for name in READING})
         running = {name: values[name] for name in ("device", "batch_size", "workers", "quiet")}
         return EvaluationSubject(source, sources, split, bf16=bf16, **running)
 
@@ -479,7 +345,7 @@ class LoadedRun:
 
 
 def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Verify = True) -> LoadedRun:
-    """Open the run, or the pretrained model, and read the split; `need_pairs` and `verify` as in `Sources.read`.
+    """Open the run, or the pretrained model, and read the split; `need_pairs` and `verify` as in `DataConfig.read`.
 
     Raises what opening and reading raise.
 
@@ -491,10 +357,12 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
 
     device, sources = choose_device(work.device), work.sources
     if work.model.run is None and sources.data is None:
-        raise ArgumentError("model needs data=DATA: a pretrained model has no data set of its own")
-    model, record = work.model.open(features=sources.features, text_features=sources.text_features, device=device)
+        raise ArgumentError("data is needed beside model: a pretrained model has no data set of its own", field="data")
+    model, record = work.model.open(
+        features=sources.path("features"), text_features=sources.path("text_features"), device=device
+    )
     if record is not None:
-        sources = sources.over(remembered(record.data))
+        sources = sources.over(record.data)
     reading = read(sources, need_pairs=need_pairs, verify=verify, quiet=work.quiet)
     if reading.features is not None and work.sources.data is not None and work.sources.features is None:
         attach(model.image, reading.features, "image")
@@ -538,11 +406,11 @@ def require_features(model: Model, pairs: Dataset) -> None:
             branch.input_spec.require_boxes(items.ids, items.values)
 
 
-def read(sources: Sources, *, need_pairs: bool = True, verify: Verify = True, quiet: bool = False) -> Dataset:
+def read(sources: DataConfig, *, need_pairs: bool = True, verify: Verify = True, quiet: bool = False) -> Dataset:
     """The pairs, with images decoded once; problems that do not forbid their use go to standard error.
 
     Args:
-        need_pairs: As in `Sources.read`.
+        need_pairs: As in `DataConfig.read`.
         verify: See `need_pairs`.
 
     Raises:
@@ -571,36 +439,32 @@ def read(sources: Sources, *, need_pairs: bool = True, verify: Verify = True, qu
     return reading
 
 
-def remembered(source: DataSource) -> Sources:
-    """Where a run's data was."""
-    return Sources.from_json({**asdict(source), "data": source.data or None})
-
-
-def is_data_of_run(source: DataSource, sources: Sources) -> bool:
-    """Whether the sources name the file that a run was trained on, or are a data set in memory with its pairs."""
+def is_data_of_run(record: Record, sources: DataConfig) -> bool:
+    """Whether `sources` name the file that a run was trained on, or are a data set in memory with its pairs."""
     from subtext.data.dataset import fingerprint
 
-    data = sources.data
-    if data is None or isinstance(data, Path):
-        return data is None or sources.to_json()["data"] == source.data
-    train, _, val = source.fingerprint.partition("-")
-    splits = {source.train_split: train} | ({} if source.val_split is None else {source.val_split: val})
+    data = sources.in_memory
+    if data is None:
+        return sources.data is None or sources.absolute().data == record.data.data
+    train, _, val = record.fingerprint.partition("-")
+    splits = {record.data.train_split: train}
+    splits |= {} if record.data.val_split is None else {record.data.val_split: val}
     return all(
         split in (*data.counts(), "all") and fingerprint(data.split(split)) == recorded
         for split, recorded in splits.items()
     )
 
 
-def read_data_of_run(source: DataSource, sources: Sources) -> Dataset:
+def read_data_of_run(record: Record, sources: DataConfig) -> Dataset:
     """The data that a run was trained on: from where it was, or the data set in memory that has the same pairs.
 
     Raises:
         DataError: If it cannot be read.
         RequirementError: If the run remembers no path.
     """
-    if not isinstance(sources.data, Path | None) and is_data_of_run(source, sources):
-        return sources.data
-    sources = remembered(source)
+    if sources.in_memory is not None and is_data_of_run(record, sources):
+        return sources.in_memory
+    sources = record.data
     need_images = sources.features is None
     # Where bad rows were skipped, the same have to be skipped again: only then images are decoded.
     return sources.read(verify=sources.on_error == "skip" and need_images, need_images=need_images)
@@ -632,5 +496,7 @@ def choose_device(name: str) -> str:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise RequirementError(f"--device {name} cannot be used here: {reason}; take cpu or auto") from None
+        raise RequirementError(
+            f"device {name} cannot be used here: {reason}; take cpu or auto", field="device"
+        ) from None
     return name

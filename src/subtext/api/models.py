@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from subtext.api.options import verb
 from subtext.errors import RequirementError
 from subtext.report.text_table import TableReport, table
+from subtext.settings import command
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,7 @@ class ModelList(TableReport):
         return f"ModelList({len(self.entries)})"
 
 
-@verb
+@command
 def list_models() -> ModelList:
     """List the encoders that --image and --text of `train` name, and whether their weights are on this machine.
 

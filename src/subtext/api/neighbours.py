@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.api.load import Sources, choose_device
-from subtext.api.options import AnyPath, Device, Images, Metavar, OnError, OptionGroup, Quiet, Range, SplitSeed, verb
+from subtext.api.load import choose_device
+from subtext.api.options import AnyPath, Device, Images, OnError, Quiet, SplitSeed
+from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError
 from subtext.report.progress import meter
 from subtext.report.text_table import Cell, Report, shortened, table
+from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
     import pandas
@@ -52,26 +54,26 @@ class NeighbourGraph(Report):
         return {"graph": str(self.path), **about, "space": graph.space, "settings": graph.settings}
 
 
-@verb
+@command
 def build_neighbours(
     out: Annotated[str | Path, "New folder for the graph.", _GRAPH, Metavar("OUT")],
     *,
     space: Annotated[
         str, "doc2vec, lsa, sentence:NAME, features:FILE (of images) or text-features:FILE.", _GRAPH, Metavar("SPACE")
     ] = "doc2vec",
-    neighbours: Annotated[int, "Neighbours per text.", Range(1), _GRAPH] = 200,
+    neighbours: Annotated[int, "Neighbours per text.", Interval(1), _GRAPH] = 200,
     search: Annotated[Literal["exact", "approximate"], "Compare all texts, or search an HNSW graph.", _GRAPH] = "exact",
     same_image: Annotated[Literal["drop", "keep"], "keep: texts of the same image can be neighbours.", _GRAPH] = "drop",
     distance: Annotated[Literal["l2", "cosine"] | None, "Distance. Default: that of the space.", _GRAPH] = None,
-    dim: Annotated[int | None, "doc2vec, lsa: dimensions. Default: 200.", Range(1), _SPACE] = None,
+    dim: Annotated[int | None, "doc2vec, lsa: dimensions. Default: 200.", Interval(1), _SPACE] = None,
     min_count: Annotated[
-        int | None, "doc2vec: drop rarer words; use less for small data. Default: 20.", Range(1), _SPACE
+        int | None, "doc2vec: drop rarer words; use less for small data. Default: 20.", Interval(1), _SPACE
     ] = None,
     doc2vec_epochs: Annotated[
-        int | None, "doc2vec: epochs. Default: 50, or 20 from 200,000 texts on.", Range(1), _SPACE
+        int | None, "doc2vec: epochs. Default: 50, or 20 from 200,000 texts on.", Interval(1), _SPACE
     ] = None,
     max_sentences: Annotated[
-        int | None, "doc2vec: read only the first N sentences of each text.", Range(1), _SPACE
+        int | None, "doc2vec: read only the first N sentences of each text.", Interval(1), _SPACE
     ] = None,
     seed: Annotated[int | None, "doc2vec, lsa: seed. Default: 0.", _SPACE] = None,
     device: Device = "auto",
@@ -108,7 +110,7 @@ def build_neighbours(
         option = min(unread).replace("epochs", "doc2vec_epochs")
         raise ArgumentError(f"{option} belongs to another space; {kind} does not read it")
     opened = open_space(space, device=choose_device(device), **chosen)
-    sources = Sources.of(data, images, split_seed=split_seed, on_error=on_error)
+    sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error)
     pairs = sources.read().split(split)
     total = len(pairs.texts)
     candidates = candidate_split or ("train" if split == "all" else split)
@@ -150,7 +152,7 @@ class NeighbourReport(Report):
             "short": int((self.graph.counts < self.graph.width).sum()),
             "quality": {quality.judge: asdict(quality) for quality in self.quality},
             "item": self.item,
-            "found": list(self.neighbours),
+            "hits": list(self.neighbours),
         }
 
     def to_frame(self) -> pandas.DataFrame:
@@ -164,21 +166,21 @@ class NeighbourReport(Report):
         if self.item is not None:
             lines.append(f"{self.item['id']}: {self.item['text']}")
             rows: list[list[Cell]] = [
-                [str(rank), f"{entry['distance']:.3f}", shortened(entry["text"] or "-", _WIDTH), entry["picture"]]
+                [str(rank), f"{entry['distance']:.3f}", shortened(entry["text"] or "-", _WIDTH), entry["image"]]
                 for rank, entry in enumerate(self.neighbours, start=1)
             ]
             lines.append(table(["", "distance", "text", "image"], rows) if rows else "it has no neighbours")
         return [*lines, *([f"page: {self.html}"] if self.html is not None else [])]
 
 
-@verb
+@command
 def show_neighbours(
     graph: Annotated[AnyPath, "Folder of a graph.", _GRAPH, Metavar("GRAPH")],
     *,
     data: Annotated[str | Path | Dataset | None, "Data set of the graph, if it was moved.", _DATA] = None,
     images: Images = None,
     item: Annotated[str | None, "Id of a text, or of an image (its first text).", _OUTPUT, Metavar("ID")] = None,
-    top: Annotated[int, "Neighbours to show.", Range(1), _OUTPUT] = 10,
+    top: Annotated[int, "Neighbours to show.", Interval(1), _OUTPUT] = 10,
     html: Annotated[str | Path | None, "Write a page with the images.", _OUTPUT, Metavar("FILE")] = None,
 ) -> NeighbourReport:
     """Report the quality of a graph, and show the neighbours of an item.
@@ -196,7 +198,7 @@ def show_neighbours(
 
     path = Path(graph).expanduser()
     loaded = Graph.load(path)
-    sources = Sources.of(data, images).over(Sources.from_json(loaded.source))
+    sources = DataConfig.of(data, images).over(DataConfig.from_json(loaded.source))
     if sources.data is None:
         raise DataError(f"{path} does not name its data set: it was in memory; pass it, or its file (--data DATA)")
     pairs = sources.read().split(str(loaded.source.get("split", "all")))
@@ -215,7 +217,9 @@ def show_neighbours(
             row = int(pairs.links[pairs.links[:, 0] == pairs.images.ids.index(item), 1][0])
         else:
             ids = f"{pairs.texts.ids[0]!r}, {pairs.images.ids[0]!r}"
-            raise DataError(f"item needs a text or an image of the graph's data; '{item}' is neither; examples: {ids}")
+            raise DataError(
+                f"item needs a text or an image of the graph's data; '{item}' is neither; examples: {ids}", field="item"
+            )
         entry = _entry(pairs, row)
         hits = zip(loaded.neighbours[row], loaded.distances[row], strict=True)
         neighbours = [{**_entry(pairs, int(text)), "distance": float(gap)} for text, gap in hits if text >= 0][:top]
@@ -249,7 +253,7 @@ def _entry(pairs: Dataset, row: int) -> dict[str, Any]:
     return {
         "id": pairs.texts.ids[row],
         "text": words if isinstance(words, str) else None,
-        "picture": None if image < 0 else pairs.images.ids[image],
+        "image": None if image < 0 else pairs.images.ids[image],
     }
 
 
@@ -267,7 +271,7 @@ def _page(report: NeighbourReport, pairs: Dataset) -> HtmlPage:
     value_of = dict(zip(pairs.images.ids, pairs.images.values, strict=True))
 
     def card(entry: Mapping[str, Any], distance: float, *, is_query: bool = False) -> PageHit:
-        source = value_of.get(entry["picture"])
+        source = value_of.get(entry["image"])
         image = None if source is None else thumbnail(source, pairs.root)
         return PageHit(entry["text"] or entry["id"], distance, image, notes=[entry["id"]], right=is_query)
 
@@ -277,7 +281,7 @@ def _page(report: NeighbourReport, pairs: Dataset) -> HtmlPage:
         cards += [card(entry, entry["distance"]) for entry in report.neighbours]
         query = report.item["text"] or report.item["id"]
         search = PageSearch(query, cards, "The first is the text itself; the number is the distance.")
-        sections.append(PageSection("Neighbours of a text", "Each with its picture.", [search]))
+        sections.append(PageSection("Neighbours of a text", "Each with its image.", [search]))
     return HtmlPage(
         title=f"Neighbours in {report.path.name}",
         lead=_summary(report.graph),

@@ -9,9 +9,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.load import Run, open_run, save_pretrained
-from subtext.api.options import AnyPath, Metavar, OptionGroup, verb
+from subtext.api.options import AnyPath
 from subtext.errors import ArgumentError, CheckpointError, RecipeError
 from subtext.report.text_table import TableReport, duration, size, table
+from subtext.settings import Metavar, OptionGroup, command
 from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class RunList(TableReport):
         return f"RunList({len(self.entries)} in {', '.join(map(str, self.folders))})"
 
 
-@verb
+@command
 def list_runs(
     folders: Annotated[
         tuple[str | Path, ...] | Sequence[str | Path],
@@ -92,6 +93,13 @@ def list_runs(
     """List trained runs: recipe, data, best results, epochs, status, disk use.
 
     Searches each FOLDER and two levels below it; by default the current one.
+
+    Args:
+        folders: Folders to search; empty for the current one.
+        verify: Read all tensors and compare their checksums, which takes as long as reading the files.
+
+    Returns:
+        The runs, in the order of their paths.
 
     Raises:
         CheckpointError: If a folder does not exist.
@@ -137,14 +145,14 @@ def _entry(run: Path, verify: bool) -> dict[str, Any]:
     return {
         "run": str(run),
         "recipe": " + ".join([record.model, *(name for name, _ in record.methods)]),
-        "data": record.data.data,
+        "data": "" if record.data.data is None else str(record.data.data),
         **{name: getattr(record, name) for name in ("status", "epochs", "best_epoch", "best", "seconds", "seed")},
         "disk_bytes": used,
         **({"checksum": "right" if files else "none"} if verify else {}),
     }
 
 
-@verb
+@command
 def ensemble_runs(
     runs: Annotated[
         tuple[AnyPath, ...] | Sequence[AnyPath], "Runs to join.", OptionGroup("Runs"), Metavar("RUN RUN ...")
@@ -158,6 +166,13 @@ def ensemble_runs(
     run: use it in evaluate, audit, search --rerank, score, curate and distil. It contains copies of all weights. The
     runs must be trained on the same pairs and read the same images or features. Dual encoders may differ in how they
     read texts, as a bag of words and MiniLM do, and in embed_dim; other models may not.
+
+    Args:
+        runs: Folders of the runs to join, two or more.
+        out: Folder of the ensemble; new, or empty.
+
+    Returns:
+        The ensemble, as a run.
 
     Raises:
         ArgumentError: For fewer than two runs, or one run twice.
@@ -185,7 +200,7 @@ def ensemble_runs(
     if not model.indexable and len(set(dimensions)) > 1:
         raise RecipeError(
             f"an ensemble of models of pairs needs one embed_dim; these have {', '.join(map(str, dimensions))}; train "
-            "them with the same --embed-dim"
+            "them with the same embed_dim"
         )
     save_pretrained(model, record, folder)
     use = "its vectors decide the score: it can fill an index" if model.indexable else "it scores pairs, as its members"

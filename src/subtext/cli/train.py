@@ -1,22 +1,24 @@
-"""`subtext train [MODEL]`: every model recipe is a command; its options are the verb's, the recipe's and the plan's."""
+"""`subtext train [MODEL]`: each model is a command; its options are those of the function, the model and the plan."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from subtext.api.options import parameters
-from subtext.api.train import train as verb
-from subtext.cli.command import HELP, Command, as_typed, click_parameter, command_help, example, flag_of
-from subtext.errors import RecipeError, RequirementError
-from subtext.recipes.catalogue import RECOMMENDED, Option, Recipe, methods, models, plan_options, read_method, unknown
+import subtext
+from subtext.api.train import flat_arguments
+from subtext.cli.command import HELP, Command, command_help, example
+from subtext.cli.commands import COMMANDS
+from subtext.errors import RecipeError
+from subtext.recipes.catalogue import RECOMMENDED, Recipe, methods, models, plan_options, read_method
 from subtext.report.text_table import printable
+from subtext.settings import did_you_mean, fields_of
+from subtext.settings.to_click import to_click
 
 
 class Models(click.Group):
@@ -49,7 +51,7 @@ class Models(click.Group):
         """The model that the first word names; an unknown one is answered with near names."""
         if args and args[0] not in models():
             advice = f"; a data set is named by --data {shlex.quote(args[0])}" if Path(args[0]).exists() else ""
-            raise click.UsageError(unknown("model", args[0], models()) + advice, ctx)
+            raise click.UsageError(did_you_mean("model", args[0], models()) + advice, ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -72,15 +74,11 @@ class Models(click.Group):
     options_metavar="",
     subcommand_metavar="[MODEL] --data DATA --out RUN [OPTIONS]",
     context_settings={"help_option_names": list(HELP)},
-    epilog=example(
-        "subtext train --data captions.jsonl --out runs/first",
-        "subtext train pvse --data captions.jsonl --out runs/pvse --views 4 --epochs 20",
-        "subtext train vse --data captions.jsonl --out runs/vse --features features.npz",
-    ),
-    help=f"{command_help(verb)}\n\nWithout MODEL, this trains the recommended model (*).",
+    epilog=example(*COMMANDS["train"].examples),
+    help=f"{command_help(subtext.train)}\n\nWithout MODEL, this trains the recommended model (*).",
 )
 def train() -> None:
-    """The group; its help is the verb's."""
+    """The group; its help is the function's."""
 
 
 def model_command(recipe: Recipe) -> Command:
@@ -89,7 +87,7 @@ def model_command(recipe: Recipe) -> Command:
     def act(ctx: click.Context, arguments: dict[str, Any]) -> None:
         if ctx.meta.get("recommended") and not ctx.params["quiet"] and is_first():
             click.echo(f"no model named; training the recommended one, {recipe.name}: {recipe.summary}", err=True)
-        run = verb(recipe.name, **arguments)
+        run = subtext.train(recipe.name, **flat_arguments(recipe.name, arguments))
         if is_first():
             click.echo(printable(str(run)))
         if run.record.status == "stopped":
@@ -119,78 +117,52 @@ def training_command(
     """A command that trains a model: the options of `subtext.train` but for some, and more of its own.
 
     Args:
-        act: Gets the context, and the keyword arguments of `subtext.train`.
-        without: Parameters of the verb that the command does not have.
+        recipe: The model.
+        act: Gets the context, and flat arguments of `subtext.train`; see `flat_arguments`.
+        help: The paragraphs of its help.
+        examples: Lines that the help shows.
+        usage: What stands after the command's name.
+        without: Settings of the function that the command does not have.
         more: Options of its own.
     """
 
     def act_on_arguments(ctx: click.Context) -> None:
-        other = {option.name for option in more}
-        with spelt_as_typed(ctx):
-            act(ctx, {name: value for name, value in arguments(ctx).items() if name not in other})
+        act(ctx, arguments(ctx, recipe))
 
     sections: dict[str, list[click.Parameter]] = {
         "Data": [],
-        f"Options of {recipe.name}": [recipe_option(option) for option in recipe.options],
-        "Training": [recipe_option(option) for option in plan_options(recipe.plan)],
+        f"Options of {recipe.name}": [to_click(option, of_recipe=True) for option in recipe.options],
+        "Training": [to_click(option, of_recipe=True) for option in plan_options(recipe.plan)],
         "Run": [],
     }
-    for parameter in parameters(verb):
-        if parameter.section and parameter.name not in without:
-            sections[parameter.section].append(click_parameter(parameter))
+    for field in fields_of(subtext.train):
+        if field.owner != "plan" and field.group and field.name not in without:
+            sections[field.group].append(to_click(field))
     if more:
         sections["Sweep"] = list(more)
     return Command(recipe.name, act_on_arguments, sections, help=help, examples=examples, usage=usage)
 
 
-def arguments(ctx: click.Context) -> dict[str, Any]:
-    """The keyword arguments of `subtext.train`: those of the verb, and the options that were given.
+def arguments(ctx: click.Context, recipe: Recipe) -> dict[str, Any]:
+    """Flat arguments of `subtext.train`; of the model's options and the plan, those that were given.
 
     Raises:
         click.BadParameter: For an unknown method, or an unknown option or value of one.
     """
     try:
-        for text in ctx.params["with_"]:
+        for text in ctx.params["methods"]:
             read_method(text)
     except RecipeError as error:
         raise click.BadParameter(str(error), ctx, param_hint="--with") from None
-    verb_names = {parameter.name for parameter in parameters(verb)}
     default = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
-    values = {
-        name: value
-        for name, value in ctx.params.items()
-        if name in verb_names or ctx.get_parameter_source(name) not in default
-    }
+    given = {name for name in ctx.params if ctx.get_parameter_source(name) not in default}
+    # Of a model and its plan only what was given; the rest is the recipe's.
+    recipes = {option.name for option in [*recipe.options, *plan_options(recipe.plan)]}
+    more = {field.name for field in fields_of(subtext.train)}
+    values = {name: value for name, value in ctx.params.items() if name in (recipes & given) | (more - recipes)}
     return values | {"quiet": ctx.params["quiet"] or not is_first()}
 
 
 def is_first() -> bool:
     """Whether this is the first process, which speaks for all that `accelerate launch` started."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def recipe_option(option: Option) -> click.Option:
-    """The option of a recipe or of the plan for click."""
-    flag = flag_of(option.name)
-    if option.type is bool:
-        flags = [f"{flag}/--no-{flag.removeprefix('--')}", option.name]
-        return click.Option(flags, default=bool(option.default), show_default=True, help=option.help)
-    return click.Option(
-        [flag, option.name],
-        type=click.Choice([str(choice) for choice in option.choices]) if option.choices else option.type,
-        default=option.default,
-        show_default=option.default is not None and option.default != "",
-        help=option.help,
-    )
-
-
-@contextmanager
-def spelt_as_typed(ctx: click.Context) -> Iterator[None]:
-    """Errors raised meanwhile spell options as they are typed; those of a method stay as they are in --with."""
-    try:
-        yield
-    except (RecipeError, RequirementError) as error:
-        method_options = {option.name for option in methods()[error.method].options} if error.method else set()
-        text = as_typed(str(error), set(ctx.params) - method_options)
-        named = not error.method or error.method in text
-        raise type(error)(text if named else f"--with {error.method}: {text}") from error

@@ -31,7 +31,7 @@ Reason = Literal["mismatched", "copies", "leaks", "unusable", "flagged"]
 FEWEST = 50
 """Pairs needed to estimate kinds: shares of fewer pairs are noise."""
 TELLS = 0.7
-"""Area under the curve of the pairs' alignments against those of random pairs, below which kinds are not told.
+"""Area under the curve of the pairs' alignments against those of random pairs, below which kinds are not reported.
 
 A perfect model has more until 60 % of the pairs are mismatched: half of those lie above a random pair."""
 MIN_WORDS = 6
@@ -106,13 +106,13 @@ def judge(
     for side, (modality, items) in enumerate((("image", images), ("text", texts))):
         if (uncertainty := items.uncertainty) is not None:
             scores[f"{modality}_uncertainty"] = uncertainty[torch.from_numpy(pairs.links[:, side])].tolist()
-    looks = fingerprint_images(pairs.images, pairs.root, workers, progress, 0)
-    flags_of_images: list[list[str]] = [[] for _ in looks]
-    if all(look is None for look in looks):
+    fingerprints = fingerprint_images(pairs.images, pairs.root, workers, progress, 0)
+    flags_of_images: list[list[str]] = [[] for _ in fingerprints]
+    if all(each is None for each in fingerprints):
         how_images = "no image can be read: copies and flags of images are unknown"
-        same_images = np.full(len(looks), -1, dtype=np.int64)
+        same_images = np.full(len(fingerprints), -1, dtype=np.int64)
     else:
-        how_images, same_images = "difference hash, confirmed by greys", image_copies(looks)
+        how_images, same_images = "difference hash, confirmed by greys", image_copies(fingerprints)
         flags_of_images = list(
             read_ahead(pairs.images.values, lambda value: image_flags(value, pairs.root), workers=workers)
         )
@@ -139,7 +139,7 @@ def judge(
         "leak": (leaks(pairs.images, same_images)[image_rows] | leaks(pairs.texts, same_texts)[text_rows]).tolist(),
         "flags": [[*flags_of_images[image], *flags_of_texts[text]] for image, text in pairs.links],
     }
-    how = {"text copies": how_texts, "pictures": how_images}
+    how = {"text copies": how_texts, "image copies": how_images}
     how |= {"kinds": cannot_judge(area)} if area is not None and kinds is None else {}
     return Judged(pairs, columns, {} if kinds is None else kinds.shares, how)
 
@@ -182,7 +182,8 @@ def cannot_judge(area: float) -> str:
     """In plain words, for an area below `TELLS`."""
     return (
         f"the model cannot judge these pairs: a pair is better aligned than a random one in {100 * area:.0f} % of "
-        f"cases ({100 * TELLS:.0f} % are needed, 50 % is chance), so no kinds are told; take a better model"
+        f"cases ({100 * TELLS:.0f} % are needed, 50 % is chance), so kinds of pairs are not reported; use a stronger "
+        "model"
     )
 
 
@@ -207,14 +208,14 @@ def left_out(judgement: Judged, drop: Sequence[Reason], *, least: float = 0.5) -
     return reasons
 
 
-def image_copies(looks: list[ImageFingerprint | None]) -> NDArray[np.int64]:
+def image_copies(fingerprints: list[ImageFingerprint | None]) -> NDArray[np.int64]:
     """(I) the number of each image's group of copies (equal bytes, or the same look); -1 for an image without a copy.
 
     Difference hashes differ in at most 8 of 64 bits, and greys confirm it. Cost time I^2 at a nanosecond each.
     """
     first: dict[bytes, int] = {}
-    edges = [(first.setdefault(look.digest, row), row) for row, look in enumerate(looks) if look is not None]
-    return _numbered(len(looks), [*edges, *alike(looks, looks)])
+    edges = [(first.setdefault(each.digest, row), row) for row, each in enumerate(fingerprints) if each is not None]
+    return _numbered(len(fingerprints), [*edges, *alike(fingerprints, fingerprints)])
 
 
 def text_copies(pairs: Dataset) -> tuple[NDArray[np.int64], str]:

@@ -16,6 +16,7 @@ import numpy as np
 from subtext.data.rows import components
 from subtext.errors import RequirementError
 from subtext.ops import draw
+from subtext.text_helpers import install_hint
 
 SIDE = 128
 """Pixels of an image's side."""
@@ -102,7 +103,7 @@ def write_drawings(
     left_out: Collection[str],
     progress: Callable[[int], None],
 ) -> None:
-    """Draw all into `folder`/pictures and write `folder`/metadata.jsonl, complete or not at all.
+    """Draw all into `folder`/images and write `folder`/metadata.jsonl, complete or not at all.
 
     Args:
         seed: Of the split.
@@ -126,11 +127,11 @@ def write_drawings(
             {"svg_path": str(entry.svg)} if isinstance(entry.svg, Path) else {"svg_string": entry.svg}
         )
         png = bytes(svg_to_bytes(**source, width=SIDE, height=SIDE, background="#ffffff", skip_system_fonts=True))
-        (temporary / "pictures" / f"{entry.id}.png").write_bytes(png)
+        (temporary / "images" / f"{entry.id}.png").write_bytes(png)
         return hashlib.blake2b(png).digest()
 
     try:
-        (temporary / "pictures").mkdir(parents=True)
+        (temporary / "images").mkdir(parents=True)
         digests = []
         with ThreadPoolExecutor(4) as threads:
             for digest in threads.map(draw_image, drawings):
@@ -143,7 +144,7 @@ def write_drawings(
             for entry, base, split_name in zip(drawings, bases, splits, strict=True):
                 texts = [(language, words) for language, words in entry.texts if words.casefold() not in left_out]
                 row = {
-                    "file_name": f"pictures/{entry.id}.png",
+                    "file_name": f"images/{entry.id}.png",
                     "id": entry.id,
                     "captions": [words for _, words in texts],
                     "language": ["en" if language == "alias" else language for language, _ in texts],
@@ -164,5 +165,5 @@ def write_drawings(
 def missing(package: str) -> RequirementError:
     """The error for a package of the demonstration that is not installed."""
     return RequirementError(
-        f"the demonstration needs the package {package}, which is not installed; pip install 'subtext[demo]'"
+        f"the demonstration needs the package {package}, which is not installed; {install_hint('demo')}"
     )

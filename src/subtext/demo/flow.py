@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.index.build import build_index, interrupted_build
 from subtext.api.load import open_run
-from subtext.api.options import Device, OptionGroup, Quiet, Range, Workers, verb
+from subtext.api.options import Device, Quiet, Workers
 from subtext.api.search import open_index
 from subtext.api.train import train
 from subtext.errors import CheckpointError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, duration
+from subtext.settings import Interval, OptionGroup, command
 from subtext.version import __version__
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ class Demonstration(Report):
         return self.summary
 
 
-@verb
+@command
 def run_demo(
     *,
     out: Annotated[str | Path, "Folder for data, run, index and page.", _DEMONSTRATION] = "demo",
     seed: Annotated[int, "Seed of every random choice.", _DEMONSTRATION] = 0,
     epochs: Annotated[
-        int | None, "Epochs of training; fewer epochs are faster but less accurate.", Range(1), _DEMONSTRATION
+        int | None, "Epochs of training; fewer epochs are faster but less accurate.", Interval(1), _DEMONSTRATION
     ] = None,
     limit: int | None = None,
     device: Device = "cpu",
@@ -109,8 +110,8 @@ def run_demo(
 
     The command draws 5,657 images, trains the recommended model with pretrained encoders, and evaluates it on unseen
     concepts. It then builds an index, asks it 60 queries that name no item, asks three rivals the same, and writes a
-    page with the results. This takes some minutes and needs the extra "demo" (pip install 'subtext[demo]'). Run the
-    command again to resume an interrupted demonstration.
+    page with the results. This takes some minutes and needs the extra "demo" (pip install '.[demo]' in a clone of
+    Subtext). Run the command again to resume an interrupted demonstration.
 
     Args:
         limit: Use only N drawings, for tests.
@@ -123,7 +124,7 @@ def run_demo(
     from subtext.demo import emoji, icons
     from subtext.demo.drawings import write_drawings
     from subtext.demo.queries import accepted_queries
-    from subtext.evaluation.results import figures_table
+    from subtext.evaluation.result import figures_table
     from subtext.report.page import render
 
     folder, started = Path(out), time.monotonic()
@@ -184,10 +185,10 @@ def run_demo(
         searches = [_searches(opened, queries[::SHOWN], options) for options in (WITH_TEXTS, UNSEEN)]
         write_text(page, render(_page(folder, opened, results, shares, *searches)))
         for search in searches[0]:
-            titles = ", ".join(found.title for found in search.found[:3])
+            titles = ", ".join(hit.title for hit in search.hits[:3])
             say(f'      "{search.query}": {titles}. {search.remark}', quiet=quiet)
     say(f"all in {duration(time.monotonic() - started)}", quiet=quiet)
-    opener = {"darwin": "open", "win32": "start"}.get(sys.platform, "xdg-open")
+    opener = "open" if sys.platform == "darwin" else "xdg-open"
     result = results[MAIN]
     table = figures_table(result.figures, result.chance, result.intervals)
     lines = [f"{figure.name:<60} {figure.value:5.1f} %   chance {figure.chance:.1f} %" for figure in shares]
@@ -232,7 +233,7 @@ def _evaluated(index: Index, pairs: Dataset) -> Result:
     import torch
 
     from subtext.core import Embeddings
-    from subtext.evaluation import Protocol, evaluate_embeddings
+    from subtext.evaluation import evaluate_embeddings
     from subtext.models.similarity.cosine import Cosine
     from subtext.retrieval.stores.item import SIDES
 
@@ -242,7 +243,7 @@ def _evaluated(index: Index, pairs: Dataset) -> Result:
             for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True)
         ]
     images, texts = (Embeddings(rows, torch.arange(len(rows))) for rows in vectors)
-    result = evaluate_embeddings(Cosine(), images, texts, pairs, protocol=Protocol(c_way=()))
+    result = evaluate_embeddings(Cosine(), images, texts, pairs)
     return replace(result, about={"index": str(index.store.path), "split": "test", "split_role": "held out"})
 
 
@@ -391,7 +392,7 @@ def _page(
         ],
         commands=[
             f'subtext search {library} "the ruling stands"',
-            f"subtext search {library} --image {data}/pictures/1F44B.png --target texts",
+            f"subtext search {library} --image {data}/images/1F44B.png --target texts",
             f"subtext evaluate {run} --split test",
             f"subtext data check {data}",
         ],

@@ -26,7 +26,7 @@ from subtext.graphs.spaces import (
     TextVectors,
     unit_rows,
 )
-from subtext.ops.nearest import NearestRows, nearest_rows
+from subtext.ops.compiled.nearest import NearestRows, nearest_rows
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def build_graph(
         DataError: If there are not more texts than neighbours, or all texts are the same, and what the space raises.
 
     Complexity:
-        The space's own, and that of `ops.nearest.nearest_rows`.
+        The space's own, and that of `ops.compiled.nearest.nearest_rows`.
     """
     options = options or GraphOptions()
     everywhere = options.candidate_split == "all"
@@ -158,7 +158,7 @@ def approximate_rows(
     candidates: Bool[np.ndarray, "n"],
     groups: Int[np.ndarray, "g n"],
 ) -> NearestRows:
-    """The nearest rows of every row in L2, by HNSW: faster on large sets, some neighbours are missed.
+    """As `ops.compiled.nearest.nearest_rows` in L2, faster on large sets; some neighbours are missed.
 
     The search visits 2 `count` candidates or more for each row, and requests as many more than `count` as the largest
     of a row's groups has members, at most `count`; lists may be shorter than `count`.

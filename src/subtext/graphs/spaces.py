@@ -26,6 +26,7 @@ from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError
 from subtext.graphs.graph import image_of_text
 from subtext.ops import draw
+from subtext.text_helpers import install_hint
 
 if TYPE_CHECKING:
     from subtext.models.encoders.language import SentenceEncoder
@@ -318,7 +319,7 @@ def _require_gensim(reader: str, alternative: str) -> None:
     """Raise RequirementError where gensim is not installed."""
     if find_spec("gensim") is None:
         raise RequirementError(
-            f"{reader} needs gensim, which is not installed; pip install 'subtext[neighbours]', or {alternative}"
+            f"{reader} needs gensim, which is not installed; {install_hint('neighbours')}, or {alternative}"
         )
 
 

@@ -97,7 +97,7 @@ def public_record(record: Record) -> Record:
 
 def write_config(record: Record, folder: Path) -> None:
     """Write the config.json that the Hub expects beside the files of a run."""
-    config = {"model_type": f"subtext-{record.model}", "library_name": "subtext", "host": record.model}
+    config = {"model_type": f"subtext-{record.model}", "library_name": "subtext", "model": record.model}
     text = json.dumps({**config, "arguments": record.arguments, "methods": record.methods}, indent=2)
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 

@@ -15,6 +15,7 @@ from subtext.core import Embeddings
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation.scoring import TILE
 from subtext.models.model import Model
+from subtext.text_helpers import install_hint
 
 if TYPE_CHECKING:
     from mteb.models.model_meta import ModelMeta
@@ -108,7 +109,7 @@ class MtebEncoder:
             from mteb.models.model_meta import ModelMeta
         except ImportError as problem:
             raise RequirementError(
-                "an MTEB evaluation needs the package mteb, which is not installed; pip install 'subtext[mteb]'"
+                f"an MTEB evaluation needs the package mteb, which is not installed; {install_hint('mteb')}"
             ) from problem
         return ModelMeta.create_empty(
             {

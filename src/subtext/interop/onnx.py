@@ -33,6 +33,7 @@ from subtext.models.model import Branch, Model
 from subtext.models.model_card import model_card
 from subtext.ops.numerics import masked_softmax, unit
 from subtext.retrieval.build import model_fingerprint
+from subtext.text_helpers import install_hint
 from subtext.version import __version__
 
 TOLERANCE = 1e-4
@@ -55,7 +56,7 @@ def require_packages() -> None:
         try:
             __import__(name)
         except ImportError as error:
-            raise RequirementError(f"an ONNX export needs the package {name}; pip install 'subtext[onnx]'") from error
+            raise RequirementError(f"an ONNX export needs the package {name}; {install_hint('onnx')}") from error
 
 
 _USE = """
@@ -132,7 +133,7 @@ def write_description(
     description = {
         "format": "subtext onnx 1",
         "version": __version__,
-        "host": record.model,
+        "model": record.model,
         "fingerprint": model_fingerprint(model),
         **{
             side: {"file": f"{side}.onnx", **_inputs(getattr(model, side), samples.batches[side][-1])}

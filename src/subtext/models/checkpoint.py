@@ -18,7 +18,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import reduce
 from importlib.metadata import version
 from pathlib import Path
@@ -31,46 +31,13 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from subtext.data.atomic import write_file, write_folder, write_text
+from subtext.data.config import DataConfig
 from subtext.errors import CheckpointError
 from subtext.version import DRAWS, FORMAT, require_format
 
 RECORD, WEIGHTS, ASSETS, TABLES = "run.json", "model.safetensors", "assets", "tables"
 FROZEN = "frozen.safetensors"
 _CHECKSUM = "crc32"
-
-
-@dataclass(frozen=True)
-class DataSource:
-    """The source of a run's data, which later commands read again.
-
-    Attributes:
-        data: File or folder of pairs; empty for pairs made in memory.
-        images: Folder of images; None where paths start from the data's own folder.
-        features: Files of precomputed features.
-        text_features: See `features`.
-        train_split: Names of splits.
-        val_split: val_split is None for a run without validation.
-        split_seed: Of the 80-10-10 split of data without splits.
-        on_error: "raise" or "skip" rows that cannot be used.
-        columns: Names of a foreign table's columns.
-        text_fields: Of the fields that are texts.
-        fingerprint: Of the training and validation pairs (`data.fingerprint`).
-        inputs: Fingerprint of all other inputs: feature files, vocabulary, transform, precision of cached outputs of
-            frozen encoders, and graphs of neighbours.
-    """
-
-    data: str = ""
-    images: str | None = None
-    features: str | None = None
-    text_features: str | None = None
-    train_split: str = "train"
-    val_split: str | None = "val"
-    split_seed: int = 0
-    on_error: Literal["raise", "skip"] = "raise"
-    columns: str | None = None
-    text_fields: str | None = None
-    fingerprint: str = ""
-    inputs: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,7 +50,10 @@ class Record:
         methods: (name, arguments) of each training method, in the order applied.
         plan: The training plan, as plain data.
         phases: See `plan`.
-        data: The source of the pairs.
+        data: The source of the pairs, which later commands read again.
+        fingerprint: Of the training and validation pairs (`data.fingerprint`).
+        inputs: Fingerprint of all other inputs: feature files, vocabulary, transform, precision of cached outputs of
+            frozen encoders, and graphs of neighbours.
         seed: Of every draw.
         status: "training" until the end; "stopped" when a person, a signal or a bad number ended it.
         best: Validation figures of the kept weights; empty before there are any.
@@ -104,7 +74,9 @@ class Record:
     methods: tuple[tuple[str, dict[str, Any]], ...] = ()
     plan: dict[str, Any] = field(default_factory=dict)
     phases: tuple[dict[str, Any], ...] = ()
-    data: DataSource = DataSource()
+    data: DataConfig = DataConfig()
+    fingerprint: str = ""
+    inputs: str = ""
     seed: int = 0
     status: Literal["training", "finished", "stopped"] = "training"
     best: dict[str, float] = field(default_factory=dict)
@@ -119,12 +91,12 @@ class Record:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """The record as indented JSON.
+        """The record as indented JSON."""
+        return json.dumps(self.plain(), indent=2, ensure_ascii=False) + "\n"
 
-        Returns:
-            The text, which ends with a line break.
-        """
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+    def plain(self) -> dict[str, Any]:
+        """The record as plain data."""
+        return {**vars(self), "data": self.data.plain()}
 
     @staticmethod
     def from_json(text: str | bytes, *, where: str = RECORD) -> Record:
@@ -144,7 +116,7 @@ class Record:
         try:
             values = dict(json.loads(text))
             require_format(values.get("format"), where, "train", CheckpointError)
-            types: dict[type, tuple[type, ...]] = {tuple: (list,), DataSource: (dict,), float: (float, int)}
+            types: dict[type, tuple[type, ...]] = {tuple: (list,), DataConfig: (dict,), float: (float, int)}
             for name, default in vars(Record(model="")).items():
                 expected = (int, type(None)) if default is None else types.get(type(default), (type(default),))
                 if name in values and (not isinstance(values[name], expected) or isinstance(values[name], bool)):
@@ -152,7 +124,7 @@ class Record:
             source = values.pop("data", {})
             methods = tuple((str(name), dict(arguments)) for name, arguments in values.pop("methods", ()))
             phases = tuple(dict(phase) for phase in values.pop("phases", ()))
-            return Record(**values, data=DataSource(**source), methods=methods, phases=phases)
+            return Record(**values, data=DataConfig(**source), methods=methods, phases=phases)
         except (ValueError, TypeError, AttributeError, RecursionError) as problem:
             raise CheckpointError(
                 f"{where} needs to be the record of a run of this version of Subtext; {problem}; "
@@ -179,9 +151,9 @@ class Record:
             result.append(f"{_with(self.methods)} -> {_with(record.methods)}")
         if _plain(self.phases) != _plain(record.phases):
             result.append(f"phases {list(self.phases)} -> {list(record.phases)}")
-        if self.data.fingerprint != record.data.fingerprint:
+        if self.fingerprint != record.fingerprint:
             result.append(f"the pairs: {self.data.data or 'those of the run'} -> other pairs or other splits")
-        if self.data.inputs != record.data.inputs:
+        if self.inputs != record.inputs:
             result.append(
                 "how images and texts are read: other features or cache precision, or files that have changed"
             )

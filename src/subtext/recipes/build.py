@@ -26,7 +26,8 @@ from subtext.models.ensemble import MEMBERS, build_ensemble
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
 from subtext.recipes import catalogue
-from subtext.recipes.catalogue import Option, Recipe, plan_options, read_options, unknown
+from subtext.recipes.catalogue import Recipe, plan_options, read_options, requirements
+from subtext.settings import Field, did_you_mean
 from subtext.training.optimiser import body_layers, body_norms
 from subtext.training.plan import Facts, Plan
 from subtext.training.setup import BuildContext, Setup
@@ -73,7 +74,7 @@ def build(
     """
     recipes, known_methods = catalogue.models(), catalogue.methods()
     if model not in recipes:
-        raise RecipeError(unknown("model", model, recipes))
+        raise RecipeError(did_you_mean("model", model, recipes))
     recipe, new = recipes[model], context.assets is None
     arguments = recipe.arguments(options)
     planned = plan_options(recipe.plan)
@@ -82,7 +83,7 @@ def build(
     steps: list[Step] = []
     for name, chosen in methods:
         if name not in known_methods:
-            raise RecipeError(unknown("method", name, known_methods))
+            raise RecipeError(did_you_mean("method", name, known_methods))
         method = known_methods[name]
         with _naming(name):
             if new:
@@ -103,7 +104,7 @@ def build(
                     needs = f"model=features; model is {values['model']}"
                 if side in values:
                     needs = f"{side}=features; {side} is {values[side]}"
-                raise RecipeError(f"{features} needs {needs}; leave {features} out, or change that")
+                raise RecipeError(f"{features} needs {needs}; leave {features} out, or change that", field=features)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=context.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
         try:
@@ -123,8 +124,9 @@ def build(
                 f"'{model}' needs more memory for its weights than there is; torch says: "
                 f"{str(error).splitlines()[0]:.120}; choose smaller dimensions"
             ) from error
-    changes = {o.name: values[o.name] for o in planned if o.name in (plan or {})}
+    changes = {name: values[name] for name in plan or {}}
     if new:
+        refuse_replaced(recipe, values, setup.unread)
         facts = chosen_facts(values, context) | built_facts(setup)
         if "freeze_epochs" not in changes:
             facts["freeze_epochs"] = (str(setup.plan.freeze_epochs),)
@@ -136,7 +138,8 @@ def build(
     if (first := sum(phase.epochs for phase in setup.phases[:-1])) >= setup.plan.epochs:
         raise RecipeError(
             f"epochs needs more than the {first} of the first phases; it got {setup.plan.epochs}; train longer, or "
-            "shorten them"
+            "shorten them",
+            field="epochs",
         )
     return setup
 
@@ -162,27 +165,45 @@ def _values(recipe: Recipe, options: Mapping[str, object]) -> dict[str, Any]:
     return read_options(f"option of '{recipe.name}'", recipe.options, options)
 
 
-def refuse_unused(options: Iterable[Option], values: Mapping[str, object], facts: Facts) -> None:
+def refuse_unused(options: Iterable[Field], values: Mapping[str, object], facts: Facts) -> None:
     """Raise RecipeError for the first option that was changed from its default and that nothing reads."""
     for option in options:
         if values.get(option.name, option.default) == option.default:
             continue
-        for requirement in option.requires:
+        for requirement in requirements(option):
             if not requirement.holds(facts):
                 fact, name = requirement.fact, option.name
                 reason = f"{fact} is {facts[fact][0]}" if fact in values else "it got none"
-                raise RecipeError(f"{name} needs {requirement.words}; {reason}; leave {name} out, or change that")
+                raise RecipeError(
+                    f"{name} needs {requirement.words}; {reason}; leave {name} out, or change that", field=name
+                )
 
 
-def used_options(options: Iterable[Option], values: Mapping[str, object], facts: Facts) -> dict[str, object]:
+def refuse_replaced(recipe: Recipe, values: Mapping[str, object], unread: Mapping[str, str]) -> None:
+    """Raise RecipeError for the first changed option of a model that a method left without a reader."""
+    for option in recipe.options:
+        if option.name in unread and values[option.name] != option.default:
+            raise RecipeError(
+                f"{option.name} needs a loss of the model that reads it; {unread[option.name]}; leave {option.name} "
+                "out, or leave the method out",
+                field=option.name,
+            )
+
+
+def used_options(options: Iterable[Field], values: Mapping[str, object], facts: Facts) -> dict[str, object]:
     """The value of every option that something reads."""
-    return {option.name: values.get(option.name, option.default) for option in options if option.holds(facts)}
+    return {option.name: values.get(option.name, option.default) for option in options if is_read(option, facts)}
+
+
+def is_read(option: Field, facts: Facts) -> bool:
+    """Whether anything reads the option, as far as the facts are known."""
+    return all(requirement.holds(facts) for requirement in requirements(option))
 
 
 def chosen_facts(values: Mapping[str, object], context: BuildContext | None = None) -> dict[str, tuple[str, ...]]:
     """What is known before anything is built or fetched: every option's value, and what encodes the two sides.
 
-    `Option.holds` compares it with the choices that an option requires.
+    `is_read` compares it with the choices that an option requires.
 
     Args:
         values: Every option of the model and of the plan.
@@ -332,7 +353,7 @@ def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
     for run, record in zip(runs, records, strict=True):
         if record.model == ENSEMBLE:
             raise RecipeError(f"an ensemble needs runs of recipes; {run} is an ensemble itself; name its runs instead")
-        if record.data.fingerprint != first.data.fingerprint:
+        if record.fingerprint != first.fingerprint:
             raise RecipeError(
                 f"an ensemble needs runs that were trained on the same pairs; {run} was trained on others than "
                 f"{runs[0]}: test items of one may be training items of the other; train both on the same split"

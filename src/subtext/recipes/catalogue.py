@@ -6,80 +6,18 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from subtext.errors import RecipeError
-from subtext.training.plan import IsPath, Plan, Range, Requires
+from subtext.settings import Field, IsPath, did_you_mean, fields_of
+from subtext.settings.reader import unfolded
+from subtext.training.plan import Plan, Requires
 
 RECOMMENDED = "dual"
 """The model that is trained when none is named."""
-
-_YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-_KINDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of a recipe or of the training plan.
-
-    Attributes:
-        name: As in Python, with underscores.
-        type: Int, float, str or bool.
-        choices: The values that it takes; None for any of the type.
-        help: One line, after the choices that the option requires.
-        group: The argument of the recipe that it is a field of; empty where it is an argument itself.
-        requires: The choices that have to be made for the option to be read; all of them.
-        range: The numbers that it takes; None for all of its type.
-        is_path: Whether it is a file or folder.
-    """
-
-    name: str
-    type: type
-    choices: tuple[object, ...] | None
-    default: object
-    help: str
-    group: str = ""
-    requires: tuple[Requires, ...] = ()
-    range: Range | None = None
-    is_path: bool = False
-
-    def read(self, value: object) -> object:
-        """A value of this option's type, from itself or from text.
-
-        Raises:
-            RecipeError: For any other value.
-        """
-        result = self._typed(value)
-        if self.range is not None:
-            self.range.require(self.name, result)
-        return result
-
-    def holds(self, facts: Mapping[str, Any]) -> bool:
-        """Whether anything reads the option, as far as the facts are known."""
-        return all(requirement.holds(facts) for requirement in self.requires)
-
-    def _typed(self, value: Any) -> object:
-        value = value.item() if getattr(value, "shape", None) == () else value  # A number of numpy or torch.
-        if self.choices is not None:
-            choices = {str(choice): choice for choice in self.choices}
-            if str(value) not in choices:
-                raise RecipeError(f"{self.name} needs one of {', '.join(choices)}; it got '{value}'")
-            return choices[str(value)]
-        if self.type is bool and isinstance(value, str) and value.lower() in _YES + _NO:
-            return value.lower() in _YES
-        numeric = (int, float) if self.type is float else self.type
-        if isinstance(value, numeric) and (self.type is bool or not isinstance(value, bool)):
-            return self.type(value)
-        if isinstance(value, str) and self.type in (int, float):
-            try:
-                return self.type(value)
-            except ValueError:
-                pass
-        raise RecipeError(f"{self.name} needs {_KINDS[self.type]}; it got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -87,29 +25,33 @@ class Recipe:
     """A model or a method.
 
     Attributes:
+        name: That of its function.
         function: A model: (context, *, options) -> Setup; a method: (setup, *, options) -> Setup.
         summary: The first sentence of its docstring.
+        options: Its settings; one that several models share has the `owner` that it is a field of.
         plan: How a model is trained by default; the common plan for a method, which brings none.
-        groups: Argument name -> dataclass, for options that several models share.
     """
 
     name: str
     function: Callable[..., Any]
     summary: str
-    options: list[Option]
+    options: tuple[Field, ...]
     plan: Plan
-    groups: Mapping[str, type]
 
     def arguments(self, options: Mapping[str, object]) -> dict[str, Any]:
         """The keyword arguments of `function` for flat options.
+
+        Args:
+            options: Values by name; those left out keep their defaults.
 
         Raises:
             RecipeError: For an unknown option, with near names, and for a value of the wrong kind.
         """
         values = read_options(f"option of '{self.name}'", self.options, options)
-        result: dict[str, Any] = {option.name: values[option.name] for option in self.options if not option.group}
-        for group, kind in self.groups.items():
-            result[group] = kind(**{o.name: values[o.name] for o in self.options if o.group == group})
+        result: dict[str, Any] = {option.name: values[option.name] for option in self.options if not option.owner}
+        for owner in dict.fromkeys(option.owner for option in self.options if option.owner):
+            own = {option.name: values[option.name] for option in self.options if option.owner == owner}
+            result[owner] = unfolded(self.function, owner)(**own)
         return result
 
 
@@ -126,11 +68,14 @@ def methods() -> dict[str, Recipe]:
 
 
 def register_method(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add a training method under the name of its function, for `train(with_=...)`; usable as a decorator.
+    """Add a training method under the name of its function, for `train(methods=...)`; usable as a decorator.
 
     Args:
         function: Setup -> Setup. Its keyword-only parameters are the options: each has a default and a type
             Annotated[type, "help"].
+
+    Returns:
+        The function.
 
     Raises:
         RecipeError: For an option without help or default, and for the name of a method of this package.
@@ -142,26 +87,34 @@ def register_method(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def plan_options(plan: Plan) -> list[Option]:
+@cache
+def plan_options(plan: Plan) -> tuple[Field, ...]:
     """Every field of the plan as an option whose default is this plan's value."""
-    return _fields(Plan, plan, "")
+    return fields_of(plan)
 
 
-def read_options(kind: str, options: Iterable[Option], arguments: Mapping[str, object]) -> dict[str, Any]:
-    """The value of every option: the one given, else the default.
+def requirements(option: Field) -> tuple[Requires, ...]:
+    """The choices that have to be made for an option to be read; all of them."""
+    return tuple(mark for mark in option.marks if isinstance(mark, Requires))
+
+
+def read_options(kind: str, options: Iterable[Field], arguments: Mapping[str, object]) -> dict[str, Any]:
+    """The value of every option: the one that `arguments` has, else the default.
 
     Args:
         kind: What the options are, for a message.
+        options: The known ones.
+        arguments: Values by name; numbers may be text.
 
     Raises:
         RecipeError: For an unknown option, with near names, and for a value of the wrong kind.
     """
-    by_name = {option.name: option for option in options}
-    values = {name: option.default for name, option in by_name.items()}
+    known = {option.name: option for option in options}
+    values = {name: option.default for name, option in known.items()}
     for name, value in arguments.items():
-        if name not in by_name:
-            raise RecipeError(unknown(kind, name, by_name))
-        values[name] = by_name[name].read(value)
+        if name not in known:
+            raise RecipeError(did_you_mean(kind, name, known))
+        values[name] = known[name].parse(value, RecipeError)
     return values
 
 
@@ -170,12 +123,15 @@ def read_method(text: str) -> tuple[str, dict[str, object]]:
 
     Paths become absolute.
 
+    Args:
+        text: A method and its options, as the command line has them.
+
     Raises:
         RecipeError: For an unknown method, option or value, with near names.
     """
     name, _, assignments = text.partition(":")
     if name not in methods():
-        raise RecipeError(unknown("method", name, methods()))
+        raise RecipeError(did_you_mean("method", name, methods()))
     options = {option.name: option for option in methods()[name].options}
     values: dict[str, object] = {}
     for assignment in filter(None, assignments.split(",")):
@@ -184,19 +140,12 @@ def read_method(text: str) -> tuple[str, dict[str, object]]:
         if not equals:
             raise RecipeError(f"'{assignment}' needs the form option=value")
         if key not in options:
-            raise RecipeError(unknown(f"option of the method {name}", key, options))
+            raise RecipeError(did_you_mean(f"option of the method {name}", key, options))
         option = options[key]
-        if option.is_path and value:
+        if value and any(isinstance(mark, IsPath) for mark in option.marks):
             value = str(Path(value).expanduser().absolute())
-        values[option.name] = option.read(value)
+        values[option.name] = option.parse(value, RecipeError)
     return name, values
-
-
-def unknown(kind: str, name: str, names: Mapping[str, object]) -> str:
-    """The sentence for an unknown name, with the nearest known ones."""
-    matches = get_close_matches(name, list(names), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(matches)}?" if matches else f"there are {', '.join(names) or 'none'}"
-    return f"there is no {kind} called '{name}'; {hint}"
 
 
 def _recipes(folder: str) -> dict[str, Recipe]:
@@ -209,42 +158,10 @@ def _recipes(folder: str) -> dict[str, Recipe]:
 
 
 def _recipe(function: Callable[..., Any], plan: Plan) -> Recipe:
-    # A method from outside the package may import the type of its first parameter and its result for checks alone.
-    hints = get_type_hints(function, localns={"Setup": object}, include_extras=True)
-    options: list[Option] = []
-    groups: dict[str, type] = {}
-    for argument, parameter in list(inspect.signature(function).parameters.items())[1:]:
-        if is_dataclass(hints.get(argument)):
-            groups[argument] = hints[argument]
-            options += _fields(hints[argument], parameter.default, argument)
-        else:
-            options.append(_option(argument, hints.get(argument), parameter.default, ""))
+    options = fields_of(function)
+    described = {option.owner or option.name for option in options}
+    for name in list(inspect.signature(function).parameters)[1:]:
+        if name not in described or any(option.required for option in options if option.name == name):
+            raise RecipeError(f"a recipe's option needs Annotated[type, 'help'] and a default; '{name}' has not both")
     summary = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
-    return Recipe(function.__name__, function, summary, options, plan, groups)
-
-
-def _fields(kind: Any, value: object, group: str) -> list[Option]:
-    hints = get_type_hints(kind, include_extras=True)
-    assert all(field.default is not MISSING for field in fields(kind)), f"{kind.__name__} needs a default everywhere"
-    return [_option(f.name, hints[f.name], getattr(value, f.name), group) for f in fields(kind)]
-
-
-def _option(name: str, hint: Any, default: object, group: str) -> Option:
-    if get_origin(hint) is not Annotated or default is inspect.Parameter.empty:
-        raise RecipeError(
-            f"a recipe's option needs Annotated[type, 'help'] and a default; '{name}' has {hint or 'no type'}"
-        )
-    kind, text, *marks = get_args(hint)
-    requires = tuple(mark for mark in marks if isinstance(mark, Requires))
-    literal = get_origin(kind) is Literal
-    return Option(
-        name=name,
-        type=str if literal else kind,
-        choices=get_args(kind) if literal else None,
-        default=default,
-        help="".join(requirement.prefix for requirement in requires) + text,
-        group=group,
-        requires=requires,
-        range=next((mark for mark in marks if isinstance(mark, Range)), None),
-        is_path=any(isinstance(mark, IsPath) for mark in marks),
-    )
+    return Recipe(function.__name__, function, summary, options, plan)

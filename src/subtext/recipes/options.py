@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from subtext.training.plan import IsPath, Range, Requires
+from subtext.settings import Interval, IsPath
+from subtext.training.plan import Requires
 
 if TYPE_CHECKING:
     from subtext.training.setup import BuildContext as BuildContext, Setup as Setup
@@ -27,6 +28,9 @@ _VOCABULARY = Requires("text", ("gru", "bag"))
 _GRU = Requires("text", ("gru",))
 _TWO = Requires("combine", ("image", "text", "mean"), needs="combine other than image, text and mean", negated=True)
 _TOKENS = Requires("text", ("gru", "bag", "backbone"), needs="text=gru, bag or a backbone")
+_SIGN = Requires("sign", ("0.0",), needs="a sign other than 0", negated=True)
+_GAMMA = Requires("gamma", ("0.0",), needs="gamma other than 0", negated=True)
+_MULTISET = Requires("second_order", ("multiset",), needs="second_order=multiset")
 _LENGTH = Requires("text", ("gru", "bag", "backbone", "starter"), needs="text=gru, bag, starter or a backbone")
 
 
@@ -35,7 +39,7 @@ class PixelOptions:
     """How images that are not precomputed features become pixels."""
 
     image_size: Annotated[
-        int, "pixels: height and width of the input; 0 for the size of the backbone", Range(0), _PIXELS
+        int, "pixels: height and width of the input; 0 for the size of the backbone", Interval(0), _PIXELS
     ] = 0
     resize: Annotated[
         Literal["auto", "crop", "squash"],
@@ -64,9 +68,11 @@ class InputOptions(PixelOptions):
     feature_scaling: Annotated[
         Literal["none", "unit", "standard"], "leave as they are, scale to unit length, or standardise", _FEATURES
     ] = "none"
-    feature_dropout: Annotated[float, "dropout of the features", Range(0, 1), _FEATURES] = 0.0
-    max_regions: Annotated[int, "detector: keep the N most confident boxes per image", Range(1), _DETECTOR] = 36
-    min_confidence: Annotated[float, "detector: drop boxes below this probability", Range(0, 1), _DETECTOR] = 0.0
+    feature_dropout: Annotated[float, "dropout of the features", Interval(0, below=1), _FEATURES] = 0.0
+    max_regions: Annotated[int, "detector: keep the N most confident boxes per image", Interval(1), _DETECTOR] = 36
+    min_confidence: Annotated[float, "detector: drop boxes below this probability", Interval(0, below=1), _DETECTOR] = (
+        0.0
+    )
     text: Annotated[
         str,
         "text encoder: auto (features, or the model's default), gru, bag (of words), features, starter, or the name "
@@ -89,27 +95,33 @@ class InputOptions(PixelOptions):
         Requires("text", ("features",)),
     ] = "standard"
     min_count: Annotated[
-        int, "treat words with fewer occurrences in the training texts as unknown", Range(1), _VOCABULARY
+        int, "treat words with fewer occurrences in the training texts as unknown", Interval(1), _VOCABULARY
     ] = 1
-    max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut", Range(1), _LENGTH] = 64
-    word_dim: Annotated[int, "dimension of the word embedding; 0: depends on the encoder", Range(0), _VOCABULARY] = 300
+    max_tokens: Annotated[int, "longest text in words or subwords; the rest is cut", Interval(1), _LENGTH] = 64
+    word_dim: Annotated[int, "dimension of the word embedding; 0: depends on the encoder", Interval(0), _VOCABULARY] = (
+        300
+    )
     word_vectors: Annotated[
         Literal["random", "doc2vec"],
         "initial word embedding: random, or learnt by Doc2Vec on the training texts (needs gensim)",
         _VOCABULARY,
     ] = "random"
-    gru_layers: Annotated[int, "layers", Range(1), _GRU] = 1
+    gru_layers: Annotated[int, "layers", Interval(1), _GRU] = 1
     bidirectional: Annotated[bool, "read the text in both directions", _GRU] = True
-    token_dropout: Annotated[float, "share of words left out while training", Range(0, 1), _VOCABULARY] = 0.0
-    token_mask: Annotated[float, "share of words or subwords masked while training", Range(0, 1), _TOKENS] = 0.0
-    embedding_dropout: Annotated[float, "dropout of the word embedding", Range(0, 1), _VOCABULARY] = 0.0
+    token_dropout: Annotated[float, "share of words left out while training", Interval(0, below=1), _VOCABULARY] = 0.0
+    token_mask: Annotated[float, "share of words or subwords masked while training", Interval(0, below=1), _TOKENS] = (
+        0.0
+    )
+    embedding_dropout: Annotated[float, "dropout of the word embedding", Interval(0, below=1), _VOCABULARY] = 0.0
 
 
 @dataclass(frozen=True)
 class RegionInputOptions(InputOptions):
     """The same for a model that reads an image by its parts; its regions may be precomputed."""
 
-    region_dropout: Annotated[float, "share of precomputed regions hidden while training", Range(0, 1), _REGIONS] = 0.0
+    region_dropout: Annotated[
+        float, "share of precomputed regions hidden while training", Interval(0, below=1), _REGIONS
+    ] = 0.0
     append_pooled: Annotated[bool, "add the feature of the whole image as one more region", _BOTH] = False
     boxes: Annotated[
         bool, "append the box of each region, relative to the image size; the feature file needs boxes", _REGIONS
@@ -127,7 +139,7 @@ class RankingOptions:
 
 
 TotalWeight = Annotated[float, "lambda, the sum of the weights over a batch"]
-ReferenceBatch = Annotated[int, "batch size that total_weight is for; 0 for the batch as it is", Range(0)]
+ReferenceBatch = Annotated[int, "batch size that total_weight is for; 0 for the batch as it is", Interval(0)]
 AverageDirections = Annotated[bool, "average both directions, as in the paper; off: keep the model's own scale"]
 DropLast = Annotated[bool, "drop the last batch of an epoch if it is smaller"]
 
@@ -142,13 +154,18 @@ class WeightOptions:
     combine: Annotated[
         Literal["absdiff", "difference", "sum", "product", "maximum", "image", "text", "mean"],
         "combination of image and text weights; mean: of their scores, before the softmax",
+        _SIGN,
     ] = "absdiff"
     total_placement: Annotated[
-        Literal["both", "outer", "inner", "scores"], "where lambda is applied; inner as printed, nearly uniform", _TWO
+        Literal["both", "outer", "inner", "scores"],
+        "where lambda is applied; inner as printed, nearly uniform",
+        _TWO,
+        _SIGN,
     ] = "both"
     control: Annotated[
         Literal["none", "permuted", "random"],
         "control: give each pair the scores of another, the same one in all epochs (permuted) or a new one (random)",
+        _SIGN,
     ] = "none"
     average_directions: AverageDirections = True
     drop_last: DropLast = True
@@ -159,21 +176,28 @@ class NeighbourOptions:
     """Which neighbours scores are made from, and of which embeddings."""
 
     graph: Annotated[str, "folder written by `subtext neighbours build`", IsPath()] = ""
-    neighbours: Annotated[int, "nearest neighbours used; 0 for all of the graph's", Range(0)] = 0
+    neighbours: Annotated[int, "nearest neighbours used; 0 for all of the graph's", Interval(0), _SIGN] = 0
     views: Annotated[
-        Literal["max", "mean", "aligned"], "compare several views by the best pair, all pairs, or view by view"
+        Literal["max", "mean", "aligned"], "compare several views by the best pair, all pairs, or view by view", _SIGN
     ] = "max"
     samples: Annotated[
-        int, "second-order neighbours sampled per pair and epoch; 0 for all", Range(0), Requires("views", ("max",))
+        int,
+        "second-order neighbours sampled per pair and epoch; 0 for all",
+        Interval(0),
+        Requires("views", ("max",)),
+        _MULTISET,
+        _GAMMA,
+        _SIGN,
     ] = 1000
     bank: Annotated[
         Literal["training", "complete", "evaluation"],
         "embeddings of the epoch's own steps; complete: also of the rest, by a pass after it; evaluation: all by it",
+        _SIGN,
     ] = "training"
     first_epoch: Annotated[
-        Literal["uniform", "encode"], "first epoch: uniform weights, or those of a pass before it"
+        Literal["uniform", "encode"], "first epoch: uniform weights, or those of a pass before it", _SIGN
     ] = "uniform"
-    storage_dtype: Annotated[Literal["float32", "float16"], "type of the stored embeddings"] = "float32"
+    storage_dtype: Annotated[Literal["float32", "float16"], "type of the stored embeddings", _SIGN] = "float32"
     weight_tables: Annotated[
         Literal["read", "all"],
         "pairs scored in the run's tables/: those that an epoch reads, or all",
@@ -187,11 +211,18 @@ class DiscrepancyOptions:
     """What discrepancy compares a pair with."""
 
     second_order: Annotated[
-        Literal["multiset", "unique", "direct"], "neighbours of neighbours, each once, or the neighbours themselves"
+        Literal["multiset", "unique", "direct"],
+        "neighbours of neighbours, each once, or the neighbours themselves",
+        _GAMMA,
+        _SIGN,
     ] = "multiset"
     average: Annotated[
         Literal["pairs", "lists"],
         "average over all listed pairs, or over the means of the lists",
-        Requires("second_order", ("multiset",)),
+        _MULTISET,
+        _GAMMA,
+        _SIGN,
     ] = "pairs"
-    use_current: Annotated[bool, "use the pair's current embedding, not that of the epoch before"] = False
+    use_current: Annotated[bool, "use the pair's current embedding, not that of the epoch before", _GAMMA, _SIGN] = (
+        False
+    )

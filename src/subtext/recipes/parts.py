@@ -25,15 +25,15 @@ from subtext.objectives.regularisers import KL
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops.neighbour_scores import Scoring
 from subtext.recipes.encoders import Side, image_side, text_side
+from subtext.recipes.neighbour_scores import NeighbourScores
 from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, RegionInputOptions, WeightOptions
-from subtext.training.neighbours import SampledNeighbours
 from subtext.training.plan import Plan
-from subtext.training.rewriting import Rewriting
 from subtext.training.setup import BuildContext, Setup
-from subtext.training.tables import NeighbourScores
 
 BATCH = 128
 """Pairs of a batch in published code whose losses are sums over them."""
+EDITED = ("image_to_noised", "image_to_retold", "retold_to_image")
+"""Comparisons with texts that are edited."""
 
 
 def setup_of(
@@ -42,10 +42,21 @@ def setup_of(
     similarity: nn.Module,
     parts: Mapping[str, Term | Penalty],
     plan: Plan,
+    *,
+    loss_options: tuple[str, ...] = (),
 ) -> Setup:
-    """The setup of images and texts with their heads, and of the parts of its objective."""
+    """The setup of images and texts with their heads, and of the parts of its objective.
+
+    Args:
+        sides: Of images and of texts.
+        heads: See `sides`.
+        similarity: Compares images with texts.
+        parts: Of the objective, by name.
+        plan: The model's own.
+        loss_options: Options that the losses between images and texts, and the scale of their scores, alone read.
+    """
     image, text = (Branch(side.input_spec, side.encoder, head) for side, head in zip(sides, heads, strict=True))
-    return Setup(Model(image, text, similarity), Objective(dict(parts)), plan)
+    return Setup(Model(image, text, similarity), Objective(dict(parts)), plan, loss_options=loss_options)
 
 
 def pair_sides(context: BuildContext, inputs: RegionInputOptions, width: int) -> tuple[Side, Side]:
@@ -154,15 +165,9 @@ def require_cosine(method: str, setup: Setup) -> None:
         )
 
 
-def require_no_neighbours(method: str, setup: Setup) -> None:
-    """Raise RecipeError where another method samples neighbours already."""
-    if any(isinstance(extra, SampledNeighbours) for extra in setup.extras):
-        raise RecipeError(f"{method} samples neighbours, and another method does so already; use one of them alone")
-
-
 def require_plain_texts(method: str, setup: Setup) -> None:
     """Raise RecipeError where the losses between images and texts read edited or random texts."""
-    if any(isinstance(extra, Rewriting) for extra in setup.extras):
+    if any(getattr(part, "on", "") in EDITED for part in setup.objective.parts.values()):
         raise RecipeError(
             f"{method} changes the losses between images and texts, and asymmetry has extended them; use one of "
             "these methods alone"
@@ -228,7 +233,8 @@ def replace_terms(method: str, setup: Setup, terms: Mapping[str, Term]) -> Setup
             )
     remaining = {name: part for name, part in setup.objective.parts.items() if name not in replaced}
     model = Model(setup.model.image, setup.model.text, Cosine())
-    return replace(setup, model=model, objective=Objective({**terms, **remaining}))
+    unread = dict.fromkeys(setup.loss_options, f"{method} replaces the losses between images and texts")
+    return replace(setup, model=model, objective=Objective({**terms, **remaining}), unread={**setup.unread, **unread})
 
 
 def add_terms(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weight: float) -> Setup:
@@ -279,7 +285,7 @@ def neighbour_weights(
     diagonal: bool = True,
     moments: Literal["refreshed", "fixed"] = "refreshed",
 ) -> Setup:
-    """The setup with weights from a graph, and with the memory that they need.
+    """The setup with weights from a graph, and with the bank that they need.
 
     Args:
         weighting: beta, gamma and statistics; the rest comes from `weights` and `comparison`.
@@ -334,7 +340,7 @@ def neighbour_weights(
         control=weights.control,
         current=comparison.use_current,
     )
-    memory = NeighbourScores(
+    bank = NeighbourScores(
         Path(neighbours.graph),
         neighbours=neighbours.neighbours,
         # The second product is half of the cost, so it is made only where a weight reads it.
@@ -357,4 +363,4 @@ def neighbour_weights(
         average=weights.average_directions,
         drop_last=weights.drop_last,
     )
-    return replace(setup, memories=(*setup.memories, memory))
+    return replace(setup, banks=(*setup.banks, bank))

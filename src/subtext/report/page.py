@@ -12,35 +12,35 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class PageHit:
-    """One image that a search found, or one text.
+    """One hit of a search: an image, or a text.
 
     Attributes:
         title: Its first text, or itself.
         score: Cosine.
-        picture: Data URI; None where the image cannot be shown; empty for a text alone.
+        image: Data URI; None where the image cannot be shown; empty for a text alone.
         notes: Small words below it.
         right: Whether it is a correct result.
     """
 
     title: str
     score: float
-    picture: str | None = None
+    image: str | None = None
     notes: Sequence[str] = ()
     right: bool = False
 
 
 @dataclass(frozen=True)
 class PageSearch:
-    """A query, a remark on it, and what was found, best first.
+    """A query, a remark on it, and its hits, best first.
 
     Attributes:
-        picture: Data URI of the query, where it is an image.
+        image: Data URI of the query, where it is an image.
     """
 
     query: str
-    found: Sequence[PageHit]
+    hits: Sequence[PageHit]
     remark: str = ""
-    picture: str | None = None
+    image: str | None = None
 
 
 @dataclass(frozen=True)
@@ -174,23 +174,23 @@ def _section(section: PageSection) -> str:
 
 
 def _search(search: PageSearch) -> str:
-    cards = "".join(_card(rank, hit) for rank, hit in enumerate(search.found, start=1))
+    cards = "".join(_card(rank, hit) for rank, hit in enumerate(search.hits, start=1))
     remark = f'<p class="small">{escape(search.remark)}</p>' if search.remark else ""
     heading = ""
-    if search.picture is not None:
-        heading = f'<img class="query" src="{escape(search.picture)}" alt="{escape(search.query)}">'
+    if search.image is not None:
+        heading = f'<img class="query" src="{escape(search.image)}" alt="{escape(search.query)}">'
     return f'<article><h3>“{escape(search.query)}”</h3>{heading}{remark}<ol class="cards">{cards}</ol></article>'
 
 
 def _card(rank: int, hit: PageHit) -> str:
-    picture = f'<img src="{escape(hit.picture)}" alt="{escape(hit.title)}" loading="lazy">' if hit.picture else ""
-    if hit.picture is None:
-        picture = '<span class="gone">no image</span>'
+    image = f'<img src="{escape(hit.image)}" alt="{escape(hit.title)}" loading="lazy">' if hit.image else ""
+    if hit.image is None:
+        image = '<span class="gone">no image</span>'
     notes = "".join(f'<span class="note">{escape(note)}</span>' for note in hit.notes)
     mark = ' class="right"' if hit.right else ""
     tick = '<span class="tick">right</span>' if hit.right else ""
     return (
-        f'<li{mark}>{picture}<span class="score">{rank}. {hit.score:.2f}</span>{tick}'
+        f'<li{mark}>{image}<span class="score">{rank}. {hit.score:.2f}</span>{tick}'
         f'<span class="title">{escape(hit.title)}</span>{notes}</li>'
     )
 

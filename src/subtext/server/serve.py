@@ -2,90 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import tempfile
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from subtext.api.options import Device, Metavar, OptionGroup, Quiet, Range, Shown, verb
+from subtext.api.options import Device, Quiet
 from subtext.errors import ArgumentError, RequirementError
+from subtext.server.settings import Limits, Settings
+from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
+from subtext.text_helpers import install_hint
 
 SHUTDOWN_SECONDS = 20
-"""Seconds in which requests must end when the server is told to stop."""
+"""Seconds in which requests must end when the server stops."""
 HEAD_BYTES = 16_384
 """Bytes of a request's head."""
 TOKEN_LETTERS = 16
 """Shortest token."""
 
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Host names of a server that listens to this machine alone."""
 _FILE, _FOLDER = Metavar("FILE"), Metavar("DIR")
 _DATA, _ADDRESS, _LIMITS = OptionGroup("Data"), OptionGroup("Address"), OptionGroup("Limits")
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The cost that a request may have.
-
-    Attributes:
-        body: Bytes are decoded at one time.
-        pixels: Of an image that is uploaded, and of all that.
-        body_seconds: Time to send it.
-        answer_seconds: Time to answer it.
-        rate: Requests per second and client, on average; 0 for no limit.
-        burst: Requests at once.
-        max_requests: Requests in work or waiting; more are refused with 503.
-        cached_hits: Hits of earlier answers that are kept in memory.
-    """
-
-    body: int = 20 * 2**20
-    pixels: int = 50_000_000
-    body_seconds: float = 15.0
-    answer_seconds: float = 30.0
-    rate: float = 20.0
-    burst: int = 200
-    max_requests: int = 96
-    cached_hits: int = 20_000
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of a server, as plain data that its processes pass on; see `serve`.
-
-    Attributes:
-        token: Of a change, which "" refuses.
-        read_token: Of every request, where "" asks for none.
-        storage_dir: "" for none.
-        log: "index" writes into the first index, "-" to standard output, "" nowhere.
-    """
-
-    indexes: tuple[str, ...]
-    run: str | None = None
-    model: str | None = None
-    features: str | None = None
-    device: str = "cpu"
-    host: str = "127.0.0.1"
-    port: int = 8000
-    allowed_hosts: tuple[str, ...] = ()
-    workers: int = 1
-    token: str = ""
-    read_token: str = ""
-    image_folders: tuple[str, ...] = ()
-    storage_dir: str = ""
-    log: str = "index"
-    log_private: bool = False
-    trust_proxy: bool = False
-    limits: Limits = field(default_factory=Limits)
-
-    def to_json(self) -> str:
-        """For the processes that this one starts."""
-        return json.dumps(asdict(self))
-
-
-@verb
+@command
 def serve(
     indexes: Annotated[tuple[str | Path, ...] | str, "Folders or addresses of indexes.", Metavar("INDEX")],
     *,
@@ -104,7 +44,7 @@ def serve(
         str | Path | None, "Folder for the thumbnails, uploads and log of an INDEX in a database.", _FOLDER, _DATA
     ] = None,
     host: Annotated[str, "Address to listen on.", _ADDRESS] = "127.0.0.1",
-    port: Annotated[int, "Port to listen on.", Range(1, 65535), _ADDRESS] = 8000,
+    port: Annotated[int, "Port to listen on.", Interval(1, 65535), _ADDRESS] = 8000,
     allowed_host: Annotated[
         tuple[str, ...],
         "Host name in allowed requests; repeatable. Default: names of this machine; with --host, any.",
@@ -112,7 +52,7 @@ def serve(
         _ADDRESS,
     ] = (),
     trust_proxy: Annotated[bool, "Trust X-Forwarded-For from a local proxy.", _ADDRESS] = False,
-    workers: Annotated[int, "Processes.", Range(1), _ADDRESS] = 1,
+    workers: Annotated[int, "Processes.", Interval(1), _ADDRESS] = 1,
     token_file: Annotated[
         str | Path | None,
         "File with the token for /add and /delete in its first line. Default: no changes allowed.",
@@ -122,9 +62,9 @@ def serve(
     read_token_file: Annotated[
         str | Path | None, "File with the token that every request needs.", _FILE, OptionGroup("Access")
     ] = None,
-    max_body: Annotated[int, "MB per request.", Range(1), _LIMITS] = 20,
-    max_pixels: Annotated[int, "Million pixels per image.", Range(1), _LIMITS] = 50,
-    rate: Annotated[float, "Requests per second and client, on average; 0 for no limit.", Range(0), _LIMITS] = 20.0,
+    max_body: Annotated[int, "MB per request.", Interval(1), _LIMITS] = 20,
+    max_pixels: Annotated[int, "Million pixels per image.", Interval(1), _LIMITS] = 50,
+    rate: Annotated[float, "Requests per second and client, on average; 0 for no limit.", Interval(0), _LIMITS] = 20.0,
     log: Annotated[
         Literal["index", "-", "none"] | None,
         "Where to log requests: the first INDEX (for a database: --storage-dir), or - for standard output.",
@@ -141,6 +81,29 @@ def serve(
     files. Changes need a token. The page can compare two indexes side by side. /openapi.json describes the routes;
     docs/serving.md describes how to serve an index to others.
 
+    Args:
+        indexes: Folders or addresses of indexes.
+        run: New folder of the first run, if it was moved.
+        model: New folder of the first pretrained model, if it was moved.
+        features: Image features of the first index.
+        image_folder: Another folder whose images may be shown.
+        storage_dir: Folder for the thumbnails, uploads and log of an INDEX in a database.
+        host: Address to listen on.
+        port: Port to listen on; from 1 to 65535.
+        allowed_host: Host name in allowed requests. Default: names of this machine; with `host`, any.
+        trust_proxy: Trust X-Forwarded-For from a local proxy.
+        workers: Processes; 1 or more.
+        token_file: File with the token for /add and /delete in its first line. Default: no changes allowed.
+        read_token_file: File with the token that every request needs.
+        max_body: MB per request; 1 or more.
+        max_pixels: Million pixels per image; 1 or more.
+        rate: Requests per second and client, on average; 0 for no limit; 0 or more.
+        log: Where to log requests: the first INDEX (for a database: `storage_dir`), or - for standard output: "index",
+            "-", "none".
+        log_private: Also log query texts and client addresses.
+        device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
+        quiet: Show no progress.
+
     Raises:
         RequirementError: If a package is missing or the address is in use.
         ArgumentError: For contradictory arguments, and the errors of opening an index. It returns when the process gets
@@ -153,7 +116,9 @@ def serve(
     if not indexes:
         raise ArgumentError("a server needs an index")
     if storage_dir is not None and all(folders):
-        raise ArgumentError("storage_dir is for an index that is no folder; a folder holds these things itself")
+        raise ArgumentError(
+            "storage_dir is for an index that is no folder; a folder holds these things itself", field="storage_dir"
+        )
     if log == "index" and storage_dir is None and not folders[0]:
         raise ArgumentError("log=index needs a folder: an INDEX that is one, or storage_dir; or take log=-")
 
@@ -190,7 +155,15 @@ def serve(
 
 
 def start(settings: Settings, *, quiet: bool = False) -> None:
-    """Serve by these settings until SIGTERM or SIGINT; see `serve`."""
+    """Serve by these settings until SIGTERM or SIGINT; see `serve`.
+
+    Args:
+        settings: The settings.
+        quiet: Prints nothing.
+
+    Raises:
+        RequirementError: If a package is missing, or the address is in use.
+    """
     try:
         import uvicorn
 
@@ -199,10 +172,10 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
         from subtext.server.state import ServerState
     except ModuleNotFoundError as problem:
         raise RequirementError(
-            f"serving needs the package '{problem.name}', which is not installed; pip install 'subtext[serve]'"
+            f"serving needs the package '{problem.name}', which is not installed; {install_hint('serve')}"
         ) from problem
     from subtext.report.progress import say
-    from subtext.retrieval.stores.store import store_class
+    from subtext.retrieval.stores.registry import store_class
 
     # Before a model is loaded for nothing.
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -212,7 +185,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
             probe.bind((settings.host, settings.port))
         except OSError as problem:
             raise RequirementError(
-                f"a server needs an address of its own; {settings.host}:{settings.port} cannot be had: "
+                f"a server needs an address of its own; {settings.host}:{settings.port} cannot be used: "
                 f"{problem.strerror or problem}; name another (--port)"
             ) from problem
     options = server_options(settings)
@@ -235,7 +208,14 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
-    """The options of uvicorn for these settings; few enough connections that files can still be opened."""
+    """The options of uvicorn; connections are few enough that files can still be opened.
+
+    Args:
+        settings: The settings.
+
+    Returns:
+        Keyword arguments of `uvicorn.Config`.
+    """
     from subtext.server.security import Connection, most_connections
 
     return {

@@ -1,4 +1,4 @@
-"""How a recipe is trained, and the marks beside an option's help: plain data that is read without torch.
+"""Plan and RunConfig, and the marks beside an option's help: plain data that is read without torch.
 
 A mark says what the option requires and which numbers it takes. An option that nothing would read is refused and not
 ignored.
@@ -6,44 +6,16 @@ ignored.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, Literal, get_args, get_type_hints
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from subtext.errors import RecipeError, SubtextError
+from subtext.errors import RecipeError, TrainingError
+from subtext.settings import Interval, fields_of
 
 Facts = Mapping[str, Sequence[str]]
 """What was chosen, or what a built model turned out to have: name -> values, the first as messages call it."""
-
-
-@dataclass(frozen=True)
-class Range:
-    """The numbers that an option takes: `least` and more, but less than `below`."""
-
-    least: float
-    below: float = math.inf
-
-    def __str__(self) -> str:
-        return f"a number in [{self.least:g}, {self.below:g})" if self.below < math.inf else f"{self.least:g} or more"
-
-    def require(self, name: str, value: object, error: type[SubtextError] = RecipeError) -> None:
-        """Raise the error unless the value of the option `name` is such a number."""
-        if not (isinstance(value, int | float) and self.least <= value < self.below):
-            raise error(f"{name} needs {self}; it got {value}")
-
-
-@cache
-def ranges(kind: type) -> dict[str, Range]:
-    """The range of every option of a dataclass that has one."""
-    hints = get_type_hints(kind, include_extras=True)
-    return {name: mark for name, hint in hints.items() for mark in get_args(hint)[1:] if isinstance(mark, Range)}
-
-
-@dataclass(frozen=True)
-class IsPath:
-    """The option is a file or folder. Its absolute path is stored, so that a run opens from everywhere."""
 
 
 @dataclass(frozen=True)
@@ -100,49 +72,66 @@ class Phase:
     factor: float = 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Plan:
-    """Everything about training that is not the model or the objective; each field is a command-line option."""
+    """Everything about training that is not the model or the objective; each field is a command-line option.
 
-    epochs: Annotated[int, "passes over the training pairs", Range(1)] = 30
-    batch_size: Annotated[int, "pairs per step, over all processes", Range(1)] = 128
-    lr: Annotated[float, "peak learning rate"] = 2e-4
+    A model brings a plan of its own. Of a plan that a user gives, the fields that were named replace the model's, and
+    no others: `Plan(epochs=30)` changes the epochs of every model, though 30 is the default here.
+
+    Raises:
+        RecipeError: For a number out of its interval, and for fields that do not go together.
+
+    Example:
+        >>> Plan(epochs=3, lr=1e-3)
+        Plan(epochs=3, lr=0.001)
+    """
+
+    epochs: Annotated[int, "passes over the training pairs", Interval(1)] = 30
+    batch_size: Annotated[int, "pairs per step, over all processes", Interval(1)] = 128
+    lr: Annotated[float, "peak learning rate", Interval(above=0)] = 2e-4
     optimiser: Annotated[Literal["adam", "adamw", "adamp", "sgd"], "optimiser"] = "adam"
     amsgrad: Annotated[bool, "AMSGrad", Requires("optimiser", ("adam", "adamw"))] = False
-    weight_decay: Annotated[float, "weight decay; does not apply to biases, norms and temperatures", Range(0)] = 0.0
-    momentum: Annotated[float, "momentum", Range(0, 1), Requires("optimiser", ("sgd",))] = 0.9
-    max_grad_norm: Annotated[float, "maximum norm of the gradient; 0 for no clipping", Range(0)] = 2.0
-    accumulation_steps: Annotated[int, "batches whose gradients are averaged before an update", Range(1)] = 1
+    weight_decay: Annotated[float, "weight decay; does not apply to biases, norms and temperatures", Interval(0)] = 0.0
+    momentum: Annotated[float, "momentum", Interval(0, below=1), Requires("optimiser", ("sgd",))] = 0.9
+    max_grad_norm: Annotated[float, "maximum norm of the gradient; 0 for no clipping", Interval(0)] = 2.0
+    accumulation_steps: Annotated[int, "batches whose gradients are averaged before an update", Interval(1)] = 1
     grad_cache_chunk: Annotated[
-        int, "gradient caching: images or texts per chunk; 0 for the complete batch", Range(0)
+        int, "gradient caching: images or texts per chunk; 0 for the complete batch", Interval(0)
     ] = 0
     schedule: Annotated[
         Literal["constant", "plateau", "step", "cosine", "one_cycle"], "schedule of the learning rate"
     ] = "constant"
-    warmup: Annotated[float, "share of all steps in which the learning rate rises from zero", Range(0, 1)] = 0.0
-    step_epochs: Annotated[int, "epochs between drops", Range(1), Requires("schedule", ("step",))] = 15
-    lr_factor: Annotated[float, "factor of the learning rate at a drop", Requires("schedule", ("step", "plateau"))] = (
-        0.1
+    warmup: Annotated[float, "share of all steps in which the learning rate rises from zero", Interval(0, below=1)] = (
+        0.0
     )
+    step_epochs: Annotated[int, "epochs between drops", Interval(1), Requires("schedule", ("step",))] = 15
+    lr_factor: Annotated[
+        float, "factor of the learning rate at a drop", Interval(above=0), Requires("schedule", ("step", "plateau"))
+    ] = 0.1
     plateau_patience: Annotated[
-        int, "epochs without improvement before a drop", Range(0), Requires("schedule", ("plateau",))
+        int, "epochs without improvement before a drop", Interval(0), Requires("schedule", ("plateau",))
     ] = 10
     layer_decay: Annotated[
-        float, "learning rate of each layer of a pretrained encoder, relative to the layer above", _LAYERS, _LEARNING
+        float,
+        "learning rate of each layer of a pretrained encoder, relative to the layer above",
+        Interval(above=0),
+        _LAYERS,
+        _LEARNING,
     ] = 1.0
     backbone_lr_scale: Annotated[
-        float, "learning rate of pretrained encoders, relative to lr", Range(0), _PRETRAINED, _LEARNING
+        float, "learning rate of pretrained encoders, relative to lr", Interval(0), _PRETRAINED, _LEARNING
     ] = 1.0
     freeze_epochs: Annotated[
-        int, "number of first epochs with frozen pretrained encoders; -1 for all epochs", Range(-1), _PRETRAINED
+        int, "number of first epochs with frozen pretrained encoders; -1 for all epochs", Interval(-1), _PRETRAINED
     ] = 0
     backbone_norms: Annotated[
         Literal["batch", "frozen"], "pretrained batch norms: statistics of the batch, or frozen", _NORMS, _LEARNING
     ] = "batch"
     weight_average: Annotated[Literal["none", "ema", "swa"], "average the weights for evaluation and saving"] = "none"
-    ema_decay: Annotated[float, "decay of the average at each step", Range(0, 1), _EMA] = 0.999
-    swa_start: Annotated[float, "share of the epochs before averaging starts", Range(0, 1), _SWA] = 0.6
-    patience: Annotated[int, "stop after N epochs without improvement; 0 for never", Range(0)] = 0
+    ema_decay: Annotated[float, "decay of the average at each step", Interval(0, below=1), _EMA] = 0.999
+    swa_start: Annotated[float, "share of the epochs before averaging starts", Interval(0, below=1), _SWA] = 0.6
+    patience: Annotated[int, "stop after N epochs without improvement; 0 for never", Interval(0)] = 0
     caption_sampling: Annotated[
         Literal["all", "one", "together"],
         "all: every pair once per epoch; one: every image once, with a random text; together: every image with all "
@@ -159,19 +148,89 @@ class Plan:
     ] = "rsum"
     precision: Annotated[Literal["float32", "bf16", "fp16"], "arithmetic of the forward and backward pass"] = "float32"
 
+    def __new__(cls, **given: Any) -> Self:
+        """Remember which fields were named."""
+        plan = super().__new__(cls)
+        object.__setattr__(plan, "_given", frozenset(given))
+        return plan
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Names of the fields that this plan was made with."""
+        names: frozenset[str] = vars(self)["_given"]
+        return names
+
     def __post_init__(self) -> None:
-        for name, allowed in ranges(Plan).items():
-            allowed.require(name, getattr(self, name))
-        for name in ("lr", "lr_factor", "layer_decay"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise RecipeError(f"{name} needs a number above 0; it got {getattr(self, name)}")
-        if self.amsgrad and self.optimiser not in ("adam", "adamw"):
-            raise RecipeError(f"amsgrad needs optimiser=adam or adamw; optimiser is {self.optimiser}; leave it off")
-        if self.caption_sampling == "together" and self.positives == "pair":
+        for field in fields_of(Plan):
+            object.__setattr__(self, field.name, field.parse(getattr(self, field.name), RecipeError))
+        # Fields that were not named come from the model's plan: they are compared once both are merged.
+        given = self.given
+        if {"amsgrad", "optimiser"} <= given and self.amsgrad and self.optimiser not in ("adam", "adamw"):
+            raise RecipeError(
+                f"amsgrad needs optimiser=adam or adamw; optimiser is {self.optimiser}; leave it off", field="amsgrad"
+            )
+        together = self.caption_sampling == "together" and self.positives == "pair"
+        if {"caption_sampling", "positives"} <= given and together:
             raise RecipeError(
                 "caption_sampling=together needs positives=group, since an image then has several partners; it got pair"
             )
-        if self.grad_cache_chunk > self.batch_size:
+        if {"grad_cache_chunk", "batch_size"} <= given and self.grad_cache_chunk > self.batch_size:
             raise RecipeError(
-                f"grad_cache_chunk needs at most batch_size, {self.batch_size}; it got {self.grad_cache_chunk}"
+                f"grad_cache_chunk needs at most batch_size, {self.batch_size}; it got {self.grad_cache_chunk}",
+                field="grad_cache_chunk",
             )
+
+    def __repr__(self) -> str:
+        named = (f.name for f in fields(self) if f.name in self.given or getattr(self, f.name) != f.default)
+        return f"Plan({', '.join(f'{name}={getattr(self, name)!r}' for name in named)})"
+
+
+@dataclass(frozen=True, repr=False)
+class RunConfig:
+    """How a training is run; of these, the seed and the precision of the cache alone change what is learnt.
+
+    Attributes:
+        seed: Seed of every random choice.
+        device: "auto" (a GPU if there is one), or a device of torch: "cpu", "cuda", "cuda:1", "mps".
+        workers: Threads that load data; 0 to load it in the training loop.
+        resume: Resume from the last complete checkpoint of the folder.
+        checkpoint_every: Steps between checkpoints; 0 for the end of each epoch alone, which always has one.
+        keep_checkpoints: Checkpoints to keep; a finished training has none.
+        save_every_epochs: Save every Nth epoch as a run, RUN/epochs/EPOCH; 0 for none.
+        cache: Folder for the outputs of frozen encoders; None for `cache` in the run's folder.
+        tensorboard: Also write TensorBoard logs (extra: tensorboard).
+        cache_precision: How these outputs are stored; float16 halves the disk, and moves the features by about 0.05 %:
+            `resume` needs the same again.
+        log_every: Steps between two lines of log.jsonl.
+
+    Raises:
+        TrainingError: For a number out of its interval.
+
+    Example:
+        >>> RunConfig(seed=1, device="cpu")
+        RunConfig(seed=1, device='cpu')
+    """
+
+    seed: Annotated[int, "Seed of every random choice."] = 0
+    device: Annotated[str, "cpu, cuda, cuda:1 or mps; auto: a GPU if there is one."] = "auto"
+    workers: Annotated[int, "Threads that load data.", Interval(0)] = 2
+    resume: Annotated[bool, "Resume from the last checkpoint in RUN."] = False
+    checkpoint_every: Annotated[int, "Steps between checkpoints; 0: at the end of each epoch.", Interval(0)] = 0
+    keep_checkpoints: Annotated[int, "Checkpoints to keep.", Interval(1)] = 2
+    save_every_epochs: Annotated[int, "Save every Nth epoch as a run, RUN/epochs/EPOCH; 0 for none.", Interval(0)] = 0
+    cache: Annotated[str | Path | None, "Folder for the outputs of frozen encoders. Default: RUN/cache."] = None
+    tensorboard: Annotated[bool, "Also write TensorBoard logs (extra: tensorboard)."] = False
+    cache_precision: Literal["float32", "float16"] = "float32"
+    log_every: int = 50
+
+    def __post_init__(self) -> None:
+        for field in fields_of(RunConfig):
+            object.__setattr__(self, field.name, field.check(getattr(self, field.name), TrainingError))
+        if self.log_every not in Interval(1):
+            raise TrainingError(f"log_every needs 1 or more; it got {self.log_every}", field="log_every")
+        if self.cache is not None:
+            object.__setattr__(self, "cache", Path(self.cache).expanduser())
+
+    def __repr__(self) -> str:
+        named = ((f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) != f.default)
+        return f"RunConfig({', '.join(f'{name}={value!r}' for name, value in named)})"

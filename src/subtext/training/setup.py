@@ -1,20 +1,19 @@
-"""What a recipe builds from; Setup, which it returns and a method changes; the options, reports and result of a run."""
+"""What a recipe builds from; Setup, which it returns and a method changes; the reports and result of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
 
 from subtext.data.feature_file import FeatureShape
-from subtext.errors import RequirementError, TrainingError
+from subtext.errors import RequirementError
 from subtext.models.checkpoint import Record
 from subtext.models.model import Model
 from subtext.objectives.objective import Objective
-from subtext.training.batch_relevance import Mixing, RelevanceSource
-from subtext.training.memory import BankSource
-from subtext.training.plan import Phase, Plan, Range, ranges
+from subtext.training.bank import BankSource
+from subtext.training.plan import Phase, Plan
+from subtext.training.relevance import ImageMixing, RelevanceSource
 from subtext.training.step import ExtraSource
 
 
@@ -23,12 +22,12 @@ class BuildContext:
     """What a recipe builds from.
 
     Attributes:
-        image_features: Shapes of precomputed features.
-        text_features: None where the modality is read from pixels or words.
-        texts: Texts of the training split (empty when a saved run is opened): vocabularies are built from these alone.
+        image_features: Shapes of precomputed features of images; None where images are read from pixels.
+        text_features: Likewise of texts; None where texts are read by words.
+        texts: Texts of the training split (empty for a saved run): vocabularies are built from these alone.
         assets: Folder of a saved run with "image" and "text" inside (vocabulary, tokeniser, backbone configuration);
             None for a new run.
-        seed: What the initial weights of a new run are drawn from.
+        seed: Of the initial weights of a new run.
         member: Of a saved ensemble: which member's assets, a folder inside that of each modality; empty for a run's
             own.
     """
@@ -41,7 +40,13 @@ class BuildContext:
     member: str = ""
 
     def asset(self, modality: str) -> Path | None:
-        """The saved folder of one modality, None for a new run.
+        """The saved folder of one modality.
+
+        Args:
+            modality: "image" or "text".
+
+        Returns:
+            The folder; None for a new run.
 
         Raises:
             RequirementError: If the run has none.
@@ -59,12 +64,17 @@ class Setup:
     """A model, its objective and its training plan, with the hooks of methods.
 
     Attributes:
+        model: The model that is trained and saved.
+        objective: Its loss.
+        plan: How it is trained.
         phases: Parts of the training in order; empty for one phase that trains everything.
         extras: What is read beside every batch, for terms on other comparisons than those of its pairs. The last one
             compares first.
-        memories: What is kept between steps and epochs, for weightings that need more than their batch.
+        banks: What is kept between steps and epochs, for weightings that need more than their batch.
         relevance: Graded truth of a batch, for losses that read it; None for none.
         mixing: Mixes images of a batch, for losses that read the share of each; None for none.
+        loss_options: Options of the model that its losses between images and texts alone read.
+        unread: Options of the model that nothing reads any more -> what made them so: a method, in words.
         from_start: Measure the model before the first step, too: as epoch 0, it takes part in the selection.
     """
 
@@ -73,61 +83,27 @@ class Setup:
     plan: Plan
     phases: tuple[Phase, ...] = ()
     extras: tuple[ExtraSource, ...] = ()
-    memories: tuple[BankSource, ...] = ()
+    banks: tuple[BankSource, ...] = ()
     relevance: RelevanceSource | None = None
-    mixing: Mixing | None = None
+    mixing: ImageMixing | None = None
+    loss_options: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
     from_start: bool = False
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """How a training is run; of these, the seed and the precision of the cache alone change what is learnt.
-
-    Attributes:
-        seed: Of every draw.
-        device: "auto" (a GPU where there is one), or a torch device: "cpu", "cuda", "mps".
-        workers: Threads that read batches ahead; 0 reads in the loop.
-        resume: Go on from the newest complete checkpoint of the folder.
-        checkpoint_every: Steps between checkpoints; 0 for the ends of epochs alone, which always have one.
-        keep_checkpoints: Checkpoints kept, the newest; a finished training has none any more.
-        save_every_epochs: Save every Nth epoch as a run in RUN/epochs/EPOCH; 0 for none.
-        cache: Folder for the outputs of frozen encoders; None for `cache` in the run's folder.
-        cache_precision: How they are stored; float16 halves the disk, and moves the features by about 0.05 %: `resume`
-            needs the same again.
-        log_every: Steps between two lines of log.jsonl.
-        tensorboard: Also write TensorBoard's files (extra: tensorboard).
-    """
-
-    seed: int = 0
-    device: str = "auto"
-    workers: Annotated[int, Range(0)] = 2
-    resume: bool = False
-    checkpoint_every: Annotated[int, Range(0)] = 0
-    keep_checkpoints: Annotated[int, Range(1)] = 2
-    save_every_epochs: Annotated[int, Range(0)] = 0
-    cache: Path | None = None
-    cache_precision: Literal["float32", "float16"] = "float32"
-    log_every: Annotated[int, Range(1)] = 50
-    tensorboard: bool = False
-
-    def __post_init__(self) -> None:
-        for name, allowed in ranges(RunOptions).items():
-            allowed.require(name, getattr(self, name), TrainingError)
-
-
-@dataclass(frozen=True)
 class Report:
-    """Where a training stands; told a few times a second, at each epoch's end, and with every note.
+    """The progress of a training; sent a few times a second, at each epoch's end, and with every note.
 
     Attributes:
         epoch: Counted from 1.
-        epochs: See `epoch`.
+        epochs: Of the whole training.
         step: Finished so far in the whole training.
         steps: All of them.
         loss: Mean over the epoch so far.
         figures: Of the latest validation, empty before.
         seconds_left: Estimated, None before enough is known.
-        note: Something to say in words, None mostly.
+        note: A sentence for the user, None mostly.
         ended: The epoch that has just ended, from 1, with `loss` its mean and `figures` its own; None between.
     """
 
@@ -144,13 +120,13 @@ class Report:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What came out.
+    """What a training returns.
 
     Attributes:
         run: The folder.
         model: The model with the saved weights, in eval mode.
         record: As in RUN/run.json.
-        notes: What was said on the way.
+        notes: Sentences for the user.
     """
 
     run: Path

@@ -20,6 +20,7 @@ from transformers.utils import logging
 from subtext.data.starter import NAME as STARTER, starter_folder
 from subtext.errors import RequirementError
 from subtext.models.encoders.hub import BACKBONES, is_cached, require_answer, require_hub_name, source_of
+from subtext.text_helpers import install_hint
 
 Model = TypeVar("Model")
 
@@ -238,8 +239,8 @@ def import_extra(module: str, name: str, package: str) -> Any:
     except (ImportError, RuntimeError, OSError) as error:
         # Both need torchvision, which fails in several ways where it was built for another torch.
         raise RequirementError(
-            f"'{name}' needs the packages {package} and torchvision; importing them failed: {error}; install "
-            "subtext[encoders], with the torchvision that belongs to this torch"
+            f"'{name}' needs the packages {package} and torchvision; importing them failed: {error}; "
+            f"{install_hint('encoders')}, with the torchvision that belongs to this torch"
         ) from error
 
 
@@ -308,7 +309,7 @@ def adapt(encoder: Any, *, rank: int = 8, scale: float = 16.0, dropout: float = 
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
-        raise RequirementError("low-rank adapters need the package peft; install subtext[lora]") from error
+        raise RequirementError(f"low-rank adapters need the package peft; {install_hint('lora')}") from error
     config = LoraConfig(r=rank, lora_alpha=scale, lora_dropout=dropout, target_modules=targets)
     for parameter in body.parameters():
         parameter.requires_grad_(False)

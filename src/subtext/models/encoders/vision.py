@@ -22,6 +22,7 @@ from subtext.models.encoders.backbone import (
     open_body,
 )
 from subtext.models.encoders.hub import Preprocessing
+from subtext.text_helpers import install_hint
 
 Pooling = Literal["auto", "average", "cls"]
 
@@ -251,7 +252,7 @@ class Detector(Pretrained):
             # Published DETR has a backbone of timm.
             raise RequirementError(
                 f"image=detector:{name} needs packages that are not there: {str(error).strip().splitlines()[0]}; "
-                "install subtext[encoders], or take a detector without them (YOLOS, RT-DETR)"
+                f"{install_hint('encoders')}, or take a detector without them (YOLOS, RT-DETR)"
             ) from error
         return Detector(body, regions=regions, min_confidence=min_confidence)
 

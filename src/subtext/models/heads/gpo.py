@@ -1,122 +1,18 @@
-"""Generalised pooling head: the values of each dimension, sorted over the parts and weighted by rank.
-
-Sorting the few parts of an item in every dimension is slow because each sort is tiny and strided in memory. Here the
-rank of a value is counted instead: how many others of its item and dimension are larger, a comparison that runs along
-memory for all dimensions at once. O(N P^2 D) comparisons of a vector unit's width, against N D sorts of P.
-"""
+"""Generalised pooling head: the values of each dimension, sorted over the parts and weighted by rank."""
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import Any, no_type_check
 
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from subtext.core import Embeddings, Encoded
 from subtext.models.heads.mean import linear, parts_of
-from subtext.ops.in_threads import in_threads
+from subtext.ops.compiled.ordered_sum import MOST_PARTS, ordered_sum
 from subtext.ops.numerics import masked_softmax, parts_first, unit
-
-Array = NDArray[Any]
-MOST_PARTS = 255
-"""Ranks are stored in a byte."""
-
-
-def ordered_sum(
-    parts: Float[Tensor, "n p d"], lengths: Int[Tensor, "n"], weights: Float[Tensor, "n p"]
-) -> Float[Tensor, "n d"]:
-    """Weighted sum of the sorted values of each item and dimension, on a CPU.
-
-    z_nd = sum over k < length_n of weights_nk (k-th largest of parts_n:d). Equal values keep the order of their parts.
-    Parts beyond an item's length are never read. The machine code is compiled at the first call, in about two seconds.
-
-    Args:
-        parts: (N P D) float32, at most 255 parts.
-        lengths: (N) int64, number of parts of each item.
-        weights: (N P) float32, by rank.
-
-    Returns:
-        (N D) float32; the gradient reaches parts and weights.
-
-    Complexity:
-        Time N P^2 D, memory N P D bytes.
-    """
-    return _OrderedSum.apply(parts, lengths, weights)
-
-
-class _OrderedSum(torch.autograd.Function):
-    """z_nd = sum over i of w_n,rank(i) x_nid; so dx_nid = w_n,rank(i) g_nd, and dw_nk sums g x where the rank is k."""
-
-    @staticmethod
-    def forward(ctx: Any, parts: Tensor, lengths: Tensor, weights: Tensor) -> Tensor:
-        parts, weights = parts.detach().contiguous(), weights.detach().contiguous()
-        items, longest, width = parts.shape
-        out = torch.zeros(items, width)
-        ranks = torch.zeros(items, longest, width, dtype=torch.uint8)
-        _in_threads(0, parts, lengths, weights, out, ranks)
-        ctx.save_for_backward(parts, lengths, weights, ranks)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor]:
-        parts, lengths, weights, ranks = ctx.saved_tensors
-        of_parts, of_weights = torch.zeros_like(parts), torch.zeros_like(weights)
-        grad = grads[0].contiguous()
-        _in_threads(1, parts, lengths, weights, ranks, grad, of_parts, of_weights)
-        return of_parts, None, of_weights
-
-
-def _in_threads(index: int, *tensors: Tensor) -> None:
-    """Run a kernel on the items of all tensors."""
-    kernel, arrays = _compiled(index), [tensor.numpy() for tensor in tensors]
-    in_threads(lambda items: kernel(*(array[items] for array in arrays)), len(arrays[0]))
-
-
-@functools.cache
-def _compiled(index: int) -> Callable[..., None]:
-    import numba
-
-    return numba.njit(nogil=True)((_forward, _backward)[index])
-
-
-@no_type_check
-def _forward(parts: Array, lengths: Array, weights: Array, out: Array, ranks: Array) -> None:
-    items, _, width = parts.shape
-    for item in range(items):
-        length = lengths[item]
-        for low in range(length):
-            low_values, rank = parts[item, low], ranks[item, low]
-            for high in range(low + 1, length):
-                high_values, high_rank = parts[item, high], ranks[item, high]
-                for d in range(width):
-                    larger = high_values[d] > low_values[d]
-                    rank[d] += larger
-                    high_rank[d] += not larger
-        total = out[item]
-        for part in range(length):
-            value, rank = parts[item, part], ranks[item, part]
-            for d in range(width):
-                total[d] += weights[item, rank[d]] * value[d]
-
-
-@no_type_check
-def _backward(
-    parts: Array, lengths: Array, weights: Array, ranks: Array, grad: Array, of_parts: Array, of_weights: Array
-) -> None:
-    items, _, width = parts.shape
-    for item in range(items):
-        for part in range(lengths[item]):
-            value, rank, slope = parts[item, part], ranks[item, part], of_parts[item, part]
-            for d in range(width):
-                slope[d] = weights[item, rank[d]] * grad[item, d]
-                of_weights[item, rank[d]] += grad[item, d] * value[d]
-
 
 COUNTED_CELLS = 1 << 20
 """Numbers to sort from which compiling the counting kernel pays."""

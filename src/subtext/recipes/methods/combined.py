@@ -7,15 +7,17 @@ from typing import Annotated, Literal
 from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, Setup, WeightOptions
 from subtext.training.plan import Requires
 
+_SIGN = Requires("sign", ("0.0",), needs="a sign other than 0", negated=True)
+_BETA = Requires("beta", ("0.0",), needs="beta other than 0", negated=True)
 _VAL, _STATS = Requires("mode", ("val",)), Requires("mode", ("stats",))
 
 
 def combined(
     setup: Setup,
     *,
-    mode: Annotated[Literal["val", "stats"], "use beta and gamma, or the scores' statistics"] = "val",
-    beta: Annotated[float, "weight of diversity; 1 to 4 in the paper", _VAL] = 3.0,
-    gamma: Annotated[float, "weight of discrepancy; 1 to 4 in the paper", _VAL] = 1.0,
+    mode: Annotated[Literal["val", "stats"], "use beta and gamma, or the scores' statistics", _SIGN] = "val",
+    beta: Annotated[float, "weight of diversity; 1 to 4 in the paper", _VAL, _SIGN] = 3.0,
+    gamma: Annotated[float, "weight of discrepancy; 1 to 4 in the paper", _VAL, _SIGN] = 1.0,
     statistics: Annotated[
         Literal["pooled", "separate"], "of both modalities' scores together, or of each", _STATS
     ] = "pooled",
@@ -25,16 +27,19 @@ def combined(
     neighbours: NeighbourOptions = NeighbourOptions(),
     weights: WeightOptions = WeightOptions(combine="mean"),
     comparison: DiscrepancyOptions = DiscrepancyOptions(),
-    diagonal: Annotated[bool, "diversity: compare a neighbour with itself, too, as printed"] = True,
+    diagonal: Annotated[bool, "diversity: compare a neighbour with itself, too, as printed", _BETA, _SIGN] = True,
 ) -> Setup:
     """Weights pairs by a combination of diversity and discrepancy (Thomas and Kovashka 2022, eq. 7 and 8).
 
     The two are weighted by beta and gamma, chosen on validation pairs (val), or by each score's mean times its standard
     deviation (stats), which as printed is within about 1 % of uniform weights.
     """
+    from subtext.errors import RecipeError
     from subtext.objectives.weighting import Neighbourhood
     from subtext.recipes.parts import neighbour_weights
 
+    if mode == "val" and not (beta or gamma):
+        raise RecipeError("combined needs a beta or a gamma other than 0; both are 0; use uniform, which is the same")
     if mode == "val":
         weighting = Neighbourhood(weights.total_weight, diversity=beta, discrepancy=gamma)
     else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from subtext.recipes.options import Setup
-from subtext.training.plan import Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Requires
 
 if TYPE_CHECKING:
     from subtext.objectives.objective import Penalty, Term
@@ -16,11 +17,11 @@ _MARGIN = Requires("loss", ("margin",))
 def distance(
     setup: Setup,
     *,
-    min_distance: Annotated[float, "smaller distances count as this one", Range(0, 2)] = 0.5,
-    max_distance: Annotated[float, "negatives at this distance or beyond are not sampled", Range(0)] = 1.4,
+    min_distance: Annotated[float, "smaller distances count as this one", Interval(0, below=2)] = 0.5,
+    max_distance: Annotated[float, "negatives at this distance or beyond are not sampled", Interval(0)] = 1.4,
     loss: Annotated[Literal["triplet", "margin"], "the model's triplet loss, or the paper's margin loss"] = "triplet",
-    margin: Annotated[float, "margin of the margin loss, in distance", Range(0), _MARGIN] = 0.2,
-    boundary: Annotated[float, "distance that separates positives from negatives", Range(0), _MARGIN] = 1.2,
+    margin: Annotated[float, "margin of the margin loss, in distance", Interval(0), _MARGIN] = 0.2,
+    boundary: Annotated[float, "distance that separates positives from negatives", Interval(0), _MARGIN] = 1.2,
 ) -> Setup:
     """Samples one negative per query and direction, uniformly over distances (Wu et al. 2017).
 
@@ -56,7 +57,11 @@ def distance(
             weight=term.weight / 2,
         )
     if parts != dict(setup.objective.parts):
-        return replace(setup, objective=Objective(parts))
+        losses = [part.loss for part in parts.values() if isinstance(part, Term)]
+        kept = any(isinstance(held, Triplet) for held in losses)
+        unread = ("negatives",) if kept else ("negatives", "margin")
+        reasons = dict.fromkeys(unread, "distance samples the negatives" + ("" if kept else ", for a loss of its own"))
+        return replace(setup, objective=Objective(parts), unread={**setup.unread, **reasons})
     if loss == "margin" and uses_cosine(setup):
         terms: dict[str, Term] = {}
         for side in DIRECTIONS:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Annotated
 
 from subtext.recipes.options import NeighbourOptions, Setup, WeightOptions
+from subtext.settings import Unfold
+from subtext.training.plan import Requires
+
+_SIGN = Requires("sign", ("0.0",), needs="a sign other than 0", negated=True)
 
 
 def diversity(
     setup: Setup,
     *,
-    neighbours: NeighbourOptions = NeighbourOptions(),
+    neighbours: Annotated[NeighbourOptions, Unfold(NeighbourOptions(), without=("samples",))] = NeighbourOptions(),
     weights: WeightOptions = WeightOptions(),
-    diagonal: Annotated[bool, "compare a neighbour with itself, too, as printed"] = True,
+    diagonal: Annotated[bool, "compare a neighbour with itself, too, as printed", _SIGN] = True,
 ) -> Setup:
     """Weights pairs by how diverse their semantic neighbours' embeddings are (Thomas and Kovashka 2022, eq. 4).
 

@@ -58,4 +58,5 @@ def mithun(
         weight = term.weight / 2 if average_directions and not hardest_only else term.weight
         weighting = Rank(direction=direction, strength=strength)
         parts[name] = replace(term, weighting=weighting, loss=loss, reduction=reduction, weight=weight)
-    return replace(setup, objective=Objective(parts))
+    unread = {"negatives": "mithun:hardest_only takes the hardest"} if hardest_only else {}
+    return replace(setup, objective=Objective(parts), unread={**setup.unread, **unread})

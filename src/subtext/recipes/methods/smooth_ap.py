@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.options import Setup
-from subtext.training.plan import Range
+from subtext.settings import Interval
 
 WEIGHT, WEIGHT_OF_SAMPLES = 25.0, 500.0
 """Beside a sum over a batch of 128. SGRAF-DAA as released has 25, half of its weight of DAA; PCME-DAA states no weight
@@ -18,7 +18,7 @@ def smooth_ap(
     setup: Setup,
     *,
     temperature: Annotated[
-        float, "temperature; 0: 0.01 for cosines and samples, 0.001 for other scores", Range(0)
+        float, "temperature; 0: 0.01 for cosines and samples, 0.001 for other scores", Interval(0)
     ] = 0.0,
     weight: Annotated[
         float,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.options import Setup
-from subtext.training.plan import IsPath, Range, Requires
+from subtext.settings import Interval, IsPath
+from subtext.training.plan import Requires
 
 _GRAPH = Requires("structure", ("texts", "images"))
 _STRUCTURE = Requires("structure_weight", ("0", "0.0"), needs="structure_weight above 0", negated=True)
@@ -20,12 +21,12 @@ def struc(
         _STRUCTURE,
     ] = "captions",
     graph: Annotated[str, "folder written by `subtext neighbours build`", IsPath(), _GRAPH, _STRUCTURE] = "",
-    pool_size: Annotated[int, "nearest texts to sample from", Range(1), _GRAPH, _STRUCTURE] = 200,
-    margin: Annotated[float, "margin, in distance", Range(0)] = 0.05,
-    hard_negatives: Annotated[int, "hardest negatives of a query that count", Range(1)] = 10,
-    text_to_image_weight: Annotated[float, "weight of the text-to-image loss", Range(0)] = 1.5,
-    image_to_text_weight: Annotated[float, "weight of the image-to-text loss", Range(0)] = 1.0,
-    structure_weight: Annotated[float, "weight of the structure loss", Range(0)] = 0.05,
+    pool_size: Annotated[int, "nearest texts to sample from", Interval(1), _GRAPH, _STRUCTURE] = 200,
+    margin: Annotated[float, "margin, in distance", Interval(0)] = 0.05,
+    hard_negatives: Annotated[int, "hardest negatives of a query that count", Interval(1)] = 10,
+    text_to_image_weight: Annotated[float, "weight of the text-to-image loss", Interval(0)] = 1.5,
+    image_to_text_weight: Annotated[float, "weight of the image-to-text loss", Interval(0)] = 1.0,
+    structure_weight: Annotated[float, "weight of the structure loss", Interval(0)] = 0.05,
 ) -> Setup:
     """Keeps the distances between related items smaller than those to all others (Wang, Li and Lazebnik 2016).
 
@@ -40,8 +41,8 @@ def struc(
     from subtext.errors import RecipeError
     from subtext.objectives.losses.structure import Structure
     from subtext.objectives.objective import Term
-    from subtext.recipes.parts import replace_terms, require_cosine, require_no_neighbours
-    from subtext.training.neighbours import SampledNeighbours
+    from subtext.recipes.methods.neighbourhoods.sampling import SampledNeighbours, require_no_neighbours
+    from subtext.recipes.parts import replace_terms, require_cosine
     from subtext.training.step import Side
 
     require_cosine("struc", setup)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from subtext.recipes.options import BuildContext, PixelOptions, Setup
-from subtext.training.plan import Plan, Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Plan, Requires
 
 PLAN = Plan(
     epochs=16,
@@ -33,12 +34,12 @@ def adapt(
     ] = "openai/clip-vit-base-patch32",
     text_prompt: Annotated[str, "words around every text, with {} in its place: a photo of {}"] = "",
     pixels: PixelOptions = PixelOptions(),
-    adapter_dim: Annotated[int, "hidden units of each adapter; 0 for half of the joint space", Range(0), _AFTER] = 0,
-    adapter_dropout: Annotated[float, "dropout before each adapter", Range(0, 1)] = 0.1,
+    adapter_dim: Annotated[int, "hidden units of each adapter; 0 for half of the joint space", Interval(0), _AFTER] = 0,
+    adapter_dropout: Annotated[float, "dropout before each adapter", Interval(0, below=1)] = 0.1,
     lora_rank: Annotated[
         int,
         "rank of low-rank adapters inside the towers, which a GPU should train; 0 for adapters after them",
-        Range(0),
+        Interval(0),
     ] = 0,
     loss: Annotated[Literal["infonce", "sigmoid"], "softmax over the batch, or a decision on every pair (SigLIP)"] = (
         "infonce"
@@ -95,4 +96,5 @@ def adapt(
     if context.texts:
         # A twentieth of the pairs, so that few pairs still make many steps.
         plan = replace(plan, batch_size=max(64, min(plan.batch_size, len(context.texts) // 20)))
-    return replace(setup_of((image, text), (heads[0], heads[1]), similarity, terms, plan), from_start=True)
+    setup = setup_of((image, text), (heads[0], heads[1]), similarity, terms, plan, loss_options=("loss",))
+    return replace(setup, from_start=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
-from subtext.training.plan import Plan, Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Plan, Requires
 
 FusionOption = Literal["gated", "mean", "sum", "concat", "none"]
 LossOption = Literal["softmax", "ratio", "triplet"]
 _TRIPLET = Requires("loss", ("triplet",))
 _ATTENTION = Requires("attention", ("True",), needs="attention=True")
+_GLOBAL = Requires("local_weight", ("1.0",), needs="local_weight below 1", negated=True)
 PLAN = Plan(
     epochs=20,
     batch_size=64,
@@ -27,23 +29,23 @@ def ascl(
     context: BuildContext,
     *,
     inputs: RegionInputOptions = RegionInputOptions(flip=0.5),
-    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of a GRU", Range(1)] = 1024,
+    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of a GRU", Interval(1)] = 1024,
     attention: Annotated[bool, "cross attention; without it (w/o MF), an index can be built"] = True,
-    heads: Annotated[int, "attention heads, a divisor of embed_dim; 0 for 8 if possible", Range(0), _ATTENTION] = 0,
-    local_weight: Annotated[float, "weight of the local score; Flickr30K: 0.6", Range(0, 1.0001), _ATTENTION] = 0.8,
+    heads: Annotated[int, "attention heads, a divisor of embed_dim; 0 for 8 if possible", Interval(0), _ATTENTION] = 0,
+    local_weight: Annotated[float, "weight of the local score; Flickr30K: 0.6", Interval(0, 1), _ATTENTION] = 0.8,
     direction_weights: Annotated[
         Literal["separate", "shared"], "attention weights of the two directions", _ATTENTION
     ] = "separate",
     fusion: Annotated[
-        FusionOption, "how to combine the feature of the whole image with its regions; none: not used"
+        FusionOption, "how to combine the feature of the whole image with its regions; none: not used", _GLOBAL
     ] = "gated",
     temperature: Annotated[float, "temperature of the scores; paper: 0.01 on Flickr30K"] = 0.05,
     bf16: Annotated[
         bool, "score pairs in bfloat16 if the machine supports it; training uses float32", _ATTENTION
     ] = False,
     loss: Annotated[LossOption, "softmax (InfoNCE), ratio (of the paper) or triplet (hardest negative)"] = "softmax",
-    margin: Annotated[float, "margin, before the division by the temperature", Range(0), _TRIPLET] = 0.2,
-    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0), _TRIPLET] = 0,
+    margin: Annotated[float, "margin, before the division by the temperature", Interval(0), _TRIPLET] = 0.2,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Interval(0), _TRIPLET] = 0,
 ) -> Setup:
     """AsCL without generated texts (the ablation w/o P&N); add `--with asymmetry` for the complete AsCL.
 
@@ -56,6 +58,7 @@ def ascl(
     from subtext.objectives.losses.ratio import Ratio
     from subtext.recipes.parts import both_directions, hardest_negative_triplet, pair_sides, parts_heads, setup_of
 
+    options = ("temperature", "loss", "margin", "all_negatives_epochs")
     # Both directions are summed as printed. A triplet's margin and value are of scores that are not divided.
     terms = both_directions(Ratio() if loss == "ratio" else InfoNCE())
     if loss == "triplet":
@@ -67,7 +70,7 @@ def ascl(
         # A dual encoder: means of regions, fused with the feature of the whole image, and of words.
         image, text = parts_heads(sides, embed_dim, unit=False, pooled=fusion != "none")
         fused = FusedMean(image, embed_dim, fusion), FusedMean(text, embed_dim, "none", keep=True)
-        return setup_of(sides, fused, Cosine(temperature=temperature), terms, PLAN)
+        return setup_of(sides, fused, Cosine(temperature=temperature), terms, PLAN, loss_options=options)
     similarity = Ascl(
         width=embed_dim,
         heads=heads,
@@ -78,4 +81,5 @@ def ascl(
         bf16=bf16,
     )
     pooled = fusion != "none" and local_weight < 1
-    return setup_of(sides, parts_heads(sides, embed_dim, unit=False, pooled=pooled), similarity, terms, PLAN)
+    made = parts_heads(sides, embed_dim, unit=False, pooled=pooled)
+    return setup_of(sides, made, similarity, terms, PLAN, loss_options=options)

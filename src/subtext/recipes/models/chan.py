@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from subtext.recipes.models.vse_infinity import PLAN
 from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
-from subtext.training.plan import Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Requires
 
 _LSE = Requires("pooling", ("lse",))
 
@@ -15,14 +16,14 @@ def chan(
     context: BuildContext,
     *,
     inputs: RegionInputOptions = RegionInputOptions(region_dropout=0.2, flip=0.5),
-    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Range(1)] = 1024,
+    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Interval(1)] = 1024,
     pooling: Annotated[
         Literal["lse", "mean"], "how the scores of words are combined; the paper uses lse with a GRU, mean with BERT"
     ] = "lse",
     temperature: Annotated[float, "temperature of the soft maximum over words", _LSE] = 0.1,
     bf16: Annotated[bool, "score pairs in bfloat16 if the machine supports it; training uses float32"] = False,
-    margin: Annotated[float, "margin, in scores", Range(0)] = 0.05,
-    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0)] = 1,
+    margin: Annotated[float, "margin, in scores", Interval(0)] = 0.05,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Interval(0)] = 1,
 ) -> Setup:
     """CHAN: each word compared with its best matching region; the fastest of the models that read regions.
 
@@ -33,6 +34,5 @@ def chan(
 
     sides = pair_sides(context, inputs, embed_dim)
     similarity = Chan(pooling=pooling, temperature=temperature, bf16=bf16)
-    return setup_of(
-        sides, parts_heads(sides, embed_dim), similarity, hardest_negative_triplet(margin, all_negatives_epochs), PLAN
-    )
+    terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
+    return setup_of(sides, parts_heads(sides, embed_dim), similarity, terms, PLAN, loss_options=options)

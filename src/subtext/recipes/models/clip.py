@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.options import BuildContext, PixelOptions, Setup
-from subtext.training.plan import Plan, Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Plan, Requires
 
 _SUBWORDS = Requires("text", ("backbone",), needs="a model of transformers, not of open_clip")
 _ADAPTERS = Requires("lora_rank", ("0",), needs="lora_rank above 0", negated=True)
@@ -29,12 +30,14 @@ def clip(
     ] = "openai/clip-vit-base-patch32",
     weights: Annotated[Literal["pretrained", "random"], "initial weights"] = "pretrained",
     pixels: PixelOptions = PixelOptions(),
-    max_tokens: Annotated[int, "longest text in subwords; 0 for all that the model can read", Range(0), _SUBWORDS] = 0,
-    token_mask: Annotated[float, "share of subwords masked while training", Range(0, 1), _SUBWORDS] = 0.0,
+    max_tokens: Annotated[
+        int, "longest text in subwords; 0 for all that the model can read", Interval(0), _SUBWORDS
+    ] = 0,
+    token_mask: Annotated[float, "share of subwords masked while training", Interval(0, below=1), _SUBWORDS] = 0.0,
     text_prompt: Annotated[str, "words around every text, with {} in its place: a photo of {}"] = "",
-    lora_rank: Annotated[int, "rank of low-rank adapters; 0 to fine-tune everything", Range(0)] = 0,
+    lora_rank: Annotated[int, "rank of low-rank adapters; 0 to fine-tune everything", Interval(0)] = 0,
     lora_alpha: Annotated[float, "scale of the update, divided by lora_rank", _ADAPTERS] = 16.0,
-    lora_dropout: Annotated[float, "dropout before the adapters", Range(0, 1), _ADAPTERS] = 0.0,
+    lora_dropout: Annotated[float, "dropout before the adapters", Interval(0, below=1), _ADAPTERS] = 0.0,
     loss: Annotated[
         Literal["auto", "infonce", "sigmoid"], "auto: sigmoid for a model with a shift (SigLIP), else infonce"
     ] = "auto",
@@ -67,4 +70,4 @@ def clip(
     similarity = Cosine(scale=min(scale, largest), learnable=True, shift=shift, largest=largest)
     terms = both_directions(Sigmoid() if by_sigmoid else InfoNCE(), 0.5)
     plan = replace(PLAN, lr=PLAN.lr * 10) if lora_rank else PLAN
-    return setup_of((image, text), (Passthrough(), Passthrough()), similarity, terms, plan)
+    return setup_of((image, text), (Passthrough(), Passthrough()), similarity, terms, plan, loss_options=("loss",))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
-from subtext.training.plan import Plan, Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Plan, Requires
 
 _REGIONS = Requires("image", ("regions", "regions beside a vector"), needs="image=features of regions")
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, lr_factor=0.1, positives="pair")
@@ -15,14 +16,16 @@ def dsran(
     context: BuildContext,
     *,
     inputs: RegionInputOptions = RegionInputOptions(append_pooled=True, flip=0.5),
-    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
+    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Interval(1)] = 1024,
     grid_cells: Annotated[
-        int, "features: number of leading parts that are grid cells; the rest are regions", Range(0), _REGIONS
+        int, "features: number of leading parts that are grid cells; the rest are regions", Interval(0), _REGIONS
     ] = 0,
-    joint_layers: Annotated[int, "graph layers over all parts together; 2 have a gate between them", Range(1, 3)] = 2,
-    dropout: Annotated[float, "dropout inside the graphs", Range(0, 1)] = 0.2,
-    margin: Annotated[float, "margin, in cosine", Range(0)] = 0.2,
-    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0)] = 0,
+    joint_layers: Annotated[
+        int, "graph layers over all parts together; 2 have a gate between them", Interval(1, below=3)
+    ] = 2,
+    dropout: Annotated[float, "dropout inside the graphs", Interval(0, below=1)] = 0.2,
+    margin: Annotated[float, "margin, in cosine", Interval(0)] = 0.2,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Interval(0)] = 0,
 ) -> Setup:
     """DSRAN: graph attention within regions, cells and words, then over regions and cells; a triplet loss.
 
@@ -39,4 +42,5 @@ def dsran(
         GraphAttention(image.encoder.parts_width, embed_dim, cells=grid_cells, joint=joint_layers, dropout=dropout),
         GraphAttention(text.encoder.parts_width, embed_dim, joint=0, dropout=dropout),
     )
-    return setup_of((image, text), heads, Cosine(), hardest_negative_triplet(margin, all_negatives_epochs), PLAN)
+    terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
+    return setup_of((image, text), heads, Cosine(), terms, PLAN, loss_options=options)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from subtext.recipes.options import BuildContext, InputOptions, Setup
-from subtext.training.plan import Plan, Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Plan, Requires
 
 Pooling = Literal["mean", "last", "learnt"]
 _GRU = Requires("text", ("gru",))
@@ -28,16 +29,16 @@ def dual(
     context: BuildContext,
     *,
     inputs: InputOptions = InputOptions(feature_scaling="unit", min_count=2, word_dim=0, token_mask=0.3),
-    embed_dim: Annotated[int, "dimension of the joint space", Range(1)] = 1024,
-    gru_dim: Annotated[int, "dimension of its states; 0 for embed_dim", Range(0), _GRU] = 0,
+    embed_dim: Annotated[int, "dimension of the joint space", Interval(1)] = 1024,
+    gru_dim: Annotated[int, "dimension of its states; 0 for embed_dim", Interval(0), _GRU] = 0,
     pooling: Annotated[Pooling, "how words become one vector", _PARTS] = "mean",
-    dropout: Annotated[float, "texts: dropout before the joint space", Range(0, 1)] = 0.3,
-    image_dropout: Annotated[float, "images: dropout before the joint space", Range(0, 1)] = 0.2,
+    dropout: Annotated[float, "texts: dropout before the joint space", Interval(0, below=1)] = 0.3,
+    image_dropout: Annotated[float, "images: dropout before the joint space", Interval(0, below=1)] = 0.2,
     mlp: Annotated[bool, "images: add an MLP beside the linear map"] = True,
     text_mlp: Annotated[bool, "texts: add an MLP beside the linear map", Requires("pooling", ("mean", "last"))] = False,
     temperature: Annotated[float, "temperature of the softmax, or its initial value"] = 0.05,
     learn_temperature: Annotated[bool, "learn the temperature"] = False,
-    label_smoothing: Annotated[float, "share of the target that is spread over the batch", Range(0, 1)] = 0.0,
+    label_smoothing: Annotated[float, "share of the target that is spread over the batch", Interval(0, below=1)] = 0.0,
 ) -> Setup:
     """Plain dual encoder: linear and MLP layers for images, a bag of words or another text encoder, and InfoNCE.
 
@@ -91,4 +92,5 @@ def dual(
         most = 256
     if context.texts:
         plan = replace(plan, batch_size=max(64, min(most, len(context.texts) // 20)))
-    return setup_of((image, text), (image_head, text_head), similarity, terms, plan)
+    options = ("temperature", "learn_temperature", "label_smoothing")
+    return setup_of((image, text), (image_head, text_head), similarity, terms, plan, loss_options=options)

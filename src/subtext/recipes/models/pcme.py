@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
-from subtext.training.plan import Plan, Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Plan, Requires
 
 _SAMPLES = Requires("rank_by", ("samples",))
 _KL = Requires("kl_weight", ("0", "0.0"), needs="kl_weight above 0", negated=True)
@@ -16,20 +17,20 @@ def pcme(
     context: BuildContext,
     *,
     inputs: RegionInputOptions = RegionInputOptions(random_erasing=0.2, token_dropout=0.1),
-    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
-    samples: Annotated[int, "samples per item; DAA paper: 5", Range(1)] = 7,
+    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Interval(1)] = 1024,
+    samples: Annotated[int, "samples per item; DAA paper: 5", Interval(1)] = 7,
     rank_by: Annotated[Literal["samples", "mean"], "rank by the samples, or by the means"] = "samples",
     sample_seed: Annotated[int, "seed of the samples outside training", _SAMPLES] = 0,
     init_log_std: Annotated[float, "initial log standard deviation; paper: 0"] = -3.0,
     init_scale: Annotated[float, "initial scale of distances, learnt; paper: 5 on CUB"] = 15.0,
     init_shift: Annotated[float, "initial shift of distances, learnt; paper: 5 on CUB"] = 15.0,
-    kl_weight: Annotated[float, "weight of the KL divergence from N(0, 1); paper: 1e-3 on CUB", Range(0)] = 1e-5,
+    kl_weight: Annotated[float, "weight of the KL divergence from N(0, 1); paper: 1e-3 on CUB", Interval(0)] = 1e-5,
     kl_variance: Annotated[
         Literal["published", "consistent"],
         "log variance in the divergence: log_std as in the published code, or 2 log_std",
         _KL,
     ] = "published",
-    uniformity_weight: Annotated[float, "weight of the uniformity of samples; paper: 10 on CUB", Range(0)] = 0.0,
+    uniformity_weight: Annotated[float, "weight of the uniformity of samples; paper: 10 on CUB", Interval(0)] = 0.0,
 ) -> Setup:
     """PCME: K samples per item, a match probability over all pairs of samples, and a soft contrastive loss.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from subtext.recipes.options import BuildContext, RankingOptions, RegionInputOptions, Setup
-from subtext.training.plan import Plan, Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Plan, Requires
 
 Negatives = Literal["all", "hardest", "semi-hard"]
 _TRIPLET = Requires("loss", ("triplet",))
@@ -29,15 +30,17 @@ def pvse(
     *,
     inputs: RegionInputOptions = RegionInputOptions(append_pooled=True, flip=0.5),
     ranking: RankingOptions = RankingOptions(),
-    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
-    views: Annotated[int, "K, the number of vectors per item; 1 is the paper's baseline with attention", Range(1)] = 2,
+    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Interval(1)] = 1024,
+    views: Annotated[
+        int, "K, the number of vectors per item; 1 is the paper's baseline with attention", Interval(1)
+    ] = 2,
     dropout: Annotated[
-        float, "dropout of the word embeddings, the global vector and the attended vector", Range(0, 1)
+        float, "dropout of the word embeddings, the global vector and the attended vector", Interval(0, below=1)
     ] = 0.0,
-    margin: Annotated[float, "margin, in cosine", Range(0), _TRIPLET] = 0.1,
+    margin: Annotated[float, "margin, in cosine", Interval(0), _TRIPLET] = 0.1,
     negatives: Annotated[Negatives, "hardest: as in the paper; all: as in CVPRW 2022", _TRIPLET] = "hardest",
-    mmd_weight: Annotated[float, "several views: weight of the maximum mean discrepancy", Range(0), _VIEWS] = 0.01,
-    diversity_weight: Annotated[float, "several views: weight of the view diversity", Range(0), _VIEWS] = 0.1,
+    mmd_weight: Annotated[float, "several views: weight of the maximum mean discrepancy", Interval(0), _VIEWS] = 0.01,
+    diversity_weight: Annotated[float, "several views: weight of the view diversity", Interval(0), _VIEWS] = 0.1,
     legacy_gru: Annotated[
         bool, "use both directions at the last word, as in the published results", _GRU, _BOTH
     ] = False,
@@ -82,4 +85,5 @@ def pvse(
         parts["text view diversity"] = Penalty(
             ViewDiversity(modality="text"), diversity_weight, share_of="text_to_image"
         )
-    return setup_of((image, text), (heads[0], heads[1]), similarity, parts, PLAN)
+    options = ("loss", "temperature", "margin", "negatives")
+    return setup_of((image, text), (heads[0], heads[1]), similarity, parts, PLAN, loss_options=options)

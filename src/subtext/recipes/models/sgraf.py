@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from subtext.recipes.options import BuildContext, RegionInputOptions, Setup
-from subtext.training.plan import Plan, Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Plan, Requires
 
 _SGR = Requires("reasoning", ("sgr",))
 PLAN = Plan(epochs=40, batch_size=128, lr=2e-4, schedule="step", step_epochs=30, lr_factor=0.1, positives="pair")
@@ -16,17 +17,17 @@ def sgraf(
     context: BuildContext,
     *,
     inputs: RegionInputOptions = RegionInputOptions(flip=0.5, embedding_dropout=0.4),
-    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Range(1)] = 1024,
+    embed_dim: Annotated[int, "dimension of the joint space, and of each direction of the GRU", Interval(1)] = 1024,
     reasoning: Annotated[
         Literal["sgr", "saf"], "reason over similarity vectors by a graph (sgr), or weight them by attention (saf)"
     ] = "sgr",
-    similarity_dim: Annotated[int, "dimension of the similarity vectors", Range(1)] = 256,
-    steps: Annotated[int, "graph steps", Range(1), _SGR] = 3,
-    dropout: Annotated[float, "dropout of the attention that pools an item", Range(0, 1)] = 0.4,
-    num_regions: Annotated[int, "fixed number of regions, as in published weights (36); 0: any", Range(0)] = 0,
+    similarity_dim: Annotated[int, "dimension of the similarity vectors", Interval(1)] = 256,
+    steps: Annotated[int, "graph steps", Interval(1), _SGR] = 3,
+    dropout: Annotated[float, "dropout of the attention that pools an item", Interval(0, below=1)] = 0.4,
+    num_regions: Annotated[int, "fixed number of regions, as in published weights (36); 0: any", Interval(0)] = 0,
     bf16: Annotated[bool, "score pairs in bfloat16 if the machine supports it; training uses float32"] = False,
-    margin: Annotated[float, "margin, in scores", Range(0)] = 0.2,
-    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0)] = 0,
+    margin: Annotated[float, "margin, in scores", Interval(0)] = 0.2,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Interval(0)] = 0,
 ) -> Setup:
     """SGR or SAF: similarity vectors of words and regions, reduced to a score; loss on the hardest negative.
 
@@ -47,4 +48,5 @@ def sgraf(
         similarity: Saf | Sgr = Saf(width=embed_dim, nodes=similarity_dim, bf16=bf16)
     else:
         plan, similarity = PLAN, Sgr(width=embed_dim, nodes=similarity_dim, steps=steps, bf16=bf16)
-    return setup_of(sides, heads, similarity, hardest_negative_triplet(margin, all_negatives_epochs), plan)
+    terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
+    return setup_of(sides, heads, similarity, terms, plan, loss_options=options)

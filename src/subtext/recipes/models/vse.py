@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from subtext.recipes.options import BuildContext, InputOptions, Setup
-from subtext.training.plan import Plan, Range
+from subtext.settings import Interval
+from subtext.training.plan import Plan
 
 PLAN = Plan(epochs=30, batch_size=128, lr=2e-4, schedule="step", step_epochs=15, lr_factor=0.1, positives="pair")
 
@@ -14,8 +15,8 @@ def vse(
     context: BuildContext,
     *,
     inputs: InputOptions = InputOptions(flip=0.5, bidirectional=False),
-    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
-    margin: Annotated[float, "margin of the triplet loss, in cosine", Range(0)] = 0.2,
+    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Interval(1)] = 1024,
+    margin: Annotated[float, "margin of the triplet loss, in cosine", Interval(0)] = 0.2,
     negatives: Annotated[
         Literal["all", "hardest", "semi-hard"], "hardest for VSE++, all for VSE0, semi-hard as in FaceNet"
     ] = "hardest",
@@ -39,4 +40,11 @@ def vse(
         Mean(width, embed_dim, project=width != embed_dim, normalise=normalise),
     )
     loss = Triplet(margin=margin, negatives=negatives)
-    return setup_of((image, text), heads, Cosine(), both_directions(loss, reduction="sum"), PLAN)
+    return setup_of(
+        (image, text),
+        heads,
+        Cosine(),
+        both_directions(loss, reduction="sum"),
+        PLAN,
+        loss_options=("margin", "negatives"),
+    )

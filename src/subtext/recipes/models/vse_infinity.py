@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from subtext.recipes.options import BuildContext, RankingOptions, RegionInputOptions, Setup
-from subtext.training.plan import Plan, Range, Requires
+from subtext.settings import Interval
+from subtext.training.plan import Plan, Requires
 
 _TRIPLET = Requires("loss", ("triplet",))
 PLAN = Plan(
@@ -29,9 +30,9 @@ def vse_infinity(
         region_dropout=0.2, append_pooled=True, flip=0.5, token_mask=0.1, token_dropout=0.1
     ),
     ranking: RankingOptions = RankingOptions(),
-    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Range(1)] = 1024,
-    margin: Annotated[float, "margin, in cosine", Range(0), _TRIPLET] = 0.2,
-    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Range(0), _TRIPLET] = 1,
+    embed_dim: Annotated[int, "dimension of the joint space and of the GRU", Interval(1)] = 1024,
+    margin: Annotated[float, "margin, in cosine", Interval(0), _TRIPLET] = 0.2,
+    all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Interval(0), _TRIPLET] = 1,
     mlp: Annotated[bool, "add an MLP beside the linear map of regions"] = True,
 ) -> Setup:
     """VSE-infinity: generalised pooling of regions and words, and a triplet loss on the hardest negative.
@@ -48,4 +49,5 @@ def vse_infinity(
     terms, similarity = hardest_negative_triplet(margin, all_negatives_epochs), Cosine()
     if ranking.loss == "softmax":
         terms, similarity = softmax(ranking.temperature)
-    return setup_of((image, text), heads, similarity, terms, PLAN)
+    options = ("loss", "temperature", "margin", "all_negatives_epochs")
+    return setup_of((image, text), heads, similarity, terms, PLAN, loss_options=options)

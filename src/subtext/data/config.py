@@ -1,0 +1,270 @@
+"""DataConfig: where pairs of images and texts come from, as one object; read without numpy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from subtext.errors import ArgumentError, DataError, RequirementError
+from subtext.settings import Metavar, OptionGroup
+from subtext.text_helpers import counted
+
+if TYPE_CHECKING:
+    from subtext.data.dataset import Dataset
+
+Verify = bool | Callable[[str | bytes, Path], bool]
+"""Which images are decoded once when data is read; see `subtext.read`."""
+IN_MEMORY = "data set in memory"
+
+_GROUP = OptionGroup("Data")
+_PATHS = ("data", "images", "features", "text_features")
+_SPLITS = ("train_split", "val_split", "train_data", "val_data")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where pairs of images and texts come from, and how they are read.
+
+    What is None is the data set's own, or what the run remembers. Paths may be given as text; `~` is expanded.
+
+    Attributes:
+        data: A file or folder, or a Dataset in memory.
+        images: Folder that relative image paths start from.
+        features: Precomputed image features, joined by name.
+        text_features: Precomputed text features.
+        columns: Columns of a foreign table; see `subtext.read`.
+        text_fields: Fields that are texts of an image.
+        train_split: For `subtext.train`: the split to train on.
+        val_split: For `subtext.train`: the split that selects the epoch; None for no selection.
+        split_seed: Seed of the 80-10-10 split of data without splits; None for 0.
+        on_error: "raise" or "skip" rows that cannot be used; None for "raise".
+        train_data: For `subtext.train`: pairs to train on instead of that split. The record still contains `data`, so
+            that other functions can read it.
+        val_data: For `subtext.train`: pairs to validate on instead of that split.
+
+    Raises:
+        ArgumentError: For data that is neither a path nor a Dataset.
+    """
+
+    data: Annotated["str | Path | Dataset | None", "Data set: a file or folder.", _GROUP, Metavar("DATA")] = None
+    images: Annotated[str | Path | None, "Folder of relative image paths.", _GROUP] = None
+    features: Annotated[
+        str | Path | None, "Precomputed image features: npz, npy, h5 or a folder (docs/datasets.md).", _GROUP
+    ] = None
+    text_features: Annotated[str | Path | None, "Precomputed text features, in the same formats.", _GROUP] = None
+    columns: Annotated[
+        str | None,
+        "Columns of a foreign table: image=filename,text=headline+caption,date=taken_on. Default: guessed by usual "
+        "names.",
+        _GROUP,
+        Metavar("ROLE=COLUMN,..."),
+    ] = None
+    text_fields: Annotated[
+        str | None,
+        "Fields that are texts of an image, with commas. Default for images in a folder: headline,caption.",
+        _GROUP,
+        Metavar("FIELD,..."),
+    ] = None
+    train_split: Annotated[str, "Split to train on.", _GROUP] = "train"
+    val_split: Annotated[str | None, "Split that selects the epoch; none for no selection.", _GROUP] = "val"
+    split_seed: Annotated[int | None, "Seed of the 80-10-10 split of data without splits.", _GROUP] = None
+    on_error: Annotated[Literal["raise", "skip"] | None, "What to do with rows that cannot be used.", _GROUP] = None
+    train_data: Dataset | None = None
+    val_data: Dataset | None = None
+
+    def __post_init__(self) -> None:
+        for name in _PATHS:
+            value = getattr(self, name)
+            if isinstance(value, str | os.PathLike):
+                object.__setattr__(self, name, Path(value).expanduser())
+            elif value is not None and not (name == "data" and _is_dataset(value)):
+                needs = "a path or a Dataset" if name == "data" else "a path"
+                advice = "; subtext.read makes a Dataset of rows, and of a data frame" if name == "data" else ""
+                raise ArgumentError(f"{name} needs {needs}; it got a {type(value).__name__}{advice}", field=name)
+        if self.val_split == "none":
+            object.__setattr__(self, "val_split", None)
+
+    def __repr__(self) -> str:
+        given = ((f.name, getattr(self, f.name)) for f in fields(self) if getattr(self, f.name) is not f.default)
+        shown = ((name, str(value) if isinstance(value, Path) else value) for name, value in given)
+        return f"DataConfig({', '.join(f'{name}={value!r}' for name, value in shown)})"
+
+    @staticmethod
+    def of(
+        data: str | os.PathLike[str] | Dataset | DataConfig | None,
+        images: str | Path | None = None,
+        features: str | Path | None = None,
+        text_features: str | Path | None = None,
+        *,
+        columns: str | None = None,
+        text_fields: str | None = None,
+        split_seed: int | None = None,
+        on_error: Literal["raise", "skip"] | None = None,
+    ) -> DataConfig:
+        """The configuration that a function was called with.
+
+        Args:
+            data: A path, a Dataset, or a configuration.
+            images: As the field; None where it was not given.
+            features: As the field.
+            text_features: As the field.
+            columns: As the field.
+            text_fields: As the field.
+            split_seed: As the field.
+            on_error: As the field.
+
+        Returns:
+            The configuration; `data` itself where it is one already.
+
+        Raises:
+            ArgumentError: For a field that is given twice, in `data` and beside it.
+        """
+        if not isinstance(data, DataConfig):
+            path = Path(data) if isinstance(data, os.PathLike) else data
+            made = DataConfig(path, images, features, text_features, columns, text_fields)
+            return replace(made, split_seed=split_seed, on_error=on_error)
+        beside = {"images": images, "features": features, "text_features": text_features, "columns": columns}
+        beside |= {"text_fields": text_fields, "split_seed": split_seed, "on_error": on_error}  # type: ignore[dict-item]
+        for name, value in beside.items():
+            if value is not None:
+                raise ArgumentError(f"{name} stands in data=DataConfig(...) here; leave {name} out", field=name)
+        return data
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> DataConfig:
+        """Read what `to_json` wrote; other keys are ignored.
+
+        Args:
+            values: The JSON object of a journal or a run.
+
+        Returns:
+            The configuration.
+        """
+        return DataConfig(**{f.name: values[f.name] for f in fields(DataConfig) if f.name in values})
+
+    def plain(self) -> dict[str, Any]:
+        """Return all fields but data sets in memory, as JSON has them; paths as they are.
+
+        Returns:
+            Field -> plain value.
+        """
+        values = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
+        if not isinstance(self.data, Path):
+            values["data"] = None
+        return {name: value for name, value in values.items() if name not in ("train_data", "val_data")}
+
+    def absolute(self) -> DataConfig:
+        """Make all paths absolute, so that a later command finds them from any folder.
+
+        Returns:
+            The configuration with absolute paths.
+        """
+        paths: dict[str, Any] = {name: path.resolve() for name in _PATHS if (path := self.path(name)) is not None}
+        return replace(self, **paths)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields without those for training, with absolute paths, for a journal or a result.
+
+        A data set in memory has the path None, and its fingerprint.
+
+        Returns:
+            Field -> plain value.
+        """
+        from subtext.data.dataset import fingerprint
+
+        values = {name: value for name, value in self.absolute().plain().items() if name not in _SPLITS}
+        # Where nobody named them, they are left out.
+        values = {n: value for n, value in values.items() if value is not None or n not in ("columns", "text_fields")}
+        if self.data is None or isinstance(self.data, Path):
+            return values
+        return {**values, "fingerprint": fingerprint(self.data)}  # type: ignore[arg-type]
+
+    def path(self, name: str) -> Path | None:
+        """The path of a field: of `data` (None for a data set in memory), `images`, `features` or `text_features`."""
+        value = getattr(self, name)
+        return value if isinstance(value, Path) else None
+
+    @property
+    def in_memory(self) -> Dataset | None:
+        """The data set, where it is in memory."""
+        return None if self.data is None or isinstance(self.data, str | Path) else self.data
+
+    @property
+    def name(self) -> str:
+        """The path of the data set, for people."""
+        return str(self.data) if self.data is None or isinstance(self.data, Path) else IN_MEMORY
+
+    def over(self, remembered: DataConfig) -> DataConfig:
+        """Complete these fields by those of another configuration.
+
+        Args:
+            remembered: The configuration of a run, or of an index.
+
+        Returns:
+            This configuration, with the fields of `remembered` where its own are None.
+        """
+        if self.data is not None and not isinstance(self.data, Path):
+            # What was remembered of reading a file is not for a data set that was read already.
+            remembered = DataConfig(features=remembered.features, text_features=remembered.text_features)
+        elif self.data is not None and self.data.resolve() != _resolved(remembered.data):
+            # Columns were named for one table; another has its own.
+            remembered = replace(remembered, columns=None, text_fields=None)
+        given = {name: value for name, value in vars(self).items() if value is not None and name not in _SPLITS}
+        return replace(remembered, **given)
+
+    def read(
+        self, *, verify: Verify = False, need_images: bool = False, need_pairs: bool = True, progress: Any = None
+    ) -> Dataset:
+        """Read the data set; see `subtext.read`.
+
+        Args:
+            verify: Which images are decoded once.
+            need_images: Whether every image has to be there.
+            need_pairs: False where images without a text are enough, as in an index.
+            progress: Called with the number of images that were decoded.
+
+        Returns:
+            The pairs.
+
+        Raises:
+            RequirementError: If no data set is named.
+            DataError: If it has no pair that is needed.
+        """
+        from subtext.data.read import read
+
+        if self.data is None:
+            raise RequirementError(
+                "data needs a data set; the run remembers no path, for it was trained on a data set in memory; pass "
+                "that, or the path of a file",
+                field="data",
+            )
+        dataset = read(
+            self.data,
+            images=self.images,
+            split_seed=self.split_seed or 0,
+            on_error=self.on_error or "raise",
+            verify=verify,
+            need_images=need_images,
+            columns=self.columns,
+            text_fields=self.text_fields,
+            progress=progress,
+        )
+        if need_pairs and not len(dataset):
+            raise DataError(
+                f"this needs images with texts; {self.name} has {counted(len(dataset.images), 'image')} and no text; "
+                "an index takes images alone (subtext index build)"
+            )
+        return dataset
+
+
+def _is_dataset(value: object) -> bool:
+    from subtext.data.dataset import Dataset
+
+    return isinstance(value, Dataset)
+
+
+def _resolved(data: Any) -> Path | None:
+    return data.expanduser().resolve() if isinstance(data, Path) else None

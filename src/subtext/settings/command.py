@@ -1,0 +1,92 @@
+"""The decorator of public functions that are commands: their arguments are checked before they run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import wraps
+from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin
+
+from subtext.errors import ArgumentError
+from subtext.settings.field import did_you_mean
+from subtext.settings.reader import fields_of, hint_of, options_of, unfolded
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def command(function: Callable[P, T] | None = None, *, defaults: Mapping[str, Any] | None = None) -> Any:
+    """Check the arguments of a public function against its annotations before it runs.
+
+    A list stands for a tuple, a value alone for a tuple of one, a mapping of fields for a dataclass of settings.
+
+    Args:
+        function: Its `Annotated` parameters are the settings; `**options: Unpack[...]` adds those of a TypedDict.
+        defaults: The defaults of these; None for the others.
+
+    Returns:
+        The function, with a signature that names every setting.
+
+    Raises:
+        ArgumentError: When called with a value of another type, not among the choices, or out of range.
+        TypeError: When called with an unknown name.
+    """
+    if function is None:
+        return lambda function: command(function, defaults=defaults)
+    signature, hints = inspect.signature(function), dict(function.__annotations__)
+    named: list[inspect.Parameter] = []
+    shared: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        options = options_of(function, parameter.name) if parameter.kind is parameter.VAR_KEYWORD else {}
+        if not options:
+            named.append(parameter)
+        hints |= options
+        for name in sorted(options, key=lambda option: option != "data"):
+            shared.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=(defaults or {}).get(name)))
+    signature = signature.replace(parameters=sorted([*shared, *named], key=lambda parameter: parameter.kind))
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{function.__name__}: {_advice(checked, kwargs) or error}") from None
+        for field in fields_of(checked):
+            if not field.owner and bound.arguments.get(field.name) is not None:
+                bound.arguments[field.name] = field.check(bound.arguments[field.name])
+        for name in dict.fromkeys(field.owner for field in fields_of(checked) if field.owner):
+            if isinstance(bound.arguments.get(name), Mapping):
+                bound.arguments[name] = _object(unfolded(checked, name), name, bound.arguments[name])
+        return function(*bound.args, **bound.kwargs)
+
+    checked.__signature__, checked.__annotations__ = signature, hints  # type: ignore[attr-defined]
+    # Without the help texts, which stand in the docstring, a signature can be read.
+    shown = [
+        parameter.replace(annotation=get_args(hint)[0]) if get_origin(hint) is Annotated else parameter
+        for name, parameter in signature.parameters.items()
+        for hint in (hint_of(checked, name),)
+    ]
+    checked.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
+    return checked
+
+
+def _object(kind: Any, name: str, values: Mapping[str, Any]) -> Any:
+    """The dataclass of a parameter from a mapping of its fields."""
+    known = {field.name: None for field in fields(kind)} | {field.name: field for field in fields_of(kind)}
+    for key in values:
+        if key not in known:
+            raise ArgumentError(did_you_mean(f"field of {name}", key, known))
+    return kind(**values)
+
+
+def _advice(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """What to do about the first unknown argument; empty where all are known."""
+    names = inspect.signature(function).parameters
+    for name in arguments:
+        if name not in names:
+            for field in fields_of(function):
+                if field.name == name and field.owner:
+                    return f"'{name}' is a field of {field.owner}; give it there, as in {field.owner}={{'{name}': ...}}"
+            return did_you_mean("argument", name, names)
+    return ""
