@@ -144,7 +144,7 @@ def ascl_slowly(part: Ascl, regions: Tensor, words: Tensor, picture: Tensor) -> 
     local = sum(map(cosine, regions, w)) / len(regions) / 2 + sum(map(cosine, words, v)) / len(words) / 2
     seen, said = part.by_words.whole(v.mean(dim=0)), part.by_regions.whole(w.mean(dim=0))
     if part.fusion is not None:
-        seen = part.fusion(seen, part.picture(picture))
+        seen = part.fusion(seen, part.image_map(picture))
     return (part.local_share * local + (1 - part.local_share) * cosine(seen, said)) / part.temperature
 
 
