@@ -418,7 +418,7 @@ class SubwordInput:
 
 @dataclass(frozen=True)
 class PlainTokeniser:
-    """What `SubwordInput` calls of a fast tokeniser of transformers, by the package tokenizers alone.
+    """The part of a fast tokeniser of transformers that `SubwordInput` needs, by the package tokenizers alone.
 
     Args:
         rules: Its tokenizer.json.
