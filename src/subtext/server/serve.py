@@ -116,7 +116,9 @@ def serve(
     if not indexes:
         raise ArgumentError("a server needs an index")
     if storage_dir is not None and all(folders):
-        raise ArgumentError("storage_dir is for an index that is no folder; a folder holds these things itself")
+        raise ArgumentError(
+            "storage_dir is for an index that is no folder; a folder holds these things itself", field="storage_dir"
+        )
     if log == "index" and storage_dir is None and not folders[0]:
         raise ArgumentError("log=index needs a folder: an INDEX that is one, or storage_dir; or take log=-")
 
@@ -240,7 +242,9 @@ def _token(file: str | Path | None, name: str) -> str:
     try:
         token = (Path(file).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0].strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise ArgumentError(f"{name}: {file} cannot be read: {problem}") from problem
+        raise ArgumentError(f"{name}: {file} cannot be read: {problem}", field=name) from problem
     if len(token) < TOKEN_LETTERS:
-        raise ArgumentError(f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}")
+        raise ArgumentError(
+            f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}", field=name
+        )
     return token
