@@ -250,7 +250,9 @@ def _token(file: str | Path | None, name: str) -> str:
     try:
         token = (Path(file).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0].strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise ArgumentError(f"{name}: {file} cannot be read: {problem}") from problem
+        raise ArgumentError(f"{name}: {file} cannot be read: {problem}", field=name) from problem
     if len(token) < TOKEN_LETTERS:
-        raise ArgumentError(f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}")
+        raise ArgumentError(
+            f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}", field=name
+        )
     return token
