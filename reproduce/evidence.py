@@ -109,7 +109,9 @@ _COMMON: dict[str, Any] = {
     "warmup": 0.1,
 }
 PVSE = Recipe("pvse", **_COMMON, views=3, negatives="all")
-ANGULAR = PVSE.but(methods=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
+WITHOUT_LOSS = PVSE.but(negatives="hardest")
+"""For methods that replace the loss: nothing reads its negatives."""
+ANGULAR = WITHOUT_LOSS.but(methods=["neighbourhoods:form=angular,image_weight=0,text_weight=0"])
 DUAL = Recipe("dual", **_COMMON, token_mask=0.0)
 _ENCODERS = ("text", "word_dim", "word_vectors", "embed_dim")
 ADAPT = Recipe("adapt", model="features", **{name: it for name, it in _COMMON.items() if name not in _ENCODERS})
@@ -127,7 +129,7 @@ def _weighted(method: str, more: str = "", host: Recipe = PVSE) -> Recipe:
 
 def _pulled(graph: str, more: str = "") -> Recipe:
     """Items drawn towards their neighbours in a graph (Thomas and Kovashka 2020), angular loss."""
-    return _with(f"neighbourhoods:graph={graph},pool_size={NEIGHBOURS}{more}")
+    return _with(f"neighbourhoods:graph={graph},pool_size={NEIGHBOURS}{more}", WITHOUT_LOSS)
 
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -163,7 +165,7 @@ ROWS = {
     },
     "combined val": _weighted("combined", ",beta=3,gamma=1"),
     "combined stats": _weighted("combined", ",mode=stats"),
-    "hal": _with("hal"),
+    "hal": _with("hal", WITHOUT_LOSS),
     "thomas": _pulled("{graph}", ",form=triplet"),
     "thomas random": _pulled("{random}", ",form=triplet"),
     "angular": ANGULAR,
