@@ -34,7 +34,7 @@ def ours(images: Tensor, texts: Tensor) -> Tensor:
     rows = torch.arange(len(anchors))
     queries, candidates = Embeddings(anchors[:, None], rows), Embeddings(positives[:, None], rows)
     whole = Comparison(anchors @ positives.T, Truth.from_groups(rows, rows), queries, candidates)
-    return Angular(repeated=True, own=True)(whole).mean()
+    return Angular(repeated=True, include_positive=True)(whole).mean()
 
 
 def repeated(images: Tensor, texts: Tensor) -> Tensor:

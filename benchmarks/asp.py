@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.common import interleaved, options, peak_megabytes, report
-from subtext.ops.semantic_rank import agreement, ranks
+from subtext.ops.compiled.semantic_rank import agreement, ranks
 
 QUERIES_SAMPLED = 100
 BLOCK = 512

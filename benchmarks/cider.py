@@ -17,7 +17,7 @@ from benchmarks.captions import EACH, PICTURES, captions
 from benchmarks.common import interleaved, options, report
 from subtext.evaluation.relevance import cider
 from subtext.evaluation.relevance.grams import treebank_words
-from subtext.ops.group_products import group_products
+from subtext.ops.compiled.group_products import group_products
 
 QUICK_PICTURES = 1_000
 

@@ -35,7 +35,8 @@ from ray.cluster_utils import Cluster
 import subtext as st
 from subtext.retrieval import build
 from subtext.retrieval.stores.item import SIDES
-from subtext.retrieval.stores.store import Writer, open_store
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.stores.store import Writer
 
 SIZE = (160, 120)
 MEMORY = 2 * 10**8

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from benchmarks.common import interleaved, options, report
 from subtext.data.dataset import Dataset, Items
-from subtext.evaluation import ExtraMetrics, Protocol, evaluate_matrix
+from subtext.evaluation import Protocol, evaluate_matrix, gallery_of
+from subtext.evaluation.metrics import AveragePrecision, Recall, RPrecision, default_metrics
 from subtext.evaluation.relevance.judgements import Kind, read_eccv
 from subtext.evaluation.relevance.match import Match
 
@@ -98,9 +99,13 @@ def main() -> None:
     fold = "(1k)" if len(pairs.images) == 5_000 else "(5 folds)"
 
     def ours() -> None:
-        extra = ExtraMetrics(truths=truths_of(folder, pairs), r_precision=True)
-        protocol = Protocol(recall=KS, also_folds=(5,), c_way=(), bootstrap=0)
-        result = evaluate_matrix(torch.from_numpy(scores), pairs, protocol=protocol, extra=extra)
+        truths = truths_of(folder, pairs)
+        metrics = [*default_metrics(), RPrecision(), AveragePrecision()]
+        for name in truths:
+            metrics += [Recall(*KS, against=name), RPrecision(against=name), AveragePrecision(against=name)]
+        protocol = Protocol(fold_sizes=(len(pairs.images), len(pairs.images) // 5), bootstrap=0)
+        whole = gallery_of(pairs, truths=truths)
+        result = evaluate_matrix(torch.from_numpy(scores), whole, metrics=metrics, protocol=protocol)
         found["ours"] = figures(result.figures, fold)
 
     def peer() -> None:

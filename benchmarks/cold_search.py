@@ -34,7 +34,7 @@ IMPORTS = """
 import subtext.cli.command, subtext.retrieval.index, subtext.api.search
 import subtext.retrieval.stores.folder; part("import subtext")
 from subtext.retrieval.index import Index, Query
-from subtext.retrieval.stores.store import open_store
+from subtext.retrieval.stores.registry import open_store
 store = open_store(sys.argv[1]); part("open the index")
 """
 BY_ARRAYS = """
@@ -47,7 +47,7 @@ model = ModelSource.of_index(store.manifest, None, None, index=sys.argv[1]).open
 index = Index(store, model); part("compare the model with the index, by the model")
 """
 END = """
-str(index.answer(Query(sys.argv[2]))); part("embed the query, search and print")
+str(index.answer(Query(text=sys.argv[2]))); part("embed the query, search and print")
 parts["imported"] = [name for name in ("torch", "transformers") if name in sys.modules]
 print(json.dumps(parts))
 """
@@ -78,7 +78,7 @@ def parts_of(index: str, query: str, *, by_model: bool) -> dict[str, list[float]
 
 def main() -> None:
     """Measure in turn, and print a line a part."""
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("index")
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print nothing but one JSON object")
     asked = parser.parse_args()
     manifest = open_store(asked.index).manifest
-    named = ("--run", manifest.run) if manifest.run else ("--model", manifest.model["name"])
+    named = ("--run", manifest.run) if manifest.run else ("--model", manifest.pretrained["name"])
     runs: dict[str, list[list[float]]] = {}
     imported: dict[str, object] = {}
     for _ in range(asked.repeats):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.neighbors import NearestNeighbors
 
 from benchmarks.common import interleaved, options, report
-from subtext.ops.nearest import NearestRows, nearest_rows
+from subtext.ops.compiled.nearest import NearestRows, nearest_rows
 
 ROWS, WIDTH, COUNT = 100_000, 200, 200
 QUICK_ROWS = 20_000

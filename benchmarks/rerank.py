@@ -15,14 +15,15 @@ from torch.nn.functional import normalize
 from benchmarks.common import interleaved, options, report
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items
-from subtext.evaluation import Protocol, Result, evaluate_embeddings, evaluate_matrix, scoring, two_stages
-from subtext.evaluation.two_stages import RankingStage, evaluate_two_stage
+from subtext.evaluation import Protocol, Result, evaluate_embeddings, evaluate_matrix, scoring
+from subtext.evaluation.two_stages.evaluate import RankingStage, evaluate_two_stages
+from subtext.evaluation.two_stages.scores import reranked_scores, shortlists
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention
 
 CANDIDATES = 100
 REGIONS, WORDS = 36, 12
-PROTOCOL = Protocol(c_way=(), bootstrap=0)
+PROTOCOL = Protocol(bootstrap=0)
 COUNTS = (10, 20, 50, 100, 200, 300, 500, 700)
 
 
@@ -62,8 +63,8 @@ def made(pictures: int, width: int) -> tuple[RankingStage, RankingStage, Dataset
 
 def apart(first: RankingStage, second: RankingStage, every: torch.Tensor) -> float:
     """The largest difference between a pair's score in two stages and among all pairs, of those that are listed."""
-    lists = two_stages.shortlists(*first, CANDIDATES)
-    scores = two_stages.reranked(*second, lists)
+    lists = shortlists(*first, CANDIDATES)
+    scores = reranked_scores(*second, lists)
     whole = every.numpy()
     texts = np.arange(whole.shape[1])[:, None]
     wanted = {
@@ -87,7 +88,7 @@ def main() -> None:
     kept: dict[str, torch.Tensor] = {}
 
     def two() -> None:
-        found["two"] = evaluate_two_stage(first, second, pairs, candidates=[CANDIDATES], protocol=PROTOCOL)
+        found["two"] = evaluate_two_stages(first, second, pairs, candidates=[CANDIDATES], protocol=PROTOCOL)
 
     def every() -> None:
         kept["every"] = scoring.matrix(*second)
@@ -96,7 +97,7 @@ def main() -> None:
     timings = interleaved({"two": two, "every": every}, repeats=asked.repeats)
     told = found["two"].about["two_stage"]
     alone = evaluate_embeddings(*first, pairs, protocol=PROTOCOL)
-    sweep = evaluate_two_stage(first, second, pairs, candidates=COUNTS, protocol=PROTOCOL).about["two_stage"]
+    sweep = evaluate_two_stages(first, second, pairs, candidates=COUNTS, protocol=PROTOCOL).about["two_stage"]
     recalls = {
         name: {way: round(one.figures[f"{way}/recall@1"], 2) for way in DIRECTIONS}
         for name, one in (("first alone", alone), ("two stages", found["two"]), ("every pair", found["every"]))

@@ -28,8 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
-from subtext.retrieval.condition import Condition, matching
+from subtext.retrieval.condition import matching
 from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.item import Change, IndexEntry
 
@@ -93,7 +94,7 @@ def entries(start: int, count: int) -> list[IndexEntry]:
 
 def made(path: Path, drawn: Drawn, count: int) -> tuple[Folder, float]:
     """An index of so many items, put in piece by piece and compacted; and how many seconds the compaction took."""
-    manifest = Manifest(fingerprint="0" * 32, run="", host="", width=WIDTH)
+    manifest = Manifest(fingerprint="0" * 32, run="", model_name="", width=WIDTH)
     folder = Folder.create(path, manifest)
     with folder.writing("build") as writer:
         for start in range(0, count, PIECE):

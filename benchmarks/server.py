@@ -38,7 +38,8 @@ AT_ONCE = 48
 
 SERVE = """
 import sys
-from subtext.server.serve import Limits, Settings, start
+from subtext.server.settings import Limits, Settings
+from subtext.server.serve import start
 # The cache is full within 200 answers: what grows later is a leak.
 limits = Limits(rate=0, max_requests=int(sys.argv[3]), cached_hits=2000)
 start(Settings((sys.argv[1],), port=int(sys.argv[2]), log="", limits=limits), quiet=True)
@@ -78,7 +79,7 @@ def made(place: Path) -> Path:
     options: dict[str, object] = {"image": "tiny", "image_size": 32, "embed_dim": WIDTH, "min_count": 1, "text": "bag"}
     model = build("dual", options, context=BuildContext(texts=tuple(names))).model.eval()
     save_run(place / "run", model, Record(model="dual", arguments=options, status="finished"))
-    manifest = Manifest(fingerprint=model_fingerprint(model), run=str(place / "run"), host="dual", width=WIDTH)
+    manifest = Manifest(fingerprint=model_fingerprint(model), run=str(place / "run"), model_name="dual", width=WIDTH)
     folder = Folder.create(place / "index", manifest)
     generator = np.random.default_rng(0)
     with folder.writing("build") as writer:

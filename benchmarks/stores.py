@@ -39,10 +39,12 @@ from numpy.typing import NDArray
 
 from benchmarks.common import Options, Timing, options, peak_megabytes, report
 from benchmarks.search_engine import PIECE, TOP, WIDTH, Drawn, entries, in_turn, milliseconds, recall
-from subtext.retrieval.condition import Condition, matching
+from subtext.retrieval.condition import matching
 from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import Change
-from subtext.retrieval.stores.store import Store, create_store, open_store
+from subtext.retrieval.stores.registry import create_store, open_store
+from subtext.retrieval.stores.store import Store
 
 SMALL, LARGE, QUERIES = 10_000, 100_000, 60
 SINGLE, AGAIN = 100, 20
@@ -153,7 +155,7 @@ def measured(
 ) -> tuple[dict[str, Any], dict[str, Timing]]:
     """All figures."""
     drawn = Drawn.of(1000)
-    manifest = Manifest(fingerprint="0" * 32, run="", host="", width=WIDTH, exact_up_to=min(200_000, count))
+    manifest = Manifest(fingerprint="0" * 32, run="", model_name="", width=WIDTH, exact_up_to=min(200_000, count))
     addresses = {"folder": str(place / "folder")}
     if not given.without_lance:
         addresses["lance"] = f"lance://{place / 'lance'}"

@@ -19,7 +19,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from benchmarks.captions import EACH, PICTURES, captions
 from benchmarks.common import Timing, interleaved, options, report
 from subtext.evaluation.relevance import tfidf
-from subtext.ops.group_products import group_products
+from subtext.ops.compiled.group_products import group_products
 
 QUICK_PICTURES = 1_000
 STEP = 10

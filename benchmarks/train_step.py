@@ -38,8 +38,8 @@ from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import compose
-from subtext.training.fit import Training
-from subtext.training.memory import BankSet
+from subtext.training.bank import BankSet
+from subtext.training.loop import Trainer
 from subtext.training.plan import Plan, RunConfig
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup
@@ -155,7 +155,7 @@ def main() -> None:
         pairs, file = data(steps * BATCH, Path(folder))
         made = setup(pairs, file)
         run = RunConfig(device="cpu", workers=2)
-        training = Training(
+        training = Trainer(
             made, made.model, pairs, None, Path(folder), run, Processes("cpu"), (), BankSet(), record=Record("dual")
         )
         plain = PlainLoop(made.model, pairs, file)

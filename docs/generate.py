@@ -68,6 +68,11 @@ class Entry:
     file: Path
 
 
+def module_name(path: Path) -> str:
+    """The name of a module: that of its folder, for a package."""
+    return path.parent.name if path.name == "__init__.py" else path.stem
+
+
 def file_entries(path: Path, room: str) -> list[Entry]:
     """The rows of one file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -83,7 +88,7 @@ def file_entries(path: Path, room: str) -> list[Entry]:
         elif room.endswith("/metrics"):
             is_part = isinstance(node, ast.ClassDef)
         else:
-            is_part = node.name.replace("_", "").lower() == path.stem.replace("_", "")
+            is_part = node.name.replace("_", "").lower() == module_name(path).replace("_", "")
         if is_part:
             text = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
             paper = PAPER.search(text) or PAPER.search(ast.get_docstring(tree) or "")
@@ -95,7 +100,7 @@ def file_entries(path: Path, room: str) -> list[Entry]:
 def entries(room: str) -> list[Entry]:
     """The rows of a folder or file, sorted by file."""
     place = SOURCE / room
-    files = [place] if place.is_file() else sorted(place.glob("*.py"))
+    files = [place] if place.is_file() else sorted([*place.glob("*.py"), *place.glob("*/__init__.py")], key=module_name)
     return [row for path in files for row in file_entries(path, room)]
 
 

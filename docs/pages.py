@@ -30,30 +30,33 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.cli.command": ("error_messages", "function_command"),
     "subtext.cli.commands": ("CommandEntry",),
     "subtext.cli.train": ("Models", "is_first", "training_command"),
-    "subtext.curation": ("topics",),
     "subtext.curation.judged": ("kinds_of_pairs",),
-    "subtext.data": ("atomic", "external_outputs", "noise"),
+    "subtext.data": ("atomic", "external_outputs", "noise", "rows"),
     "subtext.data.batches": ("item_batch",),
-    "subtext.data.dataset": ("fingerprint",),
+    "subtext.data.dataset": ("RowIssue", "fingerprint"),
     "subtext.data.feature_file": ("FeatureFile",),
     "subtext.data.image_files": ("thumbnail",),
+    "subtext.data.readers.table": ("records",),
     "subtext.data.words": ("tokenise",),
     "subtext.data.write": ("write_dataset",),
     "subtext.evaluation": ("embed_pairs",),
     "subtext.evaluation.intervals": ("holm", "paired"),
+    "subtext.evaluation.metric": ("Measure",),
+    "subtext.evaluation.metrics": ("default_metrics",),
     "subtext.evaluation.metrics.agreement": ("spearman",),
     "subtext.evaluation.relevance": ("cider", "graded", "match", "tfidf"),
     "subtext.evaluation.scoring": ("matrix",),
     "subtext.evaluation.checks.space": ("space",),
     "subtext.models.checkpoint": ("Record", "load_record"),
     "subtext.graphs": ("build", "graph", "spaces"),
-    "subtext.ops": ("draw", "neighbour_scores", "roc", "semantic_rank"),
+    "subtext.ops": ("draw", "neighbour_scores", "roc"),
+    "subtext.ops.compiled": ("semantic_rank",),
     "subtext.recipes": ("catalogue",),
     "subtext.recipes.build": ("build", "chosen_facts", "is_read"),
     "subtext.report": ("page", "plots", "progress", "text_table"),
     "subtext.retrieval": ("confidence",),
     "subtext.training.setup": ("BuildContext",),
-    "subtext.training.tables": ("NeighbourScores",),
+    "subtext.recipes.neighbour_scores": ("NeighbourScores",),
 }
 """Module -> functions, classes and modules in it that studies are written with. A module stands for its public names.
 
@@ -83,10 +86,11 @@ def write() -> None:
 
 
 def python_page() -> str:
-    """The public names of `subtext`: functions first, then classes."""
+    """The public names of `subtext`: functions, classes, and errors."""
     names = sorted(name for name in subtext.__all__ if not name.startswith("_"))
     functions = [name for name in names if not inspect.isclass(getattr(subtext, name))]
-    classes = [name for name in names if name not in functions]
+    errors = [name for name in set(names) - set(functions) if issubclass(getattr(subtext, name), Exception)]
+    classes = [name for name in names if name not in functions and name not in errors]
     lines = [*heading("Python API", "="), "Everything below is a name of `subtext`: ``import subtext as st``.", ""]
     lines += [*heading("Functions", "-")]
     for name in functions:
@@ -94,6 +98,9 @@ def python_page() -> str:
     lines += [*heading("Classes", "-")]
     for name in classes:
         lines += [f".. autoclass:: subtext.{name}", "   :members:", ""]
+    lines += [*heading("Errors", "-"), "All are a `SubtextError`. Anything else that is raised is a bug.", ""]
+    for name in sorted(errors):
+        lines += [f".. autoexception:: subtext.{name}", ""]
     return "\n".join(lines)
 
 

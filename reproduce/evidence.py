@@ -12,9 +12,9 @@ A finished run leaves a file of some kilobytes in `--results` (`reproduce/result
 its figures on the split that selects, and the rank of every pair. A call trains only what has no file there, so the
 runs may be spread over days and machines; the runs of one machine can be repeated bit for bit.
 
-Planted data: `subtext data corrupt --by topic`, with a seed that was fixed before any training. Of the train images the
+Planted data: `reproduce.topics`, with a seed that was fixed before any training. Of the train images the
 last 500 are a split of their own, "select"; abstract topics and their visual clusters are the same in train, select and
-val. A set that is not accepted is not trained on. The papers' host: PVSE with a GRU whose words start from Doc2Vec, the
+val. A set that is not accepted is not trained on. The papers' model: PVSE with a GRU whose words start from Doc2Vec, the
 best of K = 3 views, all negatives, batches of 32, exact banks (one text an image). Neighbours are those by which the
 set is accepted: latent semantic analysis, N = 50 (a topic has 77 texts). The papers' Doc2Vec finds no topics in so few
 captions: by its 50 or 100 neighbours the AUC is 0.50 to 0.60, so its weights could not help. Lambda is 640 over 32
@@ -58,16 +58,16 @@ from safetensors.numpy import load_file
 from scipy.stats import hypergeom, t as student
 
 import subtext as st
-from reproduce import claims
+from reproduce import claims, topics
 from reproduce.claims import ICONS, KEPT, LITE2, PIXELS, PLANTED, Values
 from reproduce.studies.common import Recipe, data_folder, file_name, options, selection, starter_features
 from reproduce.studies.flickr8k import with_grid
 from subtext.api.train import flat_arguments
 from subtext.core import DIRECTIONS
-from subtext.curation import topics
 from subtext.data import atomic, noise
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError
+from subtext.evaluation.metrics import CWay, Preservation, default_metrics
 from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.graph import image_of_text
 from subtext.graphs.spaces import LsaSpace
@@ -82,7 +82,7 @@ SMALL_NETWORK: dict[str, Any] = {"image": "tiny", "image_size": 48}
 ABSTRACT = 0.2
 """Share of the test icons that are called abstract."""
 CLUSTERS: dict[str, Any] = {"topics": 60, "visual_clusters": 30, "neighbours": NEIGHBOURS, "seed": 0}
-"""Of `subtext.corrupt`; the seed was fixed before any training."""
+"""Of `topics.corrupt_topics`; the seed was fixed before any training."""
 SEEDS, RATES = (0, 1, 2, 3, 4), (2e-3, 1e-3)
 RECALL, C = (1, 5, 10), (5, 20, 100)
 SCORES = ("diversity", "discrepancy")
@@ -453,11 +453,10 @@ class Material:
         folder = data_folder("flickr8k")
         pooled = folder / "mobilenet_pooled.npz"
         data, labels = out / "topics.jsonl", out / "topics.labels.json"
-        if not labels.is_file():
-            data.unlink(missing_ok=True)
+        if not (labels.is_file() and data.is_file()):
             captions = selection(folder / "captions.jsonl", out / "captions.jsonl", held_out=HELD_OUT)
-            st.corrupt(
-                captions, images=folder / "images", out=data, labels=labels, by="topic", features=pooled, **CLUSTERS
+            topics.corrupt_topics(
+                captions, images=folder / "images", features=pooled, out=data, labels=labels, **CLUSTERS
             )
         kinds = noise.read_labels(labels)
         figures = dict(kinds.settings["acceptance"])
@@ -593,7 +592,9 @@ class Material:
 
     def _evaluated(self, finished: Finished, run: Path) -> Finished:
         """With what the run has on each pair of the evaluated split."""
-        result = st.evaluate(run, split=self.split, c_way=C, bootstrap=0, graph=self.graphs[self.split], quiet=True)
+        metrics = [*default_metrics(), *(CWay(c) for c in C), Preservation(against=str(self.graphs[self.split]))]
+        protocol = st.Protocol(bootstrap=0)
+        result = st.evaluate(run, split=self.split, metrics=metrics, protocol=protocol, quiet=True)
         by_pair = result.per_query
         if not np.array_equal(by_pair["text_to_image/image"], by_pair["image_to_text/id"]):
             raise DataError(f"{self.data} needs one text an image, in the same order; build the data set again")

@@ -33,13 +33,14 @@ from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
 import subtext as st
+from reproduce import topics
 from reproduce.command import Text, command, group
 from subtext.core import DIRECTIONS
-from subtext.curation import topics
 from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import thumbnail
 from subtext.errors import DataError, RequirementError
+from subtext.evaluation.metrics import CWay, default_metrics
 from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.spaces import LsaSpace
 from subtext.ops import draw
@@ -559,7 +560,12 @@ def _per_query(
         asked = Path(made) / "queries"
         _write_queries(asked, icons, right)
         result = st.evaluate(
-            run, data=asked, images=folder / "images", split="test", c_way=(WAYS,), bootstrap=0, quiet=True
+            run,
+            st.DataConfig(asked, images=folder / "images"),
+            split="test",
+            metrics=[*default_metrics(), CWay(WAYS)],
+            protocol=st.Protocol(bootstrap=0),
+            quiet=True,
         )
     return result.per_query
 

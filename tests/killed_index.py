@@ -96,7 +96,7 @@ def begun(folder: Folder, letter: str) -> Folder:
     """A store of another model beside an index, with all of its items that are not in it yet; not put in use."""
     with folder.reading() as view:
         ids = {item.id for item in view.items("images", view.keys("images"))}
-    new = folder.beside(replace(stored.manifest(), fingerprint=letter * 32))
+    new = folder.create_replacement(replace(stored.manifest(), fingerprint=letter * 32))
     with new.writing("move") as writer:
         writer.put(stored.images(range(40)))
         writer.put(stored.texts(range(60)))
@@ -109,7 +109,7 @@ def begun(folder: Folder, letter: str) -> Folder:
 def moving(path: Path, tell: Tell) -> None:
     """The items of an index get vectors of another model."""
     folder = Folder(path)
-    folder.swap(begun(folder, "e"), generation=folder.manifest.generation)
+    folder.replace_with(begun(folder, "e"), generation=folder.manifest.generation)
     tell(0)
 
 
@@ -148,7 +148,7 @@ def prepared(path: Path, verb: str) -> Folder:
     if verb in ("move", "delete secret", "compact stores"):
         folder = with_secret(path)
         if verb != "move":
-            folder = folder.swap(begun(folder, "c"), generation=folder.manifest.generation)
+            folder = folder.replace_with(begun(folder, "c"), generation=folder.manifest.generation)
             begun(folder, "e").close()
             folder.close()
         if verb == "compact stores":

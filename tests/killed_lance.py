@@ -22,7 +22,7 @@ import stored
 from subtext.retrieval.stores import lance
 from subtext.retrieval.stores.item import Change
 from subtext.retrieval.stores.lance import LanceStore
-from subtext.retrieval.stores.store import open_store
+from subtext.retrieval.stores.registry import open_store
 
 PIECES, STEP, WIDTH = 4, 4, 3
 
@@ -31,14 +31,14 @@ def moved(index: str, width: int, numbers: range = range(40)) -> LanceStore:
     """The index after a move of its first items to a model of that width: whatever of it was done is not done again."""
     store = LanceStore(index)
     generation = store.latest().state("generation")
-    new = store.beside(replace(stored.manifest(), fingerprint=f"{width}" * 32, width=width))
+    new = store.create_replacement(replace(stored.manifest(), fingerprint=f"{width}" * 32, width=width))
     with new.writing("move") as writer:
         present = [number for number in numbers if f"p{number}" in stored.ids(store)]
         missing = [number for number in present if f"p{number}" not in stored.ids(new)]
         for number in missing:
             own = stored.vectors(range(number, number + 1), stored.VIEWS)[..., :width]
             writer.put(Change("images", [stored.picture(number)], own))
-    return store.swap(new, generation=generation)
+    return store.replace_with(new, generation=generation)
 
 
 def main(address: str) -> None:

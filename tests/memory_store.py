@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from subtext.errors import SearchIndexError
 from subtext.retrieval.ann import rescore_top_k
-from subtext.retrieval.condition import Condition, facets, moment, seconds
 from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.errors import IndexIssue
+from subtext.retrieval.stores.facets import Condition, facets, moment, seconds
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -28,7 +29,7 @@ from subtext.retrieval.stores.item import (
     StoredRow,
     deletion_hash,
 )
-from subtext.retrieval.stores.store import IndexIssue, Stats, Store, View, Writer
+from subtext.retrieval.stores.store import Stats, Store, View, Writer
 
 INDEXES: dict[str, Data] = {}
 
@@ -107,11 +108,11 @@ class MemoryView(View):
         names = {name for _, entry, _ in self.data.rows[side].values() for name, _ in facets(entry.metadata)}
         return sorted(name for name in names if not name.endswith("@"))
 
-    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
+    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
         every = [own for _, entry, _ in self.data.rows[side].values() for own in facets(entry.metadata)]
         counts = Counter(value for field, value in every if field == name)
         texts = [value for value in counts if isinstance(value, str)]
-        return FieldValues(bool(texts), len(texts) < len(counts), len(counts), tuple(counts.most_common(most)))
+        return FieldValues(bool(texts), len(texts) < len(counts), len(counts), tuple(counts.most_common(limit)))
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
         if kind == "jobs":

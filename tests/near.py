@@ -23,7 +23,12 @@ def graph(pairs: Dataset, count: int = 6) -> Graph:
     order = np.argsort(-shared, axis=1, kind="stable")[:, :count].astype(np.int32)
     distances = 9 - np.take_along_axis(shared, order, axis=1)
     return Graph(
-        list(pairs.texts.ids), group_labels(pairs.texts), order, distances, {"name": "words"}, {"among": "train"}
+        list(pairs.texts.ids),
+        group_labels(pairs.texts),
+        order,
+        distances,
+        {"name": "words"},
+        {"candidate_split": "train", "same_image": "drop"},
     )
 
 

@@ -18,7 +18,8 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from subtext.server.application import build
-from subtext.server.serve import Limits, Settings, server_options
+from subtext.server.serve import server_options
+from subtext.server.settings import Limits, Settings
 
 TOKEN, READ_TOKEN = "a token for changes", "a token for reading"
 WRITES = {"Authorization": f"Bearer {TOKEN}"}
@@ -87,4 +88,4 @@ def item(name: str, data: bytes | None = None, *captions: str, **metadata: objec
     """A picture as /add takes it."""
     words = list(captions) or [f"a {name} square"]
     coded = base64.b64encode(picture() if data is None else data).decode()
-    return {"id": name, "picture": coded, "captions": words, "metadata": metadata}
+    return {"id": name, "image": coded, "captions": words, "metadata": metadata}

@@ -211,7 +211,7 @@ class Interrupt:
 
 def run(out: Path, *, plan: Plan | None = None, options: RunConfig | None = None, **changes: object) -> TrainResult:
     """One fit of the small setup, or of `made`, which is given the plan."""
-    from subtext.training.fit import fit
+    from subtext.training.loop import fit
 
     given = {key: changes[key] for key in ("phases", "noise", "dropout") if key in changes}
     return fit(

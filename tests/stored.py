@@ -11,12 +11,14 @@ import numpy as np
 
 from subtext.retrieval import calibration as calibrations
 from subtext.retrieval.calibration import Calibration
-from subtext.retrieval.condition import Condition, matching, parse
+from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.confidence import sample
 from subtext.retrieval.journal import deleted_before
 from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import Change, IndexEntry
-from subtext.retrieval.stores.store import Store, View, create_store
+from subtext.retrieval.stores.registry import create_store
+from subtext.retrieval.stores.store import Store, View
 
 WIDTH, VIEWS = 8, 2
 PLACES = ("Paris", "Wien", "Łódź")
@@ -31,7 +33,7 @@ def manifest(exact_up_to: int = 200_000) -> Manifest:
     return Manifest(
         fingerprint="f" * 32,
         run="/runs/first",
-        host="dual",
+        model_name="dual",
         width=WIDTH,
         scale=14.0,
         views={"images": VIEWS, "texts": 1},

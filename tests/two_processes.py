@@ -16,7 +16,7 @@ from subtext.core import Epoch
 from subtext.data.inputs import Draw
 from subtext.models.checkpoint import put_tensors
 from subtext.recipes.methods.asymmetry import asymmetry
-from subtext.training.neighbours import NeighbourReader, RandomTextSampler, Sampler
+from subtext.recipes.methods.neighbourhoods.sampling import NeighbourReader, RandomTextSampler, Sampler
 from subtext.training.plan import Plan, RunConfig
 from subtext.training.processes import Processes
 from subtext.training.step import Stepper, StepReader
@@ -41,8 +41,8 @@ def gradients(kind: str, chunk: int) -> dict[str, torch.Tensor]:
         made = near.setup(Path("unread"), dropout=0.0, negatives="both", form=form, image_weight=image)
         (sampled,) = made.extras
         by_side = {side: Sampler(data, near.graph(data).neighbours) for side in sampled.sides}
-        strangers = RandomTextSampler(data) if sampled.strangers else None
-        extras = [NeighbourReader(by_side, "both", "", strangers=strangers)]
+        random_texts = RandomTextSampler(data) if sampled.random_texts else None
+        extras = [NeighbourReader(by_side, "both", "", random_texts=random_texts)]
     else:
         if kind == "made texts":
             made = asymmetry(small.setup_with_parts(), negatives="shuffle")

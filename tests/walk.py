@@ -19,15 +19,15 @@ SOURCE = Path(subtext.__file__).parent
 ROOT = SOURCE.parent.parent
 
 REQUIRED: dict[str, dict[str, Any]] = {
-    "Rank": {"of": "image_to_text"},
+    "Rank": {"direction": "image_to_text"},
     "Uniform": {"total": 6.0},
     "Random": {"total": 6.0},
     "Density": {"total": 6.0},
     "DAA": {"variant": "rows"},
     "SmoothAP": {"variant": "rows"},
-    "Cosines": {"of": "image_to_text"},
-    "Distance": {"of": "image_to_text"},
-    "Hubs": {"of": "image_to_text"},
+    "Cosines": {"direction": "image_to_text"},
+    "DistanceSampling": {"direction": "image_to_text"},
+    "Hubs": {"direction": "image_to_text"},
     "Neighbourhood": {"total": 6.0, "combine": "absdiff", "placement": "both", "statistics": "none"},
 }
 """Arguments of the classes that have no default for them; the only table to which a new part may have to be added."""

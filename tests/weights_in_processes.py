@@ -14,10 +14,10 @@ import torch
 
 from subtext.models.checkpoint import put_tensors
 from subtext.recipes.methods.combined import combined
+from subtext.recipes.neighbour_scores import NeighbourBank, NeighbourScores
 from subtext.recipes.options import NeighbourOptions, WeightOptions
 from subtext.training.plan import Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.tables import NeighbourBank, NeighbourScores
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from reproduce.figures.catalogue import FIGURES, FigureKind, needed
 from subtext.api.options import DataOptions
 from subtext.core import Direction
 from subtext.errors import RequirementError
-from subtext.ops.semantic_rank import RankTies
+from subtext.ops.compiled.semantic_rank import RankTies
 from subtext.report.page import PageSection
 
 

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 import subtext as st
 from reproduce.figures.config import Figure, FigureConfig
 from reproduce.figures.systems import about, facts_of, pairs_of, relevance_of, texts_of, thumbnail_of
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match
 from subtext.ops import draw
 from subtext.report.page import PageHit, PageSearch, PageSection
 from subtext.report.plots import Chart, Curve, charts
+from subtext.text_helpers import counted
 
 
 @dataclass(frozen=True)

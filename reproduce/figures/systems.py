@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from subtext.data.dataset import fingerprint
 from subtext.data.image_files import thumbnail
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.evaluation import embed_pairs
+from subtext.evaluation.metrics import ASP, default_metrics
 from subtext.evaluation.relevance.graded import Graded, graded
 from subtext.evaluation.scoring import matrix
 from subtext.models.checkpoint import load_record
@@ -60,25 +62,22 @@ def _read(
     return pairs.split(split or "all"), split or "all"
 
 
-def evaluate(config: FigureConfig, path: Path, pairs: st.Dataset, **measures: Any) -> st.Result:
-    """The figures of a run, or of a file of scores or vectors."""
-    subject: dict[str, Any] = {"run": path}
+def evaluate(config: FigureConfig, path: Path, pairs: st.Dataset, *, asp_top: Sequence[int] = ()) -> st.Result:
+    """The figures of a run, or of a file of scores or vectors: recall, ranks and ASP."""
+    options = config.running
+    data = st.DataConfig(pairs, **{n: options.pop(n, None) for n in ("features", "text_features")})
+    subject: dict[str, Any] = {"model": path}
     if not is_run(path):
-        scores = holds_scores(path)
-        subject = {"scores": path} if scores else {"image_embeddings": path, "text_embeddings": path}
+        subject = {"scores": path} if holds_scores(path) else {"image_embeddings": path, "text_embeddings": path}
+    quiet = bool(options.pop("quiet", False))
     return st.evaluate(
         **subject,
-        data=pairs,
+        data=data,
         split="all",
-        bootstrap=0,
-        relevance=(config.relevance,),
-        references=config.references,
-        cache=config.cache,
-        asp_ties=config.asp_ties,
-        gain=(),
-        ndcg=(),
-        **measures,
-        **config.running,
+        metrics=[*default_metrics(), *(ASP(config.relevance, config.asp_ties, top) for top in (0, *asp_top))],
+        protocol=st.Protocol(bootstrap=0, references=config.references),
+        config=st.ComputeConfig(cache=config.cache, **options),
+        quiet=quiet,
     )
 
 

@@ -18,7 +18,7 @@ from torch import nn
 
 import subtext as st
 from reproduce.command import Text
-from subtext.api.options import DataOptions, Seed, Split
+from subtext.api.options import DEFAULTS, DataOptions, Seed, Split
 from subtext.core import Embeddings
 from subtext.data import atomic
 from subtext.data.dataset import fingerprint
@@ -36,7 +36,7 @@ _AT_A_TIME = 512
 _GALLERY = OptionGroup("Gallery")
 
 
-@command
+@command(defaults=DEFAULTS)
 def compare(
     first: Annotated[str | Path, "Folder of a run.", OptionGroup("Runs"), Metavar("FIRST")],
     second: Annotated[str | Path, "Folder of another run.", OptionGroup("Runs"), Metavar("SECOND")],
@@ -83,7 +83,7 @@ def compare(
     images = draw.permutation(len(sides[0].dataset.images), seed=seed, epoch=0, purpose="gallery pictures")[:count]
     sections = _searches(sides, words, images.tolist(), top)
     if neighbours is not None:
-        sections += _moved(neighbours.within(sides[0].dataset.texts), sides, count=pairs, seed=seed, top=top)
+        sections += _moved(neighbours.restrict_to(sides[0].dataset.texts), sides, count=pairs, seed=seed, top=top)
     data = options.get("data")
     name = Path(data if isinstance(data, str | Path) else sides[0].run.record.data.name).name
     atomic.write_text(path, page.render(_page(sides, name, sections, seed)))
@@ -105,7 +105,7 @@ class Side:
         """Open a run and embed the split; None for its validation split."""
         run = st.open_run(path, device=options.get("device", "auto"))
         split = split or run.record.data.val_split or "val"
-        return Side(name, run, run.model.by_mean("a gallery"), split, st.embed(path, split=split, **options))
+        return Side(name, run, run.model.to_means("a gallery"), split, st.embed(path, split=split, **options))
 
     @property
     def dataset(self) -> st.Dataset:

@@ -24,7 +24,7 @@ from reproduce.studies.common import data_folder
 from subtext.evaluation.metrics.agreement import spearman
 from subtext.evaluation.relevance import cider, tfidf
 from subtext.graphs.spaces import LsaSpace
-from subtext.ops.semantic_rank import agreement, ranks
+from subtext.ops.compiled.semantic_rank import agreement, ranks
 
 Matrix = NDArray[np.float32]
 

@@ -156,8 +156,12 @@ def train(model: str, arguments: Mapping[str, Any]) -> str:
 
 
 def evaluate(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Evaluate; returns the result as plain data."""
-    return st.evaluate(**arguments).to_json()
+    """Evaluate, and write the result as JSON where `json` names a file; returns it as plain data."""
+    file = arguments.get("json")
+    result = st.evaluate(**{name: value for name, value in arguments.items() if name != "json"})
+    if file is not None:
+        result.save(file)
+    return result.to_json()
 
 
 def best(run: Path) -> dict[str, float]:
@@ -187,7 +191,7 @@ def measure(
         figures: dict[str, Any] = best(run)
         if split is not None:
             target = run.with_name(f"{run.name}-{split}.json")
-            figures = evaluate({"run": run, "split": split, "json": target, **(evaluation or {})})
+            figures = evaluate({"model": run, "split": split, "json": target, **(evaluation or {})})
         write_results(file, figures, cost)
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
@@ -199,7 +203,7 @@ def averaged(run: Path, members: Sequence[Path]) -> dict[str, Any]:
         if not (run / "run.json").is_file():
             st.ensemble_runs(tuple(members), out=run)
         figures, cost = in_new_process(
-            evaluate, {"run": run, "split": "val", "json": run.with_name(f"{run.name}-val.json")}
+            evaluate, {"model": run, "split": "val", "json": run.with_name(f"{run.name}-val.json")}
         )
         results = [
             json.loads(member.with_name(f"{member.name}.json").read_text(encoding="utf-8")) for member in members

@@ -152,7 +152,7 @@ def corrupted(pairs: st.Dataset, shares: Mapping[str, float], splits: tuple[str,
     count = len(pairs.texts)
     if not shares:
         rows = np.arange(count, dtype=np.int64)
-        return Planted(pairs, rows, np.full(count, "", dtype="<U9"), np.full(count, np.nan))
+        return Planted(pairs, pairs, rows, np.full(count, "", dtype="<U9"), np.full(count, np.nan))
     lists = None
     if "neighbour" in shares:
         last = RANKS[1]

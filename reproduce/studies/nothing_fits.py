@@ -88,7 +88,7 @@ def measure(run: Path, out: Path) -> dict[str, Any]:
     with engine.store.reading() as view:
         calibration = Confidence(view).calibration
     assert calibration is not None
-    way = calibration.ways["images"]
+    direction = calibration.directions["images"]
     pairs = st.read(captions, need_images=False).split("val")
     held_out = HeldOutPairs(pairs, *embed_pairs(st.load(run), pairs))
     with engine.store.reading() as view:
@@ -104,17 +104,17 @@ def measure(run: Path, out: Path) -> dict[str, Any]:
     def scores_of(evidence: Sequence[Evidence]) -> Scores:
         return {
             "best": np.array([float(query.scores[0]) for query in evidence]),
-            "level": np.array([query.level(way.temperature) for query in evidence]),
-            "standing": np.array([query.percentile(way) for query in evidence]),
+            "level": np.array([query.level(direction.temperature) for query in evidence]),
+            "standing": np.array([query.percentile(direction) for query in evidence]),
         }
 
     return {
         "run": run.name,
-        "words for pictures": dict(way.measured),
-        "a picture for texts": dict(calibration.ways["texts"].measured),
+        "words for pictures": dict(direction.metrics),
+        "a picture for texts": dict(calibration.directions["texts"].metrics),
         "pairs": {name: value for name, value in calibration.pairs.items() if name not in ("xs", "ys")},
-        "temperature": way.temperature,
-        "areas": areas(observed, foreign, kinds, scores_of, way.refused),
+        "temperature": direction.temperature,
+        "areas": areas(observed, foreign, kinds, scores_of, direction.threshold),
     }
 
 

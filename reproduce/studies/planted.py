@@ -152,7 +152,7 @@ def recall_by_kind(run: Path, data: Path, labels: Path) -> dict[str, float]:
     """Text-to-image R@10 on the corrupted val, of its literal and of its corrupted texts."""
     values = run.with_name(f"{run.name}-parts.npz")
     if not values.is_file():
-        st.evaluate(run, data=data, split="val", per_query=values, quiet=True)
+        st.evaluate(run, data, split="val", quiet=True).save_queries(values)
     corrupt = noise.read_labels(labels).kinds
     with np.load(values, allow_pickle=False) as file:
         hits, ids = file["text_to_image/recall@10"], file["text_to_image/id"]

@@ -20,6 +20,7 @@ import subtext as st
 from reproduce.studies.common import HEAD, data_folder, line, measure, options, selection
 from reproduce.studies.flickr8k import HELD_OUT, SCORED
 from subtext.core import DIRECTIONS
+from subtext.evaluation.metrics import ASP, default_metrics
 
 EVERY = 6
 RELEVANCES = ("tfidf1", "ciderd")
@@ -69,7 +70,10 @@ def asp(epoch: Path, run: Path, split: str) -> dict[str, float]:
     file = run.with_name(f"{run.name}-{epoch.name}-{split}-asp.json")
     if not file.is_file():
         cache = run.parent / "relevance"
-        st.evaluate(epoch, split=split, relevance=RELEVANCES, bootstrap=0, cache=cache, json=file, quiet=True)
+        metrics = [*default_metrics(), *(ASP(name) for name in RELEVANCES)]
+        protocol, config = st.Protocol(bootstrap=0), st.ComputeConfig(cache=cache)
+        result = st.evaluate(epoch, split=split, metrics=metrics, protocol=protocol, config=config, quiet=True)
+        result.save(file)
     figures = json.loads(file.read_text(encoding="utf-8"))
     return {name: value for name, value in figures.items() if "/asp(" in name}
 

@@ -18,6 +18,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import subtext as st
 from reproduce.studies.common import (
     HEAD,
     Recipe,
@@ -30,6 +31,8 @@ from reproduce.studies.common import (
     selection,
 )
 from reproduce.studies.ranking import ASP_HEAD, RELEVANCES, asp_lines
+from subtext.evaluation.metric import Measure
+from subtext.evaluation.metrics import ASP, AlignmentUniformity, Recall, default_metrics
 
 HELD_OUT = 200
 WORDS: dict[str, Any] = {"text": "gru", "min_count": 2, "word_dim": 200, "feature_scaling": "standard"}
@@ -135,11 +138,13 @@ def main() -> None:
             for member in MEANS[name]:
                 result_of(member, seed)
             return averaged(run_of(name, seed), [run_of(member, seed) for member in MEANS[name]])
-        extra: dict[str, Any] = {"alignment_uniformity": True, "by_length": True} if name.startswith("ascl") else {}
-        if name in RANKED:
-            extra |= {"relevance": RELEVANCES, "cache": config.out / "relevance"}
+        is_ascl = name.startswith("ascl")
+        metrics: list[Measure] = [Recall(1, 5, 10, by_length=is_ascl), *default_metrics()[1:]]
+        metrics += [AlignmentUniformity()] if is_ascl else []
+        metrics += [ASP(relevance) for relevance in RELEVANCES if name in RANKED]
+        evaluation = {"metrics": metrics, "config": st.ComputeConfig(cache=config.out / "relevance")}
         run = run_of(name, seed)
-        return measure(run, ROWS[name], split="val", evaluation=extra, seed=seed, **sources, **plan)
+        return measure(run, ROWS[name], split="val", evaluation=evaluation, seed=seed, **sources, **plan)
 
     rows = []
     for name in config.rows:

@@ -45,7 +45,8 @@ def sweep(run: Path, teacher: Path) -> dict[str, Any]:
     """What two stages lose on val, for each number of candidates; computed once."""
     file = run.with_name(f"{run.name}-by-{teacher.name}.json")
     if not file.is_file():
-        st.evaluate(run, rerank=teacher, candidates=CANDIDATES, split="val", bootstrap=0, json=file, quiet=True)
+        stage, protocol = st.SecondStage(teacher, CANDIDATES), st.Protocol(bootstrap=0)
+        st.evaluate(run, rerank=stage, split="val", protocol=protocol, quiet=True).save(file)
     return dict(json.loads(file.read_text(encoding="utf-8"))["two_stage"])
 
 

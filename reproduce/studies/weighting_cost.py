@@ -27,7 +27,7 @@ from reproduce.studies.common import data_folder, file_name, neighbours, selecti
 from reproduce.studies.flickr8k import with_grid
 from reproduce.studies.nonliteral import HELD_OUT, ROWS
 from subtext.api.train import flat_arguments
-from subtext.training.tables import NeighbourScores
+from subtext.recipes.neighbour_scores import NeighbourScores
 
 WEIGHTED = ("diversity", "discrepancy", "combined, beta 1, gamma 1")
 
@@ -99,8 +99,8 @@ def timed_training(model: str, **arguments: Any) -> list[tuple[float, float]]:
     def open_timed(*inputs: Any, **options: Any) -> Any:
         memory = open_memory(*inputs, **options)
         # The bank is filled by every step, the tables are made once: both are what weighting costs.
-        memory.begin = clock.timed(memory.begin, starts_epoch=True)  # type: ignore[method-assign]
-        memory.look = clock.timed(memory.look, starts_epoch=False)  # type: ignore[method-assign]
+        memory.on_epoch_start = clock.timed(memory.on_epoch_start, starts_epoch=True)  # type: ignore[method-assign]
+        memory.update = clock.timed(memory.update, starts_epoch=False)  # type: ignore[method-assign]
         return memory
 
     NeighbourScores.open = open_timed  # type: ignore[method-assign]

@@ -70,7 +70,7 @@ class ExistingGraph:
     @property
     def options(self) -> GraphOptions:
         """The same choice of neighbours, for other texts."""
-        same_image, distance = self.settings.get("same_picture", "drop"), self.settings.get("distance")
+        same_image, distance = self.settings["same_image"], self.settings.get("distance")
         return GraphOptions(self.neighbours, candidate_split="all", same_image=same_image, distance=distance)
 
     def text_space(self, configured: Callable[[], Space], device: str) -> Space:

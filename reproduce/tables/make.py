@@ -15,9 +15,9 @@ from reproduce.tables.sheet import Sheet, as_json, grid, latex, markdown, sheet_
 from reproduce.tables.specification import UNSWEPT, Row
 from reproduce.tables.trainings import Training, is_swept, seeds_of, settled, status, sweep_of, trials_of, with_ratio
 from subtext.data import atomic
-from subtext.errors import counted
 from subtext.report.progress import say
 from subtext.report.text_table import Cell, table
+from subtext.text_helpers import counted
 
 FORMATS = {"md": markdown, "tex": latex, "json": as_json, "svg": plot}
 """Suffix of a file -> the function that makes its text of a sheet."""

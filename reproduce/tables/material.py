@@ -19,12 +19,13 @@ from reproduce.tables.config import TableConfig
 from reproduce.tables.specification import Shared
 from subtext.data import atomic
 from subtext.data.feature_file import FeatureFile
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
 from subtext.graphs.build import GraphOptions, build_graph, open_space
 from subtext.graphs.graph import Graph
-from subtext.graphs.spaces import EmbedsTexts, Space
+from subtext.graphs.spaces import Space, TextVectors
 from subtext.ops import draw
 from subtext.report.progress import meter, say
+from subtext.text_helpers import counted
 
 SELECTING = 0.1
 """Share of the training images that select the epoch where the validation split is evaluated."""
@@ -94,7 +95,7 @@ def require(config: TableConfig, key: str, kind: Shared, data: TableData) -> Non
             return
         source = {**config.data[key].to_json(), "split": "train"}
         options = GraphOptions(config.neighbours, candidate_split="all")
-        build_graph(data.train, space, options, source=source, placed=progress).save(path)
+        build_graph(data.train, space, options, source=source, on_embedded=progress).save(path)
 
 
 def graph_of_scored(config: TableConfig, key: str, pairs: st.Dataset, data: TableData) -> Path:
@@ -110,12 +111,12 @@ def graph_of_scored(config: TableConfig, key: str, pairs: st.Dataset, data: Tabl
         source = {**config.data[key].to_json(), "split": config.split}
         count = len(data.train.texts) + len(pairs.texts)
         with meter(f"vectors of evaluated texts of {key}", count, quiet=config.quiet) as progress:
-            build_graph(pairs, space, options, source=source, placed=progress).save(path)
+            build_graph(pairs, space, options, source=source, on_embedded=progress).save(path)
     Graph.load(path).require(pairs.texts)
     return path
 
 
-def _save_text_vectors(ids: list[str], vectors: EmbedsTexts, path: Path) -> None:
+def _save_text_vectors(ids: list[str], vectors: TextVectors, path: Path) -> None:
     """Write a file of features with a row per text; zeros for a text without a vector."""
     rows = np.where(vectors.known[:, None], vectors.vectors, 0).astype(np.float32)
     save_arrays(path, np.savez, names=np.array(ids), pooled=rows)
@@ -188,7 +189,7 @@ class FittedSpace:
         """The settings of the space."""
         return self.space.settings()
 
-    def __call__(self, pairs: st.Dataset, learn: Bool[np.ndarray, "n"], progress: Any = None) -> EmbedsTexts:
+    def __call__(self, pairs: st.Dataset, learn: Bool[np.ndarray, "n"], progress: Any = None) -> TextVectors:
         """Vectors of the texts of `pairs`; `learn` is not read."""
         complete, train = self.data.complete, self.data.train
         rows = []
@@ -197,7 +198,7 @@ class FittedSpace:
             rows.append(np.array([row_of[item] for part in (train, pairs) for item in getattr(part, name).ids]))
         count = len(train.texts)
         vectors = self.space(complete.subset(*rows), np.arange(len(rows[1])) < count, progress)
-        return EmbedsTexts(vectors.vectors[count:], vectors.known[count:])
+        return TextVectors(vectors.vectors[count:], vectors.known[count:])
 
 
 POLITICS = "politics"
@@ -216,7 +217,8 @@ def require_prepared(config: TableConfig) -> None:
             continue
         raise DataError(
             f"{config.table.paper} needs the first {counted(count, 'sentence')} of each article of Politics; {folder} "
-            f"has complete articles; cut them once with `subtext data prepare {folder} --sentences {count} "
+            f"has complete articles; cut them once with `python -m reproduce data prepare {folder} "
+            f"--max-sentences {count} "
             f"--out FILE` {_SEE}, and give --data {key}=FILE --images {key}={folder}"
         )
 

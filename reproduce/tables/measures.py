@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,25 @@ from reproduce.tables.figure_names import DIRECTIONS, LENGTHS, RANKINGS, SPACE
 from reproduce.tables.material import TableData, graph_of_scored, one_text_each, require
 from reproduce.tables.specification import Shared
 from subtext.data.dataset import fingerprint
-from subtext.errors import RequirementError, counted
+from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.evaluation.checks.space import space
+from subtext.evaluation.metric import Measure
+from subtext.evaluation.metrics import (
+    ASP,
+    PMRP,
+    AveragePrecision,
+    CWay,
+    PMRecall,
+    Preservation,
+    Recall,
+    RPrecision,
+    default_metrics,
+)
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.ops import draw
 from subtext.ops.neighbour_scores import AS_PRINTED, Scores, neighbour_scores, pooled_scores
+from subtext.text_helpers import counted
 
 FOLD = 1000
 """Images of a fold of the papers' smaller test of COCO."""
@@ -73,9 +86,22 @@ class Subject:
             "quiet": self.config.quiet,
         }
 
-    def evaluate(self, pairs: st.Dataset, **measures: Any) -> st.Result:
-        """The figures of the run on these pairs."""
-        return st.evaluate(self.run, data=pairs, split="all", bootstrap=0, **measures, **self.options)
+    def evaluate(
+        self, pairs: st.Dataset, *metrics: Measure, fold_sizes: Sequence[int] = (), by_length: bool = False
+    ) -> st.Result:
+        """The figures of the run on these pairs: recall and ranks, and those of the metrics."""
+        options = self.options
+        return st.evaluate(
+            self.run,
+            st.DataConfig(pairs, features=options["features"], text_features=options["text_features"]),
+            split="all",
+            metrics=[Recall(*RECALLS, by_length=by_length), *default_metrics()[1:], *metrics],
+            protocol=st.Protocol(bootstrap=0, fold_sizes=fold_sizes),
+            config=st.ComputeConfig(
+                device=options["device"], batch_size=options["batch_size"], workers=options["workers"]
+            ),
+            quiet=options["quiet"],
+        )
 
 
 def measure(name: str, subject: Subject) -> Measured:
@@ -111,7 +137,7 @@ def _measured(figures: Mapping[str, float], values: Values, result: st.Result, p
 
 def _choice(c: int, subject: Subject) -> Measured:
     pairs = subject.data.scored
-    result = subject.evaluate(pairs, c_way=(c,))
+    result = subject.evaluate(pairs, CWay(c))
     names = {direction: f"{direction}/{c}_way@1" for direction in DIRECTIONS}
     if not set(names.values()) <= set(result.per_query):
         raise RequirementError(
@@ -128,15 +154,11 @@ def _rankings(subject: Subject) -> Measured:
     """Figures of complete rankings; NaN where there are no labels, or the images make no folds of 1,000."""
     pairs = subject.data.scored
     count, remainder = divmod(len(pairs.images), FOLD)
-    result = subject.evaluate(
-        pairs,
-        folds=f"1k+{count}k" if count > 1 and not remainder else "1",
-        relevance=("tfidf1",),
-        gain=(),
-        ndcg=(),
-        r_precision=True,
-        pmrp=LABELS in pairs.images.metadata,
-    )
+    metrics: list[Measure] = [RPrecision(), AveragePrecision(), ASP("tfidf1")]
+    if LABELS in pairs.images.metadata:
+        metrics += [PMRP(), PMRecall()]
+    sizes = (FOLD, count * FOLD) if count > 1 and not remainder else ()
+    result = subject.evaluate(pairs, *metrics, fold_sizes=sizes)
     names = [f"{direction}/{name}{size}" for direction in DIRECTIONS for name in RANKINGS for size in ("", "(1k)")]
     values: Values = {name: result.per_query[name] for name in names if name in result.per_query}
     figures = {name: float(np.nanmean(values[name])) if name in values else np.nan for name in names}
@@ -185,7 +207,7 @@ def _preservation(subject: Subject) -> Measured:
     """Share of the neighbours in the graph of the scored texts that are nearest in the joint space."""
     pairs = one_text_each(subject.data.scored)
     graph = graph_of_scored(subject.config, subject.key, pairs, subject.data)
-    result = subject.evaluate(pairs, graph=graph)
+    result = subject.evaluate(pairs, Preservation(against=str(graph)))
     values: Values = {f"{side}_preservation": result.per_query[f"{side}/neighbours_kept"] for side in ("image", "text")}
     figures = {name: float(np.nanmean(column)) for name, column in values.items()}
     rows = np.arange(len(pairs.texts), dtype=np.int64)
@@ -196,7 +218,7 @@ def _scores(subject: Subject) -> Measured:
     """Mean, deviation and their product of both scores over the training pairs, both modalities together."""
     config, train = subject.config, subject.data.train
     require(config, subject.key, Shared.TEXT_GRAPH, subject.data)
-    graph = Graph.load(config.graph(subject.key, Shared.TEXT_GRAPH)).within(train.texts)
+    graph = Graph.load(config.graph(subject.key, Shared.TEXT_GRAPH)).restrict_to(train.texts)
     embedded = st.embed(subject.run, data=train, **subject.options)
     images = image_of_text(train)
     without = images < 0

@@ -30,17 +30,10 @@ from reproduce.tables.trainings import (
     trials_of,
 )
 from subtext.data import atomic
-from subtext.errors import (
-    CheckpointError,
-    DataError,
-    RecipeError,
-    RequirementError,
-    SubtextError,
-    TrainingError,
-    counted,
-)
+from subtext.errors import CheckpointError, DataError, RecipeError, RequirementError, SubtextError, TrainingError
 from subtext.models.checkpoint import Record, load_record
 from subtext.report.progress import say
+from subtext.text_helpers import counted
 
 ROW_ERRORS = (CheckpointError, DataError, RecipeError, RequirementError, TrainingError)
 """Errors that end one row; the next rows are run."""

@@ -20,8 +20,8 @@ from reproduce.tables.figure_names import FIGURES
 from reproduce.tables.run import RowResult
 from reproduce.tables.specification import RATIOS, Column, Row
 from reproduce.tables.trainings import is_swept, sweep_of
-from subtext.errors import counted
 from subtext.evaluation.intervals import holm, paired
+from subtext.text_helpers import counted
 
 SURE = 0.05
 """Corrected p-value below which a difference is marked."""

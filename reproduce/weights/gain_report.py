@@ -19,14 +19,15 @@ from reproduce.weights.scores_report import score_tables
 from reproduce.weights.statistics import SCORES, unevenness
 from subtext.api.options import BatchSize, Device, Json, Quiet, Workers
 from subtext.data import atomic
-from subtext.errors import ArgumentError, RequirementError, counted
+from subtext.errors import ArgumentError, RequirementError
 from subtext.evaluation.metrics.agreement import spearman
 from subtext.models.checkpoint import Record
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops import draw
+from subtext.recipes.neighbour_scores import NeighbourScores
 from subtext.report.text_table import Cell, table
 from subtext.settings import Metavar, OptionGroup, command
-from subtext.training.tables import NeighbourScores
+from subtext.text_helpers import counted
 
 FEWEST = 3
 """Pairs of runs that a correlation needs: two always agree, or disagree."""
@@ -122,13 +123,16 @@ def gain(
     DISCREPANCY weighted in its selected epoch, for a baseline on other data, and for one with recall 0; what opening,
     reading and the graph raise.
     """
-    options: dict[str, Any] = {"device": device, "batch_size": batch_size, "workers": workers, "quiet": quiet}
+    running: dict[str, Any] = {"device": device, "batch_size": batch_size, "workers": workers}
+    options = {**running, "quiet": quiet}
     results: dict[tuple[Path, str], st.Result] = {}
 
     def result_of(run: Path, split: str) -> st.Result:
         key = run.expanduser().resolve(), split
         if key not in results:
-            results[key] = st.evaluate(run, split=split, bootstrap=0, **options)
+            results[key] = st.evaluate(
+                run, split=split, protocol=st.Protocol(bootstrap=0), config=st.ComputeConfig(**running), quiet=quiet
+            )
         return results[key]
 
     def point_of(weighted: Path, baseline: Path) -> Point:
@@ -193,7 +197,7 @@ def _weights_of(run: st.Run) -> tuple[str, NeighbourScores, Neighbourhood]:
             "; name the weighted run first, RUN=BASELINE"
         )
     setup = run.setup()
-    scores = next(memory for memory in setup.memories if isinstance(memory, NeighbourScores))
+    scores = next(memory for memory in setup.banks if isinstance(memory, NeighbourScores))
     if run.record.best_epoch == 1 and scores.first == "uniform":
         raise RequirementError(
             f"{run.path} needs an epoch with weights: it kept its first, whose weights are uniform; train "

@@ -21,12 +21,13 @@ from reproduce.tables.trainings import best_ratio
 from subtext.api.train import flat_arguments
 from subtext.cli.train import Models, is_first, training_command
 from subtext.data import atomic
-from subtext.errors import DataError, RecipeError, counted
+from subtext.errors import DataError, RecipeError
 from subtext.graphs.graph import Graph
 from subtext.models.checkpoint import Record
 from subtext.recipes.catalogue import models
 from subtext.report.progress import say
 from subtext.report.text_table import Cell, table
+from subtext.text_helpers import counted
 
 METHOD = "combined"
 WITHOUT = ("resume", "dry_run")
@@ -143,7 +144,7 @@ def _require_neighbours(options: Mapping[str, Any], train: st.Dataset) -> dict[s
             f"scores of {requested} neighbours need a subset of more than {requested} texts; it has {texts:,}; sample "
             "more images (--subset), or use fewer neighbours (neighbours=N)"
         )
-    mean = float((graph.within(train.texts).neighbours[:, :requested] >= 0).sum()) / texts
+    mean = float((graph.restrict_to(train.texts).neighbours[:, :requested] >= 0).sum()) / texts
     if not mean:
         raise DataError(
             "weights need neighbours within the subset; of its texts none has one; sample more images (--subset)"

@@ -13,12 +13,20 @@ Every name is imported when it is first used, so `import subtext` is fast.
 from __future__ import annotations
 
 import importlib
+import sys
+
+if sys.platform == "win32":
+    raise ImportError(
+        "Subtext needs the file locks of Linux or macOS; this is Windows, where files are locked otherwise; run it in "
+        "the Windows Subsystem for Linux"
+    )
 
 from subtext.version import __version__ as __version__
 
 _MODULES = {
     "add_to_index": "subtext.api.index.build",
     "Answer": "subtext.retrieval.index",
+    "ArgumentError": "subtext.errors",
     "audit": "subtext.api.audit",
     "backup_index": "subtext.api.index.maintain",
     "build_index": "subtext.api.index.build",
@@ -26,14 +34,17 @@ _MODULES = {
     "calibrate_index": "subtext.api.index.maintain",
     "CalibrationReport": "subtext.api.index.maintain",
     "check_dataset": "subtext.api.prepare",
+    "CheckpointError": "subtext.errors",
     "CheckReport": "subtext.curation.check",
     "compact_index": "subtext.api.index.maintain",
     "compare": "subtext.api.evaluate",
     "Comparison": "subtext.core",
+    "ComputeConfig": "subtext.api.evaluate",
     "corrupt": "subtext.api.prepare",
     "curate": "subtext.api.curate",
     "Curation": "subtext.api.curate",
     "DataConfig": "subtext.data.config",
+    "DataError": "subtext.errors",
     "Dataset": "subtext.data.dataset",
     "dedup": "subtext.api.prepare",
     "delete_from_index": "subtext.api.index.maintain",
@@ -45,6 +56,7 @@ _MODULES = {
     "evaluate": "subtext.api.evaluate",
     "Export": "subtext.api.export",
     "export_run": "subtext.api.export",
+    "ExternalConfig": "subtext.api.evaluate",
     "from_pretrained": "subtext.api.load",
     "Hit": "subtext.retrieval.index",
     "import_index": "subtext.api.index.build",
@@ -68,18 +80,22 @@ _MODULES = {
     "NoiseDetection": "subtext.api.curate",
     "open_index": "subtext.api.search",
     "open_run": "subtext.api.load",
+    "OutputError": "subtext.errors",
     "PairScores": "subtext.api.curate",
     "prepare": "subtext.api.prepare",
     "Plan": "subtext.training.plan",
     "PreparedDataset": "subtext.api.prepare",
+    "Protocol": "subtext.evaluation.protocol",
     "Query": "subtext.retrieval.index",
     "read": "subtext.data.read",
+    "RecipeError": "subtext.errors",
     "register_method": "subtext.recipes.catalogue",
     "register_metric": "subtext.evaluation.metric",
     "register_reader": "subtext.data.readers",
     "replace_terms": "subtext.recipes.parts",
+    "RequirementError": "subtext.errors",
     "restore_index": "subtext.api.index.maintain",
-    "Result": "subtext.evaluation.results",
+    "Result": "subtext.evaluation.result",
     "Row": "subtext.data.rows",
     "Run": "subtext.api.load",
     "RunConfig": "subtext.training.plan",
@@ -87,12 +103,17 @@ _MODULES = {
     "RunList": "subtext.api.runs",
     "save_pretrained": "subtext.api.load",
     "score": "subtext.api.curate",
+    "SecondStage": "subtext.api.evaluate",
     "search": "subtext.api.search",
+    "SearchIndexError": "subtext.errors",
     "serve": "subtext.server.serve",
+    "ShapeError": "subtext.errors",
     "show_neighbours": "subtext.api.neighbours",
     "Source": "subtext.data.rows",
+    "SubtextError": "subtext.errors",
     "Term": "subtext.objectives.objective",
     "train": "subtext.api.train",
+    "TrainingError": "subtext.errors",
     "update_index": "subtext.api.index.build",
     "verify_index": "subtext.api.index.maintain",
     "VerifyResult": "subtext.api.index.maintain",

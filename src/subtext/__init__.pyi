@@ -10,7 +10,13 @@ from subtext.api.curate import (
     score as score,
 )
 from subtext.api.embed import EmbeddedDataset as EmbeddedDataset, embed as embed
-from subtext.api.evaluate import compare as compare, evaluate as evaluate
+from subtext.api.evaluate import (
+    ComputeConfig as ComputeConfig,
+    ExternalConfig as ExternalConfig,
+    SecondStage as SecondStage,
+    compare as compare,
+    evaluate as evaluate,
+)
 from subtext.api.export import Export as Export, export_run as export_run
 from subtext.api.index.build import (
     IndexChange as IndexChange,
@@ -68,8 +74,21 @@ from subtext.data.read import read as read
 from subtext.data.readers import register_reader as register_reader
 from subtext.data.rows import Row as Row, Source as Source
 from subtext.demo.flow import Demonstration as Demonstration, run_demo as run_demo
+from subtext.errors import (
+    ArgumentError as ArgumentError,
+    CheckpointError as CheckpointError,
+    DataError as DataError,
+    OutputError as OutputError,
+    RecipeError as RecipeError,
+    RequirementError as RequirementError,
+    SearchIndexError as SearchIndexError,
+    ShapeError as ShapeError,
+    SubtextError as SubtextError,
+    TrainingError as TrainingError,
+)
 from subtext.evaluation.metric import Metric as Metric, register_metric as register_metric
-from subtext.evaluation.results import Result as Result
+from subtext.evaluation.protocol import Protocol as Protocol
+from subtext.evaluation.result import Result as Result
 from subtext.interop.mteb_encoder import MtebEncoder as MtebEncoder
 from subtext.models.model import Model as Model
 from subtext.objectives.objective import Term as Term

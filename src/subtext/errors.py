@@ -17,8 +17,6 @@ is a bug and keeps its traceback.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 
 class SubtextError(Exception):
     """The root of every error that Subtext raises on purpose.
@@ -73,24 +71,3 @@ class SearchIndexError(SubtextError):
 
 class TrainingError(SubtextError, RuntimeError):
     """Training that cannot go on."""
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and what it counts, for messages.
-
-    Example:
-        >>> counted(1, "image"), counted(2000, "image")
-        ('1 image', '2,000 images')
-    """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def listed(names: Sequence[str], count: int = 3, *, separator: str = ", ", conjunction: str = " and") -> str:
-    """The first `count` names, and how many more there are, for messages.
-
-    Example:
-        >>> listed(["a", "b", "c"], 2)
-        'a, b and 1 more'
-    """
-    more = f"{conjunction} {len(names) - count:,} more" if len(names) > count else ""
-    return separator.join(names[:count]) + more

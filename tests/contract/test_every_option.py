@@ -43,7 +43,7 @@ METHODS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "random": ("vse", {}, {}),
     "smooth_ap": ("vse", {}, {}),
     "struc": ("vse", {}, {}),
-    "thaw": ("clip", {}, {"head_epochs": 2}),
+    "unfreeze": ("clip", {}, {"head_epochs": 2}),
     "uniform": ("vse", {}, {}),
 }
 """Method -> a model that it fits, that model's options, and the method's own."""
@@ -134,7 +134,7 @@ def built(
         setup = build(model, options, methods=methods, context=context(kind))
     except SubtextError:
         return None
-    return digest([setup.model, setup.objective, setup.plan, setup.phases, setup.extras, setup.memories,
+    return digest([setup.model, setup.objective, setup.plan, setup.phases, setup.extras, setup.banks,
                    setup.relevance, setup.mixing])  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from subtext.models.heads.gaussian import Gaussian, PooledSpread, Spread
 from subtext.models.heads.gpo import Gpo
 from subtext.models.heads.graph import GraphAttention
 from subtext.models.heads.mean import Adapter, Mean, Passthrough
-from subtext.models.heads.parts import Attended, Fused, Parts, Pie
+from subtext.models.heads.parts import FusedMean, Parts, Pie, SelfAttention
 
 HEADS: dict[str, Callable[[], nn.Module]] = {
     "mean of pooled": lambda: Mean(6, 8),
@@ -27,10 +27,10 @@ HEADS: dict[str, Callable[[], nn.Module]] = {
     "adapter": lambda: Adapter(6, 4, dropout=0.5),
     "parts": lambda: Parts(6, 8),
     "parts of two directions": lambda: Parts(6, 3, project=False, halves=True),
-    "self-attended": lambda: Attended(Parts(6, 8), 8, normalise=True),
-    "self-attended without norms": lambda: Attended(Parts(6, 8), 8, dropout=0.0),
-    "fused": lambda: Fused(Parts(6, 8, normalise=False, vector="pooled", pooled_width=6), 8, "gated"),
-    "fused by nothing": lambda: Fused(Parts(6, 8, normalise=False), 8, "none"),
+    "self-attended": lambda: SelfAttention(Parts(6, 8), 8, normalise=True),
+    "self-attended without norms": lambda: SelfAttention(Parts(6, 8), 8, dropout=0.0),
+    "fused": lambda: FusedMean(Parts(6, 8, normalise=False, vector="pooled", pooled_width=6), 8, "gated"),
+    "fused by nothing": lambda: FusedMean(Parts(6, 8, normalise=False), 8, "none"),
     "pie of what parts have in common": lambda: Pie(6, 6, 8, base="parts"),
     "gaussian": lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, pooled_width=6), 8, draws=3),
     "gaussian of words": lambda: Gaussian(Pie(6, 6, 8), Spread(6, 8, recurrent=True), 8),
@@ -149,7 +149,7 @@ def test_length_stays_where_it_is_asked_to() -> None:
         (lambda: Gpo(6, 8), "pooled", "gives parts"),
         (Passthrough, "parts", "pooled vector"),
         (lambda: Parts(6, 8), "pooled", "gives parts"),
-        (lambda: Attended(Parts(6, 8), 8, normalise=True, regions=36), "parts", "36 regions per image; it got 3"),
+        (lambda: SelfAttention(Parts(6, 8), 8, normalise=True, regions=36), "parts", "36 regions per image; it got 3"),
         (lambda: Parts(6, 8, project=False), None, "needs width 6, that of the encoder; it got 8"),
         (lambda: Parts(6, 4, project=False, halves=True), None, "needs width 3, that of the encoder; it got 4"),
         (lambda: Parts(6, 8, vector="pooled"), None, "vector='pooled' needs an encoder with a pooled vector"),

@@ -215,7 +215,7 @@ def test_nothing_to_compare_costs_nothing(loss):
             r"InfoNCE needs a label_smoothing of at least 0 and below 1; it got 1\.0",
         ),
         (lambda: Angular(degrees=90.0), r"Angular needs degrees between 0 and 90; it got 90\.0"),
-        (lambda: Angular(form="hinge", own=True), r"needs form 'smooth' for .* it got 'hinge'; leave"),
+        (lambda: Angular(form="hinge", include_positive=True), r"needs form 'smooth' for .* it got 'hinge'; leave"),
         (lambda: HAL(gamma=0.0), r"HAL needs a gamma above 0; it got 0\.0"),
         (lambda: SmoothAP(temperature=0.0), r"SmoothAP needs a temperature above 0; it got 0\.0"),
         (lambda: SoftContrastive(pseudo=-0.1), r"SoftContrastive needs pseudo of 0 or more; it got -0\.1"),

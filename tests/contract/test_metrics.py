@@ -10,7 +10,7 @@ from scenes import KINDS, comparison, take
 from walk import classes, instances
 
 from subtext.errors import RequirementError
-from subtext.evaluation import Metric
+from subtext.evaluation import Metric, metrics
 
 CASES = [case for case in instances("evaluation.metrics") if isinstance(case.values[0], Metric)]
 every_metric = pytest.mark.parametrize("metric", CASES)
@@ -21,6 +21,14 @@ several_or_ignored = pytest.mark.parametrize("kind", ["several", "ignored"])
 def test_metrics_are_found():
     names = {part.__name__ for part in classes("evaluation.metrics")}
     assert {"Recall", "BestRank", "CWay", "ASP", "NDCG", "RPrecision"} <= names
+
+
+def test_every_metric_is_known_by_the_name_of_its_figure():
+    assert {part.__name__ for part in classes("evaluation.metrics")} <= set(metrics.__all__)
+    for case in CASES:
+        metric = case.values[0]
+        if not isinstance(metric, metrics.SampledCWay):
+            assert type(metrics.metric_named(metric.name)) is type(metric)
 
 
 @pytest.mark.parametrize("metric", classes("evaluation.metrics"))

@@ -13,7 +13,7 @@ from subtext.core import DIRECTIONS, Embeddings, Epoch, Scene
 from subtext.errors import RequirementError
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.triplet import Triplet
-from subtext.objectives.mining import Distance, Hubs
+from subtext.objectives.mining import DistanceSampling, Hubs
 from subtext.objectives.objective import Term
 from subtext.objectives.scene import Groups, compose
 
@@ -24,7 +24,7 @@ HALF = Epoch(1, 0, bank={name: cast(items, torch.float32) for name, items in EPO
 
 
 def test_minings_are_found():
-    assert {"Cosines", "Distance", "Hubs"} <= {part.__name__ for part in classes("objectives.mining")}
+    assert {"Cosines", "DistanceSampling", "Hubs"} <= {part.__name__ for part in classes("objectives.mining")}
 
 
 @every_mining
@@ -42,7 +42,7 @@ def test_the_same_items_and_the_same_matches(mining, kind):
 @every_mining
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_shared_batch_is_mined_as_the_whole(mining, direction):
-    mining = dataclasses.replace(mining, of=direction)
+    mining = dataclasses.replace(mining, direction=direction)
     images, texts, groups = random_items(6, seed=1), random_items(6, seed=2), torch.arange(6)
     whole = mining(compose(Cosine(), images, texts, groups), EPOCH)
     first = mining(
@@ -74,13 +74,18 @@ def test_a_term_reads_what_is_mined(mining):
     ("mining", "whole", "epoch", "message"),
     [
         (
-            Hubs(of="image_to_text"),
+            Hubs(direction="image_to_text"),
             scene("pairs"),
             Epoch(0, 0, bank={}),
             "bank with 'hubs/image' and 'hubs/text'; .* none",
         ),
-        (Distance(of="image_to_text"), None, EPOCH, "Distance needs the embeddings behind the scores"),
-        (Hubs(of="image_to_text"), None, EPOCH, "needs the embeddings behind the scores"),
+        (
+            DistanceSampling(direction="image_to_text"),
+            None,
+            EPOCH,
+            "DistanceSampling needs the embeddings behind the scores",
+        ),
+        (Hubs(direction="image_to_text"), None, EPOCH, "needs the embeddings behind the scores"),
     ],
 )
 def test_what_is_missing_is_said(mining, whole, epoch, message):
@@ -95,26 +100,42 @@ def test_hubs_refuse_pictures_with_all_their_texts():
     images, texts = random_items(3, seed=1), random_items(6, seed=2)
     whole = compose(Cosine(), images, texts, Groups(torch.arange(3), torch.arange(6) // 2))
     with pytest.raises(RequirementError, match="3 images and 6 texts; take captions=all or one"):
-        Hubs(of="image_to_text")(whole, EPOCH)
+        Hubs(direction="image_to_text")(whole, EPOCH)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Distance(of="image_to_text", nearest=2.0), "Distance needs 0 < nearest < furthest; it got nearest 2"),
-        (lambda: Distance(of="image_to_text", nearest=1.4), "0 < nearest < furthest; it got nearest 1.4 and furthest"),
-        (lambda: Hubs(of="image_to_text", nearest=0), "Hubs needs nearest of 1 or more; it got 0"),
+        (
+            lambda: DistanceSampling(direction="image_to_text", nearest=2.0),
+            "DistanceSampling needs 0 < nearest < furthest; it got nearest 2",
+        ),
+        (
+            lambda: DistanceSampling(direction="image_to_text", nearest=1.4),
+            "0 < nearest < furthest; it got nearest 1.4 and furthest",
+        ),
+        (lambda: Hubs(direction="image_to_text", nearest=0), "Hubs needs nearest of 1 or more; it got 0"),
     ],
 )
 def test_bad_settings_are_named(make, message):
-    assert Hubs(of="image_to_text", nearest=1).nearest == 1
+    assert Hubs(direction="image_to_text", nearest=1).nearest == 1
     with pytest.raises(RequirementError, match=message):
         make()
 
 
 def test_settings_are_those_of_the_papers():
-    assert dataclasses.astuple(Distance(of="image_to_text")) == ("image_to_text", 0.5, 1.4)
-    assert dataclasses.astuple(Hubs(of="image_to_text")) == ("image_to_text", 0.3, 40, 0.2, 40, 0.1, 250, False, True)
+    assert dataclasses.astuple(DistanceSampling(direction="image_to_text")) == ("image_to_text", 0.5, 1.4)
+    assert dataclasses.astuple(Hubs(direction="image_to_text")) == (
+        "image_to_text",
+        0.3,
+        40,
+        0.2,
+        40,
+        0.1,
+        250,
+        False,
+        True,
+    )
 
 
 def test_nothing_of_a_pair_depends_on_where_it_stands():
@@ -124,5 +145,5 @@ def test_nothing_of_a_pair_depends_on_where_it_stands():
     swapped = torch.tensor([1, 0])
     images, texts = whole.image_to_text.queries, whole.image_to_text.candidates
     moved = compose(Cosine(), images[swapped], texts[swapped], torch.tensor([1, 0]))
-    mined = [Hubs(of="image_to_text")(one, epoch).scores for one in (whole, moved)]
+    mined = [Hubs(direction="image_to_text")(one, epoch).scores for one in (whole, moved)]
     torch.testing.assert_close(mined[1], mined[0][swapped][:, swapped])

@@ -14,7 +14,7 @@ from subtext.core import Embeddings
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.scoring import matrix
-from subtext.evaluation.two_stages import pair_scores
+from subtext.evaluation.two_stages.scores import pair_scores
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.heads.mean import Mean, Passthrough
 from subtext.models.model import Branch, Model

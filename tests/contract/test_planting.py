@@ -20,11 +20,11 @@ BLIND = (
     "training",
     "recipes",
     "models",
-    "neighbours",
+    "graphs",
     "objectives",
     "curation",
     "evaluation",
-    "search",
+    "retrieval",
     "ops",
     "core",
     "api.train",
@@ -203,7 +203,7 @@ def test_labels_that_are_none_are_refused(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(DataError, match=wrong):
             read_labels(path)
-    path.write_text(json.dumps({"kind": "subtext planted looseness", "format": 2}))
+    path.write_text(json.dumps({"kind": "subtext noise labels", "format": 2}))
     with pytest.raises(DataError, match=r"was made by an earlier Subtext, .* with `subtext data corrupt`"):
         read_labels(path)
 

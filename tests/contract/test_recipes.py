@@ -339,7 +339,7 @@ class TestMithun:
             term = parts[side]
             assert isinstance(term, Term) and isinstance(term.loss, Triplet) and isinstance(term.weighting, Rank)
             assert (term.loss.negatives, term.reduction) == ("hardest", "mean")
-            assert (term.weighting.of, term.weighting.strength) == (side, 2.0)
+            assert (term.weighting.direction, term.weighting.strength) == (side, 2.0)
 
     def test_leaves_easy_epochs_easy(self, features: dict[str, FeatureFile]) -> None:
         case = Case("vse_infinity", SMALL, "grid", methods=(("mithun", {}),))
@@ -358,10 +358,10 @@ class TestMithun:
             made(case, {}, context_of(case, features))
 
 
-class TestThaw:
+class TestUnfreeze:
     def test_gives_heads_then_everything(self, models: dict[str, str]) -> None:
-        thawed = [("thaw", {"head_epochs": 2, "lr_scale": 0.5})]
-        setup = build("clip", {"model": models["clip"]}, methods=thawed, plan={"epochs": 3}, context=BuildContext())
+        methods = [("unfreeze", {"head_epochs": 2, "lr_scale": 0.5})]
+        setup = build("clip", {"model": models["clip"]}, methods=methods, plan={"epochs": 3}, context=BuildContext())
         stages = [stage(setup.plan, setup.phases, epoch) for epoch in range(3)]
         assert [(one.bodies, one.factor) for one in stages] == [(False, 1.0), (False, 1.0), (True, 0.5)]
 
@@ -378,7 +378,7 @@ class TestThaw:
     ) -> None:
         given = {"model": models["clip"], **model}
         with pytest.raises(RecipeError, match=said):
-            build("clip", given, methods=[("thaw", told)], plan={"epochs": epochs}, context=BuildContext())
+            build("clip", given, methods=[("unfreeze", told)], plan={"epochs": epochs}, context=BuildContext())
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_a_wrong_name_or_value_is_answered_with_the_right_ones(
         ("pvse", SMALL, BuildContext(FeatureShape(pooled=10, grid=8), texts=TEXTS), "they are 10 and 8"),
         ("clip", {"model": "{bert}"}, BuildContext(), "a text encoder alone; train it together with another"),
         ("vse", {"image": "/nowhere/at/all"}, BuildContext(texts=TEXTS), "image=/nowhere/at/all needs a folder"),
-        ("vse", {"text": "{clip}"}, BuildContext(FeatureShape(pooled=10), texts=TEXTS), "use the host 'clip'"),
+        ("vse", {"text": "{clip}"}, BuildContext(FeatureShape(pooled=10), texts=TEXTS), "use the model 'clip'"),
         ("vse", {"image": "timm:resnet10t"}, BuildContext(texts=TEXTS), "needs the packages timm and torchvision"),
     ],
 )

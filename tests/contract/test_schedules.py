@@ -15,9 +15,10 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, StepLR
 
 from subtext.errors import RecipeError
-from subtext.training.fit import Training
+from subtext.training.loop import Trainer
 from subtext.training.optimiser import FALL_TO, RISE_FROM, lr_factor
 from subtext.training.plan import Plan
+from subtext.training.validation import Validator
 
 KINDS = get_args(get_type_hints(Plan)["schedule"])
 
@@ -108,7 +109,7 @@ def test_one_cycle_rises_and_falls() -> None:
 )
 def test_bad_plans_are_refused(field: str, value: float, named: str) -> None:
     with pytest.raises(RecipeError, match=named):
-        Plan(**{field: value})
+        Plan(**{"batch_size": 128, field: value})
 
 
 class Trained(NamedTuple):
@@ -122,15 +123,15 @@ class Trained(NamedTuple):
 def _trained(out: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Trained:
     """Train on 40 pictures, one text each: batches of 16, 16 and 8, the last of them a move alone."""
     found = Trained([], [], [])
-    plain = Training._set_rate
+    plain = Trainer._set_rate
 
-    def noted(self: Training, factor: float) -> None:
+    def noted(self: Trainer, factor: float) -> None:
         plain(self, factor)
         found.rates.append(max(group["lr"] for group in self.state.optimiser.param_groups))
         found.epochs.append(self.state.epoch)
         found.steps.append(self.state.step)
 
-    monkeypatch.setattr(Training, "_set_rate", noted)
+    monkeypatch.setattr(Trainer, "_set_rate", noted)
     small.run(out, plan=plan, val=None)
     return found
 
@@ -172,7 +173,7 @@ def test_a_training_moves_at_the_rate_of_the_formula(
 def test_a_plateau_is_counted_in_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is watched is played here: better in epochs 1, 2 and 6, so two epochs without are over after 5, 9 and 12."""
     values = iter([5.0, 4.0, 4.0, 4.5, 4.0, 3.0, 3.5, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0])
-    monkeypatch.setattr(Training, "_measure", lambda self: next(values))
+    monkeypatch.setattr(Validator, "__call__", lambda self, state: (next(values), None))
     plan = Plan(epochs=13, batch_size=16, caption_sampling="one", accumulation_steps=2, lr=1e-3, warmup=0.0)
     plan = replace(plan, schedule="plateau", plateau_patience=2, lr_factor=0.5)
     found = _trained(tmp_path / "run", plan, monkeypatch)

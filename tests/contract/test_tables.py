@@ -17,7 +17,7 @@ from reproduce.tables.specification import (
     tables,
 )
 from subtext.errors import RecipeError
-from subtext.evaluation.measure import words
+from subtext.evaluation.evaluate import words
 from subtext.recipes import catalogue
 from subtext.recipes.catalogue import plan_options, read_options
 from subtext.training.plan import Plan

@@ -83,20 +83,20 @@ def test_rank_reads_the_direction_that_it_was_told():
     scores = torch.tensor([[0.1, 0.9], [0.0, 0.2]])
     forward = Comparison(scores, Truth(torch.eye(2, dtype=torch.bool)))
     whole = Scene(forward, forward.flip())
-    assert Rank(of="image_to_text")(whole, EPOCH).tolist() == [2.0, 1.5]
-    assert Rank(of="text_to_image")(whole, EPOCH).tolist() == [1.5, 2.0]
+    assert Rank(direction="image_to_text")(whole, EPOCH).tolist() == [2.0, 1.5]
+    assert Rank(direction="text_to_image")(whole, EPOCH).tolist() == [1.5, 2.0]
 
 
 def test_ties_do_not_stand_before_the_positive():
     forward = Comparison(torch.ones(3, 3), Truth(torch.eye(3, dtype=torch.bool)))
-    weights = Rank(of="image_to_text")(Scene(forward, forward.flip()), EPOCH)
+    weights = Rank(direction="image_to_text")(Scene(forward, forward.flip()), EPOCH)
     torch.testing.assert_close(weights, torch.full((3,), 4 / 3))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Rank(of="image_to_text", strength=-1.0), r"Rank needs a strength of 0 or more; it got -1\.0"),
+        (lambda: Rank(direction="image_to_text", strength=-1.0), r"Rank needs a strength of 0 or more; it got -1\.0"),
         (lambda: Uniform(total=0.0), r"Uniform needs a total above 0; it got 0\.0"),
         (lambda: Random(total=0.0), r"Random needs a total above 0; it got 0\.0"),
         (lambda: Density(total=0.0), r"Density needs a total above 0; it got 0\.0"),

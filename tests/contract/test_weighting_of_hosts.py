@@ -11,7 +11,7 @@ from subtext.data.feature_file import FeatureShape
 from subtext.errors import RecipeError
 from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.margin import Margin
-from subtext.objectives.mining import Distance
+from subtext.objectives.mining import DistanceSampling
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting import Rank
 from subtext.recipes.build import build
@@ -91,7 +91,7 @@ def test_a_method_goes_with_a_host_or_says_why_not(host: str, method: str, clip:
     between = [part for part in setup.objective.parts.values() if isinstance(part, Term) and part.on in DIRECTIONS]
     assert {part.on for part in between} == set(DIRECTIONS)
     if method in ("diversity", "discrepancy", "combined", "amrani"):
-        assert len(setup.memories) == 1, "what its weights are read from"
+        assert len(setup.banks) == 1, "what its weights are read from"
     if method not in ("hal", "distance"):
         assert all(part.weighting is not None for part in between)
 
@@ -109,12 +109,12 @@ def test_what_needs_no_triplet_goes_with_other_losses(host: str, method: str, cl
         term = parts[name] if method == "mithun" else parts[side]
         assert isinstance(term, Term)
         if method == "mithun":
-            assert isinstance(term.weighting, Rank) and term.weighting.of == side
+            assert isinstance(term.weighting, Rank) and term.weighting.direction == side
             assert term.loss == before[name].loss and term.reduction == before[name].reduction
             # As the other weightings have it: 1 / (2 B^2), where the host's own is 1 / B^2.
             assert term.weight == before[name].weight / 2
         else:
-            assert term == Term(Margin(), side, weight=0.5, mining=Distance(side))
+            assert term == Term(Margin(), side, weight=0.5, mining=DistanceSampling(side))
             assert isinstance(setup.model.similarity, Cosine) and not list(setup.model.similarity.parameters())
     assert {name for name in before if not isinstance(before[name], Term)} <= set(parts)
 
@@ -149,7 +149,7 @@ def made_pairs(method: str, options: dict[str, object]) -> Setup:
 
 def test_draws_are_views_of_an_item(clip: str) -> None:
     """Options of several views are for `pcme`, whose items are draws; `pcme_plus` has one vector an item."""
-    assert made("pcme", clip, ("diversity", {"graph": "graph", "views": "mean"})).memories
+    assert made("pcme", clip, ("diversity", {"graph": "graph", "views": "mean"})).banks
     with pytest.raises(RecipeError, match="diversity: views needs a model with several views"):
         made("pcme_plus", clip, ("diversity", {"graph": "graph", "views": "mean"}))
     with pytest.raises(RecipeError, match="current=True needs views=mean or aligned"):

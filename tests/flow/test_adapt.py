@@ -152,7 +152,12 @@ def test_a_pretrained_folder_is_embedded_once_and_epoch_0_is_it(tmp_path: Path, 
     state = st.load(tmp_path / "run").state_dict()
     assert any("lora_B" in name and value.any() for name, value in state.items()) is bool(rank)
     zero_shot = st.evaluate(
-        model=folder, text_prompt="two {}", data=tmp_path / "pairs.jsonl", split="val", bootstrap=0, quiet=True
+        folder,
+        tmp_path / "pairs.jsonl",
+        split="val",
+        protocol=st.Protocol(bootstrap=0),
+        config=st.ComputeConfig(text_prompt="two {}"),
+        quiet=True,
     )
     start = st.open_run(tmp_path / "run").record.start
     assert {name: zero_shot.figures[name] for name in start} == pytest.approx(start)

@@ -17,7 +17,7 @@ from subtext.data.read import read
 from subtext.errors import RequirementError
 from subtext.evaluation import embed_pairs
 from subtext.retrieval.index import Index, Query
-from subtext.retrieval.query import absent_words, exact_words, suggested
+from subtext.retrieval.query import absent_words, exact_words, suggest_words
 from subtext.retrieval.stores.folder import Folder
 
 
@@ -74,7 +74,7 @@ def best(scores: dict[str, float], *, without: tuple[str, ...] = ()) -> list[str
 def test_words_and_a_picture_are_weighed(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     picture = place / "data" / "red.png"
-    asked = Query("a blue square", picture, image_weight=0.3, top=12)
+    asked = Query(text="a blue square", image=picture, image_weight=0.3, top=12)
     parts = [(0.7, plain.words("a blue square")), (0.3, plain.item("images", "red"))]
     wanted = plain.together(parts, "images")
     answer = both.answer(asked)
@@ -88,12 +88,16 @@ def test_without_a_picture_examples_have_its_share() -> None:
     def weights(query: Query) -> list[float]:
         return [round(weight, 6) for _, _, weight in query.parts]
 
-    assert weights(Query("a", like=["x", "y"], image_weight=0.8)) == [0.2, 0.4, 0.4]
-    assert weights(Query("a", like=["x", "y"])) == [0.5, 0.25, 0.25] and weights(Query("a", image_weight=0.1)) == [1.0]
-    assert weights(Query("a", b"", ["x"], image_weight=0.4)) == [0.3, 0.2, 0.5], "beside a picture they count as it was"
-    only = Query("a", like=["x"], not_like=["y"], image_weight=1.0)
+    assert weights(Query(text="a", like=["x", "y"], image_weight=0.8)) == [0.2, 0.4, 0.4]
+    assert weights(Query(text="a", like=["x", "y"])) == [0.5, 0.25, 0.25] and weights(
+        Query(text="a", image_weight=0.1)
+    ) == [1.0]
+    assert weights(Query(text="a", image=b"", like=["x"], image_weight=0.4)) == [0.3, 0.2, 0.5], (
+        "beside a picture they count as it was"
+    )
+    only = Query(text="a", like=["x"], not_like=["y"], image_weight=1.0)
     assert [part[:2] for part in only.parts] == [("item", "x"), ("item", "y")]
-    assert only.positive_text is None and not only.text_only and Query("a", not_text="b").text_only
+    assert only.positive_text is None and not only.text_only and Query(text="a", not_text="b").text_only
 
 
 def test_more_like_this_leaves_this_out(place: Path, both: Index) -> None:
@@ -112,7 +116,7 @@ def test_unlike_this_goes_down(place: Path, both: Index) -> None:
     plain = Plain(place, both)
     parts = [(1.0, plain.words("a square")), (-0.4, plain.item("images", "black")), (-0.4, plain.words("white"))]
     wanted = plain.together(parts, "images")
-    asked = Query("a square", not_like=["black"], not_text="white", not_like_weight=0.8, top=11)
+    asked = Query(text="a square", not_like=["black"], not_text="white", not_like_weight=0.8, top=11)
     assert [hit.id for hit in both.answer(asked)] == best(wanted, without=("black",))
     assert [h.id for h in both.search("a square", not_like=["black"], not_like_weight=0.0, top=12)] == [
         h.id for h in both.search("a square", top=12)
@@ -125,13 +129,13 @@ def test_a_hit_says_why(place: Path, engine: Index) -> None:
     texts = dict(zip(plain.ids["texts"], plain.scores(query, "texts").tolist(), strict=True))
     for hit in engine.search("a red square", top=12, explain=True):
         own = [text for text in texts if text.startswith(f"{hit.id}#") or text.startswith(hit.id)]
-        assert [reason.of for reason in hit.why] == ["own", "own"]
-        assert {reason.text for reason in hit.why} == set(hit.captions)
-        assert [reason.score for reason in hit.why] == sorted((r.score for r in hit.why), reverse=True)
-        for reason in hit.why:
+        assert [reason.kind for reason in hit.reasons] == ["paired", "paired"]
+        assert {reason.text for reason in hit.reasons} == set(hit.captions)
+        assert [reason.score for reason in hit.reasons] == sorted((r.score for r in hit.reasons), reverse=True)
+        for reason in hit.reasons:
             assert reason.score == pytest.approx(texts[reason.id], abs=1e-5), own
     back = engine.search(image=place / "data" / "red.png", target="texts", top=1, explain=True)[0]
-    assert [reason.text for reason in back.why] == [None] and back.why[0].id == back.metadata["images"][0]
+    assert [reason.text for reason in back.reasons] == [None] and back.reasons[0].id == back.metadata["images"][0]
 
 
 def test_a_picture_without_captions_gets_the_nearest(place: Path, tmp_path: Path) -> None:
@@ -142,8 +146,8 @@ def test_a_picture_without_captions_gets_the_nearest(place: Path, tmp_path: Path
     call("index", "delete", tmp_path / "index", "--texts", *texts)
     hit = next(h for h in engine.search("a square", top=12, explain=True) if h.id == "red")
     scores = dict(zip(plain.ids["texts"], plain.scores(plain.item("images", "red"), "texts").tolist(), strict=True))
-    assert [reason.id for reason in hit.why] == best(scores, without=tuple(texts))[:3]
-    assert {reason.of for reason in hit.why} == {"nearest"}
+    assert [reason.id for reason in hit.reasons] == best(scores, without=tuple(texts))[:3]
+    assert {reason.kind for reason in hit.reasons} == {"nearest"}
 
 
 @pytest.mark.parametrize(("not_text", "where"), [(None, ()), ("a blue square", ()), (None, ("place < 6",))])
@@ -232,14 +236,14 @@ def test_exact_words_join_where_the_model_knows_the_others(archive: Path) -> Non
         ('"ruling stands" red', ("ruling stands", "ruling", "stands"), {"grey"}),
     ]:  # fmt: skip
         answer = engine.search(text)
-        assert answer.exact == wanted and answer.unit == "cosine" and answer[0].id in first
+        assert answer.exact_words == wanted and answer.unit == "cosine" and answer[0].id in first
         assert len(answer) == 10 and answer.fit is None and "by the model and by texts" in answer.text()
     # A capital letter is no name where texts have the word without one; what no text has decides nothing.
     for text in ("A red square", "Red", "red 1999", '"square red"'):
-        assert engine.search(text).exact == ()
-    assert engine.search("a red square, 1958", lexical=False).exact == ()
-    many = engine.answer_many([Query("a red square"), Query("red 1958"), Query("red")])
-    assert [answer.exact for answer in many] == [(), ("1958",), ()]
+        assert engine.search(text).exact_words == ()
+    assert engine.search("a red square, 1958", lexical=False).exact_words == ()
+    many = engine.answer_many([Query(text="a red square"), Query(text="red 1958"), Query(text="red")])
+    assert [answer.exact_words for answer in many] == [(), ("1958",), ()]
 
 
 def test_a_phrase_in_quotes_comes_first(archive: Path) -> None:
@@ -247,31 +251,31 @@ def test_a_phrase_in_quotes_comes_first(archive: Path) -> None:
     assert engine.search('"red stands"')[0].id == "pink" and engine.search('"ruling stands"')[0].id == "grey"
     plain = engine.search("red square")
     assert [hit.id for hit in engine.search('"square red"')] == [hit.id for hit in engine.search("square red")]
-    assert len(plain) == 10 and engine.search('red "" "!"').exact == ()
+    assert len(plain) == 10 and engine.search('red "" "!"').exact_words == ()
 
 
 def test_a_slip_of_the_pen_is_answered_by_a_question(archive: Path) -> None:
     told = call("search", archive, "Havanna 1958")
-    assert "did you mean havana?" in told.stderr and open_index(archive).search("havana").meant == {}
+    assert "did you mean havana?" in told.stderr and open_index(archive).search("havana").suggestions == {}
     assert json.loads(call("search", archive, "rulinng", "--json").stdout)["did_you_mean"] == {"rulinng": "ruling"}
-    assert open_index(archive).search("loneliness").meant == {}
+    assert open_index(archive).search("loneliness").suggestions == {}
 
 
 def test_names_are_recognised_for_a_model_of_pieces_of_words(archive: Path) -> None:
     with Folder(archive).reading() as view:
         assert exact_words(view, "Red squares of Havana, 1958", (), ()) == ("Havana", "1958")
         assert exact_words(view, "havana", (), ()) == () and exact_words(view, "havana", (), ("havana",)) == ("havana",)
-        assert suggested(view, ["Havanna", "Ruling", "1985", "Zebra", "Rul", "nea"]) == {"Havanna": "havana"}
+        assert suggest_words(view, ["Havanna", "Ruling", "1985", "Zebra", "Rul", "nea"]) == {"Havanna": "havana"}
 
 
 def test_words_and_phrases_that_no_text_has_are_named(archive: Path) -> None:
     with Folder(archive).reading() as view:
         for query, told in (
-            (Query("red", phrases=("no such phrase", "ruling stands")), ("no text has 'no such phrase'",)),
-            (Query("red", phrases=("no such phrase",), lexical=False), ()),
-            (Query("red zebra"), ()), (Query("red HAVANA square", lexical=True), ()),
-            (Query("a red zebra, yak", lexical=True), ("no text has 'zebra', 'yak'",)),
-            (Query("red zebra yak", lexical=True, phrases=("red zebra",)), ("no text has 'red zebra', 'yak'",)),
+            (Query(text="red", phrases=("no such phrase", "ruling stands")), ("no text has 'no such phrase'",)),
+            (Query(text="red", phrases=("no such phrase",), lexical=False), ()),
+            (Query(text="red zebra"), ()), (Query(text="red HAVANA square", lexical=True), ()),
+            (Query(text="a red zebra, yak", lexical=True), ("no text has 'zebra', 'yak'",)),
+            (Query(text="red zebra yak", lexical=True, phrases=("red zebra",)), ("no text has 'red zebra', 'yak'",)),
         ):  # fmt: skip
             assert absent_words(view, query, exact_words(view, str(query.text), query.phrases, ())) == told
 
@@ -295,9 +299,9 @@ def test_what_nothing_in_the_index_has_is_noted_with_the_answer(archive: Path) -
     assert "no text has 'zebra'" in call("search", archive, "red zebra", "--lexical").stderr
     assert engine.search("red “ruling stands”").notes == engine.search("red zebra").notes == ()
     told = call("search", archive, "red", "--where", "split = tset")
-    assert split in told.stderr and told.stdout == "no images of this index meet these conditions\n"
+    assert split in told.stderr and told.stdout == "nothing meets these conditions\n"
     many = engine.answer_many(
-        [Query(text, where=("split = tset",)) for text in ("red", "blue", "“no such phrase” red")]
+        [Query(text=text, where=("split = tset",)) for text in ("red", "blue", "“no such phrase” red")]
     )
     assert [answer.notes for answer in many] == [(split,), (split,), (phrase, split)]
     assert engine.search("red", where=["split != tset"]).notes == (split,)
@@ -306,9 +310,10 @@ def test_what_nothing_in_the_index_has_is_noted_with_the_answer(archive: Path) -
 def test_a_minus_means_the_same_everywhere(archive: Path) -> None:
     engine = open_index(archive)
     for typed, query in [
-        ("red -blue", Query("red", not_text="blue")), ('red -"blue square"', Query("red", not_text="blue square")),
-        ("red -blue -green", Query("red", not_text="blue, green")), ("-blue", Query("-blue")),
-        ("red-blue", Query("red-blue")), ("red - blue -1", Query("red - blue -1")),
+        ("red -blue", Query(text="red", not_text="blue")),
+        ('red -"blue square"', Query(text="red", not_text="blue square")),
+        ("red -blue -green", Query(text="red", not_text="blue, green")), ("-blue", Query(text="-blue")),
+        ("red-blue", Query(text="red-blue")), ("red - blue -1", Query(text="red - blue -1")),
     ]:  # fmt: skip
         for words in (["--json", "--", typed], [typed, "--json"]):
             told = json.loads(call("search", archive, *words).stdout)
@@ -320,7 +325,7 @@ def test_a_minus_means_the_same_everywhere(archive: Path) -> None:
     assert json.loads(call("search", archive, "red", "--not-text", "-b", "--json").stdout)["query"]["not_text"] == "-b"
     for wrong in ("-x", "--xyz"):
         assert f"No such option '{wrong}'" in call("search", archive, wrong, code=2).output
-    both = Query("-blue", like=("red",)).understood
+    both = Query(text="-blue", like=("red",)).understood
     assert (both.text, both.not_text) == (None, "blue")
 
 
@@ -347,7 +352,7 @@ def test_what_cannot_be_asked_or_ordered(engine: Index) -> None:
         engine.search(like=["nobody"])
     for wrong in ({"image_weight": 2.0}, {"not_like_weight": -1.0}, {"diversity": 2.0}, {"depth": 0}):
         with pytest.raises(RequirementError, match="needs to be"):
-            Query("a", **wrong)
+            Query(text="a", **wrong)
     with pytest.raises(RequirementError, match="min_probability needs an index that is calibrated"):
         engine.search("a", min_probability=0.5)
     assert engine.search("a").fit is None
@@ -363,12 +368,12 @@ def test_the_command_line_asks_for_several_things(place: Path) -> None:
         ).stdout
     )  # fmt: skip
     assert found["unit"] == "deviations" and found["query"]["not_like"] == ["black"] and len(found["hits"]) == 3
-    assert found["query"]["image_weight"] == 0.2 and found["nothing_matches_well"] is None and found["fit"] is None
-    assert all(len(hit["why"]) == 2 for hit in found["hits"])
+    assert found["query"]["image_weight"] == 0.2 and found["has_no_match"] is None and found["fit"] is None
+    assert all(len(hit["reasons"]) == 2 for hit in found["hits"])
     text = call(
         "search", index, "--like", "red", "--diversity", 0.5, "--hubness", "csls", "--explain", "--top", 2
     ).stdout
-    assert text.count(" own ") == 4 and "cosine" in text and "why 1:" in text
+    assert text.count(" paired ") == 4 and "cosine" in text and "why 1:" in text
     assert "deviations" in call("search", index, "Quadrat", "--lexical", "--like", "red").stdout
     assert "not" in call("search", index, "a", "--min-probability", 0.5, code=1).stderr
     for name in ("nobody", "~nobody/x", "x" * 5000):

@@ -18,7 +18,8 @@ from subtext.data.feature_file import FeatureFile
 from subtext.data.inputs import Draw, InputBatch
 from subtext.data.text import Vocabulary, WordInput
 from subtext.errors import RequirementError
-from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings, overlap
+from subtext.evaluation import Protocol, embed_pairs, evaluate_embeddings
+from subtext.evaluation.checks import overlap
 from subtext.evaluation.checks.audit import (
     CHECKS,
     Audit,
@@ -110,7 +111,7 @@ def audited(subject: Model, pairs: Dataset | None = None) -> dict[str, Check]:
     pairs = pairs or made()
     base = Sample.drawn(subject, pairs, size=40, seed=0, batch_size=32)
     images, texts = embed_pairs(subject, pairs)
-    result = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=Protocol(bootstrap=0, c_way=()))
+    result = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=Protocol(bootstrap=0))
     checks = [
         *map(base.check, CHECKS),
         shuffled_truth(base),
@@ -176,7 +177,7 @@ def test_a_score_that_knows_names() -> None:
 
     checks = audited(model(Bent(told)))
     assert {name for name, check in checks.items() if check.outcome == "fail"} == {"names", "truth"}
-    assert "picture 'image" in checks["names"].found and "chance" in checks["truth"].found
+    assert "image 'image" in checks["names"].found and "chance" in checks["truth"].found
 
 
 def test_an_encoder_that_knows_numbers() -> None:

@@ -157,7 +157,7 @@ def test_it_passes_the_audit(model: Model, pairs: Dataset, items: tuple[Embeddin
     assert {name: check.outcome for name, check in found.items()} == dict.fromkeys(found, "pass"), [
         check.found for check in found.values() if check.outcome != "pass"
     ]
-    result = evaluate_embeddings(model.similarity, *items, pairs, protocol=Protocol(c_way=(), bootstrap=0))
+    result = evaluate_embeddings(model.similarity, *items, pairs, protocol=Protocol(bootstrap=0))
     scores = scoring.matrix(model.similarity, *items)
     told: list[Any] = [caption_positions(result, pairs), ties(result), finite(result, *items, scores)]
     assert [check.outcome for check in told] == ["pass"] * 3, [check.found for check in told]

@@ -20,7 +20,7 @@ from subtext.api.search import open_index
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import DataError, RequirementError, SearchIndexError
-from subtext.retrieval.calibration import Calibration, DirectionCalibration, changed_since, keep_calibration
+from subtext.retrieval.calibration import Calibration, DirectionCalibration, changed_since, store_calibration
 from subtext.retrieval.condition import parse
 from subtext.retrieval.confidence import (
     Background,
@@ -42,7 +42,7 @@ from subtext.retrieval.verification import verify
 WIDTH = 16
 
 
-MANIFEST = Manifest(fingerprint="f" * 32, run="r", host="dual", width=WIDTH)
+MANIFEST = Manifest(fingerprint="f" * 32, run="r", model_name="dual", width=WIDTH)
 
 
 def unit(values: np.ndarray) -> np.ndarray:
@@ -96,16 +96,18 @@ def found(folder: Folder) -> Calibration:
 
 def test_probabilities_come_true_on_pairs_that_nothing_was_fitted_on(folder: Folder, found: Calibration) -> None:
     for side in ("images", "texts"):
-        measured = found.ways[side].measured
+        measured = found.directions[side].metrics
         assert measured["calibration_error"] < 0.05 and measured["calibration_error_first"] < 0.1
-        assert measured["brier"] < 0.8 * measured["brier_of_the_share"], "better than the share alone"
-        assert 0.01 < measured["refused"] < 0.12
+        assert measured["brier"] < 0.8 * measured["brier_baseline"], "better than the share alone"
+        assert 0.01 < measured["false_no_match"] < 0.12
     # Others, of which the calibration has not heard at all, in an index that has them.
     fresh = made(9000, 300)
     with folder.reading() as view:
         told = observe(view, fresh, "images")
-    way = found.ways["images"]
-    likely = np.concatenate([probabilities(each.scores, each.level(way.temperature), way) for each in told.evidence])
+    direction = found.directions["images"]
+    likely = np.concatenate(
+        [probabilities(each.scores, each.level(direction.temperature), direction) for each in told.evidence]
+    )
     assert abs(likely.mean() - np.concatenate(told.correct).mean()) < 0.02
     assert found.pairs["calibration_error"] < 0.08
 
@@ -113,20 +115,20 @@ def test_probabilities_come_true_on_pairs_that_nothing_was_fitted_on(folder: Fol
 def test_figures_are_of_the_half_that_nothing_was_fitted_on(folder: Folder, found: Calibration) -> None:
     held = made(5000, 400)
     for side in ("images", "texts"):
-        way = found.ways[side]
+        direction = found.directions[side]
         with folder.reading() as view:
             asked = observe(view, held, side, seed=1)
         briers = []
         for half in (asked.fitted, ~asked.fitted):
             rows = np.flatnonzero(half)
             likely = [
-                probabilities(each.scores, each.level(way.temperature), way)
+                probabilities(each.scores, each.level(direction.temperature), direction)
                 for each in (asked.evidence[row] for row in rows)
             ]
             truth = np.concatenate([asked.correct[row] for row in rows])
             briers.append(np.mean((np.concatenate(likely) - truth) ** 2))
-        assert way.measured["brier"] == pytest.approx(briers[1]) != pytest.approx(briers[0])
-        assert way.measured["questions"] == (~asked.fitted).sum() != asked.fitted.sum()
+        assert direction.metrics["brier"] == pytest.approx(briers[1]) != pytest.approx(briers[0])
+        assert direction.metrics["queries"] == (~asked.fitted).sum() != asked.fitted.sum()
 
 
 def test_a_pairs_probability_is_measured_on_the_half_that_it_was_not_fitted_on(folder: Folder) -> None:
@@ -172,9 +174,9 @@ def test_a_hundred_held_out_groups_are_enough(folder: Folder) -> None:
     with pytest.raises(DataError, match="needs 100 held-out images with texts, or more; it got 99"):
         fit_calibration(folder, made(5000, 99), data={})
     enough = fit_calibration(folder, made(5000, 100), data={})
-    assert enough.data == {"pictures": 100, "texts": 200, "groups": 100}
+    assert enough.data == {"images": 100, "texts": 200, "groups": 100}
     assert enough.pairs == fit_pair_curve(made(5000, 100)) == fit_pair_curve(made(5000, 100), seed=0)
-    assert {len(way.quantiles) for way in enough.ways.values()} == {101}, "percents"
+    assert {len(direction.quantiles) for direction in enough.directions.values()} == {101}, "percents"
 
 
 def test_an_item_with_another_vector_than_in_the_index_is_another_item(folder: Folder) -> None:
@@ -190,13 +192,13 @@ def test_a_question_of_the_other_side_alone_is_judged(tmp_path: Path) -> None:
     index = made(0, 300)
     folder = stored(tmp_path / "index", index)
     line = {"xs": [-9.0, 9.0], "ys": [0.0, 1.0]}
-    ways = {
+    directions = {
         side: DirectionCalibration(0.1, (slope, -0.5), 0.2, line, {"level": [0.0, 1.0]}, [0.0, 0.5, 1.0], 0.05, {})
         for side, slope in (("images", 1.0), ("texts", 2.0))
     }
     with folder.reading() as view:
-        last = {side: int(view.keys(side).max()) for side in ways}
-        keep_calibration(folder, Calibration(ways, line, {}, dict(view.counts), last), "<svg/>")
+        last = {side: int(view.keys(side).max()) for side in directions}
+        store_calibration(folder, Calibration(directions, line, {}, dict(view.counts), last), "<svg/>")
     queries = index.side("texts")[1][:2]
     with folder.reading() as view:
         known = Confidence(view)
@@ -210,9 +212,9 @@ def test_a_question_of_the_other_side_alone_is_judged(tmp_path: Path) -> None:
                 evidence = Evidence.collect(
                     hits.keys[:10], hits.scores[:10], sample, sample.scores(query[None])[0], same.scores(query[None])[0]
                 )
-                assert own is not None and own.way == ways["images"] and own.stale is None
+                assert own is not None and own.direction == directions["images"] and own.stale is None
                 assert own.level == pytest.approx(evidence.level(0.1))
-                assert own.fit.percentile == pytest.approx(evidence.percentile(ways["images"]))
+                assert own.fit.percentile == pytest.approx(evidence.percentile(directions["images"]))
                 wanted = [(float(s) / 0.1 - 0.5 * own.level + 0.2 + 9) / 18 for s in hits.scores]
                 assert own.probabilities(hits.scores).tolist() == pytest.approx(np.clip(wanted, 0, 1).tolist())
 
@@ -233,7 +235,7 @@ def test_an_empty_side_is_not_calibrated_and_the_first_item_put_there_is_new(tmp
         items, vectors = held.side("images")
         writer.put(Change("images", [IndexEntry(name, name.encode()) for name in items.ids], vectors))
     calibration = fit_calibration(folder, made(5000, 120), data={})
-    assert set(calibration.ways) == {"images"} and calibration.last["texts"] == 0 < calibration.last["images"]
+    assert set(calibration.directions) == {"images"} and calibration.last["texts"] == 0 < calibration.last["images"]
 
 
 def test_scores_that_are_all_the_same_are_refused(tmp_path: Path) -> None:
@@ -258,16 +260,16 @@ def test_level_of_a_drawn_background_is_near_that_of_all() -> None:
     best = np.argsort(-scores)[:10].astype(np.int64)
     seen = Evidence.collect(best, scores[best], some, some.scores(query[None])[0], np.zeros(0, np.float32))
     assert seen.level(0.1) == pytest.approx(np.log(np.exp(scores.astype(float) / 0.1).sum()), abs=0.1)
-    assert set(seen.signs(0.1)) == {"level"}, "an index without texts has no familiar words"
+    assert set(seen.signals(0.1)) == {"level"}, "an index without texts has no familiar words"
 
 
 def test_a_calibration_is_kept_checked_and_copied(folder: Folder, found: Calibration, tmp_path: Path) -> None:
-    assert keep_calibration(folder, found, "<svg/>").endswith("calibration.svg")
+    assert store_calibration(folder, found, "<svg/>").endswith("calibration.svg")
     assert calibration_of(folder) == found
     copy = backup(folder, tmp_path / "copy")
     assert calibration_of(copy) == found and (copy.store / "calibration.svg").is_file() and verify(copy.path) == []
     file = copy.store / "calibration.json"
-    file.write_text(file.read_text().replace('"refused": 0.05', '"refused": 0.06', 1))
+    file.write_text(file.read_text().replace('"threshold": 0.05', '"threshold": 0.06', 1))
     with pytest.raises(SearchIndexError, match="needs its own checksum"):
         calibration_of(copy)
     assert [each.where for each in verify(copy.path)] == ["calibration"]
@@ -283,7 +285,7 @@ def test_it_is_stale_when_more_than_a_tenth_came_or_went(found: Calibration, tmp
     folder = stored(tmp_path / "index", made(0, 300))
     with folder.reading() as view:
         assert Confidence(view).stale is None, "nothing to be stale"
-    keep_calibration(folder, found, "<svg/>")
+    store_calibration(folder, found, "<svg/>")
     with folder.reading() as view:
         assert Confidence(view).stale is None
     with folder.writing("delete") as writer:
@@ -349,8 +351,8 @@ def test_the_command_calibrates_and_search_tells_probabilities(
     # Of this model, which is not trained, nothing matches well.
     calibration = calibration_of(Folder(place / "index"))
     assert calibration is not None
-    ways = {side: replace(way, refused=0.0) for side, way in calibration.ways.items()}
-    keep_calibration(Folder(place / "index"), replace(calibration, ways=ways), "<svg/>")
+    directions = {side: replace(direction, threshold=0.0) for side, direction in calibration.directions.items()}
+    store_calibration(Folder(place / "index"), replace(calibration, directions=directions), "<svg/>")
     engine = open_index(place / "index")
     answer = engine.search("a red square", top=12)
     likely = [hit.probability for hit in answer.hits]
@@ -368,7 +370,7 @@ def test_the_command_calibrates_and_search_tells_probabilities(
     assert held.fit == answer.fit
     assert engine.search(like=["red"]).fit is None, "one's own kind is not calibrated"
     found = json.loads(call("search", place / "index", "a red square", "--json").stdout)
-    assert found["nothing_matches_well"] is found["fit"]["nothing"] and found["hits"][0]["probability"] == likely[0]
+    assert found["has_no_match"] is found["fit"]["has_no_match"] and found["hits"][0]["probability"] == likely[0]
     assert (
         "share of hits like this that are pairs in the data" in call("search", place / "index", "a red square").stdout
     )
@@ -378,9 +380,11 @@ def test_the_command_calibrates_and_search_tells_probabilities(
     counts = tuple(2 if word == "red" else 1000 for word in spec.vocabulary.tokens[4:])
     seldom = replace(spec, vocabulary=replace(spec.vocabulary, counts=counts))
     monkeypatch.setattr(engine.model.text, "input_spec", seldom)
-    rare = engine.answer_many([Query("a red square"), Query("a blue square")])
-    assert [answer.rare for answer in rare] == [{"red": 2}, {}] and rare[0].warnings[0].startswith("the model saw")
-    assert {hit.probability for hit in rare[0]} == {None} and rare[0].exact == ("red",)
+    rare = engine.answer_many([Query(text="a red square"), Query(text="a blue square")])
+    assert [answer.rare_words for answer in rare] == [{"red": 2}, {}] and rare[0].warnings[0].startswith(
+        "the model saw"
+    )
+    assert {hit.probability for hit in rare[0]} == {None} and rare[0].exact_words == ("red",)
     assert rare[1][0].probability is not None and engine.search("red", min_probability=0.0)[0].probability is not None
 
 
@@ -388,24 +392,25 @@ def test_nothing_fits_is_told_in_plain_words(place: Path, told: str, monkeypatch
     calibration = calibration_of(Folder(place / "index"))
     assert calibration is not None
     hard = {
-        side: replace(way, signs={"level": [9.0] * 101}, quantiles=[0.1, 1.0]) for side, way in calibration.ways.items()
+        side: replace(direction, signal_quantiles={"level": [9.0] * 101}, quantiles=[0.1, 1.0])
+        for side, direction in calibration.directions.items()
     }
-    keep_calibration(Folder(place / "index"), replace(calibration, ways=hard), "<svg/>")
+    store_calibration(Folder(place / "index"), replace(calibration, directions=hard), "<svg/>")
     answer = call("search", place / "index", "a red square", "--top", 2)
     assert answer.stdout.startswith("nothing here matches well: no queries that have a match in this index")
     assert answer.stdout.count("square") >= 2, "what is nearest is shown all the same"
     found = json.loads(call("search", place / "index", "a red square", "--json").stdout)
-    assert found["nothing_matches_well"] is True and found["fit"]["standing"] == 0
+    assert found["has_no_match"] is True and found["fit"]["percentile"] == 0
     assert "probability" not in answer.stdout and {hit["probability"] for hit in found["hits"]} == {None}
     sure = call("search", place / "index", "a red square", "--min-probability", 1).stdout
     assert "10 left out, below the minimum probability" in sure and sure.startswith("nothing here matches well")
     for more in ([], ["--min-probability", 0.5]):
         none = call("search", place / "index", "a red square", "--where", "place > 1000", *more)
-        assert none.stdout == "no images of this index meet these conditions\n"
-    many = open_index(place / "index").answer_many([Query(text, where=("place > 1000",)) for text in ("a", "red")])
+        assert none.stdout == "nothing meets these conditions\n"
+    many = open_index(place / "index").answer_many([Query(text=text, where=("place > 1000",)) for text in ("a", "red")])
     assert [answer.fit for answer in many] == [None, None]
     old = replace(calibration, counts={"images": 100, "texts": 24})
-    keep_calibration(Folder(place / "index"), old, "<svg/>")
+    store_calibration(Folder(place / "index"), old, "<svg/>")
     assert "88 % of the items were added or deleted" in call("search", place / "index", "a red square").stderr
     assert "stale" in call("index", "info", place / "index").stdout
 
@@ -444,7 +449,7 @@ def test_a_way_that_was_never_calibrated_says_nothing(place: Path) -> None:
     calibration = Calibration(
         {}, {"xs": [0.0], "ys": [0.5]}, {}, {"images": 12, "texts": 24}, {"images": 9, "texts": 9}
     )
-    keep_calibration(Folder(place / "index"), calibration, "<svg/>")
+    store_calibration(Folder(place / "index"), calibration, "<svg/>")
     engine: Index = open_index(place / "index")
     assert engine.search("a")[0].probability is None
     assert isinstance(
@@ -460,7 +465,7 @@ def test_an_index_in_a_database_is_calibrated_as_a_folder_is(found: Calibration)
         store = filled(Database.create(server.address("calibrated"), MANIFEST), made(0, 300))
         own = fit_calibration(store, made(5000, 400), data={"split": "held"}, seed=1)
         assert replace(own, created=found.created) == found
-        keep_calibration(store, own, "<svg/>")
+        store_calibration(store, own, "<svg/>")
         with store.reading() as view:
             known = Confidence(view)
             assert known.calibration == own and known.stale is None

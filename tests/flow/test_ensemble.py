@@ -73,7 +73,7 @@ def test_sgraf_is_the_mean_of_saf_and_sgr_to_the_bit(made: Path) -> None:
 
 def test_it_is_evaluated_audited_and_re_ranks_as_any_run(made: Path) -> None:
     found = json.loads(call("evaluate", made / "sgraf", "--json", "-", "-q").stdout)
-    assert found["model"]["host"] == "ensemble" and found["split_role"] == "selection"
+    assert found["model"]["model"] == "ensemble" and found["split_role"] == "selection"
     assert [member["arguments"]["reasoning"] for member in found["model"]["arguments"]["members"]] == ["saf", "sgr"]
     assert any("selected the epochs of its members" in note for note in found["notes"])
     audited = json.loads(call("audit", made / "sgraf", "--split", "test", "--json", "-", "-q").stdout)
@@ -168,7 +168,9 @@ def test_what_cannot_be_joined_is_said(made: Path, tmp_path: Path) -> None:
     saf = made / "saf"
     assert "an ensemble needs two runs or more" in refused(saf, code=2)
     assert "is an ensemble itself; name its runs instead" in refused(saf, made / "sgraf")
-    assert "model 2 reads texts otherwise than the first" in refused(saf, trained("few", "scan", "--max-tokens", 5))
+    assert "model 2 reads texts in another way than the first" in refused(
+        saf, trained("few", "scan", "--max-tokens", 5)
+    )
     assert "needs one embed_dim; these have 12, 16" in refused(saf, trained("wide", "scan", "--embed-dim", 16))
     other = trained("other", "scan", "--train-split", "test")
     assert "trained on the same pairs" in refused(saf, other)

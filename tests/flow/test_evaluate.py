@@ -20,14 +20,15 @@ from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation import (
     Protocol,
     embed_pairs,
-    evaluate,
+    evaluate as evaluation,
     evaluate_embeddings,
+    evaluate_model,
     evaluate_scores,
-    gallery as galleries,
-    measure,
+    gallery_of,
     scoring as sources,
 )
 from subtext.evaluation.intervals import intervals
+from subtext.evaluation.metrics import BestRank, CWay, CWayRank, Recall, SampledCWay, default_metrics
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
 
@@ -111,7 +112,8 @@ def test_a_model_gets_the_figures_of_a_full_sort() -> None:
     pairs, x, y = made()
     told: list[int] = []
     subject = model().train()
-    result = evaluate(subject, pairs, batch_size=32, progress=told.append)
+    metrics = [*default_metrics(), CWay(5)]
+    result = evaluate_model(subject, pairs, metrics=metrics, batch_size=32, progress=told.append)
     expected = plain(unit(x) @ unit(y).T, pairs.texts.groups)
     for name, value in expected.items():
         assert result.figures[name] == pytest.approx(value), name
@@ -144,7 +146,7 @@ def test_blocks_give_what_the_whole_matrix_gives(monkeypatch: pytest.MonkeyPatch
     images, texts = embed_pairs(subject, pairs)
     protocol = Protocol(exact=exact, bootstrap=0)
     whole = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=protocol)
-    monkeypatch.setattr(measure, "STORED_BYTES", 0)
+    monkeypatch.setattr(evaluation, "STORED_BYTES", 0)
     blocks = evaluate_embeddings(subject.similarity, images, texts, pairs, protocol=protocol, block_bytes=4_000)
     assert blocks.figures == pytest.approx(whole.figures, nan_ok=True)
     monkeypatch.setattr(sources, "KERNEL_CELLS", 0)
@@ -155,14 +157,14 @@ def test_blocks_give_what_the_whole_matrix_gives(monkeypatch: pytest.MonkeyPatch
 def test_folds_are_means_over_consecutive_blocks() -> None:
     pairs, x, y = made(noise=1.5)
     scores = unit(x) @ unit(y).T
-    result = evaluate(model(), pairs, protocol=Protocol(folds=4))
+    result = evaluate_model(model(), pairs, protocol=Protocol(folds=4))
     blocks = [plain(scores[s : s + 10, 5 * s : 5 * s + 50], np.arange(50) // 5) for s in range(0, 40, 10)]
     for name in blocks[0]:
         assert result.figures[name] == pytest.approx(np.mean([block[name] for block in blocks])), name
     assert result.protocol["fold_sizes"] == [[10, 50]] * 4
-    assert result.figures["rsum"] > evaluate(model(), pairs).figures["rsum"]
-    with pytest.raises(RequirementError, match="41 folds need as many pictures; there are 40"):
-        evaluate(model(), pairs, protocol=Protocol(folds=41))
+    assert result.figures["rsum"] > evaluate_model(model(), pairs).figures["rsum"]
+    with pytest.raises(RequirementError, match="41 folds need as many images; there are 40"):
+        evaluate_model(model(), pairs, protocol=Protocol(folds=41))
 
 
 def test_scores_alone_and_unequal_groups() -> None:
@@ -175,7 +177,7 @@ def test_scores_alone_and_unequal_groups() -> None:
             [0.5, 0.5, 0.5, 0.5, 0.5, 0.5],
         ]
     )
-    result = evaluate_scores(scores, image_groups, text_groups, Protocol(recall=(1, 2), c_way=(2,)))
+    result = evaluate_scores(scores, image_groups, text_groups)
     np.testing.assert_array_equal(result.per_query["image_to_text/mean_rank"], [2, 1, 2, np.nan])
     np.testing.assert_array_equal(result.per_query["text_to_image/mean_rank"], [2, 1, 1, np.nan, 2, 1])
     assert result.protocol["left_out"] == {"image_to_text": 1, "text_to_image": 1}
@@ -193,7 +195,7 @@ def test_scores_alone_and_unequal_groups() -> None:
 def test_numbers_that_are_none_rank_last_and_are_counted() -> None:
     scores = torch.eye(4)
     scores[0] = torch.nan
-    result = evaluate_scores(scores, np.arange(4), np.arange(4), Protocol(ties="optimistic", c_way=()))
+    result = evaluate_scores(scores, np.arange(4), np.arange(4), protocol=Protocol(ties="optimistic"))
     assert result.per_query["image_to_text/mean_rank"].tolist() == [4, 1, 1, 1]
     assert result.per_query["text_to_image/mean_rank"].tolist() == [4, 1, 1, 1]
     assert result.figures["image_to_text/nan_scores"] == result.figures["text_to_image/nan_scores"] == 4
@@ -203,14 +205,14 @@ def test_judgements_are_the_truth_where_there_are_any() -> None:
     pairs, _, _ = made(pictures=6, texts_each=1, noise=0.0)
     graded = Judgements(np.array([0, 1, 2, 3]), np.array([0, 0, 2, 1]), np.array([2, 1, 0, 1], dtype=np.float32))
     judged = Dataset(pairs.images, pairs.texts, pairs.links, Path(), graded)
-    result = evaluate(model(), judged, protocol=Protocol(recall=(1,), c_way=()))
+    result = evaluate_model(model(), judged, protocol=Protocol())
     assert result.protocol["positives"] == "judgements"
     assert result.protocol["queries"] == {"image_to_text": 2, "text_to_image": 3}
     ranks = result.per_query["text_to_image/mean_rank"]
     assert ranks[0] == 1
     assert ranks[1] > 1
     assert np.isnan(ranks[[2, 4, 5]]).all()
-    folded = evaluate(model(), judged, protocol=Protocol(recall=(1,), c_way=(), folds=1))
+    folded = evaluate_model(model(), judged, protocol=Protocol(folds=1))
     assert folded.figures == result.figures
 
 
@@ -222,8 +224,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
         hits = g.random(80) < 0.4
         scores = torch.zeros(80, 400)
         scores[np.arange(400) // 5, np.arange(400)] = torch.from_numpy(np.where(np.repeat(hits, 5), 1.0, -1.0)).float()
-        protocol = Protocol(recall=(1,), c_way=(), bootstrap=200, seed=trial)
-        result = evaluate_scores(scores, np.arange(80), np.arange(400) // 5, protocol)
+        protocol = Protocol(bootstrap=200, seed=trial)
+        result = evaluate_scores(scores, np.arange(80), np.arange(400) // 5, protocol=protocol)
         low, high = result.intervals["text_to_image/recall@1"]
         covered += low <= 40 <= high
     assert 51 <= covered <= 60
@@ -231,11 +233,11 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
 
 def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
     pairs, _, _ = made(pictures=300, texts_each=1, noise=2.0)
-    result = evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=2000))
+    result = evaluate_model(model(), pairs, protocol=Protocol(bootstrap=2000))
     hits = result.per_query["text_to_image/recall@10"]
     low, high = result.intervals["text_to_image/recall@10"]
     assert (high - low) / 2 == pytest.approx(196 * hits.std() / math.sqrt(300), rel=0.15)
-    assert result.intervals == evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=2000)).intervals
+    assert result.intervals == evaluate_model(model(), pairs, protocol=Protocol(bootstrap=2000)).intervals
 
 
 def judged(pictures: int, texts: int, each: int, seed: int = 0) -> tuple[Dataset, np.ndarray]:
@@ -259,7 +261,7 @@ def judged(pictures: int, texts: int, each: int, seed: int = 0) -> tuple[Dataset
 def test_connected_judgements_are_resampled_by_picture() -> None:
     """All are of one component; a text goes with the first picture that a row of the data names it with."""
     pairs, rows = judged(80, 160, 4)
-    result = evaluate(model(), pairs, protocol=Protocol(recall=(10,), c_way=(), bootstrap=2000))
+    result = evaluate_model(model(), pairs, protocol=Protocol(bootstrap=2000))
     assert len(set(pairs.images.groups)) == 1
     assert result.protocol["intervals"]["clusters"]["text_to_image"] == len(set(rows.min(axis=1)))
     hits = 100 * result.per_query["text_to_image/recall@10"]
@@ -273,10 +275,10 @@ def test_a_text_of_a_group_goes_with_its_own_picture() -> None:
     pairs, _, _ = made(pictures=40, texts_each=1)
     one = np.zeros(40, dtype=np.int64)
     grouped = replace(pairs, images=replace(pairs.images, groups=one), texts=replace(pairs.texts, groups=one))
-    gallery = galleries.of_pairs(grouped)
+    gallery = gallery_of(grouped)
     assert gallery.owners.tolist() == list(range(40))
     assert [texts.tolist() for _, texts, _ in gallery.folds(2)] == [list(range(20)), list(range(20, 40))]
-    unlinked = galleries.of_pairs(replace(grouped, links=np.empty((0, 2), dtype=np.int64)))
+    unlinked = gallery_of(replace(grouped, links=np.empty((0, 2), dtype=np.int64)))
     assert set(unlinked.owners.tolist()) == {0}
 
 
@@ -294,7 +296,7 @@ def test_the_interval_is_that_of_a_plain_loop_over_pictures() -> None:
 @pytest.mark.parametrize(("pictures", "there"), [(9, False), (10, True)])
 def test_few_pictures_have_no_interval_and_a_sentence_why(pictures: int, there: bool) -> None:
     pairs, _, _ = made(pictures=pictures, noise=2.0)
-    result = evaluate(model(), pairs, protocol=Protocol(c_way=(), bootstrap=100))
+    result = evaluate_model(model(), pairs, protocol=Protocol(bootstrap=100))
     told = result.to_json()
     assert (told["intervals"]["rsum"] is not None) == there
     assert (told["intervals"]["text_to_image/recall@1"] is not None) == there
@@ -304,7 +306,7 @@ def test_few_pictures_have_no_interval_and_a_sentence_why(pictures: int, there: 
 
 
 def test_a_figure_on_which_all_queries_agree_has_no_interval() -> None:
-    result = evaluate_scores(torch.eye(30), np.arange(30), np.arange(30), Protocol(recall=(1,), c_way=()))
+    result = evaluate_scores(torch.eye(30), np.arange(30), np.arange(30), metrics=[Recall(1)])
     assert result.figures["text_to_image/recall@1"] == 100
     assert result.to_json()["intervals"]["text_to_image/recall@1"] is None
     assert result.notes == (
@@ -315,7 +317,8 @@ def test_a_figure_on_which_all_queries_agree_has_no_interval() -> None:
 
 def test_a_choice_that_the_gallery_is_too_small_for_is_left_out_and_told() -> None:
     pairs, _, _ = made(pictures=12, texts_each=2)
-    result = evaluate(model(), pairs, protocol=Protocol(c_way=(5, 20, 40), bootstrap=0))
+    metrics = [each for c in (5, 20, 40) for each in (CWay(c), CWay(c, at=3), CWayRank(c))]
+    result = evaluate_model(model(), pairs, metrics=metrics, protocol=Protocol(bootstrap=0))
     ways = {name for name in result.figures if "_way" in name}
     assert ways == {
         *(f"{d}/5_way{what}" for d in ("image_to_text", "text_to_image") for what in ("@1", "@3", "_mean_rank")),
@@ -329,7 +332,7 @@ def test_a_choice_that_the_gallery_is_too_small_for_is_left_out_and_told() -> No
 
 def test_a_choice_that_some_queries_have_too_few_candidates_for_says_so() -> None:
     groups = np.array([0] * 4 + [1, 2])
-    result = evaluate_scores(torch.rand(6, 6), groups, groups, Protocol(recall=(1,), c_way=(4,), bootstrap=0))
+    result = evaluate_scores(torch.rand(6, 6), groups, groups, metrics=[CWay(4)])
     assert np.isnan(result.per_query["image_to_text/4_way@1"]).tolist() == [True] * 4 + [False] * 2
     assert any(
         "4-way choice of images among texts leaves out queries with fewer than 3 wrong texts" in n for n in result.notes
@@ -337,7 +340,7 @@ def test_a_choice_that_some_queries_have_too_few_candidates_for_says_so() -> Non
 
 
 def test_nothing_that_belongs_together_is_refused() -> None:
-    with pytest.raises(RequirementError, match="none of 2 pictures and 3 texts do"):
+    with pytest.raises(RequirementError, match="none of 2 images and 3 texts do"):
         evaluate_scores(torch.rand(2, 3), np.array([0, 1]), np.array([2, 3, 4]))
 
 
@@ -352,14 +355,15 @@ def test_the_smallest_data_has_figures() -> None:
 def test_broken_scores_and_ties_are_told() -> None:
     scores = torch.ones(12, 12)
     scores[3, 3] = torch.nan
-    result = evaluate_scores(scores, np.arange(12), np.arange(12), Protocol(c_way=(), bootstrap=0))
+    result = evaluate_scores(scores, np.arange(12), np.arange(12), protocol=Protocol(bootstrap=0))
     assert any(note.startswith("not a number: 1 score,") for note in result.notes)
     assert any(note.startswith("ties: in up to 91.7 % of queries") for note in result.notes)
 
 
 def test_the_file_states_the_protocol(tmp_path: Path) -> None:
     pairs, _, _ = made(pictures=4, texts_each=2)
-    result = evaluate(model(), pairs, protocol=Protocol(c_way=(3, 100), sampled=True, seed=5, bootstrap=50))
+    metrics = [*default_metrics(), SampledCWay(3, seed=5), SampledCWay(100, seed=5)]
+    result = evaluate_model(model(), pairs, metrics=metrics, protocol=Protocol(seed=5, bootstrap=50))
     result.save(tmp_path / "out" / "figures.json")
     result.save_queries(tmp_path / "out" / "queries.npz")
     told = json.loads((tmp_path / "out" / "figures.json").read_text())
@@ -368,6 +372,7 @@ def test_the_file_states_the_protocol(tmp_path: Path) -> None:
     stated = told["protocol"]
     assert (stated["ties"], stated["seed"], stated["folds"], stated["split"]) == ("pessimistic", 5, 1, "val")
     assert stated["gallery"] == {"images": 4, "texts": 8}
+    assert stated["metrics"]["3_way@1"] == "SampledCWay(c=3, seed=5)"
     assert "all texts" in stated["candidates"] and "rounded down" in stated["median_rank"]
     assert set(stated["versions"]) == {"python", "subtext", "torch", "transformers", "numpy"}
     assert stated["versions"]["torch"] == torch.__version__
@@ -388,18 +393,44 @@ def test_the_median_of_two_middle_ranks_is_rounded_down() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"recall": ()}, "at least one k"),
-        ({"recall": (0,)}, "each 1 or more"),
-        ({"c_way": (1,)}, "c of 2 or more"),
-        ({"folds": 0}, r"1 or more, each once; it got \(0,\)"),
-        ({"folds": 5, "also_folds": (5,)}, r"each once; it got \(5, 5\)"),
+        ({"folds": 0}, "1 or more; it got 0"),
+        ({"fold_sizes": (5, 5)}, r"1 or more, each once; it got \(5, 5\)"),
+        ({"folds": 2, "fold_sizes": (5,)}, "say the same in two ways; it got folds=2 and fold_sizes=\\(5,\\)"),
         ({"bootstrap": -1}, "0 or more; it got -1"),
-        ({"sampled": True, "ties": "expected"}, "needs an order of ties"),
+        ({"references": 0}, "1 or more; it got 0"),
+        ({"ties": "random"}, "'stable'; it got 'random'"),
     ],
 )
 def test_a_protocol_without_meaning_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(RequirementError, match=message):
         Protocol(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ([], "needs a metric; it got none"),
+        (["recal@10"], "there is no metric 'recal@10'; did you mean recall@1"),
+        ([10], r"metrics such as Recall\(1, 5, 10\), or their names such as 'recall@10'; it got 10"),
+        (["asp:tfidf1"], "needs graded relevance by name"),
+        (["alignment-uniformity"], "needs embeddings; it got none"),
+    ],
+)
+def test_metrics_that_cannot_be_measured_are_refused(metrics: list[object], message: str) -> None:
+    with pytest.raises(RequirementError, match=message):
+        evaluate_scores(torch.eye(4), np.arange(4), np.arange(4), metrics=metrics)
+
+
+def test_a_metric_by_name_is_the_metric() -> None:
+    groups = np.arange(30)
+    names = ["recall@10", "mean-rank", "20-way"]
+    by_name, by_object = (
+        evaluate_scores(torch.rand(30, 30, generator=torch.Generator().manual_seed(0)), groups, groups, metrics=metrics)
+        for metrics in (names, [Recall(10), BestRank(), CWay(20)])
+    )
+    assert by_name.to_json() == by_object.to_json() and "text_to_image/20_way@1" in by_name.figures
+    with pytest.raises(RequirementError, match=r"Recall\(k=\(1, 5\)\) stands for 2 metrics"):
+        _ = Recall(1, 5).name
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from pathlib import Path
@@ -14,9 +15,10 @@ import tiny_models
 from command import call
 from PIL import Image
 
-from subtext.api.evaluate import evaluate
+import subtext as st
 from subtext.api.load import load
-from subtext.errors import ArgumentError
+from subtext.errors import ArgumentError, RequirementError
+from subtext.evaluation.metrics import ASP, AlignmentUniformity, Recall
 from subtext.retrieval.build import model_fingerprint
 
 
@@ -38,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_json_says_what_was_measured(run: Path) -> None:
     found = measured(run)
     model, record = found["model"], json.loads((run / "run.json").read_text())
-    assert (model["host"], model["seed"], model["epochs"]) == ("vse", 7, 2)
+    assert (model["model"], model["seed"], model["epochs"]) == ("vse", 7, 2)
     assert model["methods"] == [["mithun", {"strength": 0.5, "hardest_only": True, "average_directions": True}]]
     assert model["epoch"] == record["best_epoch"] and model["arguments"]["embed_dim"] == 16
     assert model["fingerprint"] == model_fingerprint(load(run))
@@ -126,7 +128,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     if spoil is closed and os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     out = spoil(tmp_path)
-    monkeypatch.setattr("subtext.api.evaluate.open_work", no_work)
+    monkeypatch.setattr("subtext.api.evaluate.open_subject", no_work)
     name, option = command.split()
     answer = call(name, run, option, out, "-q", code=1)
     assert answer.output.startswith("error: ") and str(out) in answer.output and len(answer.output.splitlines()) == 1
@@ -183,7 +185,7 @@ def test_a_pretrained_model_that_cannot_be_had_is_told(
     where = ["--data", pictures / "pairs.jsonl", "--split", "test", "-q"]
     for name in (tmp_path, tmp_path / "gone", "nobody/no-such-model"):
         output = call("evaluate", "--model", name, *where, code=1).output
-        assert output.startswith(f"error: --model {name} needs ") and len(output.splitlines()) == 1, output
+        assert output.startswith("error: ") and f"{name} needs " in output and len(output.splitlines()) == 1, output
     call("evaluate", "--model", tmp_path, *where, "--features", tmp_path / "f.npz", code=2)
 
 
@@ -193,26 +195,42 @@ def test_a_run_is_no_pretrained_model(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "needed"),
     [
-        ({"references": 2}, "references is for relevance=NAME"),
-        ({"cache": "matrices"}, "cache is for relevance=NAME"),
-        ({"asp_ties": "min"}, "asp_ties is for relevance=NAME"),
-        ({"asp_top": 3}, "asp_top is for relevance=NAME"),
-        ({"gain": 3}, "gain is for relevance=NAME"),
-        ({"ndcg": 3}, "ndcg is for relevance=NAME"),
-        ({"positive_rating": 3.0}, "positive_rating is for human_ratings=TABLE"),
-        ({"candidates": 3}, "candidates is for rerank=RUN"),
-        ({"similarity": "dot"}, "similarity=dot is for image_embeddings and text_embeddings"),
+        ("--references 2", "--relevance NAME"),
+        ("--cache matrices", "--relevance NAME"),
+        ("--asp-ties min", "--relevance NAME"),
+        ("--asp-top 3", "--relevance NAME"),
+        ("--gain 3", "--relevance NAME"),
+        ("--ndcg 3", "--relevance NAME"),
+        ("--positive-rating 3", "--human-ratings TABLE"),
+        ("--candidates 3", "--rerank RUN"),
+        ("--plot sweep.svg", "--rerank RUN"),
     ],
 )
-def test_an_option_that_nothing_would_read_is_refused(run: Path, option: dict[str, Any], said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
-        evaluate(run, quiet=True, **option)
+def test_an_option_that_nothing_would_read_is_refused(run: Path, option: str, needed: str) -> None:
+    told = call("evaluate", run, "-q", *option.split(), code=2).output
+    assert f"{option.split()[0]} is for {needed}; give that, or leave it out" in told
+
+
+def test_metrics_and_protocol_are_arguments(run: Path) -> None:
+    """In Python they are objects or names; the command makes them of flat options, with the same figures."""
+    metrics: list[Any] = [Recall(1, 5, 10), "20-way", ASP("tfidf"), "r-precision", AlignmentUniformity()]
+    result = st.evaluate(run, split="val", metrics=metrics, protocol=st.Protocol(folds=2, bootstrap=0), quiet=True)
+    words = "--split val --c-way 20 --relevance tfidf1 --r-precision --alignment-uniformity --folds 2 --bootstrap 0"
+    flat = measured(run, *words.split())
+    names = {"image_to_text/recall@5", "text_to_image/asp(tfidf1)", "image_to_text/r_precision", "alignment", "rsum"}
+    assert names <= result.figures.keys() and all(flat[name] == value for name, value in result.figures.items())
+    assert "text_to_image/mean_rank" not in result.figures and "text_to_image/map@r" in flat
+    assert len(inspect.signature(st.evaluate).parameters) <= 12
+    with pytest.raises(ArgumentError, match="similarity is that of vectors in files; there are none"):
+        st.evaluate(run, external=st.ExternalConfig(similarity="dot"))
+    with pytest.raises(RequirementError, match="needs a table of ratings, as in against=PATH"):
+        st.evaluate(run, metrics=["human"], quiet=True)
 
 
 def test_an_array_in_the_place_of_a_file_is_refused_by_its_shape(run: Path) -> None:
     with pytest.raises(
         ArgumentError, match=r"^scores needs text or a path; it got an array of shape \(3, 4\); save it"
     ):
-        evaluate(data=run.parent / "pairs.jsonl", scores=np.zeros((3, 4)))  # type: ignore[arg-type]
+        st.evaluate(data=run.parent / "pairs.jsonl", scores=np.zeros((3, 4)))  # type: ignore[arg-type]

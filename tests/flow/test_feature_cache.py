@@ -18,7 +18,13 @@ from subtext.data.batches import item_batch
 from subtext.data.inputs import Tensors
 from subtext.errors import CheckpointError, DataError, RequirementError
 from subtext.models.checkpoint import fingerprint
-from subtext.models.feature_cache import Sources, cached_branch, known_outputs, refusal, write_cache
+from subtext.models.feature_cache import (
+    Sources,
+    find_cached_outputs,
+    open_cached_branch,
+    why_not_cacheable,
+    write_cache,
+)
 from subtext.models.model import Branch
 from subtext.training.plan import Phase, Plan, RunConfig
 
@@ -29,7 +35,7 @@ FROZEN = Plan(epochs=2, batch_size=16, lr=1e-2, freeze_epochs=-1, select="last")
 def _cached(branch: Branch, folder: Path, *, precision: str = "float32", weights: str = "w") -> Branch:
     sources = [(small.pairs().images, Path()), (small.pairs(12, "val").images, Path())]
     write_cache(branch, sources, folder, weights=weights, precision=precision, device=CPU)
-    return cached_branch(branch, sources, folder, weights=weights, precision=precision)
+    return open_cached_branch(branch, sources, folder, weights=weights, precision=precision)
 
 
 def _written(branch: Branch, sources: Sources, folder: Path) -> Path:
@@ -129,7 +135,7 @@ def test_a_changed_picture_is_another_key(tmp_path: Path) -> None:
 def test_an_augmenting_input_is_refused(tmp_path: Path) -> None:
     branch = small.setup(noise=0.1).model.image
     sources = [(small.pairs().images, Path())]
-    assert "augmented" in str(refusal(branch, sources))
+    assert "augmented" in str(why_not_cacheable(branch, sources))
     with pytest.raises(RequirementError, match="outputs that stay the same; its input is augmented"):
         write_cache(branch, sources, tmp_path, weights="w", precision="float32", device=CPU)
 
@@ -137,13 +143,13 @@ def test_an_augmenting_input_is_refused(tmp_path: Path) -> None:
 def test_one_id_for_two_items_is_refused() -> None:
     images = small.pairs(2).images
     sources = [(images, Path()), (replace(images, values=["other.jpg", None]), Path())]
-    assert "'train000' stands for two items" in str(refusal(small.setup().model.image, sources))
+    assert "'train000' stands for two items" in str(why_not_cacheable(small.setup().model.image, sources))
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     branch = small.setup().model.image.eval()
     with pytest.raises(DataError, match="it is not there; write it first"):
-        cached_branch(branch, [(small.pairs().images, Path())], tmp_path, weights="w", precision="float32")
+        open_cached_branch(branch, [(small.pairs().images, Path())], tmp_path, weights="w", precision="float32")
     with pytest.raises(DataError, match="it has no 'test000'"):
         _encoded(_cached(branch, tmp_path), [0], split="test")
     with pytest.raises(RequirementError, match="got a cache"):
@@ -163,7 +169,7 @@ def test_a_training_reads_the_cache_and_ends_the_same(tmp_path: Path, monkeypatc
     cached = small.run(tmp_path / "cached", plan=FROZEN)
     assert sum(seen) == 40 + 12
     assert any("frozen image encoder was run once" in note for note in cached.notes)
-    monkeypatch.setattr("subtext.training.fit.refusal", lambda branch, sources: "asked not to")
+    monkeypatch.setattr("subtext.training.frozen.why_not_cacheable", lambda branch, sources: "asked not to")
     seen.clear()
     plain = small.run(tmp_path / "plain", plan=FROZEN)
     assert sum(seen) > 2 * 80
@@ -192,7 +198,7 @@ def test_heads_alone_in_every_phase_is_frozen_too(tmp_path: Path, monkeypatch: p
 def test_a_cached_training_stops_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = small.run(tmp_path / "whole", plan=FROZEN)
     options = RunConfig(device="cpu", workers=0, checkpoint_every=3, keep_checkpoints=9)
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     small.run(tmp_path / "run", plan=FROZEN, options=options, report=small.Interrupt(8))
     for late in sorted((tmp_path / "run" / "checkpoints").iterdir())[1:]:
         (late / "manifest.json").unlink()
@@ -207,7 +213,7 @@ def test_a_frozen_encoder_that_changed_meanwhile_goes_on_as_it_was(
 ) -> None:
     """Pretrained weights that were fetched again may be others; a checkpoint has those that the training began with."""
     whole = small.run(tmp_path / "whole", plan=FROZEN)
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     small.run(tmp_path / "run", plan=FROZEN, report=small.Interrupt(3))
     other = small.setup(FROZEN)
     with torch.no_grad():
@@ -310,7 +316,7 @@ def test_who_embeds_later_reads_what_is_there(tmp_path: Path) -> None:
     _cached(branch, tmp_path)
     _written(branch, [(small.pairs(3).images, Path())], tmp_path)
     items = small.pairs(16, "val").images
-    known, which = known_outputs(branch, items, Path(), tmp_path, weights="w")
+    known, which = find_cached_outputs(branch, items, Path(), tmp_path, weights="w")
     assert known is not None and which.tolist() == [True] * 12 + [False] * 4
     batch = item_batch(items, np.array([11, 2], dtype=np.int64), Path())
     with torch.no_grad():
@@ -318,7 +324,7 @@ def test_who_embeds_later_reads_what_is_there(tmp_path: Path) -> None:
     torch.testing.assert_close(mine, theirs)
     for other in ({"weights": "other"}, {"items": replace(items, ids=[f"{name}x" for name in items.ids])}):
         options = {"items": items, "weights": "w", **other}
-        found, none = known_outputs(branch, root=Path(), folder=tmp_path, **options)
+        found, none = find_cached_outputs(branch, root=Path(), folder=tmp_path, **options)
         assert found is None and not none.any()
 
 
@@ -369,7 +375,7 @@ class Large(torch.nn.Module):
 
 def test_pictures_of_one_name_in_two_folders_are_two_items(tmp_path: Path) -> None:
     items = replace(small.pairs(1).images, values=["a.jpg"])
-    reason = refusal(small.setup().model.image, [(items, tmp_path / "one"), (items, tmp_path / "two")])
+    reason = why_not_cacheable(small.setup().model.image, [(items, tmp_path / "one"), (items, tmp_path / "two")])
     assert reason is not None and "'train000' stands for two items" in reason
 
 

@@ -18,7 +18,7 @@ from subtext.data.dataset import Dataset
 from subtext.errors import TrainingError
 from subtext.models.checkpoint import fingerprint, load_record, load_run
 from subtext.objectives.objective import Objective, Term
-from subtext.training.fit import validate_plan
+from subtext.training.checks import validate_plan
 from subtext.training.optimiser import WeightAverage
 from subtext.training.plan import Phase, Plan, RunConfig
 from subtext.training.processes import Processes
@@ -45,7 +45,7 @@ def test_the_loss_falls_and_recall_rises(tmp_path: Path) -> None:
     assert not fitted.model.training
 
 
-def test_what_is_kept_is_the_best_epoch(tmp_path: Path) -> None:
+def test_the_weights_of_the_best_epoch_are_kept(tmp_path: Path) -> None:
     """Trained again for as many epochs as the best one counts, with the last kept, it is the same weights."""
     plan = Plan(epochs=5, batch_size=16, lr=0.3, optimiser="sgd")
     fitted = small.run(tmp_path / "run", plan=plan, dropout=0.0)
@@ -68,7 +68,7 @@ def test_the_record_and_the_card_are_written(tmp_path: Path) -> None:
     assert "| lr | 0.01 |" in card
 
 
-def test_the_seed_alone_decides(tmp_path: Path) -> None:
+def test_weights_depend_on_the_seed_alone(tmp_path: Path) -> None:
     runs = [
         small.run(tmp_path / name, options=replace(QUICK, seed=seed)) for name, seed in (("a", 1), ("b", 1), ("c", 2))
     ]
@@ -76,7 +76,7 @@ def test_the_seed_alone_decides(tmp_path: Path) -> None:
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_workers_and_the_callers_generator_change_nothing(tmp_path: Path) -> None:
+def test_weights_do_not_depend_on_workers_or_the_global_generator(tmp_path: Path) -> None:
     one = small.run(tmp_path / "one", noise=0.2)
     torch.manual_seed(77)
     before = torch.random.get_rng_state()
@@ -88,13 +88,13 @@ def test_workers_and_the_callers_generator_change_nothing(tmp_path: Path) -> Non
     made = small.setup()
     torch.random.set_rng_state(before)
     from subtext.models.checkpoint import Record
-    from subtext.training.fit import fit
+    from subtext.training.loop import fit
 
     fit(made, small.pairs(), None, tmp_path / "three", record=Record("small"), run=QUICK)
     assert torch.equal(torch.rand(3), drawn)
 
 
-def test_without_validation_the_last_epoch_is_kept_and_said(tmp_path: Path) -> None:
+def test_without_validation_the_last_epoch_is_kept_with_a_note(tmp_path: Path) -> None:
     notes: list[str] = []
     fitted = small.run(tmp_path / "run", val=None, report=lambda report: notes.append(report.note or ""))
     assert any("the last epoch's weights are kept" in note for note in notes)
@@ -112,7 +112,7 @@ def test_the_smallest_validation_loss_can_select(tmp_path: Path) -> None:
     assert fitted.record.best["loss"] == min(losses)
 
 
-def test_it_stops_early(tmp_path: Path) -> None:
+def test_early_stopping(tmp_path: Path) -> None:
     plan = Plan(epochs=30, batch_size=16, lr=1e-12, patience=2)
     fitted = small.run(tmp_path / "run", plan=plan, dropout=0.0)
     assert fitted.record.status == "finished"
@@ -139,7 +139,7 @@ def test_phases_train_heads_first(tmp_path: Path) -> None:
     assert all(weight.requires_grad for weight in fitted.model.parameters())
 
 
-def test_averaged_weights_are_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_averaged_weights_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[WeightAverage] = []
     plain = WeightAverage.__init__
 
@@ -165,7 +165,7 @@ def test_accumulation_is_a_larger_batch_for_a_loss_of_each_pair(tmp_path: Path) 
 
     def trained(out: Path, plan: Plan) -> dict[str, torch.Tensor]:
         from subtext.models.checkpoint import Record
-        from subtext.training.fit import fit
+        from subtext.training.loop import fit
 
         made = replace(small.setup(plan, dropout=0.0), objective=Objective({"pull": Term(Pull(), "image_to_text")}))
         return fit(made, small.pairs(32), None, out, record=Record("small"), run=QUICK).model.state_dict()
@@ -178,7 +178,7 @@ def test_accumulation_is_a_larger_batch_for_a_loss_of_each_pair(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("chunk", [0, 4])
-def test_a_bad_number_stops_with_the_batchs_ids(tmp_path: Path, chunk: int) -> None:
+def test_non_finite_loss_raises_with_the_ids_of_the_batch(tmp_path: Path, chunk: int) -> None:
     class Spoilt(small.Traits):
         def __call__(self, batch: object, draw: object = None) -> dict[str, torch.Tensor]:
             tensors = super().__call__(batch, draw)
@@ -189,7 +189,7 @@ def test_a_bad_number_stops_with_the_batchs_ids(tmp_path: Path, chunk: int) -> N
             return tensors
 
     from subtext.models.checkpoint import Record
-    from subtext.training.fit import fit
+    from subtext.training.loop import fit
 
     plan = Plan(epochs=3, batch_size=16, lr=1e-2, caption_sampling="one", grad_cache_chunk=chunk)
     made = small.setup(plan)
@@ -213,8 +213,8 @@ def test_a_bad_number_stops_with_the_batchs_ids(tmp_path: Path, chunk: int) -> N
         assert torch.isfinite(value).all(), name
 
 
-def test_reports_go_forward_and_end_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+def test_reports_are_in_order_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     heard: list[Report] = []
     small.run(tmp_path / "run", report=heard.append)
     steps = [report.step for report in heard]
@@ -240,7 +240,7 @@ def test_the_tensorboard_extra(tmp_path: Path) -> None:
         (Plan(batch_size=1), QUICK, "needs batches of 2 pairs or more"),
     ],
 )
-def test_what_cannot_be_done_is_said(tmp_path: Path, plan: Plan, options: RunConfig, named: str) -> None:
+def test_untrainable_plans_raise(tmp_path: Path, plan: Plan, options: RunConfig, named: str) -> None:
     with pytest.raises(TrainingError, match=named):
         small.run(tmp_path / "run", plan=plan, options=options)
 
@@ -253,31 +253,31 @@ def _in_groups(sizes: list[int]) -> Dataset:
     return replace(train, images=images, texts=texts)
 
 
-def test_pairs_that_all_hang_together_have_nothing_wrong_to_learn_from() -> None:
+def test_pairs_of_one_group_raise() -> None:
     with pytest.raises(TrainingError, match="all 12 pairs are of one"):
         validate_plan(small.setup(), _in_groups([6]), Processes("cpu"))
 
 
-def test_one_group_of_many_pairs_is_worth_a_word() -> None:
+def test_a_large_group_gives_a_note() -> None:
     (note,) = validate_plan(small.setup(), _in_groups([30, 30, 40]), Processes("cpu"))
     assert note.startswith("40% of the pairs hang together in one group")
     assert validate_plan(small.setup(), _in_groups([10] * 10), Processes("cpu")) == []
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_gpu_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_gpu_raises(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="there is none; use --device cpu"):
         small.run(tmp_path / "run", options=replace(QUICK, device="cuda"))
 
 
 @pytest.mark.parametrize("name", ["workers", "keep_checkpoints", "save_every_epochs", "log_every", "checkpoint_every"])
-def test_bad_options_are_refused(name: str) -> None:
+def test_invalid_options_raise(name: str) -> None:
     with pytest.raises(TrainingError, match=rf"{name} needs [01] or more; it got -1"):
         RunConfig(**{name: -1})
 
 
 @pytest.mark.parametrize("average", ["none", "ema"])
-def test_epochs_that_are_kept_are_runs_of_their_own(tmp_path: Path, average: Literal["none", "ema"]) -> None:
+def test_saved_epochs_are_runs(tmp_path: Path, average: Literal["none", "ema"]) -> None:
     plan = Plan(epochs=4, weight_average=average)
     kept = replace(QUICK, save_every_epochs=1)
     whole = small.run(tmp_path / "whole", plan=plan, options=kept)
@@ -294,7 +294,7 @@ def test_epochs_that_are_kept_are_runs_of_their_own(tmp_path: Path, average: Lit
         assert fingerprint(load_run(tmp_path / "run" / "epochs" / str(epoch))[1]) == fingerprint(tensors)
 
 
-def test_only_the_epochs_that_are_asked_for_are_kept(tmp_path: Path) -> None:
+def test_every_nth_epoch_is_saved(tmp_path: Path) -> None:
     small.run(tmp_path / "run", plan=Plan(epochs=4), options=replace(QUICK, save_every_epochs=2))
     assert sorted(path.name for path in (tmp_path / "run" / "epochs").iterdir()) == ["2", "4"]
     small.run(tmp_path / "none", plan=Plan(epochs=4))

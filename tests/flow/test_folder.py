@@ -109,7 +109,7 @@ def test_heic_and_avif_are_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     thumbnails = Thumbnails([tmp_path], None, Decoding(10**6))
     assert thumbnails._encode(tmp_path, "a.heic", 96).startswith(b"RIFF")
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install 'subtext\[heic\]'"):
+    with pytest.raises(DataError, match=r"a.heic is HEIC, which needs pillow-heif; pip install '\.\[heic\]'"):
         read(tmp_path, verify=True)
 
 
@@ -292,8 +292,8 @@ def test_bad_requests_are_told_in_plain_words(place: Path) -> None:
             answer = server.get("/search", params=given)
             assert answer.status_code == 422 and answer.json()["error"].startswith(told)
         for body, told in (
-            ({"items": [{"id": "x"}]}, "'items.0.picture' is missing"),
-            ({"itms": []}, "'items' is missing; 'itms' is no name that is known here"),
+            ({"items": [{"id": "x"}]}, "'items.0.image' is missing"),
+            ({"itms": []}, "'items' is missing; 'itms' is not accepted here"),
         ):
             assert server.post("/add", json=body, headers=WRITES).json()["error"] == told
 

@@ -15,20 +15,27 @@ from subtext.core import Comparison, Embeddings
 from subtext.data.dataset import Dataset, Items, Judgements
 from subtext.errors import DataError, RequirementError, ShapeError
 from subtext.evaluation import (
-    ExtraMetrics,
     Protocol,
     evaluate_embeddings,
     evaluate_matrix,
+    gallery_of,
     scoring as sources,
-    space as spaces,
 )
+from subtext.evaluation.checks import space as spaces
 from subtext.evaluation.checks.space import space_of_pairs, with_space
-from subtext.evaluation.metrics.asp import ASP
-from subtext.evaluation.metrics.average_precision import AveragePrecision
-from subtext.evaluation.metrics.graded_gain import NDCG, SemanticGain
-from subtext.evaluation.metrics.pmrp import PMRP
-from subtext.evaluation.metrics.r_precision import RPrecision
-from subtext.evaluation.metrics.recall import Recall
+from subtext.evaluation.metrics import (
+    ASP,
+    NDCG,
+    PMRP,
+    AveragePrecision,
+    Hubness,
+    HumanAgreement,
+    PMRecall,
+    Recall,
+    RPrecision,
+    SemanticGain,
+    default_metrics,
+)
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import Match, of_groups
@@ -36,8 +43,11 @@ from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.cosine import Cosine
 
 PICTURES, EACH = 20, 2
-QUIET = Protocol(c_way=(), bootstrap=0)
+QUIET = Protocol(bootstrap=0)
 SIDES = ("image_to_text", "text_to_image")
+PRECISION = (RPrecision(), AveragePrecision())
+MADE = (ASP("made"), *(SemanticGain(k, against="made") for k in (5, 10, 20)), NDCG(10, against="made"))
+"""The metrics of the relevance "made"."""
 
 
 def made(seed: int = 0, *, each: int = EACH) -> tuple[Dataset, torch.Tensor, Graded]:
@@ -68,8 +78,9 @@ def both(scores: torch.Tensor, graded: Graded, match: Match) -> dict[str, Compar
 def test_every_figure_is_the_mean_of_its_metric() -> None:
     pairs, scores, graded = made()
     match = of_groups(pairs.images.groups, pairs.texts.groups)
-    asked = ExtraMetrics(relevances=(graded,), r_precision=True, asp_top=(5,), gain=(3,), ndcg=(4,))
-    result = evaluate_matrix(scores, pairs, protocol=QUIET, extra=asked)
+    asked = (*PRECISION, ASP("made"), ASP("made", top=5), SemanticGain(3, against="made"), NDCG(4, against="made"))
+    gallery = gallery_of(pairs, relevances=(graded,))
+    result = evaluate_matrix(scores, gallery, metrics=asked, protocol=QUIET)
     metrics = {
         "asp(made)": ASP(),
         "asp@5(made)": ASP(top=5),
@@ -87,7 +98,9 @@ def test_every_figure_is_the_mean_of_its_metric() -> None:
         assert 90 < result.ceiling[f"{side}/asp(made)"] < 100
     assert result.chance["image_to_text/r_precision"] == pytest.approx(100 / PICTURES)
     told = json.loads(result.json_text())
-    assert told["protocol"]["further"]["relevances"] == ["made"] and "asp(made)" in "".join(told["ceiling"])
+    assert told["protocol"]["metrics"]["asp@5(made)"] == "ASP(against='made', top=5)" and "asp(made)" in "".join(
+        told["ceiling"]
+    )
 
 
 def test_the_best_order_is_that_of_all_folds() -> None:
@@ -98,11 +111,11 @@ def test_the_best_order_is_that_of_all_folds() -> None:
     name, found = "image_to_text/asp(made)", []
     for images in (np.arange(PICTURES // 2), np.arange(PICTURES // 2, PICTURES)):
         texts = np.flatnonzero(np.isin(pairs.texts.groups, pairs.images.groups[images]))
-        asked = ExtraMetrics(relevances=(Graded("made", values[np.ix_(images, texts)]),))
-        part = evaluate_matrix(scores[images][:, texts], pairs.subset(images, texts), protocol=QUIET, extra=asked)
+        cut = gallery_of(pairs.subset(images, texts), relevances=(Graded("made", values[np.ix_(images, texts)]),))
+        part = evaluate_matrix(scores[images][:, texts], cut, metrics=MADE, protocol=QUIET)
         found.append(part.ceiling[name])
-    asked = ExtraMetrics(relevances=(Graded("made", values),))
-    folded = evaluate_matrix(scores, pairs, protocol=replace(QUIET, folds=2), extra=asked)
+    gallery = gallery_of(pairs, relevances=(Graded("made", values),))
+    folded = evaluate_matrix(scores, gallery, metrics=MADE, protocol=replace(QUIET, folds=2))
     assert abs(found[0] - found[1]) > 1 and folded.ceiling[name] == pytest.approx(np.mean(found))
 
 
@@ -112,7 +125,8 @@ def test_perfect_scores_reach_what_the_best_order_is_expected_to() -> None:
     found = []
     for _ in range(30):
         nearly = torch.from_numpy(graded.values + 1e-5 * g.random(graded.values.shape, dtype=np.float32))
-        result = evaluate_matrix(nearly, pairs, protocol=QUIET, extra=ExtraMetrics(relevances=(graded,)))
+        gallery = gallery_of(pairs, relevances=(graded,))
+        result = evaluate_matrix(nearly, gallery, metrics=MADE, protocol=QUIET)
         found.append(result.figures["image_to_text/asp(made)"])
     assert np.mean(found) == pytest.approx(result.ceiling["image_to_text/asp(made)"], abs=0.3)
     assert result.figures["image_to_text/gain@5(made)"] == pytest.approx(100, abs=0.01)
@@ -121,19 +135,20 @@ def test_perfect_scores_reach_what_the_best_order_is_expected_to() -> None:
 def test_the_order_of_the_gallery_and_the_size_of_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, scores, graded = made()
     protocol = replace(QUIET, ties="expected")
-    asked = ExtraMetrics((graded,), r_precision=True, asp_ties="min", hubness=3, labels=plausible.of_pairs(pairs))
-    whole = evaluate_matrix(scores, pairs, protocol=protocol, extra=asked)
+    asked = (*default_metrics(), *PRECISION, ASP("made", "min"), *MADE[1:], Hubness(3), PMRP(), PMRecall())
+    gallery = gallery_of(pairs, relevances=(graded,), labels=plausible.of_pairs(pairs))
+    whole = evaluate_matrix(scores, gallery, metrics=asked, protocol=protocol)
     g = np.random.default_rng(2)
     images, texts = g.permutation(PICTURES), g.permutation(PICTURES * EACH)
     moved = pairs.subset(images, texts)
-    there = replace(asked, relevances=(graded.take(images, texts),), labels=plausible.of_pairs(moved))
-    shuffled = evaluate_matrix(scores[images][:, texts].contiguous(), moved, protocol=protocol, extra=there)
+    there = gallery_of(moved, relevances=(graded.take(images, texts),), labels=plausible.of_pairs(moved))
+    shuffled = evaluate_matrix(scores[images][:, texts].contiguous(), there, metrics=asked, protocol=protocol)
     for name, column in whole.per_query.items():
         if "/" in name and column.dtype.kind == "f":
             order = images if name.startswith("image") else texts
             np.testing.assert_array_equal(shuffled.per_query[name], column[order], err_msg=name)
     monkeypatch.setattr(sources, "BLOCK_BYTES", 4 * 40 * 3)
-    blocks = evaluate_matrix(scores, pairs, protocol=protocol, extra=asked)
+    blocks = evaluate_matrix(scores, gallery, metrics=asked, protocol=protocol)
     for name, column in whole.per_query.items():
         np.testing.assert_array_equal(blocks.per_query[name], column, err_msg=name)
 
@@ -142,7 +157,11 @@ def test_other_readings_of_what_is_right() -> None:
     pairs, scores, graded = made()
     g = np.random.default_rng(3)
     other = of_groups(g.integers(0, 6, PICTURES), g.integers(0, 8, PICTURES * EACH))
-    result = evaluate_matrix(scores, pairs, protocol=QUIET, extra=ExtraMetrics(truths={"eccv": other}))
+    gallery, asked = (
+        gallery_of(pairs, truths={"eccv": other}),
+        (Recall(5, against="eccv"), AveragePrecision(against="eccv")),
+    )
+    result = evaluate_matrix(scores, gallery, metrics=asked, protocol=QUIET)
     for side, comparison in both(scores, graded, other).items():
         for name, metric in (("recall@5(eccv)", Recall(5)), ("map@r(eccv)", AveragePrecision())):
             np.testing.assert_array_equal(result.per_query[f"{side}/{name}"], metric(comparison).numpy())
@@ -154,7 +173,8 @@ def test_plausible_matches_leave_out_pictures_without_labels() -> None:
     pairs, scores, _ = made()
     labels = pairs.images.metadata["labels"]
     assert [] in labels
-    result = evaluate_matrix(scores, pairs, protocol=QUIET, extra=ExtraMetrics(labels=plausible.of_pairs(pairs)))
+    gallery = gallery_of(pairs, labels=plausible.of_pairs(pairs))
+    result = evaluate_matrix(scores, gallery, metrics=[PMRP()], protocol=QUIET)
     kept = np.array([row for row, one in enumerate(labels) if one])
     texts = np.flatnonzero(np.isin(pairs.texts.groups, kept))
     distance = np.array([[len(set(labels[a]) ^ set(labels[b])) for b in pairs.texts.groups[texts]] for a in kept])
@@ -169,10 +189,12 @@ def test_plausible_matches_leave_out_pictures_without_labels() -> None:
 
 def test_two_sets_of_folds_from_one_matrix() -> None:
     pairs, scores, graded = made()
-    asked = ExtraMetrics((graded,), r_precision=True, labels=plausible.of_pairs(pairs))
-    result = evaluate_matrix(scores, pairs, protocol=replace(QUIET, also_folds=(4,)), extra=asked)
-    whole = evaluate_matrix(scores, pairs, protocol=QUIET, extra=asked)
-    folded = evaluate_matrix(scores, pairs, protocol=replace(QUIET, folds=4), extra=asked)
+    asked = (*default_metrics(), *PRECISION, *MADE, PMRP(), PMRecall())
+    gallery = gallery_of(pairs, relevances=(graded,), labels=plausible.of_pairs(pairs))
+    result, whole, folded = (
+        evaluate_matrix(scores, gallery, metrics=asked, protocol=protocol)
+        for protocol in (replace(QUIET, fold_sizes=(20, 5)), QUIET, replace(QUIET, folds=4))
+    )
     assert {n: v for n, v in result.figures.items() if "folds)" not in n} == whole.figures
     assert {n.removesuffix("(4 folds)"): v for n, v in result.figures.items() if "folds)" in n} == folded.figures
     piece = scores[:5, :10]
@@ -187,8 +209,9 @@ def test_lengths_people_and_hubs() -> None:
     lengths = np.array([len(text.split()) for text in pairs.texts.values])
     rows, columns = np.divmod(np.random.default_rng(4).permutation(800)[:50], 40)
     human = Judgements(columns, rows, scores.numpy()[rows, columns])
-    asked = ExtraMetrics(lengths=lengths, ratings=human, hubness=2)
-    result = evaluate_matrix(scores, pairs, protocol=QUIET, extra=asked)
+    asked = (Recall(1, 5, by_length=True), Hubness(2), HumanAgreement())
+    gallery = gallery_of(pairs, lengths=lengths, ratings=human)
+    result = evaluate_matrix(scores, gallery, metrics=asked, protocol=QUIET)
     column = result.per_query["text_to_image/recall@5"]
     for label, inside in (("words 0-9", lengths < 10), ("words 15-19", (lengths > 14) & (lengths < 20))):
         assert result.figures[f"text_to_image/recall@5({label})"] == pytest.approx(100 * column[inside].mean())
@@ -241,7 +264,8 @@ def test_text_alignment_is_over_all_pairs_of_texts_of_one_picture(monkeypatch: p
 def test_scores_that_are_no_numbers_rank_last_and_are_told() -> None:
     pairs, scores, graded = made()
     scores[3] = torch.nan
-    result = evaluate_matrix(scores, pairs, protocol=QUIET, extra=ExtraMetrics((graded,), r_precision=True))
+    gallery = gallery_of(pairs, relevances=(graded,))
+    result = evaluate_matrix(scores, gallery, metrics=(*PRECISION, *MADE), protocol=QUIET)
     assert result.figures["image_to_text/nan_scores"] == 40
     assert result.per_query["image_to_text/r_precision"][3] == 0
     assert np.isfinite(list(result.figures.values())).all()
@@ -251,22 +275,24 @@ def test_what_does_not_fit_is_refused() -> None:
     pairs, scores, graded = made()
     small = Graded("made", graded.values[:5].copy())
     with pytest.raises(ShapeError, match=r"relevance made must be \(images, texts\) = \(20, 40\).*it got \(5, 40\)"):
-        evaluate_matrix(scores, pairs, extra=ExtraMetrics((small,)))
+        gallery_of(pairs, relevances=(small,))
     with pytest.raises(ShapeError, match="the truth cxc must be of"):
-        evaluate_matrix(scores, pairs, extra=ExtraMetrics(truths={"cxc": of_groups(np.arange(3), np.arange(3))}))
+        gallery_of(pairs, truths={"cxc": of_groups(np.arange(3), np.arange(3))})
     with pytest.raises(ShapeError, match="transpose them"):
         evaluate_matrix(scores.T.contiguous(), pairs)
-    with pytest.raises(RequirementError, match="names of their own; it got made, made"):
-        ExtraMetrics((graded, graded))
-    with pytest.raises(RequirementError, match="numbers of 1 or more"):
-        ExtraMetrics(gain=(0,))
+    with pytest.raises(RequirementError, match=r"needs graded relevance by name.*it got 'other'; there are made"):
+        evaluate_matrix(scores, gallery_of(pairs, relevances=(graded,)), metrics=[ASP("other")])
+    with pytest.raises(RequirementError, match="needs people's ratings of pairs; it got none"):
+        evaluate_matrix(scores, pairs, metrics=[HumanAgreement()])
+    with pytest.raises(RequirementError, match=r"share one rule for ties; RPrecision\(ties='expected'\) has another"):
+        evaluate_matrix(scores, pairs, metrics=[RPrecision("expected")])
     broken = graded.values.copy()
     broken[2, 7] = np.inf
     with pytest.raises(DataError, match="relevance made needs finite numbers; image_to_text query 2, candidate 7"):
-        evaluate_matrix(scores, pairs, extra=ExtraMetrics((Graded("made", broken),)))
+        evaluate_matrix(scores, gallery_of(pairs, relevances=(Graded("made", broken),)), metrics=MADE)
     one = Judgements(np.array([0]), np.array([0]), np.array([1.0], dtype=np.float32))
     with pytest.raises(DataError, match="two rated pairs or more; it got 1"):
-        evaluate_matrix(scores, pairs, extra=ExtraMetrics(ratings=one))
+        evaluate_matrix(scores, gallery_of(pairs, ratings=one), metrics=[HumanAgreement()])
 
 
 def test_the_space_of_pairs_is_that_of_each_item_with_its_partner() -> None:
@@ -282,7 +308,7 @@ def test_the_space_of_pairs_is_that_of_each_item_with_its_partner() -> None:
         torch.zeros(words, 1, 8), torch.arange(words), parts=parts(words, g) * mask[..., None], mask=mask
     )
     found = space_of_pairs(similarity, images, texts, pairs)
-    whole = torch.nn.functional.normalize(similarity.compared(images, texts).detach(), dim=3)
+    whole = torch.nn.functional.normalize(similarity.pair_vectors(images, texts).detach(), dim=3)
     own = [(text // each, text) for text in range(words)]
     gaps = [float((whole[picture, text, 0] - whole[picture, text, 1]).norm()) for picture, text in own]
     assert found["own_pair/alignment"] == pytest.approx(np.mean(gaps), abs=1e-5)

@@ -239,17 +239,17 @@ def test_a_copy_is_made_while_a_compaction_takes_segments_away(
 
 def test_another_store_is_built_beside_and_swapped(folder: Folder) -> None:
     other = replace(stored.manifest(), fingerprint="e" * 32, width=4, views={"images": 1, "texts": 1})
-    new = folder.beside(other)
+    new = folder.create_replacement(other)
     vectors = stored.vectors(range(5), 1)[:, :, :4].copy()
     with new.writing("move") as writer:
         writer.put(Change("images", [stored.picture(number) for number in range(5)], vectors))
         with pytest.raises(SearchIndexError, match="one writer at a time; `subtext index move`"), folder.writing("add"):
             pass
-    assert folder.counts["images"] == 40 and not folder.moved
-    assert folder.beside(other).counts["images"] == 5, "one that was cut off goes on"
-    swapped = folder.swap(new, generation=folder.manifest.generation)
+    assert folder.counts["images"] == 40 and not folder.was_replaced
+    assert folder.create_replacement(other).counts["images"] == 5, "one that was cut off goes on"
+    swapped = folder.replace_with(new, generation=folder.manifest.generation)
     assert swapped.manifest.fingerprint == "e" * 32 and swapped.counts == {"images": 5, "texts": 0}
-    assert folder.moved and len(stored.nearest(folder, QUERIES)[0]) == 5, "whoever has it open goes on"
+    assert folder.was_replaced and len(stored.nearest(folder, QUERIES)[0]) == 5, "whoever has it open goes on"
     with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"), folder.writing("add"):
         pass
     assert verify(folder.path) == []

@@ -226,7 +226,7 @@ def test_a_search_is_filtered(place: Path) -> None:
         "none has 'colour'; there are" in call("search", place / "index", "a", "--where", "colour = 1", code=1).stderr
     )
     found = call("search", place / "index", "a", "--where", "place > 1000").stdout
-    assert "no images of this index meet these conditions" in found
+    assert "nothing meets these conditions" in found
 
 
 def test_a_build_that_is_cut_off_goes_on(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_an_index_moves_to_another_model(place: Path, runs: Path) -> None:
     old = open_index(place / "index")
     told = call("index", "move", place / "index", "--run", runs / "views", "-q", "--even-if-worse").stdout
     assert "11 images and 22 texts now have vectors of" in told
-    assert old.store.moved and len(old.search("a square", top=50)) == 11
+    assert old.store.was_replaced and len(old.search("a square", top=50)) == 11
     new = open_index(place / "index")
     assert new.store.manifest.run == str(runs / "views") and new.store.manifest.views == {"images": 3, "texts": 3}
     model = load(runs / "views")
@@ -313,14 +313,14 @@ def test_a_move_is_not_made_over_what_others_did(place: Path, runs: Path, monkey
         return plain(model, branch, items, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(index_build, "embed_items", noted)
-    swapped = Folder.swap
+    swapped = Folder.replace_with
 
     def late(*words: object, **more: object) -> object:
-        monkeypatch.setattr(Folder, "swap", swapped)
+        monkeypatch.setattr(Folder, "replace_with", swapped)
         call("index", "delete", place / "index", "blue")
         return swapped(*words, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Folder, "swap", late)
+    monkeypatch.setattr(Folder, "replace_with", late)
     words = ["move", place / "index", "--run", runs / "other", "-q", "--even-if-worse"]
     assert "was changed while its items were embedded; run the command again" in call("index", *words, code=1).stderr
     assert len(embedded) == 36 and len(ids(place)) == 11
@@ -494,7 +494,7 @@ def test_a_backup_needs_a_folder_and_no_address(place: Path, address: str, monke
 
 
 def test_verify_says_what_is_damaged(place: Path) -> None:
-    assert call("index", "verify", place / "index").stdout == f"{place / 'index'}: whole\n"
+    assert call("index", "verify", place / "index").stdout == f"{place / 'index'}: intact\n"
     file = next((place / "index").rglob("vectors.npy"))
     raw = bytearray(file.read_bytes())
     raw[-1] ^= 4
@@ -502,7 +502,7 @@ def test_verify_says_what_is_damaged(place: Path) -> None:
     answer = call("index", "verify", place / "index", code=1).stdout
     assert "1 problem" in answer and "vectors.npy: changed or damaged" in answer
     found = json.loads(call("index", "verify", place / "index", "--json", code=1).stdout)
-    assert found["whole"] is False and len(found["problems"]) == 1
+    assert found["intact"] is False and len(found["problems"]) == 1
     assert "is not there" in call("index", "verify", place / "nowhere", code=1).stderr
 
 

@@ -86,7 +86,7 @@ def test_the_server_tells_how_uncertain_hits_are(made: Path) -> None:
 def test_items_of_one_kind_are_compared_by_their_means(made: Path) -> None:
     model, engine = load(made / "run"), open_index(made / "index")
     hits = engine.search(like=["photo003.jpg"], top=5)
-    means = model.by_mean("a test").embed_images(["photo003.jpg", *(hit.id for hit in hits)]).vectors[:, 0]
+    means = model.to_means("a test").embed_images(["photo003.jpg", *(hit.id for hit in hits)]).vectors[:, 0]
     assert [hit.score for hit in hits] == pytest.approx((means[1:] @ means[0]).tolist(), abs=1e-5)
     vectors = engine.model.embed_images(["photo003.jpg"]).vectors.numpy()
     near = engine.nearest(vectors, top=1)[0][0]
@@ -97,7 +97,7 @@ def test_the_command_tells_uncertainty_and_reasons(made: Path) -> None:
     words = ["a red and a dog", "--json", "--explain", "--top", "4"]
     hits = json.loads(call("search", made / "index", *words).stdout)["hits"]
     assert all(hit["uncertainty"] > 0 for hit in hits)
-    assert all(-1.001 <= reason["score"] <= 1.001 for hit in hits for reason in hit["why"])
+    assert all(-1.001 <= reason["score"] <= 1.001 for hit in hits for reason in hit["reasons"])
     both = call("search", made / "index", "a dog", "--image", "photo003.jpg", "--json", "--diversity", "0.5").stdout
     assert json.loads(both)["unit"] == "deviations"
 

@@ -11,7 +11,8 @@ import pytest
 import stored
 
 from subtext.errors import RequirementError
-from subtext.retrieval.condition import Condition, Month, Year, dated, matching, missed, moment, parse
+from subtext.retrieval.condition import matching, missed, parse
+from subtext.retrieval.stores.facets import Condition, Month, Year, dated, moment
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.item import Change, IndexEntry
 

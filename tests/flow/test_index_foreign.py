@@ -107,7 +107,7 @@ def test_manifests_name_their_own_store(index: Path) -> None:
             Folder(index)
     (index / "manifest.json").write_text(stored.manifest().to_json())
     other = replace(stored.manifest(), fingerprint="e" * 32)
-    Folder(index).beside(other)
+    Folder(index).create_replacement(other)
     (index / "store-2" / PENDING).write_text(other.to_json())
     with pytest.raises(SearchIndexError, match=r"pending\.json needs to name its own folder; it names store-1"):
-        Folder(index).beside(other)
+        Folder(index).create_replacement(other)

@@ -11,8 +11,8 @@ import stored
 
 from subtext.errors import SearchIndexError
 from subtext.retrieval.stores import folder as folder_module
+from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.folder import PENDING, Folder
-from subtext.retrieval.stores.store import IndexMovedError
 from subtext.retrieval.verification import verify
 
 STEPS = {
@@ -53,9 +53,11 @@ def perform(path: Path, step: str) -> None:
     elif step == "begin":
         killed_index.begun(folder, "e").close()
     elif step == "finish":
-        folder.swap(killed_index.begun(folder, "e"), generation=folder.manifest.generation).close()
+        folder.replace_with(killed_index.begun(folder, "e"), generation=folder.manifest.generation).close()
     else:
-        folder.swap(killed_index.begun(folder, "d" if step == "other" else "c"), generation=folder.manifest.generation)
+        folder.replace_with(
+            killed_index.begun(folder, "d" if step == "other" else "c"), generation=folder.manifest.generation
+        )
     folder.close()
 
 
@@ -119,7 +121,7 @@ def test_an_engine_that_was_open_before_a_move_sees_deletions(tmp_path: Path) ->
     old = Folder(path)
     assert "secret" in stored.ids(old)
     perform(path, "move")
-    assert old.moved and "secret" in stored.ids(old)
+    assert old.was_replaced and "secret" in stored.ids(old)
     killed_index.deleting_secret(path)
     assert "secret" not in stored.ids(old)
     with old.reading() as view:

@@ -29,9 +29,10 @@ from subtext.retrieval import index_files
 from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.manifest import checksum
 from subtext.retrieval.stores import lance
+from subtext.retrieval.stores.errors import IndexLockedError, IndexMovedError
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.stores.lance import LanceStore
-from subtext.retrieval.stores.store import IndexLockedError, IndexMovedError, open_store
+from subtext.retrieval.stores.registry import open_store
 from subtext.retrieval.verification import damage, verify
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
@@ -587,7 +588,7 @@ def test_what_cannot_be_opened_or_made_is_told(
 
     plain = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "lance" else plain(name))
-    with pytest.raises(RequirementError, match=r"at s3:// needs lance; .* pip install 'subtext\[lance\]'"):
+    with pytest.raises(RequirementError, match=r"at s3:// needs lance; .* pip install '\.\[lance\]'"):
         open_store("s3://archive/library")
 
 
@@ -643,13 +644,13 @@ def test_a_move_that_is_cut_off_at_any_commit_goes_on(
         if calls[0] < last:
             break
         if now.manifest.width == before:
-            done = now.moving()
+            done = now.pending_move()
             already = 0 if done is None else len(stored.ids(done))
             begun = 0 if done is None else done.latest().dataset.version
             now = killed_lance.moved(index, width, range(5))
             versions = now.latest().dataset.version - begun
             assert versions == (4 - already) + 1 + (done is None), "what was done is not done again"
-        assert now.manifest.width == width and now.moving() is None
+        assert now.manifest.width == width and now.pending_move() is None
         with now.writing("test") as writer:
             assert stored.deleted(writer.store, "images", ["p3"]) == {"p3"}
     assert last > 6 and calls[0] < last
@@ -660,7 +661,7 @@ def test_deletions_reach_the_table_of_an_unfinished_move(store: LanceStore) -> N
     secret = Change("images", [IndexEntry("secret", b"s", path="secret.png")], vectors)
     caption = Change("texts", [IndexEntry("c", b"s", text="Quincunx")], vectors[:, :1], links=[("secret", "c")])
     generation = store.latest().state("generation")
-    new = store.beside(replace(stored.manifest(), fingerprint="e" * 32))
+    new = store.create_replacement(replace(stored.manifest(), fingerprint="e" * 32))
     place = Path(store.path.removeprefix("lance://"))
     for each in (store, new):
         with each.writing("add") as writer:
@@ -678,9 +679,9 @@ def test_deletions_reach_the_table_of_an_unfinished_move(store: LanceStore) -> N
         writer.compact()
     assert not left(), "also of the table that nobody uses yet"
     with pytest.raises(SearchIndexError, match="was changed while its items were embedded; run the command again"):
-        store.swap(new, generation=generation)
-    now = store.swap(new, generation=store.latest().state("generation"))
-    assert now.manifest.fingerprint == "e" * 32 and store.moved
+        store.replace_with(new, generation=generation)
+    now = store.replace_with(new, generation=store.latest().state("generation"))
+    assert now.manifest.fingerprint == "e" * 32 and store.was_replaced
     with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"), store.writing("add"):
         pass
     former = stored.vectors(range(7, 8), stored.VIEWS)[0, 0].tobytes()
@@ -694,12 +695,12 @@ def test_deletions_reach_the_table_of_an_unfinished_move(store: LanceStore) -> N
 
 def test_a_move_cannot_end_that_another_has_taken_the_place_of(store: LanceStore) -> None:
     generation = store.latest().state("generation")
-    first = store.beside(replace(stored.manifest(), fingerprint="d" * 32))
-    second = LanceStore(store.path).beside(replace(stored.manifest(), fingerprint="e" * 32))
+    first = store.create_replacement(replace(stored.manifest(), fingerprint="d" * 32))
+    second = LanceStore(store.path).create_replacement(replace(stored.manifest(), fingerprint="e" * 32))
     assert tables(store) == {lance.TABLE, second.table}, "the first one is removed"
     with pytest.raises(SearchIndexError):
-        store.swap(first, generation=generation)
-    assert LanceStore(store.path).swap(second, generation=generation).manifest.fingerprint == "e" * 32
+        store.replace_with(first, generation=generation)
+    assert LanceStore(store.path).replace_with(second, generation=generation).manifest.fingerprint == "e" * 32
 
 
 @pytest.mark.parametrize("table", ["../../victim/items.lance", "/victim/items.lance", "items.lance", 7])
@@ -879,7 +880,7 @@ def test_a_killed_move_goes_on(
     assert said == [] and now.manifest.width == (killed_lance.WIDTH if number == 8 else before.manifest.width)
     assert stored.ids(now) == {f"p{n}" for n in range(5)} and damage(now) == []
     now = now if number == 8 else killed_lance.moved(index, killed_lance.WIDTH, range(5))
-    assert isinstance(now, LanceStore) and now.manifest.width == killed_lance.WIDTH and now.moving() is None
+    assert isinstance(now, LanceStore) and now.manifest.width == killed_lance.WIDTH and now.pending_move() is None
     assert stored.ids(now) == {f"p{n}" for n in range(5)} and damage(now) == []
     now.remove()
 

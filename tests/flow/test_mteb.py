@@ -17,7 +17,8 @@ from subtext import MtebEncoder
 from subtext.core import Embeddings
 from subtext.data.inputs import Draw, InputBatch
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluation import Protocol, evaluate_scores
+from subtext.evaluation import evaluate_scores
+from subtext.evaluation.metrics import Recall
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
 
@@ -179,7 +180,7 @@ def test_mteb_finds_the_recall_that_we_find(views: int, tmp_path: Path, monkeypa
             show_progress_bar=False,
         )
     scores = subject.compare(subject.embed_images(made()[0]), subject.embed_texts(made()[1])).detach()
-    ours = evaluate_scores(scores, np.arange(COUNT), np.arange(COUNT), Protocol(recall=(1, 3, 5), bootstrap=0))
+    ours = evaluate_scores(scores, np.arange(COUNT), np.arange(COUNT), metrics=[Recall(1, 3, 5)])
     names = {"MadeT2IRetrieval": "text_to_image", "MadeI2TRetrieval": "image_to_text"}
     for result in found.task_results:
         theirs = result.scores["test"][0]

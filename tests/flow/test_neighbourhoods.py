@@ -17,8 +17,8 @@ from command import call
 from subtext.data.inputs import Draw
 from subtext.errors import CheckpointError, DataError
 from subtext.models.checkpoint import fingerprint, load_record
+from subtext.recipes.methods.neighbourhoods.sampling import SampledNeighbours
 from subtext.recipes.methods.struc import struc
-from subtext.training.neighbours import SampledNeighbours
 from subtext.training.plan import Plan, RunConfig
 from subtext.training.setup import Setup, TrainResult
 from subtext.training.step import StepReader
@@ -88,7 +88,7 @@ SLOW = ("one", "by the loss")
 def test_stopped_and_gone_on_it_ends_the_same(
     tmp_path: Path, graph: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     data = {"train": small.pairs(24), "val": small.pairs(8, "val")}
 
     def fitted(out: str, workers: int, report: object = None) -> TrainResult:
@@ -105,7 +105,7 @@ def test_stopped_and_gone_on_it_ends_the_same(
 
 
 def test_another_graph_is_another_training(tmp_path: Path, graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     options = RunConfig(device="cpu", workers=0, resume=True)
     run = partial(small.run, tmp_path / "run", plan=PLAN, options=options)
     run(made=near.made(graph), report=small.Interrupt(2))

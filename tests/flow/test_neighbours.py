@@ -30,13 +30,13 @@ from subtext.graphs import graph as graphs
 from subtext.graphs.build import GraphOptions, build_graph
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.graphs.spaces import (
-    Distance,
+    DistanceName,
     Doc2VecSpace,
-    EmbedsTexts,
     FeatureSpace,
     LsaSpace,
     Progress,
     SentenceSpace,
+    TextVectors,
     cosines,
     doc2vec_words,
     tfidf,
@@ -69,13 +69,13 @@ class Array:
     """A space of given vectors, a row a text."""
 
     vectors: np.ndarray
-    distance: Distance = "l2"
+    distance: DistanceName = "l2"
 
     def settings(self) -> dict[str, str]:
         return {"name": "array"}
 
-    def __call__(self, pairs: Dataset, learn: np.ndarray, progress: Progress | None = None) -> EmbedsTexts:
-        return EmbedsTexts(self.vectors.astype(np.float32), np.ones(len(self.vectors), dtype=bool))
+    def __call__(self, pairs: Dataset, learn: np.ndarray, progress: Progress | None = None) -> TextVectors:
+        return TextVectors(self.vectors.astype(np.float32), np.ones(len(self.vectors), dtype=bool))
 
 
 def line(places: list[float], **more) -> tuple[Dataset, Array]:
@@ -172,7 +172,7 @@ def test_lists_that_fall_short_end_in_minus_one():
         (["a b"] * 9, GraphOptions(neighbours=3), "all 9 are the same"),
         (["a b", None, "c", "d"], GraphOptions(neighbours=2), "'t1' has none; use a space of features"),
         (["a b", "c d"], GraphOptions(neighbours=1, candidate_split="dev"), "there are 0 among 2; name another split"),
-        (["a b", "?!", "..."], GraphOptions(neighbours=1), "that the space has a place for; there are 1 among 3"),
+        (["a b", "?!", "..."], GraphOptions(neighbours=1), "that the space has a vector for; there are 1 among 3"),
     ],
 )
 def test_what_makes_no_graph_is_told(texts, choice, words):
@@ -219,9 +219,9 @@ def test_doc2vec_places_texts_the_same_in_every_process(made, tmp_path):
     code = f"""
 import numpy as np
 from subtext.data.read import read
-from subtext.graphs.spaces import Doc2Vec
+from subtext.graphs.spaces import Doc2VecSpace
 data = read({str(made[0])!r}, need_images=False)
-places = Doc2Vec(width=8, min_count=2, epochs=3)(data, np.ones(len(data.texts), dtype=bool))
+places = Doc2VecSpace(width=8, min_count=2, epochs=3)(data, np.ones(len(data.texts), dtype=bool))
 np.save({str(tmp_path / "places.npy")!r}, places.vectors)
 """
     # Python's hash of a text is another with another seed, unless this process happens to have the same.
@@ -233,7 +233,7 @@ np.save({str(tmp_path / "places.npy")!r}, places.vectors)
 
 def test_doc2vec_infers_as_gensim_does_from_the_same_start(made, monkeypatch):
     space = Doc2VecSpace(width=8, min_count=2, epochs=3, output="ns")
-    model = space._trained([doc2vec_words(text) for text in made[2].texts.values])
+    model = space._train([doc2vec_words(text) for text in made[2].texts.values])
     words = tuple(model.wv.index_to_key[:3])
 
     def start(size, seed_string):
@@ -241,7 +241,7 @@ def test_doc2vec_infers_as_gensim_does_from_the_same_start(made, monkeypatch):
         return ((drawn[0] - 0.5) / size).astype(np.float32)
 
     monkeypatch.setattr("gensim.models.doc2vec.pseudorandom_weak_vector", start)
-    ours = space._inferred(model, words)
+    ours = space._infer(model, words)
     model.random.seed(0)
     np.testing.assert_allclose(ours, model.infer_vector(list(words)), rtol=1e-5)
 
@@ -258,7 +258,7 @@ def test_doc2vec_is_reproducible_and_places_a_text_by_its_words_alone(made):
     turned = space(other, learn[order])
     assert turned.known.all() and places.known.all() and (~learn).sum() > 1
     np.testing.assert_array_equal(turned.vectors, places.vectors[order])
-    with pytest.raises(DataError, match="come 999 times"):
+    with pytest.raises(DataError, match="occur 999 times"):
         Doc2VecSpace(min_count=999)(made[2], learn)
     with pytest.raises(RequirementError, match="width of 1 or more"):
         Doc2VecSpace(width=0)
@@ -313,7 +313,7 @@ def test_a_graph_for_other_data_is_refused(graph, made):
     with pytest.raises(DataError, match="it got 24, of which it knows 0"):
         graph.require(made[2].split("val").texts)
     with pytest.raises(DataError, match="not 'photo"):
-        graph.within(made[2].split("val").texts)
+        graph.restrict_to(made[2].split("val").texts)
     other = build_graph(replace(train, texts=changed), LsaSpace(width=6), GraphOptions(neighbours=5))
     assert other.fingerprint != graph.fingerprint
 
@@ -321,7 +321,7 @@ def test_a_graph_for_other_data_is_refused(graph, made):
 def test_a_part_of_a_graph_keeps_the_order_and_loses_the_others(graph, made):
     texts = made[2].split("train").texts
     rows = np.arange(0, len(texts), 2)[::-1].copy()
-    part = graph.within(texts.take(rows))
+    part = graph.restrict_to(texts.take(rows))
     part.require(texts.take(rows))
     for new, old in enumerate(rows):
         kept = [other for other in graph.neighbours[old] if other in rows]
@@ -341,7 +341,7 @@ def test_a_damaged_graph_is_told(graph, tmp_path, harm):
 
 
 @pytest.mark.parametrize("array", ["neighbours", "distances"])
-def test_arrays_of_another_graph_are_told_and_an_older_manifest_is_read(graph, tmp_path, array):
+def test_arrays_that_are_not_those_of_the_manifest_are_refused(graph, tmp_path, array):
     graph.save(tmp_path / "g")
     np.save(tmp_path / "g" / f"{array}.npy", getattr(graph, array)[:, ::-1])
     with pytest.raises(DataError, match="its arrays are not those of its manifest"):
@@ -405,7 +405,7 @@ def test_the_command_line_builds_and_shows(made, tmp_path):
     assert "related by tfidf" in shown.output and "distance" in shown.output
     assert "Neighbours of a text" in page.read_text() and "http" not in page.read_text().split("<main>")[1]
     told = json.loads(run.invoke(main, ["neighbours", "show", str(out), "--item", item, "--json"]).stdout)
-    assert len(told["found"]) == 6 and told["item"]["picture"] == item and told["quality"].keys() == {"tfidf", "ciderd"}
+    assert len(told["hits"]) == 6 and told["item"]["image"] == item and told["quality"].keys() == {"tfidf", "ciderd"}
     assert all(quality["pairs"] > 100 for quality in told["quality"].values())
     wrong = run.invoke(main, [*words[:2], str(tmp_path / "x"), *words[3:], "--min-count", "2"])
     assert wrong.exit_code == 2 and "--min-count belongs to another space; lsa does not read it" in wrong.output

@@ -52,11 +52,11 @@ def test_a_run_opens_twice_alike_and_disturbs_no_draw(folder: Path) -> None:
 
 
 def test_it_gives_the_figures_of_its_record(folder: Path) -> None:
-    from subtext.evaluation import evaluate
+    from subtext.evaluation import evaluate_model
 
     run = open_run(folder / "run")
     pairs = read(folder / "pairs.jsonl", need_images=False).split("val")
-    assert evaluate(run.model, pairs, workers=0).figures["rsum"] == pytest.approx(run.record.best["rsum"])
+    assert evaluate_model(run.model, pairs, workers=0).figures["rsum"] == pytest.approx(run.record.best["rsum"])
 
 
 def test_a_run_tells_how_it_was_trained(folder: Path) -> None:

@@ -124,7 +124,7 @@ def test_every_figure_at_once_for_people(data: Path, tmp_path: Path) -> None:
     told = json.loads((tmp_path / "out.json").read_text())
     counts = told["protocol"]["words"]
     assert "texts by length: " + ", ".join(f"{name} {count}" for name, count in counts.items()) in screen
-    assert told["protocol"]["further"]["relevances"] == ["tfidf1", "ciderd"]
+    assert {"asp@5(tfidf1)", "asp(ciderd)"} <= told["protocol"]["metrics"].keys()
     assert {"image_to_text/asp(tfidf1)", "text_to_image/gain@5(ciderd)"} <= told.keys()
     assert len(list((tmp_path / "cache").iterdir())) == 2
     with np.load(tmp_path / "out.npz", allow_pickle=False) as kept:
@@ -171,9 +171,9 @@ def test_what_does_not_go_together_is_refused(data: Path, tmp_path: Path) -> Non
     for words, code, sentence in (
         ([*where], 2, "give one of these"),
         (["run", *where, *here], 2, "give one of these"),
-        ([*where, "--image-embeddings", "x.npz"], 2, "--image-embeddings and --text-embeddings"),
-        ([*where, "--text-ids", "x.txt"], 2, "--image-ids and --text-ids need scores"),
-        (["-q", *here], 2, "need --data"),
+        ([*where, "--image-embeddings", "x.npz"], 2, "--image-embeddings needs vectors of images and of texts"),
+        ([*where, "--text-ids", "x.txt"], 2, "--text-ids needs a file of scores or vectors"),
+        (["-q", *here], 2, "--data needs the images, texts and pairs"),
         ([*where, *here, "--relevance", "bleu"], 1, "it got 'bleu'"),
         ([*where, *here, "--truth", "eccv"], 2, "--truth needs eccv=FOLDER"),
         ([*where, *here, "--alignment-uniformity"], 2, "--alignment-uniformity needs embeddings"),

@@ -12,8 +12,9 @@ import small
 import torch
 
 from subtext.errors import RequirementError
-from subtext.evaluation import ExtraMetrics, Protocol, evaluate_matrix, metric
+from subtext.evaluation import Protocol, evaluate_matrix, gallery_of, metric
 from subtext.evaluation.compare import compare, measured_of
+from subtext.evaluation.metrics import CWay, Recall, default_metrics, metric_named
 
 FILE = '''
 from dataclasses import dataclass
@@ -70,17 +71,19 @@ def test_its_figure_is_in_the_result() -> None:
     pairs = small.pairs(20)
     scores = torch.rand(20, 40, generator=torch.Generator().manual_seed(0))
     graded = Graded("made", scores.numpy().astype(np.float32))
-    result = evaluate_matrix(
-        scores, pairs, protocol=Protocol(folds=2, also_folds=(1,)), extra=ExtraMetrics(relevances=(graded,))
-    )
+    metrics = [*default_metrics(), *metric.registered("relevance", "made")]
+    gallery = gallery_of(pairs, relevances=(graded,))
+    result = evaluate_matrix(scores, gallery, metrics=metrics, protocol=Protocol(fold_sizes=(20, 10)))
     plain = evaluate_matrix(scores, pairs, protocol=Protocol())
     right = torch.arange(20)[:, None] == torch.arange(40) // 2
     best = scores.masked_fill(~right, -torch.inf).amax(dim=1) - scores.masked_fill(right, -torch.inf).amax(dim=1)
     assert plain.figures["image_to_text/rank_margin"] == pytest.approx(float(best.mean()), abs=1e-6)
     assert len(plain.intervals["image_to_text/rank_margin"]) == 2
     assert plain.to_json()["metrics"]["rank_margin"] == {"percent": False, "lower_is_better": False, "compared": True}
-    assert result.figures["image_to_text/rank_margin(whole)"] == plain.figures["image_to_text/rank_margin"]
+    assert result.figures["image_to_text/rank_margin"] == plain.figures["image_to_text/rank_margin"]
     assert result.figures["image_to_text/best_relevance(made)"] > 90, "per cent; scores are the relevance"
+    assert "image_to_text/rank_margin(2 folds)" in result.figures
+    assert metric_named("rank-margin").name == "rank_margin" and metric_named("best_relevance:made").against == "made"
     assert "rank margin" in str(plain) and json.loads(plain.json_text())["text_to_image/rank_margin"] is not None
 
 
@@ -105,10 +108,10 @@ def test_a_metric_in_python_needs_no_registration() -> None:
         def of(self, counts):
             return np.ones(len(counts))
 
-    result = evaluate_matrix(torch.rand(20, 40), small.pairs(20), extra=ExtraMetrics(metrics=(Constant(),)))
-    assert result.figures["text_to_image/constant"] == 1.0
+    result = evaluate_matrix(torch.rand(20, 40), small.pairs(20), metrics=[Recall(1), Constant()])
+    assert result.figures["text_to_image/constant"] == 1.0 and "text_to_image/mean_rank" not in result.figures
 
 
 def test_two_figures_of_one_name_are_refused() -> None:
-    with pytest.raises(RequirementError, match=r"'5_way@1' is that of CWay and of CWay; .* there twice"):
-        evaluate_matrix(torch.rand(20, 40), small.pairs(20), protocol=Protocol(c_way=(5, 5)))
+    with pytest.raises(RequirementError, match=r"'5_way@1' is that of CWay\(\) and of CWay\(again=True\); rename one"):
+        evaluate_matrix(torch.rand(20, 40), small.pairs(20), metrics=[CWay(5), CWay(5, again=True)])

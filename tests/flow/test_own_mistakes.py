@@ -35,7 +35,7 @@ def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def measure() -> Any:
     pairs = small.pairs(12)
     scores = torch.from_numpy(np.random.default_rng(0).normal(size=(len(pairs.images), len(pairs.texts))))
-    return evaluate_matrix(scores, pairs, protocol=Protocol(c_way=(), bootstrap=0))
+    return evaluate_matrix(scores, pairs, protocol=Protocol(bootstrap=0))
 
 
 @pytest.mark.parametrize("value", [torch.ones(3), torch.tensor(1.0), [1.0, 2.0], torch.ones(12, 24)])

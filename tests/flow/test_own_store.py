@@ -11,7 +11,7 @@ import stored
 from command import call
 
 from subtext.errors import RequirementError
-from subtext.retrieval.stores import store
+from subtext.retrieval.stores import registry
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.store import Store, View, Writer
 from subtext.retrieval.verification import damage
@@ -20,7 +20,7 @@ from subtext.retrieval.verification import damage
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("memory", "memory_store:Memory", "subtext.stores")
-    monkeypatch.setattr(store, "entry_points", lambda group, name="": [point] if name in ("", "memory") else [])
+    monkeypatch.setattr(registry, "entry_points", lambda group, name="": [point] if name in ("", "memory") else [])
 
 
 def test_a_store_has_fifteen_methods() -> None:
@@ -33,7 +33,7 @@ def test_commands_run_on_it_as_on_a_folder(tmp_path: Path) -> None:
     answers = []
     for index in ("memory://library", str(tmp_path / "library")):
         call("index", "build", index, *given)
-        assert ": whole" in call("index", "verify", index).stdout
+        assert ": intact" in call("index", "verify", index).stdout
         assert "1 image and 2 texts deleted" in call("index", "delete", index, "red").stdout
         assert "3 left out" in call("index", "update", index, "-q").stdout
         found = call("search", index, "a blue square", "--where", "place < 8", "--top", 5).stdout
@@ -45,7 +45,7 @@ def test_commands_run_on_it_as_on_a_folder(tmp_path: Path) -> None:
 
 def test_its_items_and_hits_are_those_of_a_folder(tmp_path: Path) -> None:
     folder = stored.made(tmp_path / "index", words=40)
-    own = store.create_store("memory://made", stored.manifest())
+    own = registry.create_store("memory://made", stored.manifest())
     with own.writing("build") as writer:
         writer.put(stored.images(range(40)))
         writer.put(stored.texts(range(40)))
@@ -56,4 +56,4 @@ def test_its_items_and_hits_are_those_of_a_folder(tmp_path: Path) -> None:
 
 def test_an_unknown_scheme_is_named() -> None:
     with pytest.raises(RequirementError, match="of ftp://; installed are gs, lance, memory, postgres"):
-        store.open_store("ftp://somewhere/library")
+        registry.open_store("ftp://somewhere/library")

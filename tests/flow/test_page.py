@@ -96,7 +96,7 @@ def test_words_are_asked_and_the_address_can_be_shared(page) -> None:
     assert cards(page) == first
     page.check("input[name=for][value=texts]", force=True)
     page.wait_for_selector(".grid.words .card")
-    assert "for=texts" in page.url
+    assert "target=texts" in page.url
     accessible(page)
     page.go_back()
     page.wait_for_selector(".grid:not(.words) .card")
@@ -175,7 +175,7 @@ def test_what_a_library_cannot_take_is_not_offered(page) -> None:
         lambda route: route.fulfill(
             json={
                 **(told := route.fetch().json()),
-                "libraries": [one | {"asks_pictures": False, "texts": 0} for one in told["libraries"]],
+                "libraries": [one | {"accepts_images": False, "text_count": 0} for one in told["libraries"]],
             }
         ),
     )
@@ -269,7 +269,7 @@ def test_words_and_a_picture_are_asked_together(page) -> None:
     page.focus("#words")
     page.keyboard.press("End")
     assert told("“a blue square” (100 %)") == by_words
-    assert page.url.endswith("/?q=a+blue+square&words=100") and page.text_content("#weight") == "100 %"
+    assert page.url.endswith("/?q=a+blue+square&text_weight=100") and page.text_content("#weight") == "100 %"
     page.keyboard.press("ArrowLeft")
     told("“a blue square” (95 %) and your picture (5 %)")
     page.keyboard.press("Home")
@@ -297,10 +297,10 @@ def test_an_item_beside_words_and_one_to_be_unlike_can_be_shared(page) -> None:
     page.click("#detail button:text('Unlike this')")
     page.wait_for_selector("#detail", state="hidden")
     until(page, f"document.querySelector('#status').textContent.includes('unlike {names[0]}')")
-    assert f"unlike={names[0]}" in page.url and names[0] not in cards(page)
+    assert f"not_like={names[0]}" in page.url and names[0] not in cards(page)
     until(page, "document.querySelector('#pieces img')?.naturalWidth > 0")
     accessible(page)
-    page.goto("/?q=a+green+square&like=red&unlike=pink&words=20")
+    page.goto("/?q=a+green+square&like=red&not_like=pink&text_weight=20")
     until(page, "document.querySelector('#status').textContent.includes('(20 %) and red (80 %), unlike pink')")
     shared = cards(page)
     assert page.input_value("#words") == "20" and {"red", "pink"}.isdisjoint(shared)
@@ -324,9 +324,9 @@ def test_words_with_a_minus_are_what_it_should_not_go_with(page) -> None:
     page.fill("#q", 'a green square -red -"a blue square"')
     page.keyboard.press("Enter")
     without = told("nearest to “a green square”, unlike “red”, “a blue square”, best")
-    assert page.input_value("#q") == "a green square" and "without=red&without=a+blue+square" in page.url
+    assert page.input_value("#q") == "a green square" and "not_text=red&not_text=a+blue+square" in page.url
     asked = page.evaluate(
-        "fetch('/search?top=40&q=a+green+square&without=red%2C+a+blue+square').then(one => one.json())"
+        "fetch('/search?top=40&q=a+green+square&not_text=red%2C+a+blue+square').then(one => one.json())"
     )
     assert [hit["id"] for hit in asked["hits"]] == without and asked["unit"] == "deviations"
     accessible(page)
@@ -363,7 +363,7 @@ def test_filters_and_nothing_that_fulfils_them(page) -> None:
 def test_words_that_nothing_fits_are_told_kindly(page) -> None:
     page.goto("/?q=qqqq")
     page.wait_for_selector("text=Nothing here fits “qqqq”")
-    assert "knows none of these words" in page.text_content("#notice")
+    assert "knows no word of the query" in page.text_content("#notice")
     assert page.query_selector("#columns .card[data-id]") is None
     accessible(page)
     page.click("text=Show what is nearest all the same")
@@ -404,7 +404,7 @@ def test_selection_judgements_and_what_is_taken_home(page, tmp_path: Path) -> No
     with page.expect_download() as taken:
         page.click("#csv")
     rows = Path(taken.value.path()).read_text(encoding="utf-8-sig").splitlines()
-    assert rows[0].startswith("library,id,file,captions,credit,licence,score,asked") and len(rows) == 3
+    assert rows[0].startswith("library,id,file,captions,credit,licence,score,query") and len(rows) == 3
     assert "'=1+1,CC BY 4.0" in "\n".join(rows), "no cell is a formula"
     with page.expect_download() as drawn:
         page.click("#sheet")
@@ -448,7 +448,7 @@ def test_no_cell_of_a_table_is_a_formula_and_no_field_is_lost(page) -> None:
       localStorage.clear();
       const { Selection } = await import('/page/selection.js');
       for (const value of [1, 0]) new Selection().vote({ id: '__proto__' }, value, 'home', 'q', 'images');
-      const found = [new Selection().voted({ id: '__proto__' }, 'home', 'q', 'images'), new Selection().judged];
+      const found = [new Selection().voteOf({ id: '__proto__' }, 'home', 'q', 'images'), new Selection().judged];
       localStorage.clear();
       return found;
     }"""
@@ -503,7 +503,7 @@ def test_a_narrow_screen_and_the_dark(chromium, address: str) -> None:
         "/",
         "/?q=a+red+square",
         "/?q=a+red+square&compare=other",
-        "/?q=a+red+square&like=blue&unlike=pink",
+        "/?q=a+red+square&like=blue&not_like=pink",
         "/?q=a+red+square&item=red",
     ):
         narrow.goto(place)

@@ -103,7 +103,7 @@ def test_daa_puts_both_reasonings_and_their_mean_into_order(made: Path, tmp_path
     assert in_order(tmp_path / "sgr", made) > in_order(tmp_path / "alone", made) + 2
     call("ensemble", tmp_path / "saf", tmp_path / "sgr", "--out", tmp_path / "both")
     found = json.loads(call("evaluate", tmp_path / "both", *given(made), "--json", "-", "-q").stdout)
-    assert found["rsum"] > 0 and found["model"]["host"] == "ensemble"
+    assert found["rsum"] > 0 and found["model"]["model"] == "ensemble"
     model = open_run(tmp_path / "both").model
     model.score_in_bf16()
     assert [part.bf16 for part in model.modules() if isinstance(part, _Nodes)] == [True, True]

@@ -15,11 +15,12 @@ import stored
 from database import Server, started
 
 from subtext.errors import OutputError, RequirementError, SearchIndexError
-from subtext.retrieval.calibration import Calibration, keep_calibration
+from subtext.retrieval.calibration import Calibration, store_calibration
 from subtext.retrieval.condition import matching, parse
+from subtext.retrieval.stores.errors import IndexMovedError
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.stores.postgres import Address, Database, connect_index
-from subtext.retrieval.stores.store import IndexMovedError, is_address, open_store
+from subtext.retrieval.stores.registry import is_address, open_store
 from subtext.retrieval.verification import damage
 
 QUERIES = stored.vectors(range(1000, 1004), 1)
@@ -234,10 +235,10 @@ def test_a_dump_is_a_backup(server: Server, shared: Database, tmp_path: Path) ->
 def test_a_calibration_is_kept(place: Database) -> None:
     assert stored.calibration(place) is None
     found = Calibration({}, {"xs": [0.0], "ys": [0.5]}, {"pictures": 3}, {"images": 40}, {"images": 40})
-    assert "table kept" in keep_calibration(place, found, "<svg/>")
+    assert "table kept" in store_calibration(place, found, "<svg/>")
     before = stored.calibration_mark(place)
     assert stored.calibration(place) == found and before > 0
-    keep_calibration(place, found, "<svg/>")
+    store_calibration(place, found, "<svg/>")
     assert stored.calibration_mark(place) > before
     with place.writing("add") as writer:
         writer.connection.execute("UPDATE kept SET value = replace(value, '0.5', '0.6') WHERE name = 'calibration'")
@@ -371,5 +372,5 @@ def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     plain = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "psycopg" else plain(name))
-    with pytest.raises(RequirementError, match=r"needs psycopg; .* pip install 'subtext\[postgres\]'"):
+    with pytest.raises(RequirementError, match=r"needs psycopg; .* pip install '\.\[postgres\]'"):
         open_store("postgresql:///archive")

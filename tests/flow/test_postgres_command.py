@@ -61,7 +61,7 @@ def test_damage_is_told(place: tuple[str, Path]) -> None:
         writer.connection.execute("DELETE FROM items WHERE id = 'pink' AND side = 0")
     answer = call("index", "verify", place[0], code=1).stdout
     assert "items: has 11 of 12 images" in answer and "s3cret" not in answer
-    assert json.loads(call("index", "verify", place[0], "--json", code=1).stdout)["whole"] is False
+    assert json.loads(call("index", "verify", place[0], "--json", code=1).stdout)["intact"] is False
 
 
 def test_what_a_database_does_by_itself_is_said(place: tuple[str, Path], runs: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from gloo import free_port
 from subtext.retrieval.stores import postgres as pool
 from subtext.retrieval.stores.postgres import Database
 from subtext.server.application import build
-from subtext.server.serve import Settings
+from subtext.server.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_a_step_is_near_that_of_float32(device: str, precision: str, chunk: int)
 
 @pytest.mark.parametrize("precision", [pytest.param(kind, marks=ON_A_GPU) for kind in ("float32", "bf16", "fp16")])
 def test_a_gpu_trains_stops_and_goes_on(tmp_path: Path, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     plan = Plan(epochs=6, batch_size=16, lr=2e-2, weight_average="ema", ema_decay=0.8, precision=precision)
     options = RunConfig(device="cuda", workers=2, resume=True)
     data = small.pairs()

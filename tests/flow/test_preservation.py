@@ -23,7 +23,7 @@ from subtext.evaluation.checks.space import with_preservation
 from subtext.graphs.graph import Graph, group_labels
 from subtext.models.similarity.cosine import Cosine
 
-QUIET = Protocol(bootstrap=0, c_way=())
+QUIET = Protocol(bootstrap=0)
 
 FIGURES = ("image/neighbours_kept", "text/neighbours_kept")
 
@@ -40,7 +40,12 @@ def test_the_worked_example() -> None:
     pairs = small.pairs(5, captions=1)
     near_in_words = np.array([[1, 2], [0, 2], [1, 3], [2, 1], [3, 2]], dtype=np.int32)
     graph = Graph(
-        pairs.texts.ids, group_labels(pairs.texts), near_in_words, np.ones((5, 2), np.float32), {"name": "line"}, {}
+        pairs.texts.ids,
+        group_labels(pairs.texts),
+        near_in_words,
+        np.ones((5, 2), np.float32),
+        {"name": "line"},
+        {"same_image": "drop"},
     )
     angles = torch.tensor([0, 5, 1, 1.5, 4], dtype=torch.float64) / 10
     found = items(torch.stack([angles.cos(), angles.sin()], dim=1))

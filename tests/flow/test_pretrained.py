@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 import subtext as st
 from subtext.errors import ArgumentError, RequirementError
-from subtext.retrieval.stores.store import open_store
+from subtext.retrieval.stores.registry import open_store
 
 SIDES = ("image", "text")
 WORDS = ("two red boats", "a dog runs", "the cat sleeps", "man rides horse")
@@ -102,8 +102,8 @@ def test_a_copy_of_a_model_gives_the_same_bits(clip: Path) -> None:
 
 def test_an_index_without_training_is_searched_and_served(library: Path, clip: Path, pictures: Path) -> None:
     manifest = open_store(library).manifest
-    assert manifest.model == {"name": str(clip.resolve()), "revision": "", "text_prompt": "a photo of {}"}
-    assert (manifest.run, manifest.host, manifest.width) == ("", str(clip), 12)
+    assert manifest.pretrained == {"name": str(clip.resolve()), "revision": "", "text_prompt": "a photo of {}"}
+    assert (manifest.run, manifest.model_name, manifest.width) == ("", str(clip), 12)
     answer = st.search(library, "two red boats")
     image, text = own_vectors(clip, [pictures / f"{n}.png" for n in range(16)], ["a photo of two red boats"])
     scores = (image @ text.T)[:, 0]

@@ -31,7 +31,7 @@ from subtext.objectives.losses.soft_contrastive import SoftContrastive
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import KL, Uniformity
 from subtext.recipes.methods.daa import daa
-from subtext.training.batch_relevance import Mixing
+from subtext.recipes.models.pcme_plus.mixing import Mixing
 from subtext.training.plan import Plan, RunConfig
 from subtext.training.setup import Setup
 
@@ -144,7 +144,7 @@ def test_its_space_is_that_of_means(host: str, runs: dict[str, Path], made: Path
     told = json.loads(call("evaluate", runs[host], *words, "--json", "-").stdout)
     pairs = read(made / "pairs.jsonl", need_images=False).split("val")
     model = open_run(runs[host]).model
-    images, texts = embed_pairs(model.by_mean("a test"), pairs, workers=0)
+    images, texts = embed_pairs(model.to_means("a test"), pairs, workers=0)
     apart = (images.vectors[pairs.links[:, 0], 0] - texts.vectors[pairs.links[:, 1], 0]).norm(dim=1)
     assert told["alignment"] == pytest.approx(apart.mean().item(), abs=1e-5)
     assert images.uncertainty is not None
@@ -205,7 +205,7 @@ def drawing(plan: Plan | None = None) -> Setup:
 
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     plan = Plan(epochs=3, batch_size=16, lr=1e-2)
     whole = small.run(tmp_path / "whole", plan=plan, made=drawing)
     options = RunConfig(device="cpu", workers=0)
@@ -280,7 +280,7 @@ def open_weights(run: Path) -> dict[str, torch.Tensor]:
 
 def test_what_cannot_be_mixed_is_refused(made: Path, tmp_path: Path) -> None:
     answer = call("train", "pcme_plus", *given(made), "--out", tmp_path / "run", *SMALL, "--mix-prob", 0.5, code=1)
-    assert "--mix-prob needs --image tiny or a backbone" in answer.output
+    assert "--mix-prob needs image=tiny or a backbone" in answer.output
     with pytest.raises(RecipeError, match=r"daa needs images that are not mixed; this model mixes them"):
         daa(mixed())
     together = Plan(epochs=1, batch_size=8, caption_sampling="together")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from reproduce.readers.cub import TEST_CLASSES, VAL_CLASSES
 from subtext.data.dataset import Dataset
 from subtext.data.read import read
-from subtext.data.readers.cub import TEST_CLASSES, VAL_CLASSES
 from subtext.errors import DataError
 from subtext.evaluation.relevance.match import of_pairs
 

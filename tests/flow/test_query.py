@@ -14,7 +14,7 @@ from subtext.api.search import search
 from subtext.data.pixels import ReadImage
 from subtext.errors import RequirementError
 from subtext.retrieval.confidence import Background
-from subtext.retrieval.query import CombinedQuery, Part, Query, part_scores, require_target, reranked
+from subtext.retrieval.query import CombinedQuery, Part, Query, part_scores, require_target, rerank_hits
 from subtext.retrieval.stores.item import Hits, Side
 from subtext.retrieval.stores.store import View
 
@@ -24,20 +24,20 @@ PICTURE = b"bytes of an image"
 @pytest.mark.parametrize(
     ("query", "parts"),
     [
-        (Query("a"), [("text", "a", 1.0)]),
-        (Query("a", image_weight=0.9), [("text", "a", 1.0)]),
+        (Query(text="a"), [("text", "a", 1.0)]),
+        (Query(text="a", image_weight=0.9), [("text", "a", 1.0)]),
         (Query(image=PICTURE, image_weight=0.2), [("image", PICTURE, 1.0)]),
-        (Query("a", PICTURE, image_weight=0.25), [("text", "a", 0.75), ("image", PICTURE, 0.25)]),
-        (Query("a", PICTURE, image_weight=0), [("text", "a", 1.0)]),
-        (Query("a", PICTURE, image_weight=1), [("image", PICTURE, 1.0)]),
+        (Query(text="a", image=PICTURE, image_weight=0.25), [("text", "a", 0.75), ("image", PICTURE, 0.25)]),
+        (Query(text="a", image=PICTURE, image_weight=0), [("text", "a", 1.0)]),
+        (Query(text="a", image=PICTURE, image_weight=1), [("image", PICTURE, 1.0)]),
         (Query(like=("x", "y"), image_weight=0.2), [("item", "x", 0.5), ("item", "y", 0.5)]),
-        (Query("a", like=("x", "y")), [("text", "a", 0.5), ("item", "x", 0.25), ("item", "y", 0.25)]),
+        (Query(text="a", like=("x", "y")), [("text", "a", 0.5), ("item", "x", 0.25), ("item", "y", 0.25)]),
         (Query(image=PICTURE, like=("x",)), [("image", PICTURE, 0.5), ("item", "x", 0.5)]),
         (
-            Query("a", not_like=("x",), not_text="b", not_like_weight=0.6),
+            Query(text="a", not_like=("x",), not_text="b", not_like_weight=0.6),
             [("text", "a", 1.0), ("item", "x", -0.3), ("text", "b", -0.3)],
         ),
-        (Query("a", not_like=("x",), not_like_weight=0), [("text", "a", 1.0)]),
+        (Query(text="a", not_like=("x",), not_like_weight=0), [("text", "a", 1.0)]),
     ],
 )
 def test_positive_weights_sum_to_one_and_negative_ones_to_theirs(query: Query, parts: list[tuple]) -> None:
@@ -52,7 +52,7 @@ def test_positive_weights_sum_to_one_and_negative_ones_to_theirs(query: Query, p
 def test_ranges_of_a_query() -> None:
     good = [("image_weight", 0), ("image_weight", 1), ("diversity", 0), ("diversity", 1), ("not_like_weight", 0)]
     for name, value in [*good, ("not_like_weight", 1000.0), ("depth", 1), ("top", 1)]:
-        Query("a", **{name: value})
+        Query(text="a", **{name: value})
     for name, value, told in [
         ("image_weight", -0.1, "image_weight needs to be from 0 to 1; it got -0.1"),
         ("image_weight", 1.1, "from 0 to 1"), ("diversity", -0.1, "diversity needs to be from 0 to 1"),
@@ -64,37 +64,39 @@ def test_ranges_of_a_query() -> None:
         ("target", "words", "a search looks for 'images' or 'texts'; it got 'words'"),
     ]:  # fmt: skip
         with pytest.raises(RequirementError, match=told):
-            Query("a", **{name: value})
+            Query(text="a", **{name: value})
     with pytest.raises(RequirementError, match="a search needs text, an image or an example item"):
         Query(not_text="a")
     assert require_target("images", 1) == "images" and require_target("texts", 1) == "texts"
-    Query(image=PICTURE), Query(like=("x",)), Query("a", hubness="softmax")
+    Query(image=PICTURE), Query(like=("x",)), Query(text="a", hubness="softmax")
 
 
 def test_one_text_or_image_by_score_can_be_part_of_a_batch() -> None:
-    assert Query("a").batchable and Query(image=PICTURE).batchable
+    assert Query(text="a").batchable and Query(image=PICTURE).batchable
     options = [{"lexical": True}, {"captions": True}, {"hubness": "csls"}, {"diversity": 0.5}]
     for option in [*options, {"min_probability": 0.0}, {"explain": True}, {"not_text": "b"}, {"like": ("x",)}]:
-        query = Query("a", **option)
+        query = Query(text="a", **option)
         assert not query.batchable and query.by_score == (option not in options)
     assert not Query(like=("x",)).batchable
 
 
 @pytest.mark.parametrize("quotes", ['""', "“”", "„“", "””", "«»", "»«", "„”"])
 def test_quotes_of_all_kinds_make_a_phrase(quotes: str) -> None:
-    read = Query(f"{quotes[0]}the ruling{quotes[1]} stands -{quotes[0]}a dog{quotes[1]}").understood
+    read = Query(text=f"{quotes[0]}the ruling{quotes[1]} stands -{quotes[0]}a dog{quotes[1]}").understood
     assert (read.text, read.phrases, read.not_text) == ("the ruling stands", ("the ruling",), "a dog")
-    spaced = Query(f"{quotes[0]} the ruling {quotes[1]} stands").understood
+    spaced = Query(text=f"{quotes[0]} the ruling {quotes[1]} stands").understood
     assert (spaced.text, spaced.phrases) == ("the ruling stands", ("the ruling",))
-    assert Query("it's ‘so’").understood == Query("it's ‘so’")
+    assert Query(text="it's ‘so’").understood == Query(text="it's ‘so’")
 
 
 def test_queries_with_equal_answers_have_equal_keys() -> None:
     read = [ReadImage(np.full((2, 2, 3), value, np.uint8), "f") for value in (0, 0, 1)]
-    queries = [Query("a"), Query("b"), Query("a", top=3), Query(image=PICTURE), Query(image=b"other")]
+    queries = [Query(text="a"), Query(text="b"), Query(text="a", top=3), Query(image=PICTURE), Query(image=b"other")]
     keys = [query.cache_key for query in queries] + [Query(image=it).cache_key for it in read[1:]]
     assert len(set(keys)) == len(keys)
-    assert Query("a").cache_key == keys[0] and Query(image=bytes(PICTURE)).cache_key == Query(image=PICTURE).cache_key
+    assert (
+        Query(text="a").cache_key == keys[0] and Query(image=bytes(PICTURE)).cache_key == Query(image=PICTURE).cache_key
+    )
     assert Query(image=read[0]).cache_key == Query(image=read[1]).cache_key
 
 
@@ -123,13 +125,13 @@ def test_parts_are_summed_in_deviations_over_the_background(count: int) -> None:
 
 def test_words_and_scores_are_fused_by_rank(tmp_path: Path) -> None:
     """An item that has the words is before one of the same rank without them, and behind one of a better rank."""
-    query = Query("word5 word9 word13", target="texts", lexical=True)
+    query = Query(text="word5 word9 word13", target="texts", lexical=True)
     with stored.made(tmp_path / "index", pictures=20, words=20).reading() as view:
         with_words = [key for key, _ in view.search_text(str(query.text), top=20)]
         without = np.setdiff1d(view.keys("texts"), with_words)[[4, 0, 2]]
         combined = CombinedQuery([Part(1.0, np.eye(1, stored.WIDTH, dtype=np.float32), "texts")], None)
         hits = Hits(without, np.array([0.9, 0.8, 0.7], np.float32))
-        found = reranked(view, hits, combined, query, None, temperature=0.1, among=None)
+        found = rerank_hits(view, hits, combined, query, None, temperature=0.1, among=None)
         assert found.keys.tolist() == [key for pair in zip(with_words, without, strict=True) for key in pair]
         np.testing.assert_allclose(found.scores[::2], combined.scores(view.vectors("texts", np.array(with_words))))
         np.testing.assert_array_equal(found.scores[1::2], hits.scores)
@@ -179,7 +181,7 @@ def test_what_is_not_given_is_as_in_the_public_function() -> None:
         if field.name in parameters:
             assert parameters[field.name].default == field.default, field.name
     assert {"top", "image_weight", "not_like_weight", "diversity", "lexical", "explain"} <= set(parameters)
-    assert Query("a").depth == 200
+    assert Query(text="a").depth == 200
 
 
 def test_a_bank_of_two_already_has_a_deviation() -> None:

@@ -26,8 +26,8 @@ from subtext.objectives.objective import Objective, Penalty
 from subtext.objectives.regularisers import MMD
 from subtext.objectives.scene import compose
 from subtext.recipes.methods.daa import daa
+from subtext.recipes.methods.daa.relevance import SharedWords
 from subtext.recipes.methods.smooth_ap import smooth_ap
-from subtext.training.batch_relevance import SharedWords
 from subtext.training.plan import Plan, RunConfig
 
 PLAN = Plan(epochs=6, batch_size=16, lr=2e-2, schedule="constant", select="loss")

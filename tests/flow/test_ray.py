@@ -19,7 +19,8 @@ from PIL import Image
 import subtext as st
 from subtext.errors import DataError, RequirementError
 from subtext.retrieval import build
-from subtext.retrieval.stores.store import Writer, open_store
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.stores.store import Writer
 
 IMAGES = 40
 
@@ -53,7 +54,7 @@ def test_what_cannot_be_spread_is_refused(runs: Path, tmp_path: Path, monkeypatc
     plain = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else plain(name))
     told = call(*words, "--run", runs / "run", code=1).stderr
-    assert "a Ray cluster needs Ray Data; it is not installed; pip install 'subtext[ray]'" in told
+    assert "a Ray cluster needs Ray Data; it is not installed; pip install '.[ray]'" in told
     assert not (tmp_path / "index").exists()
 
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from subtext.errors import CheckpointError, TrainingError
 from subtext.models.checkpoint import Record, fingerprint, load_record, load_run, read_tensors, save_record
-from subtext.training import fit
+from subtext.training import loop
 from subtext.training.plan import Phase, Plan, RunConfig
 from subtext.training.processes import Processes
 from subtext.training.setup import Report, Setup
@@ -64,7 +64,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "workers"), [(2, 0), (6, 2)])
-def test_killed_at_any_moment_ends_the_same(tmp_path: Path, undisturbed: Path, kills: int, workers: int) -> None:
+def test_a_killed_training_resumes_to_the_same_weights(
+    tmp_path: Path, undisturbed: Path, kills: int, workers: int
+) -> None:
     told = _program(tmp_path / "killed", kills=kills, workers=workers, seed=workers)
     assert told["killed"] >= kills // 2
     assert _bytes(tmp_path / "killed") == _bytes(undisturbed)
@@ -87,17 +89,17 @@ PLANS = {
     "sgd, one cycle, chunks": Plan(epochs=3, batch_size=16, optimiser="sgd", schedule="one_cycle", grad_cache_chunk=5),
     "loss selects": Plan(epochs=3, batch_size=16, select="loss", schedule="plateau", plateau_patience=0),
     "one caption, bf16": Plan(epochs=3, batch_size=16, caption_sampling="one", precision="bf16", select="last"),
-    "body thaws": Plan(epochs=3, batch_size=16, freeze_epochs=1, layer_decay=0.5, backbone_lr_scale=0.5),
+    "body learns late": Plan(epochs=3, batch_size=16, freeze_epochs=1, layer_decay=0.5, backbone_lr_scale=0.5),
 }
 
 
 @pytest.fixture(autouse=True)
 def every_step_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_stopped_and_resumed_ends_the_same(tmp_path: Path, name: str) -> None:
+def test_a_stopped_training_resumes_to_the_same_weights(tmp_path: Path, name: str) -> None:
     options = RunConfig(device="cpu", workers=0)
     whole = small.run(tmp_path / "whole", plan=PLANS[name], options=options, noise=0.1)
     for step in (2, 7):
@@ -115,7 +117,7 @@ def test_stopped_and_resumed_ends_the_same(tmp_path: Path, name: str) -> None:
     assert fingerprint(load_run(tmp_path / "parts")[1]) == fingerprint(end.model.state_dict())
 
 
-def test_all_processes_hear_of_a_stop_from_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_reaches_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that alone was asked at an epoch's end must not leave: the others would wait for it in the next."""
     monkeypatch.setattr(Processes, "broadcast", lambda self, values: list(values) if len(values) > 1 else [0.0])
 
@@ -129,7 +131,7 @@ def test_all_processes_hear_of_a_stop_from_the_first(tmp_path: Path, monkeypatch
     assert part.record.steps == 6, "five steps are an epoch; the next one's sum is where all hear of it"
 
 
-def test_resuming_what_is_finished_changes_nothing(tmp_path: Path) -> None:
+def test_resuming_a_finished_training_changes_nothing(tmp_path: Path) -> None:
     first = small.run(tmp_path / "run")
     again = small.run(tmp_path / "run", options=RunConfig(device="cpu", workers=0, resume=True))
     assert again.record.status == "finished"
@@ -178,7 +180,7 @@ def test_resume_of_a_training_with_other_random_draws_is_refused(tmp_path: Path)
         small.run(tmp_path / "run", options=RunConfig(device="cpu", workers=0, resume=True))
 
 
-def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped(tmp_path: Path) -> None:
     whole = small.run(tmp_path / "whole")
     options = RunConfig(device="cpu", workers=0, checkpoint_every=2, keep_checkpoints=3)
     small.run(tmp_path / "run", options=options, report=small.Interrupt(8))
@@ -211,14 +213,14 @@ def test_other_features_are_another_training(tmp_path: Path) -> None:
     out = tmp_path / "run"
     small.run(out)
     record = load_record(out)
-    other = replace(record, data=replace(record.data, inputs="something else"))
+    other = replace(record, inputs="something else")
     assert record.differences(other) == [
         "how images and texts are read: other features or cache precision, or files that have changed"
     ]
     assert record.inputs
 
 
-def test_another_host_is_all_that_is_told(tmp_path: Path) -> None:
+def test_resume_of_another_model_names_only_the_model(tmp_path: Path) -> None:
     small.run(tmp_path / "run", report=small.Interrupt(2))
     record = load_record(tmp_path / "run")
     save_record(tmp_path / "run", replace(record, model="large", arguments={"depth": 3}, plan={}))
@@ -234,14 +236,14 @@ def test_many_differences_are_counted(tmp_path: Path) -> None:
         small.run(tmp_path / "run", plan=other, options=RESUMED)
 
 
-def test_a_finished_run_keeps_what_is_needed_alone(tmp_path: Path) -> None:
+def test_a_finished_run_has_no_checkpoints(tmp_path: Path) -> None:
     done = small.run(tmp_path / "run", plan=FROZEN)
     assert any("was run once" in note for note in done.notes)
     kept = {"run.json", "model.safetensors", "log.jsonl", "README.md", "assets"}
     assert {path.name for path in (tmp_path / "run").iterdir()} == kept
 
 
-def test_a_stopped_run_keeps_what_goes_on(tmp_path: Path) -> None:
+def test_a_stopped_run_keeps_checkpoints_and_cache(tmp_path: Path) -> None:
     small.run(tmp_path / "run", plan=FROZEN, report=small.Interrupt(2))
     assert list((tmp_path / "run" / "checkpoints").iterdir()) and list((tmp_path / "run" / "cache").iterdir())
 
@@ -258,7 +260,7 @@ def test_frozen_weights_are_written_once_and_come_from_the_run(
     """Killed after each checkpoint; the encoder that comes with the recipe is another one each time."""
     plan = replace(FROZEN, epochs=3, weight_average=average, swa_start=0.0)
     whole = small.run(tmp_path / "whole", plan=plan, noise=noise)
-    run, plain = tmp_path / "run", fit.write_snapshot
+    run, plain = tmp_path / "run", loop.write_snapshot
 
     def other(plan: Plan | None) -> Setup:
         made = small.setup(plan, noise=noise)
@@ -269,7 +271,7 @@ def test_frozen_weights_are_written_once_and_come_from_the_run(
         plain(*given, **options)
         raise Killed
 
-    monkeypatch.setattr(fit, "write_snapshot", die)
+    monkeypatch.setattr(loop, "write_snapshot", die)
     stamps: set[int] = set()
     for epoch in range(1, 4):
         made = {"made": other} if epoch > 1 else {"noise": noise}
@@ -285,7 +287,7 @@ def test_frozen_weights_are_written_once_and_come_from_the_run(
         assert all(torch.equal(opened[name], value) for name, value in frozen.items())
         stamps.add((run / "frozen.safetensors").stat().st_mtime_ns)
     assert len(stamps) == 1
-    monkeypatch.setattr(fit, "write_snapshot", plain)
+    monkeypatch.setattr(loop, "write_snapshot", plain)
     spoilt = (run / "frozen.safetensors").read_bytes()
     (run / "frozen.safetensors").write_bytes(spoilt[:-1] + bytes([spoilt[-1] ^ 1]))
     with pytest.raises(CheckpointError, match=r"frozen\.safetensors needs the tensors that were written .* damaged"):
@@ -295,7 +297,7 @@ def test_frozen_weights_are_written_once_and_come_from_the_run(
     assert _bytes(run) == _bytes(tmp_path / "whole") and not (run / "frozen.safetensors").exists()
 
 
-def test_killed_while_it_tidies_up_it_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_while_removing_checkpoints_it_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = small.run(tmp_path / "whole")
 
     def half(out: Path) -> None:
@@ -303,7 +305,7 @@ def test_killed_while_it_tidies_up_it_is_finished(tmp_path: Path, monkeypatch: p
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("subtext.training.fit.remove_checkpoints", half)
+        patch.setattr("subtext.training.loop.remove_checkpoints", half)
         small.run(tmp_path / "run")
     assert (tmp_path / "run" / "checkpoints").is_dir()
     before = _bytes(tmp_path / "run")
@@ -315,7 +317,7 @@ def test_killed_while_it_tidies_up_it_is_finished(tmp_path: Path, monkeypatch: p
     assert not end.model.training
 
 
-def test_killed_before_it_is_called_finished_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_before_the_record_is_finished_it_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = small.run(tmp_path / "whole")
     plain = save_record
 
@@ -325,7 +327,7 @@ def test_killed_before_it_is_called_finished_it_goes_on(tmp_path: Path, monkeypa
         plain(out, record)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("subtext.training.fit.save_record", die)
+        patch.setattr("subtext.training.run_folder.save_record", die)
         small.run(tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
     end = small.run(tmp_path / "run", options=RESUMED)
@@ -346,13 +348,13 @@ def test_damaged_checkpoints_do_not_push_new_ones_out(tmp_path: Path) -> None:
     assert [path.name for path in sorted(place.iterdir())] == ["step-00000004", "step-00000005"]
 
 
-def test_what_cannot_be_trained_leaves_nothing(tmp_path: Path) -> None:
+def test_an_untrainable_plan_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="fp16 needs a GPU"):
         small.run(tmp_path / "run", plan=Plan(precision="fp16"))
     assert not (tmp_path / "run").exists()
 
 
-def test_what_a_finished_run_had_reached_stays_told(tmp_path: Path) -> None:
+def test_results_stay_in_the_record_while_resuming(tmp_path: Path) -> None:
     out = tmp_path / "run"
     small.run(out)
     before = load_record(out)

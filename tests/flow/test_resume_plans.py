@@ -37,7 +37,7 @@ CASES = {
         ),
         small.setup_with_pooling,
     ),
-    "phases and a late thaw": Case(
+    "phases and a late unfreezing": Case(
         replace(QUICK, epochs=4, freeze_epochs=2, optimiser="adamw", weight_decay=0.1),
         partial(small.setup, phases=(Phase(1, "heads"), Phase(1, "all", factor=0.5), Phase(1, "all"))),
     ),
@@ -62,7 +62,7 @@ def test_stopped_twice_by_other_readers_it_ends_the_same(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One reads in the loop and is never stopped; the other reads in two threads, and is stopped twice."""
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
     case = CASES[name]
     data = {"train": small.pairs(24), "val": small.pairs(8, "val")}
     if case.pictures:

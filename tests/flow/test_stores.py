@@ -12,11 +12,13 @@ import pytest
 import stored
 
 from subtext.errors import RequirementError, SearchIndexError
-from subtext.retrieval.condition import Condition, matching, parse
+from subtext.retrieval.condition import matching, parse
 from subtext.retrieval.journal import journal
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.item import Change, IndexEntry
-from subtext.retrieval.stores.store import Store, open_store
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.stores.store import Store
 from subtext.retrieval.verification import damage, verify
 from subtext.retrieval.words import words
 

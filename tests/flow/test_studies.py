@@ -408,7 +408,7 @@ def test_weighting_cost(study: Study, out: Path, data: Path) -> None:
     words = ["--out", out / "cost", "--grid", data / "grid.npz", "--rows", "diversity", "--epochs", 4]
     share = rows_of(study("weighting_cost", *words), "diversity")[0][1]
     assert 0 < float(share.split(" %")[0]) < 100
-    from subtext.training.tables import NeighbourScores
+    from subtext.recipes.neighbour_scores import NeighbourScores
 
     assert NeighbourScores.open.__name__ == "open"
 

@@ -15,7 +15,7 @@ from reproduce.tables.config import DataPaths, TableConfig
 from reproduce.tables.material import TableData
 from reproduce.tables.specification import tables
 from subtext.data.dataset import Dataset, Items
-from subtext.evaluation.measure import words
+from subtext.evaluation.evaluate import words
 from subtext.ops import draw
 
 PICTURES, EACH, DRAWN = 20, 4, 30
@@ -45,8 +45,8 @@ def test_recall_by_length_is_that_of_the_drawn_texts(monkeypatch: pytest.MonkeyP
     np.savez(file, scores=scores.numpy(), image_ids=pairs.images.ids, text_ids=pairs.texts.ids)
     evaluate = subtext.evaluate
 
-    def scored(run: Path, **options: Any) -> subtext.Result:
-        return evaluate(scores=run, **options)
+    def scored(run: Path, data: subtext.DataConfig, **options: Any) -> subtext.Result:
+        return evaluate(None, data.data, scores=run, **options)
 
     monkeypatch.setattr(subtext, "evaluate", scored)
     monkeypatch.setattr(measures, "TEXTS", DRAWN)

@@ -24,7 +24,7 @@ from subtext.retrieval import build
 from subtext.retrieval.index import Query
 from subtext.retrieval.stores import lance
 from subtext.retrieval.stores.folder import Folder
-from subtext.retrieval.stores.store import is_address, open_store
+from subtext.retrieval.stores.registry import is_address, open_store
 from subtext.retrieval.text_side import TextSide
 
 HEAVY = ("torch", "transformers", "PIL", "pyarrow", "pandas", "numba", "tokenizers")
@@ -103,15 +103,15 @@ def test_answers_are_those_of_the_model(place: Path, name: str) -> None:
     plain, name = open_index(index), "run" if name == "lance" else name
     opened = plain.with_model()
     assert opened is not plain
-    queries = [Query(text, top=12, explain=True) for text in QUERIES]
-    queries += [Query("red", not_text="blue"), Query("red", hubness="csls")]
+    queries = [Query(text=text, top=12, explain=True) for text in QUERIES]
+    queries += [Query(text="red", not_text="blue"), Query(text="red", hubness="csls")]
     for query in queries:
         ours, theirs = plain.answer(query), opened.answer(query)
         assert [hit.id for hit in ours] == [hit.id for hit in theirs]
         np.testing.assert_allclose([h.score for h in ours], [h.score for h in theirs], atol=1e-5)
         assert (ours.words, ours.notes, ours.request) == (theirs.words, theirs.notes, theirs.request)
     # Texts of unequal length, padded together.
-    many = [Query(text, top=3) for text in QUERIES]
+    many = [Query(text=text, top=3) for text in QUERIES]
     for ours, theirs in zip(plain.answer_many(many), opened.answer_many(many), strict=True):
         np.testing.assert_allclose([h.score for h in ours], [h.score for h in theirs], atol=1e-5)
     vectors = load(place / name).embed_texts(QUERIES).vectors.numpy()
@@ -131,7 +131,7 @@ def test_a_search_by_words_imports_no_torch(place: Path, name: str) -> None:
 def test_an_image_opens_the_model(place: Path) -> None:
     picture = place / "data" / "red.png"
     plain, opened = open_index(place / "run-index"), open_index(place / "run-index", run=place / "run")
-    for query in (Query(image=picture), Query("blue", image=picture)):
+    for query in (Query(image=picture), Query(text="blue", image=picture)):
         ours, theirs = plain.answer(query), opened.answer(query)
         assert [hit.id for hit in ours] == [hit.id for hit in theirs]
         np.testing.assert_allclose([h.score for h in ours], [h.score for h in theirs], atol=1e-5)

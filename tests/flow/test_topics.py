@@ -1,4 +1,4 @@
-"""Looseness that follows topics: what is paired anew, and when a data set is worth a training."""
+"""Topics planted as loosely aligned: which pairs change, and when a data set is accepted for training."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from command import call
 from made_data import EACH, TOPICS, write_topics
 
 import subtext as st
-from subtext.curation.topics import accept, cluster, image_vectors
+from reproduce.topics import (
+    PUBLISHED,
+    SHARP,
+    Acceptance,
+    PlantedTopics,
+    accept,
+    cluster,
+    corrupt_topics,
+    effective_size,
+    image_vectors,
+    plant_topics,
+)
 from subtext.data.dataset import Dataset
 from subtext.data.feature_file import FeatureFile
-from subtext.data.noise import Planted, plant, plant_topics
-from subtext.errors import ArgumentError, DataError, RequirementError
+from subtext.data.noise import Planted, plant, read_labels
+from subtext.errors import DataError
 
 SIZES = {"topics": TOPICS, "visual_clusters": TOPICS, "neighbours": EACH // 2}
 
@@ -30,7 +40,7 @@ def read(folder: Path) -> tuple[Dataset, FeatureFile]:
     return st.read(folder / "pairs.jsonl", images=folder), FeatureFile.open(folder / "features.npz")
 
 
-def planted(dataset: Dataset, features: FeatureFile, seed: int = 0) -> tuple[Planted, np.ndarray, np.ndarray]:
+def planted(dataset: Dataset, features: FeatureFile, seed: int = 0) -> tuple[PlantedTopics, np.ndarray, np.ndarray]:
     """With the topic that each text of the original has, and the visual cluster of each image."""
     found = cluster(dataset, image_vectors(dataset, features), topics=TOPICS, visual=TOPICS, seed=seed)
     return plant_topics(dataset, found.topics, found.visual, found.centres, seed=seed), found.topics, found.visual
@@ -96,51 +106,45 @@ def test_weights_can_know_of_topics_and_not_of_exchanged_texts(made: Path) -> No
         assert aucs["mismatch"][score] == pytest.approx(0.5, abs=0.06)
 
 
-def test_the_command_says_whether_the_set_is_accepted(made: Path, tmp_path: Path) -> None:
-    words = [item for name, value in SIZES.items() for item in (f"--{name.replace('_', '-')}", value)]
-    source = [made / "pairs.jsonl", "--images", made, "--by", "topic", *words, "--features"]
-    out = [tmp_path / "topics.jsonl", tmp_path / "topics.json"]
-    screen = call("data", "corrupt", *source, made / "features.npz", "--out", out[0], "--labels", out[1]).stdout
-    assert "4 of 20 topics are abstract" in screen and "\naccepted\n" in screen
-    labels = json.loads(out[1].read_text())
-    assert labels["settings"]["acceptance"]["accepted"] and labels["loose"][0].keys() == {
-        "text",
-        "kind",
-        "from",
-        "topic",
-    }
-    assert (
-        min(labels["settings"]["acceptance"]["auc"][f"{score}/image"] for score in ("diversity", "discrepancy")) > 0.7
-    )
-    assert "topic" not in json.loads(out[0].read_text().splitlines()[0]), "training never reads the labels"
-    plain, out = write_topics(tmp_path, visual=False), [tmp_path / "plain.jsonl", tmp_path / "plain.json"]
-    screen = call("data", "corrupt", *source, plain / "features.npz", "--out", out[0], "--labels", out[1]).stdout
-    assert "\nnot accepted: AUC of diversity of images 0." in screen and "\naccepted" not in screen
+def test_acceptance_is_reported_and_written_with_the_labels(made: Path, tmp_path: Path) -> None:
+    def planted_files(folder: Path, name: str) -> tuple[Path, Path, Acceptance]:
+        out, labels = tmp_path / f"{name}.jsonl", tmp_path / f"{name}.json"
+        accepted = corrupt_topics(
+            made / "pairs.jsonl", images=made, features=folder / "features.npz", out=out, labels=labels, **SIZES
+        )
+        return out, labels, accepted
+
+    out, labels, acceptance = planted_files(made, "topics")
+    assert acceptance.accepted and acceptance.lines()[-1] == "accepted"
+    assert min(acceptance.auc[f"{score}/image"] for score in ("diversity", "discrepancy")) > 0.7
+    written = read_labels(labels)
+    assert written.settings["acceptance"] == acceptance.to_json() and len(written.settings["views"]) == TOPICS // 5
+    assert set(written.kinds.values()) == {"topic"}
+    written.require(st.read(out, images=made))
+    assert "topic" not in json.loads(out.read_text().splitlines()[0]), "training never reads the labels"
+    (tmp_path / "plain").mkdir()
+    _, _, plain = planted_files(write_topics(tmp_path / "plain", visual=False), "plain")
+    assert plain.lines()[-1].startswith("not accepted: AUC of diversity of images 0.")
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        ({}, RequirementError, "looseness by topic needs features of the images"),
-        ({"features": "features.npz", "graph": "g"}, ArgumentError, "graph has no effect with by=topic; leave it out"),
-        ({"by": "pair", "topics": 7}, ArgumentError, "topics has no effect with by=pair; leave it out"),
-        ({"features": "features.npz", "noise_rate": 0.001}, DataError, "a share of 0.001 of 60 topics makes 0 abstr"),
-        ({"features": "features.npz", "topics": 2000}, DataError, "2000 clusters need as many texts"),
-        ({"features": "features.npz", "visual_clusters": 400}, DataError, "visual clusters with room for"),
+        ({"share": 0.001}, "a share of 0.001 of 60 topics makes 0 abstr"),
+        ({"topics": 2000}, "2000 clusters need as many texts"),
+        ({"visual_clusters": 400}, "visual clusters with room for"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    made: Path, options: dict[str, object], error: type[Exception], message: str
+def test_clusters_that_do_not_fit_are_refused(
+    made: Path, tmp_path: Path, options: dict[str, object], message: str
 ) -> None:
-    if "features" in options:
-        options = {**options, "features": made / "features.npz"}
-    with pytest.raises(error, match=message):
-        st.corrupt(made / "pairs.jsonl", images=made, **{"by": "topic", **options})
+    files = {"features": made / "features.npz", "out": tmp_path / "out.jsonl", "labels": tmp_path / "labels.json"}
+    with pytest.raises(DataError, match=message):
+        corrupt_topics(made / "pairs.jsonl", images=made, **files, **options)
+    assert not any(tmp_path.iterdir())
 
 
 def test_effective_size_is_that_of_the_weights() -> None:
-    from subtext.curation.topics import PUBLISHED, SHARP, effective_size
-
     generator = np.random.default_rng(3)
     image, text = generator.normal(scale=0.05, size=(2, 64))
     alone = np.exp(-20 * image)

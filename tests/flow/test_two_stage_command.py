@@ -17,10 +17,12 @@ from command import call
 from curve_points import curve_points
 
 from subtext.api.load import load
+from subtext.api.search import open_index
 from subtext.evaluation import Result
-from subtext.evaluation.two_stages import plot_of, sweep_text
+from subtext.evaluation.two_stages.sweep import plot_sweep, sweep_text
 from subtext.report import progress
 from subtext.retrieval.index import Index
+from subtext.retrieval.rerank import Reranker
 
 SMALL = ["--embed-dim", "24", "--batch-size", "16", "--lr", "5e-3", "--epochs", "5", "--workers", "0", "-q"]
 
@@ -51,7 +53,7 @@ def test_evaluate_in_two_stages(made: Path) -> None:
     assert both["image_to_text/mean_rank"] == whole["image_to_text/mean_rank"]
     assert both["text_to_image/recall@1"] == whole["text_to_image/recall@1"]
     told = both["two_stage"]
-    assert told["rerank"]["host"] == "scan" and told["split_role"] == "selection" and "sweep" not in told
+    assert told["rerank"]["model"] == "scan" and told["split_role"] == "selection" and "sweep" not in told
     few = measured(made / "fast", "--rerank", made / "dear", "--candidates", "4")["two_stage"]
     assert few["pairs"] == {**few["pairs"], "image_to_text": 12 * 4, "text_to_image": 24 * 4}
     assert few["share_of_pairs"]["text_to_image"] == pytest.approx(4 / 12)
@@ -110,24 +112,24 @@ def sweep(recall: list[int], enough: dict[str, int | None]) -> Result:
         "enough": 20 if all(enough.values()) else None,
         "enough_of": enough,
     }
-    return Result(figures, {}, {}, {"recall": recall}, {}, about={"two_stage": found})
+    return Result(figures, {}, {}, {}, {}, about={"two_stage": found})
 
 
 def test_what_is_told_of_a_sweep_is_what_was_measured() -> None:
-    table, verdict = sweep_text(sweep([7, 5], {"image_to_text": 20, "text_to_image": None}))
+    table, verdict = sweep_text(sweep([7, 5], {"image_to_text": 20, "text_to_image": None}).about["two_stage"])
     head = table.splitlines()[0]
     assert "images: R@5" in head and "R@7" in head and head.count("R@5 lost") == 2 and "R@1" not in head
     assert verdict == (
         "none of these numbers is enough: at most 0.75 points of R@5 lost in each direction "
         "(image queries: 20, text queries: none)"
     )
-    table, verdict = sweep_text(sweep([3], {"image_to_text": 10, "text_to_image": 20}))
+    table, verdict = sweep_text(sweep([3], {"image_to_text": 10, "text_to_image": 20}).about["two_stage"])
     assert table.splitlines()[0].count("R@3") == 4
     assert verdict.startswith("20 candidates are enough: at most 0.75 points of R@3")
 
 
 def test_a_drawing_needs_no_recall_at_1() -> None:
-    assert "R@5 of every pair" in plot_of(sweep([5, 10], {"image_to_text": 20, "text_to_image": 20}))
+    assert "R@5 of every pair" in plot_sweep(sweep([5, 10], {"image_to_text": 20, "text_to_image": 20}))
 
 
 def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
@@ -155,7 +157,7 @@ def test_a_sweep_is_drawn(made: Path, tmp_path: Path) -> None:
         (["--candidates", "5"], "--candidates is for --rerank RUN"),
         (
             ["--rerank", "{dear}", "--alignment-uniformity"],
-            "neither with another program's output nor with --graph GRAPH, --alignment-uniformity and",
+            "neither with another program's output nor with metrics of one model: neighbours of a graph",
         ),
         (["--rerank", "{dear}", "--candidates", "0"], "whole numbers with commas between them, each 1 or more"),
     ],
@@ -185,6 +187,10 @@ def test_search_shows_the_second_models_order(made: Path) -> None:
     model = load(made / "dear")
     wanted = model.compare(model.embed_images([hit["id"] for hit in found["hits"]]), model.embed_texts([words]))
     assert scores == pytest.approx(wanted[:, 0].tolist(), abs=1e-5)
+    reranker = Reranker(model, "dear", candidates=8)
+    answer = open_index(made / "index").search(words, top=5, rerank=reranker)
+    assert [(hit.id, hit.score) for hit in answer.hits] == [(hit["id"], hit["score"]) for hit in found["hits"]]
+    assert answer.request["rerank"] == "dear" and answer.hits[0].probability is None
     texts = call(
         "search", made / "index", "--image", "photo003.jpg", "--target", "texts", "--rerank", made / "dear"
     ).stdout
@@ -221,7 +227,7 @@ def test_pairs_are_scored_in_bfloat16_where_the_machine_does_so(
     [
         (["evaluate", "{fast}", "--bf16"], 1, "bfloat16 is for the scores of models that compare regions with words"),
         (["evaluate", "--scores", "{dear}", "--bf16"], 2, "another program's output is scored already"),
-        (["search", "{index}", "a dog", "--bf16"], 2, "--bf16 needs a second model, --rerank RUN"),
+        (["search", "{index}", "a dog", "--bf16"], 2, "--bf16 needs a second model that re-ranks"),
     ],
 )
 def test_bfloat16_where_it_means_nothing_is_refused(words: list[str], code: int, message: str, made: Path) -> None:
@@ -232,9 +238,9 @@ def test_bfloat16_where_it_means_nothing_is_refused(words: list[str], code: int,
 
 def test_search_says_what_cannot_be_ordered(made: Path) -> None:
     told = call("search", made / "index", "a red dog", "--target", "texts", "--rerank", made / "dear", code=1)
-    assert "re-ranking compares images with texts; here text searches texts" in told.output
+    assert "--rerank compares images with texts; here text searches texts" in told.output
     told = call("search", made / "index", "a red dog", "--candidates", "4", code=2)
-    assert "--candidates needs a second model, --rerank RUN" in told.output
+    assert "--candidates needs a second model that re-ranks" in told.output
 
 
 def test_a_student_learns_what_its_teacher_knows(made: Path, tmp_path: Path) -> None:
@@ -344,7 +350,7 @@ def test_a_search_tells_what_the_second_model_cuts(made: Path, short: Path) -> N
     assert f"warning: the re-ranking run: 3 texts of 3 {CUT}" in told.stderr
 
 
-@pytest.mark.parametrize("how", ["weight=0", "mined=0", "mined=3"])
+@pytest.mark.parametrize("how", ["weight=0", "mined_candidates=0", "mined_candidates=3"])
 def test_texts_that_the_teacher_cuts_are_told_once(how: str, made: Path, short: Path, tmp_path: Path) -> None:
     words = ["--embed-dim", "24", "--epochs", "1", "--workers", "0", "--word-dim", "16", "--out", tmp_path / "run"]
     told = call("train", "vse", *given(made), *words, "--with", f"distil:teacher={short},{how}")
@@ -361,7 +367,7 @@ def test_what_the_second_model_lacks_is_said_before_the_first_embeds(
     def never(*given: object, **named: object) -> None:
         raise AssertionError("the first model embeds")
 
-    monkeypatch.setattr("subtext.api.load.Opened.embed", never)
+    monkeypatch.setattr("subtext.api.load.LoadedRun.embed", never)
     words = ("evaluate", made / "fast", "--rerank", made / "dear", "-q")
     told = call(*words, "--rerank-features", tmp_path / "few.npz", code=1)
     assert "few.npz needs a row for every item; " in told.output
@@ -375,7 +381,7 @@ def test_what_the_second_model_lacks_is_said_before_the_search(
     def never(*given: object, **named: object) -> None:
         raise AssertionError("the index is searched")
 
-    monkeypatch.setattr(Index, "answer", never)
+    monkeypatch.setattr(Index, "_read", never)
     told = call("search", made / "index", "a red dog", "--rerank", made / "nowhere", code=1)
     assert "nowhere" in told.output
     told = call("search", made / "index", "a red dog", "--target", "texts", "--rerank", made / "dear", code=1)
@@ -384,10 +390,10 @@ def test_what_the_second_model_lacks_is_said_before_the_search(
     np.savez(tmp_path / "other.npz", names=np.array(["x"]), grid=regions, pooled=regions[:, 0])
     words = ("--image", "photo003.jpg", "--target", "texts", "--rerank", made / "dear")
     told = call("search", made / "index", *words, "--rerank-features", tmp_path / "other.npz", code=1)
-    assert "the re-ranking model needs the image 'photo003.jpg' in" in told.output
+    assert "--rerank-features needs the file that has the image 'photo003.jpg'" in told.output
     (made / "regions.npz").rename(made / "gone.npz")
     try:
         told = call("search", made / "index", "a red dog", "--rerank", made / "dear", code=1)
     finally:
         (made / "gone.npz").rename(made / "regions.npz")
-    assert "the file that its run remembers is gone; name one (--rerank-features FILE)" in told.output
+    assert "--rerank-features needs a file: the re-ranking model reads precomputed features" in told.output

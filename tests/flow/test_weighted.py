@@ -24,7 +24,7 @@ from subtext.objectives.losses.hal import HAL
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.margin import Margin
 from subtext.objectives.losses.triplet import Triplet
-from subtext.objectives.mining import Distance, Hubs
+from subtext.objectives.mining import DistanceSampling, Hubs
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import MMD
 from subtext.objectives.scene import compose
@@ -32,19 +32,20 @@ from subtext.objectives.weighting import Density, Random, Uniform
 from subtext.ops import draw
 from subtext.ops.density import DensityOptions, density
 from subtext.recipes.methods.amrani import amrani
+from subtext.recipes.methods.amrani.densities import DensityTable
 from subtext.recipes.methods.distance import distance
 from subtext.recipes.methods.diversity import diversity
 from subtext.recipes.methods.hal import hal
+from subtext.recipes.methods.hal.bank import PairBank, PairBankRows
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.random import random
 from subtext.recipes.methods.uniform import uniform
 from subtext.recipes.options import NeighbourOptions, WeightOptions
-from subtext.training.fit import validate_plan
-from subtext.training.memory import BankSet, Embed
+from subtext.training.bank import BankSet, Embed
+from subtext.training.checks import validate_plan
 from subtext.training.plan import Plan, RunConfig
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup
-from subtext.training.tables import DensityTable, PairBank, PairBankRows
 
 Method = Callable[[Setup], Setup]
 PLAN = Plan(epochs=6, batch_size=8, lr=2e-2, schedule="constant")
@@ -81,7 +82,7 @@ def test_the_loss_falls(name: str, tmp_path: Path) -> None:
     assert found[-1] - floor < 0.85 * (found[0] - floor)
 
 
-def test_a_broken_off_run_draws_the_same(tmp_path: Path) -> None:
+def test_a_resumed_run_samples_the_same(tmp_path: Path) -> None:
     plan = replace(PLAN, epochs=2, batch_size=16)
     given = {"plan": plan, "made": lambda plan: random(distance(triplets(plan))), "val": None}
     small.run(tmp_path / "whole", **given)
@@ -114,7 +115,7 @@ def test_uniform_weights_scale_both_directions() -> None:
 
 @pytest.mark.parametrize("total", [7.9, 8.0])
 @pytest.mark.parametrize("name", ["uniform", "random", "amrani", "softmax", "diversity"])
-def test_weights_of_less_than_one_a_pair_are_worth_a_word(name: str, total: float) -> None:
+def test_weights_of_less_than_one_a_pair_give_a_note(name: str, total: float) -> None:
     """The small batches have 8 pairs; a total for 32 of them is a quarter of it here."""
     made: Mapping[str, Callable[[Setup, float, int], Setup]] = {
         "uniform": lambda setup, total, batch: uniform(setup, total_weight=total, reference_batch=batch),
@@ -135,7 +136,7 @@ def test_weights_of_less_than_one_a_pair_are_worth_a_word(name: str, total: floa
         assert all(f"use total_weight={batch or 8} or more" in note for note in said)
 
 
-def test_lambda_within_the_softmax_alone_is_told_and_so_is_what_helps() -> None:
+def test_lambda_within_the_softmax_alone_gives_a_note() -> None:
     def said(**common: object) -> list[str]:
         made = diversity(triplets(PLAN), neighbours=NeighbourOptions(graph="some"), weights=WeightOptions(**common))
         return validate_plan(made, small.pairs(), Processes("cpu"))
@@ -161,12 +162,12 @@ def test_distance_draws_for_every_triplet_loss() -> None:
     hardest = Objective({"hard": Term(Triplet(0.3, "hardest"), "image_to_text")})
     term = distance(replace(made, objective=hardest), min_distance=0.4).objective.parts["hard"]
     assert term == Term(
-        Triplet(0.3), "image_to_text", weight=0.5, mining=Distance("image_to_text", nearest=0.4, furthest=1.4)
+        Triplet(0.3), "image_to_text", weight=0.5, mining=DistanceSampling("image_to_text", nearest=0.4, furthest=1.4)
     )
     easy = Objective({**hardest.parts, "easy": Term(Triplet(0.3), "image_to_text", until_epoch=1)})
     assert distance(replace(made, objective=easy)).objective.parts["easy"] == easy.parts["easy"]
     margin = distance(replace(made, objective=hardest), loss="margin", boundary=1.1).objective.parts["hard"]
-    assert margin == replace(term, loss=Margin(0.2, 1.1), mining=Distance("image_to_text"))
+    assert margin == replace(term, loss=Margin(0.2, 1.1), mining=DistanceSampling("image_to_text"))
 
 
 def test_hal_replaces_losses_and_the_learnt_scale() -> None:
@@ -180,7 +181,7 @@ def test_hal_replaces_losses_and_the_learnt_scale() -> None:
 
 def test_hal_turns_to_its_bank_after_an_epoch() -> None:
     made = hal(triplets(), bank_share=0.5, bank_neighbours=7)
-    assert made.memories == (PairBank(0.5),)
+    assert made.banks == (PairBank(0.5),)
     first, later = (made.objective.parts[name] for name in ("image_to_text, without a bank", "image_to_text"))
     assert first == Term(HAL(), "image_to_text", until_epoch=1)
     hubs = Hubs("image_to_text", nearest=7)
@@ -196,7 +197,7 @@ def test_hal_turns_to_its_bank_after_an_epoch() -> None:
         exclude_same_image=False,
     )
     assert sharp.objective.parts["text_to_image"].mining == Hubs(
-        "text_to_image", 0.3, 3.0, 0.4, 5.0, 0.6, inside=True, other_pictures=False
+        "text_to_image", 0.3, 3.0, 0.4, 5.0, 0.6, inside=True, exclude_same_image=False
     )
 
 
@@ -227,11 +228,11 @@ def test_a_bank_is_drawn_anew_and_is_part_of_a_checkpoint(tmp_path: Path) -> Non
     data = small.pairs()
     memory = PairBank(0.3).open(data, device=torch.device("cpu"))
     items = [Embeddings(torch.randn(count, 1, 4), torch.arange(count)) for count in (len(data.images), len(data.texts))]
-    memory.begin(epoch=0, seed=0, embed=lambda: pytest.fail("nothing is learnt yet"))
+    memory.on_epoch_start(epoch=0, seed=0, embed=lambda: pytest.fail("nothing is learnt yet"))
     assert memory.bank is None and memory.tensors() == {}
     rows = []
     for epoch in (1, 2):
-        memory.begin(epoch=epoch, seed=0, embed=lambda rows: (items[0][_of(rows[0])], items[1][_of(rows[1])]))
+        memory.on_epoch_start(epoch=epoch, seed=0, embed=lambda rows: (items[0][_of(rows[0])], items[1][_of(rows[1])]))
         texts = memory.bank["hubs/text"]
         rows.append(texts.ids.tolist())
         assert torch.equal(memory.bank["hubs/image"].ids, texts.ids // 2)
@@ -256,7 +257,7 @@ def test_a_bank_embeds_what_it_keeps_and_nothing_else() -> None:
         whole = embed_pairs(model, data, workers=0)
         traits = model.image.input_spec
         traits.read = 0
-        memory.begin(epoch=2, seed=4, embed=lambda rows: embed_pairs(model, data, rows=rows, workers=0))
+        memory.on_epoch_start(epoch=2, seed=4, embed=lambda rows: embed_pairs(model, data, rows=rows, workers=0))
         assert traits.read == len(set((wanted // 2).tolist()))
         images, texts = memory.bank["hubs/image"], memory.bank["hubs/text"]
         assert texts.ids.tolist() == wanted.tolist() and images.ids.tolist() == (wanted // 2).tolist()
@@ -264,7 +265,7 @@ def test_a_bank_embeds_what_it_keeps_and_nothing_else() -> None:
         torch.testing.assert_close(images.vectors, whole[0].vectors[images.ids])
 
 
-def test_what_one_memory_has_embedded_the_next_need_not() -> None:
+def test_banks_share_one_pass_of_embeddings() -> None:
     data, model, asked = small.pairs(), triplets().model, []
     whole = embed_pairs(model, data, workers=0)
 
@@ -273,14 +274,14 @@ def test_what_one_memory_has_embedded_the_next_need_not() -> None:
         return whole if rows is None else embed_pairs(model, data, rows=rows, workers=0)
 
     class Everything(PairBankRows):
-        def begin(self, *, epoch: int, seed: int, embed: Embed, reads: torch.Tensor | None = None) -> None:
+        def on_epoch_start(self, *, epoch: int, seed: int, embed: Embed, reads: torch.Tensor | None = None) -> None:
             assert embed() is whole
 
     bank, every = (made(PairBank(0.2), data, torch.device("cpu")) for made in (PairBankRows, Everything))
-    BankSet((bank, every, every)).begin(epoch=1, seed=0, embed=embed)
+    BankSet((bank, every, every)).on_epoch_start(epoch=1, seed=0, embed=embed)
     alone = bank.bank["hubs/text"]
     assert asked == [len(alone), None]
-    BankSet((every, bank)).begin(epoch=1, seed=0, embed=embed)
+    BankSet((every, bank)).on_epoch_start(epoch=1, seed=0, embed=embed)
     assert asked == [len(alone), None, None]
     assert torch.equal(bank.bank["hubs/text"].ids, alone.ids)
     torch.testing.assert_close(bank.bank["hubs/text"].vectors, alone.vectors)
@@ -297,7 +298,7 @@ def test_amrani_weights_by_a_table_that_stays(tmp_path: Path) -> None:
     file = features(tmp_path)
     made = amrani(triplets(PLAN), features=file, neighbours=3)
     assert made.objective.parts["text_to_image"].weighting == Density(196.0, "text_to_image", 32, "sum")
-    (asked,) = made.memories
+    (asked,) = made.banks
     table = asked.open(small.pairs(), device=torch.device("cpu")).table["density"]
     assert table.shape == (80,) and table.min() == 0 and table.max() == 1
     fitted = small.run(
@@ -317,10 +318,10 @@ def test_amrani_leaves_other_texts_of_the_picture_out_unless_told_to_keep_them(t
     how, own = DensityOptions(1), torch.arange(80) // 2
     with_own, without = density(pictures, texts, how), density(pictures, texts, how, groups=own)
     for same_picture, wanted in (("drop", without), ("keep", with_own)):
-        (asked,) = amrani(triplets(), features=file, neighbours=1, same_image=same_picture).memories
+        (asked,) = amrani(triplets(), features=file, neighbours=1, same_image=same_picture).banks
         torch.testing.assert_close(asked.open(data, device=torch.device("cpu")).table["density"], wanted)
-    assert amrani(triplets(), features=file).memories == (DensityTable(Path(file)),)
-    (asked,) = amrani(triplets(), features=file, density="last", rescale="rank").memories
+    assert amrani(triplets(), features=file).banks == (DensityTable(Path(file)),)
+    (asked,) = amrani(triplets(), features=file, density="last", rescale="rank").banks
     assert asked.how == DensityOptions(10, value="last", scale="rank")
 
 
@@ -328,7 +329,7 @@ def test_amrani_takes_no_density_of_a_text_without_a_place(tmp_path: Path) -> No
     """A text with no word at all is near nobody, and its pair counts as the mean one."""
     whole, file = small.pairs(), features(tmp_path)
     data = replace(whole, texts=replace(whole.texts, values=["...", *whole.texts.values[1:]]))
-    (asked,) = amrani(triplets(), features=file, neighbours=3).memories
+    (asked,) = amrani(triplets(), features=file, neighbours=3).banks
     memory = asked.open(data, device=torch.device("cpu"))
     assert memory.notes == ("1 text without a place among texts: such a pair counts as the mean one",)
     table = memory.table["density"]
@@ -340,16 +341,16 @@ def test_amrani_takes_no_density_of_a_text_without_a_place(tmp_path: Path) -> No
     assert asked.open(whole, device=torch.device("cpu")).notes == ()
 
 
-def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
+def test_amrani_needs_features_and_more_pairs_than_neighbours(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="amrani needs features=FILE"):
         amrani(triplets())
-    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=80).memories
+    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=80).banks
     with pytest.raises(DataError, match="need more than 80 pairs; it got 80; ask for fewer"):
         asked.open(small.pairs(), device=torch.device("cpu"))
-    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79).memories
+    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79).banks
     with pytest.raises(DataError, match="it got 80, 2 of one image; ask for fewer"):
         asked.open(small.pairs(), device=torch.device("cpu"))
-    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79, same_image="keep").memories
+    (asked,) = amrani(triplets(), features=features(tmp_path), neighbours=79, same_image="keep").banks
     assert asked.open(small.pairs(), device=torch.device("cpu")).table is not None
 
 
@@ -370,7 +371,7 @@ def test_amrani_says_what_it_needs(tmp_path: Path) -> None:
         (hal, small.setup_with_parts, "hal needs a model .* cosine of their vectors; this one compares by BestWord"),
     ],
 )
-def test_what_cannot_be_done_is_refused(method: Method, setup: Callable[[], Setup], said: str) -> None:
+def test_impossible_combinations_are_refused(method: Method, setup: Callable[[], Setup], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         method(setup())
 

@@ -24,10 +24,10 @@ from subtext.ops.neighbour_scores import exact_scores, neighbour_scores
 from subtext.recipes.methods.combined import combined
 from subtext.recipes.methods.discrepancy import discrepancy
 from subtext.recipes.methods.diversity import diversity
+from subtext.recipes.neighbour_scores import NeighbourBank, NeighbourScores
 from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, WeightOptions
 from subtext.training.plan import Plan, RunConfig
 from subtext.training.setup import Setup
-from subtext.training.tables import NeighbourBank, NeighbourScores
 
 PLAN = Plan(epochs=3, batch_size=16, lr=1e-2, caption_sampling="one")
 FIRST = RunConfig(device="cpu", workers=0)
@@ -35,7 +35,7 @@ FIRST = RunConfig(device="cpu", workers=0)
 
 @pytest.fixture(autouse=True)
 def every_step_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subtext.training.fit.REPORT_EVERY", 0.0)
+    monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +76,13 @@ def test_tables_are_the_scores_of_what_the_epoch_before_saw(tmp_path: Path, grap
 
     def watched(asked, pairs, *, device):
         memory = memory_of(asked, pairs, device=device)
-        plain = memory.look
+        plain = memory.update
 
-        def look(images, texts):
+        def update(images, texts):
             seen.append((images, texts))
             plain(images, texts)
 
-        memory.look = look
+        memory.update = update
         return memory
 
     with pytest.MonkeyPatch.context() as patch:
@@ -178,24 +178,24 @@ def test_weights_change_what_is_learnt(tmp_path: Path, graph: str) -> None:
     assert prints[-1.0, "first"] == prints[0.0, "first"]
 
 
-def test_a_text_never_drawn_is_stood_in_for() -> None:
+def test_a_text_without_embedding_uses_its_images_latest_text() -> None:
     data = small.pairs(10)
     lists = torch.from_numpy(near.graph(data, 4).neighbours)
 
     memory = opened(data)
     vectors = torch.nn.functional.normalize(torch.randn(20, 1, 5), dim=-1)
     drawn = torch.arange(0, 20, 2)
-    memory.begin(epoch=0, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+    memory.on_epoch_start(epoch=0, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
     assert memory.table is None
-    memory.look(Embeddings(vectors[:10], torch.arange(10)), Embeddings(vectors[drawn], drawn))
-    memory.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+    memory.update(Embeddings(vectors[:10], torch.arange(10)), Embeddings(vectors[drawn], drawn))
+    memory.on_epoch_start(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
     assert memory.table is not None
     stand_in = vectors[torch.arange(20) // 2 * 2, 0]
     torch.testing.assert_close(memory.table["discrepancy/text"], neighbour_scores(stand_in, lists).discrepancy)
     # A half-seen epoch: pictures without an embedding leave the lists.
     part = opened(data)
-    part.look(Embeddings(vectors[:5], torch.arange(5)), Embeddings(vectors[:10], torch.arange(10)))
-    part.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+    part.update(Embeddings(vectors[:5], torch.arange(5)), Embeddings(vectors[:10], torch.arange(10)))
+    part.on_epoch_start(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
     assert part.table is not None
     assert bool(part.table["discrepancy/image"][10:].isnan().all())
 
@@ -209,7 +209,7 @@ def opened(data: Dataset, **options: object) -> NeighbourBank:
             return near.graph(data, 4)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("subtext.training.tables.Graph", Fixed)
+        patch.setattr("subtext.recipes.neighbour_scores.Graph", Fixed)
         return NeighbourScores(Path("unread"), **options).open(data, device=torch.device("cpu"))
 
 
@@ -223,10 +223,10 @@ def test_what_a_pass_before_the_first_epoch_saw_does_not_outlast_it() -> None:
     tables = []
     for first in ("uniform", "encode"):
         memory = opened(data, first=first)
-        memory.begin(epoch=0, seed=0, embed=lambda: untrained)
+        memory.on_epoch_start(epoch=0, seed=0, embed=lambda: untrained)
         assert (memory.table is None) == (first == "uniform")
-        memory.look(*step)
-        memory.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+        memory.update(*step)
+        memory.on_epoch_start(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
         tables.append(memory.table)
     assert fingerprint(tables[0]) == fingerprint(tables[1])
 
@@ -251,8 +251,8 @@ def test_a_complete_bank_has_every_text_of_the_epoch_before() -> None:
         vectors[drawn] = steps[10 + drawn]
         memories[1].restore(memories[0].tensors())
         for memory in memories:
-            memory.look(images, Embeddings(steps[10 + drawn], drawn))
-            memory.begin(epoch=epoch + 1, seed=0, embed=embed)
+            memory.update(images, Embeddings(steps[10 + drawn], drawn))
+            memory.on_epoch_start(epoch=epoch + 1, seed=0, embed=embed)
         for memory in memories[:2]:
             wanted = neighbour_scores(vectors[:, 0], lists).diversity
             torch.testing.assert_close(memory.table["diversity/text"], wanted)
@@ -268,8 +268,8 @@ def test_a_bank_of_passes_keeps_nothing_of_the_steps() -> None:
     vectors = torch.nn.functional.normalize(torch.randn(2, 20, 1, 5), dim=-1)
     each = [(Embeddings(own[:10], torch.arange(10)), Embeddings(own, torch.arange(20))) for own in vectors]
     memory = opened(data, bank="evaluation")
-    memory.look(*each[0])
-    memory.begin(epoch=1, seed=0, embed=lambda: each[1])
+    memory.update(*each[0])
+    memory.on_epoch_start(epoch=1, seed=0, embed=lambda: each[1])
     lists = torch.from_numpy(near.graph(data, 4).neighbours)
     torch.testing.assert_close(memory.table["diversity/text"], neighbour_scores(vectors[1, :, 0], lists).diversity)
     assert not any(name.startswith("kept/") for name in memory.tensors())
@@ -297,11 +297,11 @@ def test_only_pairs_that_the_epoch_reads_are_scored_unless_all_are_asked_for(
         read = ~scores.isnan()
         assert int(read.view(-1, 2).sum(dim=1).max()) == 1 and int(read.sum()) == 32, "a batch of 8 is left out"
         torch.testing.assert_close(scores[read], every[name][read], rtol=1e-4, atol=1e-6)
-    assert all(memory.every for memory in build(combined, "read", mode="stats").memories)
+    assert all(memory.every for memory in build(combined, "read", mode="stats").banks)
 
 
-def test_of_an_item_that_comes_twice_the_last_is_kept() -> None:
-    from subtext.training.tables import _last
+def test_the_last_embedding_of_a_repeated_item_is_kept() -> None:
+    from subtext.recipes.neighbour_scores import _last
 
     assert _last(torch.tensor([4, 2, 4, 7, 2, 4]), 8).tolist() == [5, 4, 5, 3, 4, 5]
 
@@ -311,11 +311,12 @@ def test_the_exact_way_is_taken_without_samples() -> None:
     bank = torch.nn.functional.normalize(torch.randn(24, 2, 4), dim=-1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "subtext.training.tables.Graph", type("G", (), {"load": staticmethod(lambda f: near.graph(data, 4))})
+            "subtext.recipes.neighbour_scores.Graph",
+            type("G", (), {"load": staticmethod(lambda f: near.graph(data, 4))}),
         )
         memory = NeighbourScores(Path("unread"), samples=0, neighbours=3).open(data, device=torch.device("cpu"))
-    memory.look(Embeddings(bank[:12], torch.arange(12)), Embeddings(bank, torch.arange(24)))
-    memory.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+    memory.update(Embeddings(bank[:12], torch.arange(12)), Embeddings(bank, torch.arange(24)))
+    memory.on_epoch_start(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
     assert memory.table is not None
     wanted = exact_scores(bank, torch.from_numpy(near.graph(data, 4).neighbours[:, :3].copy()))
     torch.testing.assert_close(memory.table["diversity/text"], wanted.diversity)
@@ -326,24 +327,24 @@ def test_of_views_whose_mean_is_compared_the_mean_is_kept(monkeypatch: pytest.Mo
     """Also of a checkpoint that has every view, as they had before."""
     data = small.pairs(12)
     bank = torch.nn.functional.normalize(torch.randn(24, 3, 4), dim=-1)
-    monkeypatch.setattr("subtext.training.tables.Graph.load", lambda folder: near.graph(data, 4))
+    monkeypatch.setattr("subtext.recipes.neighbour_scores.Graph.load", lambda folder: near.graph(data, 4))
     asked = NeighbourScores(Path("unread"), views="mean", neighbours=3, storage="float16")
     first, later = (asked.open(data, device=torch.device("cpu")) for _ in range(2))
-    first.look(Embeddings(bank[:12], torch.arange(12)), Embeddings(bank, torch.arange(24)))
+    first.update(Embeddings(bank[:12], torch.arange(12)), Embeddings(bank, torch.arange(24)))
     kept = first.tensors()
     torch.testing.assert_close(kept["kept/text"], bank.mean(dim=1, keepdim=True).half())
     later.restore({**kept, "kept/image": bank[:12].half(), "kept/text": bank.half()})
     for memory in (first, later):
-        memory.begin(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
+        memory.on_epoch_start(epoch=1, seed=0, embed=lambda: pytest.fail("nothing is embedded"))
     assert first.table is not None
     assert later.table is not None
     assert later.tensors()["kept/text"].dtype == torch.float16
     torch.testing.assert_close(later.table["diversity/text"], first.table["diversity/text"], rtol=0, atol=2e-3)
 
 
-def test_that_the_first_epoch_has_no_weights_is_told_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_says_that_the_first_epoch_has_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     data = small.pairs(12)
-    monkeypatch.setattr("subtext.training.tables.Graph.load", lambda folder: near.graph(data, 4))
+    monkeypatch.setattr("subtext.recipes.neighbour_scores.Graph.load", lambda folder: near.graph(data, 4))
     late, whole = (
         NeighbourScores(Path("unread"), first=first, neighbours=3).open(data, device=torch.device("cpu")).notes
         for first in ("uniform", "encode")
@@ -383,7 +384,7 @@ def test_bad_graphs_are_refused_before_anything_is_written(tmp_path: Path, graph
     assert not (tmp_path / "run").exists()
 
 
-def test_what_a_host_cannot_carry_is_refused(graph: str) -> None:
+def test_options_that_the_model_cannot_use_are_refused(graph: str) -> None:
     plain = small.setup(PLAN)
     here = NeighbourOptions(graph=graph)
     for make, message in (
@@ -416,14 +417,14 @@ def test_what_a_host_cannot_carry_is_refused(graph: str) -> None:
 def test_methods_give_both_directions_the_same_weights(graph: str) -> None:
     terms = combined(small.setup(PLAN), mode="stats", neighbours=NeighbourOptions(graph=graph)).objective.parts
     weightings = [term.weighting for term in terms.values()]
-    assert [one.of for one in weightings] == ["image_to_text", "text_to_image"]
-    assert replace(weightings[0], of="text_to_image") == weightings[1]
+    assert [one.direction for one in weightings] == ["image_to_text", "text_to_image"]
+    assert replace(weightings[0], direction="text_to_image") == weightings[1]
     assert isinstance(weightings[0], Neighbourhood) and weightings[0].statistics == "pooled"
     assert (weightings[0].combine, weightings[0].total, weightings[0].batch) == ("mean", 196.0, 32)
     assert [term.weight for term in terms.values()] == [0.5, 0.25]
 
 
-def test_a_small_lambda_is_worth_a_word(tmp_path: Path, graph: str) -> None:
+def test_a_small_lambda_gives_a_note(tmp_path: Path, graph: str) -> None:
     said = []
     for common in (
         WeightOptions(total_weight=20.0),

@@ -19,7 +19,7 @@ from subtext.core import Comparison, Embeddings, Epoch, Scene, Truth
 from subtext.errors import DataError
 from subtext.evaluation.metrics.agreement import spearman
 from subtext.objectives.weighting import Neighbourhood
-from subtext.training.tables import moments
+from subtext.recipes.neighbour_scores import moments
 
 
 def table(count: int = 70) -> dict[str, torch.Tensor]:

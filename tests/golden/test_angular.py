@@ -53,7 +53,7 @@ def test_every_term_by_default():
 def test_every_term_as_the_authors_code_has_it():
     """Texts against random texts, pictures against all of the batch, themselves too; all counted three times."""
     whole, none = torch.ones_like(EYE), Angular(repeated=True)
-    itself = Angular(repeated=True, own=True)
+    itself = Angular(repeated=True, include_positive=True)
     values = [
         none(against(X, Y, RANDOM, whole)),
         itself(against(Y, X)),
@@ -104,7 +104,7 @@ def loops(whole: Comparison, loss: Angular) -> list[float]:
                 n = max(views, key=lambda view: float((a + p) @ view))
                 squares = (a - p).square().sum() - 4 * t * (n - (a + p) / 2).square().sum()
                 terms.append(float(squares) if loss.form == "hinge" else float(squares) - 2 + 6 * t)
-            if loss.own:
+            if loss.include_positive:
                 terms.append(4 * t + (2 * t - 2) * float(a @ p))
             if loss.form == "hinge":
                 of_positives.append(sum(max(0.0, term) for term in terms))
@@ -116,8 +116,9 @@ def loops(whole: Comparison, loss: Angular) -> list[float]:
 
 
 SETTINGS = [
-    Angular(), Angular(degrees=40.0), Angular(repeated=True), Angular(repeated=True, own=True, degrees=50.0),
-    Angular(own=True), Angular(form="hinge", degrees=25.0), Angular(form="hinge", degrees=36.0),
+    Angular(), Angular(degrees=40.0), Angular(repeated=True),
+    Angular(repeated=True, include_positive=True, degrees=50.0),
+    Angular(include_positive=True), Angular(form="hinge", degrees=25.0), Angular(form="hinge", degrees=36.0),
 ]  # fmt: skip
 
 
@@ -157,7 +158,7 @@ def test_the_closed_form_has_the_repetitions_value_and_gradient():
             queries = Embeddings(anchors[:, None], torch.arange(4))
             candidates = Embeddings(positives[:, None], torch.arange(4))
             whole = Comparison(anchors @ positives.T, Truth(torch.eye(4, dtype=torch.bool)), queries, candidates)
-            value = Angular(repeated=True, own=True)(whole).mean()
+            value = Angular(repeated=True, include_positive=True)(whole).mean()
         gradients.append([value.detach(), *torch.autograd.grad(value, free)])
     for short, long in zip(*gradients, strict=True):
         torch.testing.assert_close(short, long)
@@ -182,6 +183,6 @@ def test_the_positives_own_term_is_constant_at_45_degrees():
     vectors = items(X).vectors.clone().requires_grad_()
     alone = Embeddings(vectors, torch.arange(3))
     whole = Comparison(torch.zeros(3, 3), Truth(EYE, ignored=~EYE), alone, items(Y))
-    value = Angular(own=True)(whole).sum()
+    value = Angular(include_positive=True)(whole).sum()
     assert value.item() == pytest.approx(3 * math.log1p(math.exp(4)))
     assert torch.autograd.grad(value, vectors)[0].abs().max() < 1e-12

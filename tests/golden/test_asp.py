@@ -12,7 +12,7 @@ from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError, ShapeError
 from subtext.evaluation.metrics.asp import ASP, among_first
 from subtext.evaluation.metrics.graded_gain import SemanticGain
-from subtext.ops.semantic_rank import agreement, ranks
+from subtext.ops.compiled.semantic_rank import agreement, ranks
 
 TIES = ("ordinal", "min", "average")
 C_K = np.array(
@@ -36,8 +36,8 @@ def compare(scores: np.ndarray, relevance: np.ndarray) -> Comparison:
     [("ordinal", 58.240741, 67.592593), ("min", 51.666667, 65.740741), ("average", 56.624579, 66.111111)],
 )
 def test_card_corpus(ties: str, forward: float, backward: float) -> None:
-    assert 100 * ASP(ties)(compare(S_K, C_K)).mean().item() == pytest.approx(forward, abs=1e-6)
-    assert 100 * ASP(ties)(compare(S_K.T, C_K.T)).mean().item() == pytest.approx(backward, abs=1e-6)
+    assert 100 * ASP(ties=ties)(compare(S_K, C_K)).mean().item() == pytest.approx(forward, abs=1e-6)
+    assert 100 * ASP(ties=ties)(compare(S_K.T, C_K.T)).mean().item() == pytest.approx(backward, abs=1e-6)
 
 
 @pytest.mark.parametrize(("ties", "value"), [("ordinal", 0.67589286), ("min", 0.71532738), ("average", 0.66390797)])
@@ -46,7 +46,7 @@ def test_card_ties(ties: str, value: float) -> None:
         np.array([[0.9, 0.5, 0.5, 0.2, 0, 0, 0, 0]]),
         np.array([[0.1, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2]]),
     )
-    assert ASP(ties)(compare(scores, relevance)).item() == pytest.approx(value, abs=1e-8)
+    assert ASP(ties=ties)(compare(scores, relevance)).item() == pytest.approx(value, abs=1e-8)
 
 
 def made(rows: int = 20, columns: int = 130, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -19,13 +19,21 @@ from subtext.errors import DataError, RequirementError
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.cross_attention import Chan, CrossAttention
 from subtext.objectives import generation
-from subtext.objectives.generation import KINDS, Rates, add_noise, lengthened, sample_noise, shortened, shuffle_tokens
+from subtext.objectives.generation import (
+    KINDS,
+    Rates,
+    add_noise,
+    join_texts,
+    sample_noise,
+    shorten_text,
+    shuffle_tokens,
+)
 from subtext.objectives.losses.infonce import InfoNCE
 from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.losses.ratio import Ratio
 from subtext.objectives.objective import Term
 from subtext.objectives.scene import add_negatives, compose
-from subtext.training.rewriting import RETOLD, TEXT, Noise, Rewriting, noisy
+from subtext.recipes.methods.asymmetry.rewriting import RETOLD, TEXT, Noise, Rewriting, noisy
 
 
 class Given(torch.nn.Module):
@@ -173,11 +181,11 @@ def test_shuffled_tokens_keep_their_marks() -> None:
 
 
 def test_longer_and_shorter_texts() -> None:
-    assert lengthened("a dog", " runs on ice ") == "a dog runs on ice"
+    assert join_texts("a dog", " runs on ice ") == "a dog runs on ice"
     text = "one two three four five six seven eight nine ten"
-    assert [len(shortened(text, drawn).split()) for drawn in (0.0, 0.5, 0.999)] == [5, 7, 9]
-    assert all(text.startswith(shortened(text, drawn)) for drawn in (0.0, 0.3, 0.9))
-    assert shortened("a red dog", 0.0) == "a red dog" and shortened("a red dog runs", 0.0) == "a red dog"
+    assert [len(shorten_text(text, drawn).split()) for drawn in (0.0, 0.5, 0.999)] == [5, 7, 9]
+    assert all(text.startswith(shorten_text(text, drawn)) for drawn in (0.0, 0.3, 0.9))
+    assert shorten_text("a red dog", 0.0) == "a red dog" and shorten_text("a red dog runs", 0.0) == "a red dog"
 
 
 def pairs() -> Dataset:

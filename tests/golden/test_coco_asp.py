@@ -11,7 +11,7 @@ import pytest
 from subtext.data.read import read
 from subtext.evaluation.metrics.asp import among_first
 from subtext.evaluation.relevance.graded import graded
-from subtext.ops.semantic_rank import agreement, ranks
+from subtext.ops.compiled.semantic_rank import agreement, ranks
 
 DATA = os.environ.get("SUBTEXT_DATA")
 

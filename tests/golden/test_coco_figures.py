@@ -12,12 +12,13 @@ import torch
 from reproduce.figures.of_dataset import count_above
 from subtext.data.dataset import Dataset
 from subtext.data.read import read
-from subtext.evaluation import ExtraMetrics, Protocol, Result, evaluate_matrix
+from subtext.evaluation import Protocol, Result, evaluate_matrix, gallery_of
+from subtext.evaluation.metrics import PMRP, PMRecall, default_metrics
 from subtext.evaluation.relevance import match as matching, plausible
 from subtext.evaluation.relevance.graded import graded
 
 DATA = os.environ.get("SUBTEXT_DATA")
-QUIET = Protocol(c_way=(), bootstrap=0)
+QUIET = Protocol(bootstrap=0)
 
 pytestmark = [pytest.mark.data, pytest.mark.skipif(DATA is None, reason="SUBTEXT_DATA is not set")]
 
@@ -46,7 +47,8 @@ def plain(scores: np.ndarray, labels: list[set[str]], asks: np.ndarray, answers:
 
 
 def pmrp(scores: torch.Tensor, pairs: Dataset) -> Result:
-    return evaluate_matrix(scores, pairs, protocol=QUIET, extra=ExtraMetrics(labels=plausible.of_pairs(pairs)))
+    gallery = gallery_of(pairs, labels=plausible.of_pairs(pairs))
+    return evaluate_matrix(scores, gallery, metrics=[*default_metrics(), PMRP(), PMRecall()], protocol=QUIET)
 
 
 @pytest.mark.slow

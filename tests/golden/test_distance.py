@@ -10,20 +10,20 @@ from scenes import S3, doubles, items, random_items, scene_of, take
 
 from subtext.core import DIRECTIONS, Epoch, Scene
 from subtext.models.similarity.cosine import Cosine
-from subtext.objectives.mining import Distance, log_rarity
+from subtext.objectives.mining import DistanceSampling, log_rarity
 from subtext.objectives.scene import Groups, compose
 
 D = doubles([0.3, 0.5, 0.8, 1, 1.2, 1.39, 1.45])
 
 
 def chances(width: int) -> list[float]:
-    """Of seven negatives at the distances above, as `Distance` has them for one query."""
+    """Of seven negatives at the distances above, as `DistanceSampling` has them for one query."""
     angles = 2 * torch.asin(D / 2)
     vectors = torch.zeros(7, width, dtype=torch.float64)
     vectors[:, 0], vectors[:, 1] = angles.cos(), angles.sin()
     query = torch.zeros(1, width, dtype=torch.float64)
     query[0, 0] = 1
-    found = Distance(of="image_to_text").log_probabilities(
+    found = DistanceSampling(direction="image_to_text").log_probabilities(
         items(query), items(vectors), torch.ones(1, 7, dtype=torch.bool)
     )
     return found.exp()[0].tolist()
@@ -51,13 +51,17 @@ def test_three_pairs():
     whole = scene_of(S3).image_to_text
     texts = torch.cat([whole.candidates.vectors[:, 0], torch.zeros(3, 1, dtype=torch.float64)], dim=1)
     images = torch.cat([whole.queries.vectors[:, 0], torch.zeros(3, 1, dtype=torch.float64)], dim=1)
-    found = Distance(of="image_to_text").log_probabilities(items(images), items(texts), whole.truth.negative).exp()
+    found = (
+        DistanceSampling(direction="image_to_text")
+        .log_probabilities(items(images), items(texts), whole.truth.negative)
+        .exp()
+    )
     wanted = [[0, 0.47777326, 0.52222674], [0.45349421, 0, 0.54650579], [0.62684464, 0.37315536, 0]]
     assert found.tolist() == [pytest.approx(row, abs=1e-8) for row in wanted]
 
 
 def test_nobody_in_reach_draws_among_all_negatives():
-    found = Distance(of="image_to_text", furthest=0.6).log_probabilities(
+    found = DistanceSampling(direction="image_to_text", furthest=0.6).log_probabilities(
         items(torch.eye(3)), items(torch.eye(3)), ~torch.eye(3, dtype=torch.bool)
     )
     torch.testing.assert_close(found.exp(), (1 - torch.eye(3)) / 2)
@@ -65,7 +69,7 @@ def test_nobody_in_reach_draws_among_all_negatives():
 
 def test_wide_spaces_have_no_empty_rows():
     vectors = torch.nn.functional.normalize(torch.randn(50, 1024, generator=torch.Generator().manual_seed(0)), dim=1)
-    found = Distance(of="image_to_text").log_probabilities(
+    found = DistanceSampling(direction="image_to_text").log_probabilities(
         items(vectors), items(vectors.flip(0)), ~torch.eye(50, dtype=torch.bool)
     )
     torch.testing.assert_close(found.exp().sum(dim=1), torch.ones(50))
@@ -77,7 +81,7 @@ def test_draws_follow_the_chances():
     texts = torch.stack([angles.cos(), angles.sin(), 0 * angles, 0 * angles], dim=1)
     images = items(doubles([[1, 0, 0, 0]] * 4000))
     whole = compose(Cosine(), images, items(texts), Groups(torch.zeros(4000, dtype=torch.long), torch.arange(11)))
-    mining = Distance(of="image_to_text")
+    mining = DistanceSampling(direction="image_to_text")
     shares = mining(whole, Epoch(0, 0)).truth.negative.double().mean(dim=0)
     wanted = mining.log_probabilities(images, items(texts), whole.image_to_text.truth.negative)[0].exp()
     assert shares[0] == 0
@@ -87,7 +91,7 @@ def test_draws_follow_the_chances():
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_a_draw_knows_nothing_of_order(direction):
     images, texts = random_items(8, seed=1), random_items(8, seed=2)
-    mining = Distance(of=direction, furthest=2.1)
+    mining = DistanceSampling(direction=direction, furthest=2.1)
     drawn = mining(compose(Cosine(), images, texts, torch.arange(8)), Epoch(3, 7)).truth.negative
     order = torch.randperm(8)
     moved = mining(compose(Cosine(), images[order], texts[order], torch.arange(8)[order]), Epoch(3, 7)).truth.negative
@@ -106,7 +110,7 @@ def test_a_draw_knows_nothing_of_order(direction):
 def test_of_several_views_the_two_that_fit_best_count():
     images, texts = random_items(4, views=3, seed=1), random_items(4, views=2, seed=2)
     negative = ~torch.eye(4, dtype=torch.bool)
-    mining = Distance(of="image_to_text", furthest=2.1)
+    mining = DistanceSampling(direction="image_to_text", furthest=2.1)
     best = Cosine()(images, texts)
     distances = (2 - 2 * best).sqrt()
     wanted = log_rarity(distances, images.width).masked_fill(~negative, -math.inf).log_softmax(dim=1)
@@ -116,5 +120,5 @@ def test_of_several_views_the_two_that_fit_best_count():
 def test_a_query_without_negatives_draws_none():
     whole = scene_of(S3).image_to_text
     one = take(whole, queries=torch.tensor([0]), candidates=torch.tensor([0]))
-    mined = Distance(of="image_to_text")(Scene(one, one), Epoch(0, 0))
+    mined = DistanceSampling(direction="image_to_text")(Scene(one, one), Epoch(0, 0))
     assert not mined.truth.negative.any() and mined.truth.match.all()

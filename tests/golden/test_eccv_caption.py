@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from benchmarks.coco5k import ASKED, KS, figures, gallery, made, truths_of
-from subtext.evaluation import ExtraMetrics, Protocol, evaluate_matrix
+from subtext.evaluation import Protocol, evaluate_matrix, gallery_of
+from subtext.evaluation.metrics import AveragePrecision, Recall, RPrecision
 
 PICTURES = 200
 
@@ -21,11 +22,14 @@ def measured() -> tuple[dict[str, float], eccv_caption.Metrics, dict[str, dict[i
     pairs = gallery(metrics, PICTURES)
     truths = truths_of(Path(eccv_caption.__file__).parent / "data", pairs)
     scores = made(pairs, truths)
+    asked = [Recall(*KS)]
+    for name in truths:
+        asked += [Recall(*KS, against=name), RPrecision(against=name), AveragePrecision(against=name)]
     result = evaluate_matrix(
         torch.from_numpy(scores),
-        pairs,
-        protocol=Protocol(recall=KS, also_folds=(5,), c_way=(), bootstrap=0),
-        extra=ExtraMetrics(truths=truths),
+        gallery_of(pairs, truths=truths),
+        metrics=asked,
+        protocol=Protocol(fold_sizes=(PICTURES, PICTURES // 5), bootstrap=0),
     )
     lists = {}
     for side, matrix, asking, answering in (

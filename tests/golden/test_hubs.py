@@ -33,7 +33,7 @@ BANK = kept(IMAGES, TEXTS, torch.tensor([20, 21, 22, 23, 24]), CAPTIONS)
 
 def total(scene: Scene, epoch: Epoch, loss: HAL, **settings: object) -> float:
     terms = {
-        direction: Term(loss, direction, mining=Hubs(of=direction, threshold=loss.threshold, **settings))
+        direction: Term(loss, direction, mining=Hubs(direction=direction, threshold=loss.threshold, **settings))
         for direction in DIRECTIONS
     }
     return Objective(terms)(scene, epoch)[0].item()
@@ -56,7 +56,7 @@ def test_three_pairs_with_soft_weights():
 def test_soft_weights():
     """Scores of one everywhere and a threshold of zero show the weights themselves."""
     plain = scene_of(S3)
-    mined = Hubs(of="image_to_text", threshold=0.0, **SOFT)(plain, BANK).scores / plain.image_to_text.scores
+    mined = Hubs(direction="image_to_text", threshold=0.0, **SOFT)(plain, BANK).scores / plain.image_to_text.scores
     wanted = [
         [0.75305459, 0.59876697, 0.57414308],
         [0.58941439, 0.77595303, 0.58300209],
@@ -69,7 +69,7 @@ def test_the_captions_of_a_batch_are_no_strangers_and_neither_are_its_pictures()
     own_pictures = kept(IMAGES, TEXTS, torch.tensor([20, 21, 22, 0, 24]), CAPTIONS)
     fewer = kept(IMAGES[:3], TEXTS[:3], torch.tensor([20, 21, 22]), CAPTIONS[:3])
     loss = HAL(diagonal="one")
-    assert total(scene_of(S3), own_pictures, loss, other_pictures=False) == total(scene_of(S3), BANK, loss)
+    assert total(scene_of(S3), own_pictures, loss, exclude_same_image=False) == total(scene_of(S3), BANK, loss)
     assert total(scene_of(S3), own_pictures, loss) == total(scene_of(S3), fewer, loss)
 
 
@@ -82,7 +82,7 @@ def test_equals_its_loop(views, inside):
     scene = compose(Cosine(), images, texts, torch.arange(4))
     alpha, above, beta, below, count = 3.0, 0.2, 2.0, 0.1, 3
     settings = {"positive_scale": alpha, "negative_scale": beta, "nearest": count, "inside": inside}
-    mined = Hubs(of="image_to_text", threshold=0.3, **settings)(scene, epoch).scores
+    mined = Hubs(direction="image_to_text", threshold=0.3, **settings)(scene, epoch).scores
 
     def score(one: torch.Tensor, other: torch.Tensor) -> float:
         return max(float(a @ b) for a in one for b in other)
@@ -113,14 +113,14 @@ def test_equals_its_loop(views, inside):
 def test_a_bank_of_the_batch_alone_changes_nothing():
     own = kept(IMAGES[:3], TEXTS[:3], torch.arange(3), torch.arange(3))
     scene = scene_of(S3)
-    assert Hubs(of="image_to_text")(scene, own) is scene.image_to_text
-    assert Hubs(of="image_to_text")(scene, Epoch(0, 0)) is scene.image_to_text
+    assert Hubs(direction="image_to_text")(scene, own) is scene.image_to_text
+    assert Hubs(direction="image_to_text")(scene, Epoch(0, 0)) is scene.image_to_text
 
 
 def test_weights_have_no_gradient():
     vectors = items(torch.eye(3, dtype=torch.float64)).vectors.clone().requires_grad_()
     scene = compose(Cosine(), Embeddings(vectors, torch.arange(3)), items(doubles(S3).T), torch.arange(3))
-    mined = Hubs(of="image_to_text", threshold=0.0, **SOFT)(scene, BANK).scores
+    mined = Hubs(direction="image_to_text", threshold=0.0, **SOFT)(scene, BANK).scores
     weights = (mined / scene.image_to_text.scores).detach()
     (found,) = torch.autograd.grad(mined.sum(), vectors, retain_graph=True)
     (wanted,) = torch.autograd.grad((weights * scene.image_to_text.scores).sum(), vectors)

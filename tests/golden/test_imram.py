@@ -48,7 +48,7 @@ def fill(new: nn.Linear, gate: nn.Linear, phase: float) -> None:
 
 
 def similarity(asking: str, steps: int, scale: float) -> Imram:
-    made = Imram(width=WIDTH, asking=asking, steps=steps, attention_scale=scale).double()  # type: ignore[arg-type]
+    made = Imram(width=WIDTH, queries=asking, steps=steps, attention_scale=scale).double()  # type: ignore[arg-type]
     for side, memory in made.memories.items():
         fill(memory.new, memory.gate, {"text": 0.1, "image": 2.1}[side])  # type: ignore[arg-type, union-attr]
     return made.eval()

@@ -11,8 +11,7 @@ from walk import classes
 
 from subtext.core import Comparison, Truth
 from subtext.errors import RequirementError
-from subtext.evaluation import ExtraMetrics, Protocol
-from subtext.evaluation.metric import Metric, Outcome, Request
+from subtext.evaluation.metric import Metric
 from subtext.evaluation.metrics.best_rank import BestRank
 from subtext.evaluation.metrics.c_way import CWay, CWayRank, SampledCWay
 from subtext.evaluation.metrics.graded_gain import NDCG, SemanticGain
@@ -35,7 +34,7 @@ DECLARED = {
 def test_a_metric_declares_how_it_is_shown():
     """In the order of a table: which are better lower, no share of queries, or compared between runs."""
     found = {}
-    for part in sorted(classes("evaluation.metrics"), key=lambda part: part.position):
+    for part in sorted(classes("evaluation.metrics"), key=lambda part: part.sort_order):
         if issubclass(part, Metric) and part.__name__ not in ("CWayBest", "SampledCWay", "Preservation"):
             words = ["lower"] * part.lower_is_better + ["numbers"] * (not part.percent) + ["compared"] * part.compared
             found[part().name] = " ".join(words)
@@ -101,8 +100,8 @@ def test_the_share_of_ties_and_its_note():
     np.testing.assert_array_equal(TieShare().of(several), [0, 1, np.nan])
     shares = {"image_to_text/tie_share": 0.0, "text_to_image/tie_share": 2.5}
     told = "ties: in up to 2.5 % of queries a wrong candidate has the partner's score"
-    assert TieShare.notes(Outcome(Protocol(), shares, {})) == [told]
-    assert TieShare.notes(Outcome(Protocol(), dict.fromkeys(shares, 0.0), {})) == []
+    assert TieShare().notes(shares, {}) == [told]
+    assert TieShare().notes(dict.fromkeys(shares, 0.0), {}) == []
 
 
 def test_a_sampled_choice_is_one_draw_under_its_key():
@@ -118,16 +117,14 @@ def test_a_sampled_choice_is_one_draw_under_its_key():
         assert SampledCWay(4, at, seed=3).of_questions(several, keys).tolist() == wanted
 
 
-def test_choices_of_a_protocol_and_what_is_left_out():
+def test_choices_say_what_they_leave_out():
     with pytest.raises(RequirementError, match="at of at least 1; it got c = 5, at = 0"):
         CWay(at=0)
-    protocol = Protocol(c_way=(2, 5))
-    request = Request("pairs", protocol, ExtraMetrics())
-    assert [metric.name for metric in CWay.requested(request)] == ["2_way@1", "5_way@1", "5_way@3"]
     for fewest, most, told in (
         (1, 3, "5-way choice of images among texts is left out: it needs 4 wrong texts, and there are at most 3"),
         (3, 9, "5-way choice of images among texts leaves out queries with fewer than 4 wrong texts"),
         (4, 9, None),
     ):
-        outcome = Outcome(protocol, {}, {"image_to_text": (fewest, most), "text_to_image": (9, 9)})
-        assert CWayRank.notes(outcome) == ([told] if told else [])
+        negatives = {"image_to_text": (fewest, most), "text_to_image": (9, 9)}
+        for metric in (CWay(5), CWayRank(5)):
+            assert metric.notes({}, negatives) == ([told] if told else [])

@@ -17,7 +17,10 @@ FIRST = Epoch(number=0, seed=0)
 def weighted(negatives: str) -> Objective:
     loss = Triplet(margin=0.2, negatives=negatives)
     return Objective(
-        {direction: Term(loss, direction, reduction="sum", weighting=Rank(of=direction)) for direction in DIRECTIONS}
+        {
+            direction: Term(loss, direction, reduction="sum", weighting=Rank(direction=direction))
+            for direction in DIRECTIONS
+        }
     )
 
 
@@ -31,8 +34,8 @@ def test_weighted_sum(scores, negatives, wanted):
 
 
 def test_weights():
-    assert Rank(of="image_to_text")(scene_of(OTHER), FIRST).tolist() == pytest.approx([2, 1.5, 1.5])
-    assert Rank(of="text_to_image")(scene_of(OTHER), FIRST).tolist() == pytest.approx([2, 1.5, 4 / 3])
+    assert Rank(direction="image_to_text")(scene_of(OTHER), FIRST).tolist() == pytest.approx([2, 1.5, 1.5])
+    assert Rank(direction="text_to_image")(scene_of(OTHER), FIRST).tolist() == pytest.approx([2, 1.5, 4 / 3])
 
 
 @pytest.mark.parametrize(("rank", "wanted"), [(1, 1.03125), (2, 1.03226), (31, 1.5), (32, 2.0)])
@@ -40,4 +43,4 @@ def test_nearly_flat_but_for_the_last_ranks(rank, wanted):
     size = 32
     scores = [[0.5 if row == column else 0.0 for column in range(size)] for row in range(size)]
     scores[0] = [0.5] + [0.9] * (rank - 1) + [0.1] * (size - rank)
-    assert Rank(of="image_to_text")(scene_of(scores), FIRST)[0].item() == pytest.approx(wanted, abs=5e-6)
+    assert Rank(direction="image_to_text")(scene_of(scores), FIRST)[0].item() == pytest.approx(wanted, abs=5e-6)

@@ -68,7 +68,7 @@ GOLDEN = [
 @pytest.mark.parametrize(("given", "wanted"), GOLDEN, ids=lambda value: str(value) if isinstance(value, dict) else "")
 @pytest.mark.parametrize("of", DIRECTIONS)
 def test_every_reading(of, given, wanted):
-    weights = Neighbourhood(**{"total": 20.0, "batch": 5, "of": of, **given})(SCENE, EPOCH)
+    weights = Neighbourhood(**{"total": 20.0, "batch": 5, "direction": of, **given})(SCENE, EPOCH)
     torch.testing.assert_close(weights, doubles(wanted), atol=1e-7, rtol=0)
 
 
@@ -175,7 +175,7 @@ def test_the_weighted_ranking_loss():
         }
         if penalties:
             parts |= {"mmd": Penalty(MMD(), 0.01)}
-            parts |= {m: Penalty(ViewDiversity(of=m), 0.1) for m in ("image", "text")}
+            parts |= {m: Penalty(ViewDiversity(modality=m), 0.1) for m in ("image", "text")}
         return Objective(parts)(scene, Epoch(1, 0, table))[0].item()
 
     assert of([2.0, 1.0, 0.5], 0.1, penalties=False) == pytest.approx(0.0458333333, abs=1e-9)
@@ -213,7 +213,7 @@ def test_pairs_are_found_by_the_rows_of_their_texts():
 
 @pytest.mark.parametrize("of", DIRECTIONS)
 def test_shared_batches_have_the_weights_of_the_whole(of):
-    weighting = Neighbourhood(total=20.0, of=of)
+    weighting = Neighbourhood(total=20.0, direction=of)
     whole, images, texts, groups = weighting(SCENE, EPOCH), items(IMAGES), items(TEXTS), torch.arange(5)
     for own, other in ((slice(0, 2), slice(2, 5)), (slice(2, 5), slice(0, 2))):
         part = compose(
@@ -226,8 +226,8 @@ def test_a_picture_with_all_its_texts_counts_as_their_sum():
     images, texts = items(IMAGES[:2]), items(TEXTS)
     groups = Groups(torch.tensor([0, 1]), torch.tensor([0, 0, 1, 1, 1]))
     together = compose(Cosine(), images, texts, groups)
-    by_text = Neighbourhood(total=20.0, batch=5, of="text_to_image")(together, EPOCH)
-    by_image = Neighbourhood(total=20.0, batch=5, of="image_to_text")(together, EPOCH)
+    by_text = Neighbourhood(total=20.0, batch=5, direction="text_to_image")(together, EPOCH)
+    by_image = Neighbourhood(total=20.0, batch=5, direction="image_to_text")(together, EPOCH)
     torch.testing.assert_close(by_text, Neighbourhood(total=20.0, batch=5)(SCENE, EPOCH))
     torch.testing.assert_close(by_image, torch.stack([by_text[:2].sum(), by_text[2:].sum()]))
     with pytest.raises(RequirementError, match="need an image for each text of the batch; it got 2 images and 5"):
@@ -239,7 +239,9 @@ def test_as_many_images_as_texts_need_not_be_pairs():
     together = compose(
         Cosine(), items(IMAGES[:3]), items(TEXTS[:3]), Groups(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]))
     )
-    by_text, by_image = (Neighbourhood(total=20.0, of=of)(together, EPOCH) for of in ("text_to_image", "image_to_text"))
+    by_text, by_image = (
+        Neighbourhood(total=20.0, direction=of)(together, EPOCH) for of in ("text_to_image", "image_to_text")
+    )
     torch.testing.assert_close(by_image, torch.stack([by_text[0] + by_text[1], by_text[2], by_text[2]]))
 
 

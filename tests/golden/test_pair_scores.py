@@ -13,7 +13,7 @@ from pairs import random_pairs
 from torch import Tensor, nn
 
 from subtext.core import Embeddings
-from subtext.evaluation.two_stages import Shortlists, pair_scores, reranked
+from subtext.evaluation.two_stages.scores import Shortlists, pair_scores, reranked_scores
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.cross_attention import CrossAttention, Imram
 
@@ -21,7 +21,7 @@ Slow = Callable[[nn.Module, Embeddings, int, Tensor, Tensor], float]
 KINDS: dict[str, tuple[Callable[[], nn.Module], Slow]] = {
     "scan": (CrossAttention, lambda part, images, i, regions, words: slowly(regions, words, "text_to_image", "lse")),
     "imram": (
-        lambda: Imram(width=8, asking="text", steps=3),
+        lambda: Imram(width=8, queries="text", steps=3),
         lambda part, images, i, regions, words: imram_slowly(part.memories["text"], words, regions, 3),
     ),
     "ascl": (
@@ -49,7 +49,7 @@ def test_scores_have_the_precision_that_the_similarity_gives() -> None:
     images, texts, _ = random_pairs()
     lists = Shortlists(np.array([[t % 7, (t + 3) % 7] for t in range(5)]), np.array([[i % 5] for i in range(7)]))
     whole = CrossAttention()(images, texts).numpy()
-    both = reranked(CrossAttention(), images, texts, lists)
+    both = reranked_scores(CrossAttention(), images, texts, lists)
     # Closer than float32 could tell.
     np.testing.assert_allclose(both["image_to_text"], np.take_along_axis(whole, lists.image_to_text, 1), rtol=1e-12)
     np.testing.assert_allclose(both["text_to_image"], np.take_along_axis(whole.T, lists.text_to_image, 1), rtol=1e-12)

@@ -55,7 +55,7 @@ def imram_slowly(memory: nn.Module, own: Tensor, others: Tensor, steps: int) -> 
 
 @pytest.mark.parametrize("asking", ["text", "image", "full"])
 def test_imram_one_pair_at_a_time(asking: str) -> None:
-    similarity = Imram(width=8, asking=asking, steps=3).double()
+    similarity = Imram(width=8, queries=asking, steps=3).double()
     images, texts, alone = random_pairs()
     with torch.no_grad():
         scores = similarity(images, texts)
@@ -85,7 +85,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("asking", ["text", "image", "full"])
 def test_imram_forms_no_context(asking: str) -> None:
     """8 x 8 pairs of 4 regions and 3 words, width 512: a context of every word would be 98,304 numbers."""
-    similarity = Imram(width=512, asking=asking, steps=1)
+    similarity = Imram(width=512, queries=asking, steps=1)
     images, texts = (of_parts(det((8, parts, 512), phase).float()) for parts, phase in ((4, 0.2), (3, 0.9)))
     images.parts.requires_grad_()
     with Largest() as watch:
@@ -107,7 +107,7 @@ def test_ascl_has_the_cards_values() -> None:
         with_heads(direction.out, [0.5 * det((4, 4), 1.1)])
     with_heads(similarity.by_regions.whole, [0.5 * det((4, 4), 0.2)])
     with_heads(similarity.by_words.whole, [0.5 * det((4, 4), 0.5)])
-    with_heads(similarity.picture, [0.5 * det((4, 4), 0.8)])
+    with_heads(similarity.image_map, [0.5 * det((4, 4), 0.8)])
     images = Embeddings(det((1, 1, 4), 1.7), torch.arange(1), parts=det((1, 3, 4), 0.2))
     texts = of_parts(det((1, 2, 4), 0.9))
     regions, words = det((3, 4), 0.2), det((2, 4), 0.9)
@@ -119,7 +119,7 @@ def test_ascl_has_the_cards_values() -> None:
     assert gathered(similarity, similarity.by_words, words, regions)[0].tolist() == pytest.approx(of_words, abs=1e-8)
     similarity.local_share = 0.8
     with torch.no_grad():
-        picture, text = similarity.compared(images, texts)[0, 0]
+        picture, text = similarity.pair_vectors(images, texts)[0, 0]
     assert float(picture @ text / picture.norm() / text.norm()) == pytest.approx(0.934845965480, abs=1e-11)
     for share, wanted in ((1.0, -0.132298641227), (0.0, 0.934845965480), (0.8, 0.081130280115)):
         similarity.local_share = share
@@ -144,7 +144,7 @@ def ascl_slowly(part: Ascl, regions: Tensor, words: Tensor, picture: Tensor) -> 
     local = sum(map(cosine, regions, w)) / len(regions) / 2 + sum(map(cosine, words, v)) / len(words) / 2
     seen, said = part.by_words.whole(v.mean(dim=0)), part.by_regions.whole(w.mean(dim=0))
     if part.fusion is not None:
-        seen = part.fusion(seen, part.picture(picture))
+        seen = part.fusion(seen, part.image_map(picture))
     return (part.local_share * local + (1 - part.local_share) * cosine(seen, said)) / part.temperature
 
 

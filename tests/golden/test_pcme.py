@@ -109,15 +109,15 @@ def test_soft_contrastive(start: float, positive: float, negative: float, total:
 
 def test_penalties() -> None:
     made = scene(probability(15.0), drawn())
-    assert KL(of="image", published=True)(made).item() == pytest.approx(11.5339925328, abs=1e-9)
-    assert KL(of="text", published=True)(made).item() == pytest.approx(11.3311015816, abs=1e-9)
+    assert KL(modality="image", published=True)(made).item() == pytest.approx(11.5339925328, abs=1e-9)
+    assert KL(modality="text", published=True)(made).item() == pytest.approx(11.3311015816, abs=1e-9)
     assert Uniformity()(made).item() == pytest.approx(-1.2783104092, abs=1e-9)
 
 
 @pytest.mark.parametrize(("uniformity", "wanted"), [(0.0, 14.1913271737), (10.0, 1.4082230814)])
 def test_the_whole_objective(uniformity: float, wanted: float) -> None:
     terms = {side: Term(SoftContrastive(), on=side, reduction="sum") for side in DIRECTIONS}
-    penalties = {of: Penalty(KL(of=of, published=True), 1e-5) for of in ("image", "text")}
+    penalties = {of: Penalty(KL(modality=of, published=True), 1e-5) for of in ("image", "text")}
     parts = {**terms, **penalties, "uniformity": Penalty(Uniformity(), uniformity)}
     total, _ = Objective(parts)(scene(probability(15.0), drawn()), FIRST)
     assert total.item() == pytest.approx(wanted, abs=1e-8)

@@ -134,7 +134,7 @@ def test_the_best_positive_of_a_standing_is_that_of_counting(ties: str) -> None:
         whole.scores[2:4, 1:3] = torch.nan
         best = readings_of(whole, stable=True).take(["positive_ranks"])[0].best()
         np.testing.assert_array_equal(BestRank(ties).of(best), BestRank(ties)(whole))
-        np.testing.assert_array_equal(Recall(2, ties).of(best), Recall(2, ties)(whole))
+        np.testing.assert_array_equal(Recall(2, ties=ties).of(best), Recall(2, ties=ties)(whole))
 
 
 def test_blocks_and_several_truths_at_once() -> None:

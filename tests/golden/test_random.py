@@ -28,7 +28,7 @@ def test_a_softmax_of_numbers_drawn_for_the_pairs():
     raised = [math.exp(number) for number in numbers]
     wanted = [12 * each / sum(raised) for each in raised]
     for direction in DIRECTIONS:
-        assert Random(12.0, of=direction)(whole, Epoch(2, 5)).tolist() == pytest.approx(wanted)
+        assert Random(12.0, direction=direction)(whole, Epoch(2, 5)).tolist() == pytest.approx(wanted)
 
 
 def test_seed_and_epoch_move_it():
@@ -43,12 +43,12 @@ def test_seed_and_epoch_move_it():
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_weights_sum_to_the_total_in_either_direction(part, direction):
     for whole in (scene("pairs"), together()):
-        assert part(12.0, of=direction)(whole, Epoch(0, 0)).sum().item() == pytest.approx(12.0)
-        assert part(12.0, of=direction, batch=3)(whole, Epoch(0, 0)).sum().item() == pytest.approx(24.0)
+        assert part(12.0, direction=direction)(whole, Epoch(0, 0)).sum().item() == pytest.approx(12.0)
+        assert part(12.0, direction=direction, batch=3)(whole, Epoch(0, 0)).sum().item() == pytest.approx(24.0)
 
 
 def test_a_picture_counts_as_its_texts():
     assert Uniform(12.0)(together(), Epoch(0, 0)).tolist() == pytest.approx([6.0, 4.0, 2.0])
-    texts = Random(12.0, of="text_to_image")(together(), Epoch(0, 0))
-    pictures = Random(12.0, of="image_to_text")(together(), Epoch(0, 0))
+    texts = Random(12.0, direction="text_to_image")(together(), Epoch(0, 0))
+    pictures = Random(12.0, direction="image_to_text")(together(), Epoch(0, 0))
     torch.testing.assert_close(pictures, torch.stack([texts[:3].sum(), texts[3:5].sum(), texts[5]]))

@@ -64,14 +64,14 @@ def test_constant_scores_earn_nothing_by_default() -> None:
     forward, backward = karpathy(torch.zeros(3, 15))
     for comparison in (forward, backward):
         assert Recall(1)(comparison).tolist() == [0.0] * comparison.scores.shape[0]
-        assert Recall(1, "optimistic")(comparison).tolist() == [1.0] * comparison.scores.shape[0]
+        assert Recall(1, ties="optimistic")(comparison).tolist() == [1.0] * comparison.scores.shape[0]
     # Column order: picture 0 owns the first caption, the first picture owns captions 0 to 4.
-    assert Recall(1, "stable")(forward).tolist() == [1.0, 0.0, 0.0]
-    assert Recall(1, "stable")(backward).tolist() == [1.0] * 5 + [0.0] * 10
+    assert Recall(1, ties="stable")(forward).tolist() == [1.0, 0.0, 0.0]
+    assert Recall(1, ties="stable")(backward).tolist() == [1.0] * 5 + [0.0] * 10
     # A random order puts one of 5 positives of 15 first with probability 1/3.
-    assert Recall(1, "expected")(forward).tolist() == pytest.approx([1 / 3] * 3)
-    assert Recall(3, "expected")(forward)[0].item() == pytest.approx(1 - math.comb(10, 3) / math.comb(15, 3))
-    assert Recall(11, "expected")(forward).tolist() == [1.0] * 3
+    assert Recall(1, ties="expected")(forward).tolist() == pytest.approx([1 / 3] * 3)
+    assert Recall(3, ties="expected")(forward)[0].item() == pytest.approx(1 - math.comb(10, 3) / math.comb(15, 3))
+    assert Recall(11, ties="expected")(forward).tolist() == [1.0] * 3
 
 
 def plain_rank(scores: list[float], positive: list[bool], ignored: list[bool], ties: str) -> float:
@@ -159,7 +159,7 @@ def test_one_read_gives_both_directions(kernel: bool, dtype: torch.dtype) -> Non
 
 
 def test_kernel_over_several_tiles_bands_and_threads() -> None:
-    from subtext.ops.rank import _totals
+    from subtext.ops.compiled.threshold_counts import threshold_counts
 
     g = np.random.default_rng(0)
     scores = g.integers(0, 50, (16400, 70), dtype=np.int64).astype(np.float32)
@@ -167,7 +167,7 @@ def test_kernel_over_several_tiles_bands_and_threads() -> None:
     wide, wide_columns = scores.T.copy(), row_best
     for matrix, rows, columns in ((scores, row_best, column_best), (wide, column_best, wide_columns)):
         for threads in (1, 3):
-            (reached, above, invalid), by_column = _totals(matrix, rows, columns, True, threads)
+            (reached, above, invalid), by_column = threshold_counts(matrix, rows, columns, kernel=True, threads=threads)
             np.testing.assert_array_equal(reached, (matrix >= rows[:, None]).sum(1))
             np.testing.assert_array_equal(above, (matrix > rows[:, None]).sum(1))
             np.testing.assert_array_equal(invalid, 0)
@@ -201,7 +201,9 @@ def test_expected_recall_is_the_mean_over_all_orders() -> None:
         for order in itertools.permutations([1, 2, 3, 4]):
             ranked = [0, *order, 5]
             hits.append(any(match[0, j] for j in ranked[:k]))
-        assert Recall(k, "expected")(Comparison(scores, Truth(match))).item() == pytest.approx(sum(hits) / len(hits))
+        assert Recall(k, ties="expected")(Comparison(scores, Truth(match))).item() == pytest.approx(
+            sum(hits) / len(hits)
+        )
 
 
 def test_reciprocal_rank_and_nan_without_positives() -> None:

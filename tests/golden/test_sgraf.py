@@ -11,9 +11,9 @@ from pairs import assign, card_items, det, of_parts, random_pairs
 from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
-from subtext.models.heads.parts import Attended, Parts
+from subtext.models.heads.parts import Parts, SelfAttention
 from subtext.models.similarity import sgraf
-from subtext.models.similarity.sgraf import Saf, Sgr, decided
+from subtext.models.similarity.sgraf import Saf, Sgr, score_nodes
 from subtext.ops.attention import context_differences, gram, over_regions, products, unit_vectors
 from subtext.ops.pairwise import PairSimilarity
 
@@ -23,10 +23,10 @@ CARD = {
 }
 
 
-def built(which: str) -> tuple[Attended, Attended, Saf | Sgr]:
+def built(which: str) -> tuple[SelfAttention, SelfAttention, Saf | Sgr]:
     """Heads and similarity of width 4 with the card's weights, in the card's order."""
     plain = [Parts(4, 4, project=False) for _ in range(2)]
-    image, text = Attended(plain[0], 4, normalise=True, regions=5), Attended(plain[1], 4)
+    image, text = SelfAttention(plain[0], 4, normalise=True, regions=5), SelfAttention(plain[1], 4)
     similarity = Saf(width=4, nodes=3) if which == "saf" else Sgr(width=4, nodes=3)
     modules: list[nn.Module] = [image.local, image.local_norm, image.whole, image.whole_norm, image.common]
     modules += [text.local, text.whole, text.common, similarity.nodes.local, similarity.nodes.whole, similarity.decide]
@@ -45,7 +45,7 @@ def built(which: str) -> tuple[Attended, Attended, Saf | Sgr]:
     return image, text, similarity
 
 
-def through(head: Attended, items: Embeddings) -> Embeddings:
+def through(head: SelfAttention, items: Embeddings) -> Embeddings:
     return head(Encoded(items.parts, items.mask), items.ids)
 
 
@@ -86,7 +86,7 @@ def test_filtration_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     similarity = Saf(width=4, nodes=4).double().eval()
     assign([*similarity.attend.parameters(), *similarity.norm.parameters()], 0.3, 0.0)
     seen: list[Tensor] = []
-    monkeypatch.setattr(sgraf, "decided", lambda nodes, layer: seen.append(nodes) or decided(nodes, layer))
+    monkeypatch.setattr(sgraf, "score_nodes", lambda nodes, layer: seen.append(nodes) or score_nodes(nodes, layer))
     similarity.nodes.forward = lambda images, gram, texts: det((2, 1, 3, 4), 0.3)
     images, texts = of_parts(det((2, 2, 4), 0.1)), of_parts(det((1, 2, 4), 0.5))
     with torch.no_grad():

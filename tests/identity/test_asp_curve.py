@@ -17,7 +17,7 @@ from subtext.evaluation.metrics import asp as reference
 from subtext.evaluation.metrics.asp import ASP
 from subtext.evaluation.relevance.graded import Graded
 from subtext.evaluation.relevance.match import of_groups
-from subtext.ops.semantic_rank import RankTies, ranks
+from subtext.ops.compiled.semantic_rank import RankTies, ranks
 
 PICTURES, TEXTS = 7, 14
 
@@ -56,7 +56,7 @@ def test_asp_over_n_is_that_of_a_plain_loop(ties: RankTies) -> None:
         scores, values = (turned(each, direction) for each in (all_scores.numpy(), graded.values))
         truth = graded.truth(direction, 0, len(scores), match)
         for top in (1, 3, 5, scores.shape[1]):
-            metric = ASP(ties, top)(Comparison(torch.from_numpy(scores), truth)).numpy()
+            metric = ASP(ties=ties, top=top)(Comparison(torch.from_numpy(scores), truth)).numpy()
             for query, row in enumerate(scores):
                 semantic = places(values[query], ties)
                 inside = semantic <= top

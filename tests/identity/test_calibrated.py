@@ -19,7 +19,7 @@ from subtext.retrieval.confidence import (
     Background,
     Evidence,
     Observations,
-    _fit_way,
+    _fit_direction,
     _index_keys,
     _measured,
     best_products,
@@ -164,23 +164,25 @@ def test_the_level_is_the_sum_over_best_hits_and_the_rest_by_the_background():
 
 
 def test_signs_and_percentiles_are_plain_formulas():
-    signs = evidence().signs(0.25)
+    signs = evidence().signals(0.25)
     familiar = 0.5 * np.log((np.exp(np.float32(0.2) / 0.5) + np.exp(np.float32(-0.1) / 0.5)) / 2)
     assert signs == {"level": pytest.approx(0.25 * evidence().level(0.25)), "familiar": pytest.approx(familiar)}
-    assert set(evidence(same_side=()).signs(0.25)) == {"level"}
+    assert set(evidence(same_side=()).signals(0.25)) == {"level"}
     steps = {"xs": [-1.0, 1.0], "ys": [0.2, 0.6]}
     low, high = np.linspace(-9, 9, 101).tolist(), np.linspace(5, 6, 101).tolist()
     quantiles = np.linspace(0, 1, 101).tolist()
-    way = DirectionCalibration(0.25, (2.0, -0.5), 0.1, steps, {"level": low, "familiar": high}, quantiles, 0.05, {})
-    assert evidence().percentile(way) == 0, "the weaker of both"
-    alone = evidence(same_side=()).percentile(way)
-    assert alone == pytest.approx((evidence().signs(0.25)["level"] + 9) / 18, abs=1e-9)
+    direction = DirectionCalibration(
+        0.25, (2.0, -0.5), 0.1, steps, {"level": low, "familiar": high}, quantiles, 0.05, {}
+    )
+    assert evidence().percentile(direction) == 0, "the weaker of both"
+    alone = evidence(same_side=()).percentile(direction)
+    assert alone == pytest.approx((evidence().signals(0.25)["level"] + 9) / 18, abs=1e-9)
     unknown = DirectionCalibration(0.25, (2.0, -0.5), 0.1, steps, {}, [0.0, 0.5, 1.0], 0.05, {})
     assert evidence().percentile(unknown) == 1
     scores = np.array([0.0, 0.1], np.float32)
     log_odds = [2.0 * float(score) / 0.25 - 0.5 * 0.4 + 0.1 for score in scores]
     wanted = [0.2 + 0.4 * (value + 1) / 2 for value in log_odds]
-    assert probabilities(scores, 0.4, way).tolist() == pytest.approx(wanted, abs=1e-7)
+    assert probabilities(scores, 0.4, direction).tolist() == pytest.approx(wanted, abs=1e-7)
 
 
 def test_best_products_are_of_the_best_views():
@@ -206,7 +208,7 @@ def observed() -> Observations:
 
 
 def test_a_way_is_fitted_on_one_half_by_plain_formulas(observed: Observations):
-    way = _fit_way(observed)
+    direction = _fit_direction(observed)
     rows = [row for row in range(90) if row % 3]
     gains = []
     temperatures = np.geomspace(0.005, 0.5, 24)
@@ -216,48 +218,53 @@ def test_a_way_is_fitted_on_one_half_by_plain_formulas(observed: Observations):
             for row in rows
         ]
         gains.append(sum(of_rows))
-    assert way.temperature == temperatures[int(np.argmax(gains))] and 0 < np.argmax(gains) < len(gains) - 1
-    signs = [observed.evidence[row].signs(way.temperature) for row in rows]
+    assert direction.temperature == temperatures[int(np.argmax(gains))] and 0 < np.argmax(gains) < len(gains) - 1
+    signs = [observed.evidence[row].signals(direction.temperature) for row in rows]
     for name in ("level", "familiar"):
         values = sorted(sign[name] for sign in signs)
-        np.testing.assert_allclose(way.signs[name], np.quantile(values, np.arange(101) / 100))
+        np.testing.assert_allclose(direction.signal_quantiles[name], np.quantile(values, np.arange(101) / 100))
     weakest = [
-        min(float(np.interp(sign[name], way.signs[name], np.arange(101) / 100)) for name in sign) for sign in signs
+        min(float(np.interp(sign[name], direction.signal_quantiles[name], np.arange(101) / 100)) for name in sign)
+        for sign in signs
     ]
-    np.testing.assert_allclose(way.quantiles, np.quantile(weakest, np.arange(101) / 100), atol=1e-12)
+    np.testing.assert_allclose(direction.quantiles, np.quantile(weakest, np.arange(101) / 100), atol=1e-12)
     inputs = np.array([
-        [score / way.temperature, observed.evidence[row].level(way.temperature)]
+        [score / direction.temperature, observed.evidence[row].level(direction.temperature)]
         for row in rows for score in observed.evidence[row].scores
     ], np.float64)  # fmt: skip
     right = np.concatenate([observed.correct[row] for row in rows])
     weights, bias = fit_logistic(inputs, right)
-    assert way.weights == pytest.approx(tuple(weights), rel=1e-4) and way.bias == pytest.approx(bias, rel=1e-3)
+    assert direction.weights == pytest.approx(tuple(weights), rel=1e-4) and direction.bias == pytest.approx(
+        bias, rel=1e-3
+    )
     xs, ys = fit_isotonic(inputs @ weights + bias, right)
-    np.testing.assert_allclose(way.curve(np.array(xs)), ys, atol=1e-3)
-    assert way.refused == 0.05
+    np.testing.assert_allclose(direction.curve(np.array(xs)), ys, atol=1e-3)
+    assert direction.threshold == 0.05
 
 
 def test_figures_of_a_way_are_plain_formulas_over_the_other_half(observed: Observations):
-    way, rows = _fit_way(observed), [row for row in range(90) if row % 3 == 0]
+    direction, rows = _fit_direction(observed), [row for row in range(90) if row % 3 == 0]
     of_rows = [(observed.evidence[row], observed.correct[row]) for row in rows]
-    told = [probabilities(each.scores, each.level(way.temperature), way) for each, _ in of_rows]
+    told = [probabilities(each.scores, each.level(direction.temperature), direction) for each, _ in of_rows]
     said, right = np.concatenate(told), np.concatenate([own for _, own in of_rows]).astype(float)
     share = right.sum() / len(right)
-    gaps = [each.percentile(way) < 0.05 for each, _ in of_rows]
+    gaps = [each.percentile(direction) < 0.05 for each, _ in of_rows]
     plot = reliability(said, right > 0)
-    assert way.measured == pytest.approx({
-        "questions": 30, "hits": 120, "right": share, "calibration_error": plot.error,
+    assert direction.metrics == pytest.approx({
+        "queries": 30, "hits": 120, "correct": share, "calibration_error": plot.error,
         "calibration_error_equal_counts": reliability(said, right > 0, equal="count").error,
         "calibration_error_first": reliability(
             np.array([own[0] for own in told]), np.array([own[0] for _, own in of_rows])
         ).error,
-        "brier": sum((said - right) ** 2) / 120, "brier_of_the_share": share - share**2, "refused": sum(gaps) / 30,
+        "brier": sum((said - right) ** 2) / 120, "brier_baseline": share - share**2, "false_no_match": sum(gaps) / 30,
     })  # fmt: skip
-    for limit in {each.percentile(way) for each, _ in of_rows}:
-        below = [each.percentile(way) < limit for each, _ in of_rows]
-        assert _measured(observed, replace(way, refused=limit)).measured["refused"] == sum(below) / 30
-    assert {name: len(values) for name, values in way.bins.items()} == dict.fromkeys(way.bins, len(plot.counts))
-    assert set(way.bins) == {"predicted", "came_true", "counts"} and sum(way.bins["counts"]) == 120
+    for limit in {each.percentile(direction) for each, _ in of_rows}:
+        below = [each.percentile(direction) < limit for each, _ in of_rows]
+        assert _measured(observed, replace(direction, threshold=limit)).metrics["false_no_match"] == sum(below) / 30
+    assert {name: len(values) for name, values in direction.bins.items()} == dict.fromkeys(
+        direction.bins, len(plot.counts)
+    )
+    assert set(direction.bins) == {"predicted", "came_true", "counts"} and sum(direction.bins["counts"]) == 120
 
 
 def test_hits_that_are_all_right_all_wrong_or_worse_when_higher_fit_nothing(observed: Observations):
@@ -267,7 +274,7 @@ def test_hits_that_are_all_right_all_wrong_or_worse_when_higher_fit_nothing(obse
         ([~own for own in observed.correct], "needs larger scores to be right more often"),
     ):
         with pytest.raises(RequirementError, match=told):
-            _fit_way(replace(observed, correct=correct))
+            _fit_direction(replace(observed, correct=correct))
 
 
 def test_an_item_of_the_index_is_the_same_within_a_hundredth_of_each_number(tmp_path):

@@ -12,8 +12,8 @@ import torch
 from subtext.core import Embeddings
 from subtext.data.read import read
 from subtext.evaluation import Protocol, evaluate_embeddings
-from subtext.evaluation.measure import chance_figures
-from subtext.evaluation.results import figures_table
+from subtext.evaluation.evaluate import chance_figures
+from subtext.evaluation.result import figures_table
 from subtext.models.similarity.cosine import Cosine
 
 
@@ -27,7 +27,7 @@ def test_chance_is_chance(tmp_path: Path, split: str) -> None:
     made_data.write(tmp_path)
     pairs = read(tmp_path / "pairs.jsonl", need_images=False).split(split)
     result = evaluate_embeddings(
-        Cosine(), drawn(len(pairs.images), 1), drawn(len(pairs.texts), 2), pairs, protocol=Protocol(c_way=())
+        Cosine(), drawn(len(pairs.images), 1), drawn(len(pairs.texts), 2), pairs, protocol=Protocol()
     )
     ours = chance_figures(pairs)
     assert set(ours) <= set(result.chance)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from subtext.core import Embeddings, Encoded
 from subtext.errors import RequirementError
-from subtext.models.heads.gaussian import Distanced, Gaussian
+from subtext.models.heads.gaussian import DistanceVectors, Gaussian
 from subtext.models.model import Branch, Model
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.probabilistic import ClosedFormDistance
@@ -45,8 +45,8 @@ def made(count: int, *, seed: int, width: int = 6, unit: bool = True) -> dict[st
 @pytest.mark.parametrize("kind", ["sampled", "wasserstein"])
 def test_products_are_distances_by_loops(kind: Any, unit: bool) -> None:
     images, texts = made(5, seed=1), made(7, seed=2)
-    rows = Distanced(Given(unit=unit), side="image", kind=kind)(**images).vectors[:, 0]
-    columns = Distanced(Given(unit=unit), side="text", kind=kind)(**texts).vectors[:, 0]
+    rows = DistanceVectors(Given(unit=unit), side="image", kind=kind)(**images).vectors[:, 0]
+    columns = DistanceVectors(Given(unit=unit), side="text", kind=kind)(**texts).vectors[:, 0]
     plain = [Given(unit=unit)(**each) for each in (images, texts)]
     for i in range(5):
         for t in range(7):
@@ -65,7 +65,7 @@ def test_products_are_distances_by_loops(kind: Any, unit: bool) -> None:
 def test_a_vector_holds_its_uncertainty_and_its_mean(kind: Any) -> None:
     plain = Given()(**made(5, seed=1))
     for side in ("image", "text"):
-        head = Distanced(Given(), side=side, kind=kind)  # type: ignore[arg-type]
+        head = DistanceVectors(Given(), side=side, kind=kind)  # type: ignore[arg-type]
         vectors = head(**made(5, seed=1)).vectors.numpy()
         assert plain.uncertainty is not None
         np.testing.assert_allclose(head.uncertainty(vectors), plain.uncertainty.numpy(), rtol=1e-12)
@@ -75,7 +75,7 @@ def test_a_vector_holds_its_uncertainty_and_its_mean(kind: Any) -> None:
 
 def test_a_head_without_deviations_is_refused() -> None:
     with pytest.raises(RequirementError, match="a distanced head needs the deviations of its items"):
-        Distanced(Given(sure=True), side="image")(**made(2, seed=1))
+        DistanceVectors(Given(sure=True), side="image")(**made(2, seed=1))
 
 
 class Halves(nn.Module):
@@ -114,13 +114,13 @@ def test_an_indexed_model_scores_as_it_does() -> None:
     similarity = ClosedFormDistance(scale=3.0, shift=2.0).double()
     model = Model(branch("image"), branch("text"), similarity)
     inputs = [{"pooled": each["encoded"].pooled, "ids": each["ids"]} for each in (made(9, seed=1), made(8, seed=2))]
-    indexed = model.indexed("an index")
+    indexed = model.to_indexable("an index")
     assert isinstance(indexed.similarity, Cosine) and indexed.indexable and not model.indexable
     wanted = model.similarity(*model(*inputs))
     torch.testing.assert_close(indexed.similarity(*indexed(*inputs)), wanted, atol=1e-12, rtol=0)
-    by_mean = model.by_mean("a picture")
+    by_mean = model.to_means("a picture")
     assert not torch.equal(by_mean.similarity(*by_mean(*inputs)).argsort(dim=1), wanted.argsort(dim=1))
     with torch.no_grad():
         similarity.scale.neg_()
     with pytest.raises(RequirementError, match="a model whose score falls as distances grow; it learnt a scale of -3"):
-        model.indexed("an index")
+        model.to_indexable("an index")

@@ -16,7 +16,7 @@ from subtext.core import Epoch
 from subtext.data.dataset import Dataset
 from subtext.data.inputs import Draw
 from subtext.errors import TrainingError
-from subtext.training.fit import batch_norms, validate_plan
+from subtext.training.checks import batch_norms, validate_plan
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import Setup

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from subtext.errors import ShapeError
-from subtext.ops import group_products as ops
-from subtext.ops.group_products import Terms, group_products
+from subtext.ops.compiled import group_products as ops
+from subtext.ops.compiled.group_products import Terms, group_products
 from subtext.ops.sparse import Sparse
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from subtext.errors import ShapeError
-from subtext.ops import nearest
-from subtext.ops.nearest import nearest_rows
+from subtext.ops.compiled import nearest
+from subtext.ops.compiled.nearest import nearest_rows
 
 
 def whole_numbers(rows: int, width: int, *, top: int = 4, seed: int = 3) -> np.ndarray:
@@ -89,7 +89,7 @@ def test_no_neighbour_is_lost_among_real_numbers(swept, spread):
 
 
 @pytest.mark.parametrize("small", [0, 4096], ids=["swept", "sorted"])
-def test_equal_rows_have_a_distance_of_nought(swept, monkeypatch, small):
+def test_equal_rows_have_a_distance_of_zero(swept, monkeypatch, small):
     """No cancellation: L2 is summed from differences, however long the vectors are."""
     monkeypatch.setattr(nearest, "SMALL", small)
     vectors = np.random.default_rng(2).standard_normal((200, 9)).astype(np.float32) + 1000

@@ -24,9 +24,16 @@ from subtext.recipes.build import build
 from subtext.recipes.methods.hal import hal
 from subtext.recipes.methods.mithun import mithun
 from subtext.recipes.methods.neighbourhoods import neighbourhoods
+from subtext.recipes.methods.neighbourhoods.sampling import (
+    RANDOM,
+    SIDES,
+    Neighbours,
+    RandomTextSampler,
+    SampledNeighbours,
+    Sampler,
+)
 from subtext.recipes.methods.struc import struc
 from subtext.recipes.methods.uniform import uniform
-from subtext.training.neighbours import RANDOM, SIDES, Neighbours, RandomTextSampler, SampledNeighbours, Sampler
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes
 from subtext.training.setup import BuildContext
@@ -62,7 +69,7 @@ def test_a_draw_is_of_the_pool_and_of_the_pair_alone(graph: Path) -> None:
     # One neighbour, and its picture with it.
     drawn = samplers.by_side["image"](PAIRS.links, seed=3, epoch=7)
     assert (drawn == seen[:, 7]).all()
-    assert (PAIRS.images.groups[samplers.by_side["image"].pictures[drawn]] == PAIRS.texts.groups[drawn]).all()
+    assert (PAIRS.images.groups[samplers.by_side["image"].images[drawn]] == PAIRS.texts.groups[drawn]).all()
 
 
 def test_an_empty_list_gets_any_text_of_another_group() -> None:
@@ -81,7 +88,7 @@ def test_a_neighbour_without_a_picture_is_never_drawn(graph: Path) -> None:
     sampler = SampledNeighbours(graph=graph, pool_size=4).open(cut).by_side["image"]
     drawn = np.stack([sampler(cut.links, seed=0, epoch=epoch) for epoch in range(60)])
     assert gone not in drawn
-    assert (sampler.pictures[drawn] >= 0).all()
+    assert (sampler.images[drawn] >= 0).all()
 
 
 def test_the_pool_is_cut_to_the_texts_that_are_trained_on(graph: Path) -> None:
@@ -213,7 +220,7 @@ def test_the_papers_code_on_the_worked_example_as_a_step_computes_it(chunk: int)
     branches = {side: Branch(small.Traits(), nn.Identity(), Table(rows)) for side, rows in tables.items()}
     host = replace(small.setup(), model=Model(branches["image"], branches["text"], Cosine(temperature=0.1)))
     made = neighbourhoods(host, graph="somewhere", form="reference")
-    assert made.extras[0].strangers
+    assert made.extras[0].random_texts
 
     def rows(start: int) -> Tensors:
         return {"ids": torch.arange(start, start + 3)}
@@ -268,7 +275,7 @@ def test_random_texts_are_read_where_the_papers_code_is_asked_for(graph: Path) -
         assert reading.extras[0].items[RANDOM][1]["ids"].tolist() == wanted.tolist()
     host = neighbourhoods(small.setup(), graph=str(graph), form="reference", cross_modal="model", text_weight=0.0)
     for made in (host, neighbourhoods(small.setup(), graph=str(graph))):
-        assert not made.extras[0].strangers
+        assert not made.extras[0].random_texts
     told = {one.extras[0].open(PAIRS).fingerprint for one in (near.setup(graph), near.setup(graph, form="reference"))}
     assert len(told) == 2
 
@@ -280,7 +287,7 @@ def test_no_other_method_changes_a_loss_that_reads_random_texts() -> None:
     assert (
         neighbourhoods(uniform(small.setup()), graph="somewhere", form="reference", cross_modal="model")
         .extras[0]
-        .strangers
+        .random_texts
     )
 
 

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from subtext.core import Encoded
 from subtext.models.heads import gpo
-from subtext.models.heads.gpo import Gpo, ordered_sum
+from subtext.models.heads.gpo import Gpo
+from subtext.ops.compiled.ordered_sum import ordered_sum
 
 
 def _by_sorting(parts: Tensor, lengths: Tensor, weights: Tensor) -> Tensor:

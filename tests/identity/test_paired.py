@@ -35,7 +35,7 @@ def test_the_p_value_is_that_of_all_sign_changes() -> None:
     found = paired(mine, theirs, clusters, samples=20_000)
     assert found.p_value == pytest.approx(exact_p(mine, theirs, clusters), abs=0.01)
     assert found.difference == pytest.approx((mine - theirs).mean())
-    assert (found.pictures, found.seeds) == (12, 3)
+    assert (found.images, found.seeds) == (12, 3)
 
 
 def test_the_interval_is_that_of_a_plain_loop() -> None:

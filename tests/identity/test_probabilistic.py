@@ -24,7 +24,7 @@ from subtext.models.similarity import probabilistic as match_probability
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.probabilistic import ClosedFormDistance, MatchProbability
 from subtext.ops import draw
-from subtext.training.batch_relevance import Mixing, mixed_truth
+from subtext.recipes.models.pcme_plus.mixing import Mixing, mixed_truth
 from subtext.training.step import StepReader
 
 F64 = torch.float64
@@ -237,7 +237,7 @@ def test_ranked_by_means_there_is_nothing_to_draw() -> None:
 
 def test_means_can_be_indexed_whatever_ranks() -> None:
     model = probabilistic().eval()
-    means = model.indexed("an index")
+    means = model.to_indexable("an index")
     assert means.indexable and not model.indexable
     found = means.embed_texts(["red wet", "blue"])
     assert found.views == 1 and found.uncertainty is not None and (found.uncertainty > 0).all()
@@ -247,7 +247,7 @@ def test_means_can_be_indexed_whatever_ranks() -> None:
     torch.testing.assert_close(found.uncertainty, found.log_std.exp().square().mean(dim=(1, 2)).sqrt())
     assert Embeddings(torch.zeros(2, 1, 3), torch.arange(2)).uncertainty is None
     plain = small.setup().model
-    assert plain.indexed("an index") is plain
+    assert plain.to_indexable("an index") is plain
 
 
 def test_a_graph_layer_by_loops() -> None:

@@ -17,7 +17,7 @@ from subtext.objectives.losses.smooth_ap import SmoothAP
 from subtext.objectives.mining import Cosines
 from subtext.objectives.objective import Objective, Term
 from subtext.objectives.scene import Relevance, compose
-from subtext.training.batch_relevance import SharedWords
+from subtext.recipes.methods.daa.relevance import SharedWords
 from subtext.training.step import StepReader
 
 SHARES = ([0, 1], [2, 3, 4], [5])

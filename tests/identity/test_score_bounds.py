@@ -1,19 +1,20 @@
-"""Bounds of scores: never below the score, hardly above it, and the same bits whatever a vector holds."""
+"""Upper bounds of scores: never below a score as it is summed, and hardly above it."""
 
 from __future__ import annotations
 
 import numba
 import numpy as np
 import pytest
+import torch
 
-from subtext.ops import nearest as score_bounds
-from subtext.ops.nearest import HIGH, WIDE, lowest, reached, rounded
+from subtext.ops.compiled import nearest
+from subtext.ops.compiled.nearest import score_offsets
 
 ROWS = 48
 
 
 def kinds(width: int) -> dict[str, np.ndarray]:
-    """Vectors that round well and badly."""
+    """Vectors of like and of unlike lengths."""
     draw = np.random.default_rng(5)
     plain = draw.standard_normal((ROWS, width)).astype(np.float32)
     spiky = plain.copy()
@@ -21,130 +22,79 @@ def kinds(width: int) -> dict[str, np.ndarray]:
     lengths = np.logspace(-6, 6, ROWS, dtype=np.float32)[:, None]
     holes = plain.copy()
     holes[::2] = 0
-    return {"plain": plain, "spiky": spiky, "of all lengths": plain * lengths, "some are nought": holes}
+    equal = np.repeat(plain[:, :1], width, axis=1)
+    far = plain + np.float32(1000)
+    return {
+        "plain": plain,
+        "spiky": spiky,
+        "of all lengths": plain * lengths,
+        "some are zero": holes,
+        "equal numbers": equal,
+        "far from the origin": far,
+        "the smallest": (plain * np.float32(1e-41)).astype(np.float32),
+        "small beside large": np.concatenate([plain[:24] * np.float32(1e-30), plain[24:] * np.float32(1e10)]),
+        "the largest": plain * np.float32(1e18 / max(1, np.abs(plain).max() * width**0.5)),
+    }
 
 
-KINDS = ("plain", "spiky", "of all lengths", "some are nought")
+KINDS = tuple(kinds(1))
 
 
-def exact(vectors: np.ndarray) -> np.ndarray:
-    """Every score by a loop, in float64."""
-    u = vectors.astype(np.float64)
-    return np.array([[-sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) / 2 for y in u] for x in u])
+def compiled_scores(vectors: np.ndarray) -> np.ndarray:
+    """Every score, as the sweep sums it."""
+    score, scores = nearest._compiled()["score"], np.empty((len(vectors), len(vectors)), dtype=np.float32)
+    for row in range(len(vectors)):
+        score(vectors, row, scores[row])
+    return scores
 
 
-def summed(vectors: np.ndarray) -> np.ndarray:
-    """Every score by running sums in float32."""
+def running_sums(vectors: np.ndarray) -> np.ndarray:
+    """Every score by running sums in float32, which round the most."""
     squares = [np.cumsum((vectors - row) ** 2, axis=1, dtype=np.float32)[:, -1] for row in vectors]
     return np.float32(-0.5) * np.stack(squares)
 
 
-def bits(given, row_limits, column_limits, lanes=16) -> np.ndarray:
-    """(N N) which pairs reach a limit."""
-    length = given.terms.shape[1]
-    answer = np.zeros((length, length), dtype=bool)
-    kernel = reached(lanes)
-    lines = [np.ascontiguousarray(line, dtype=np.float32) for line in (row_limits, column_limits)]
-    rounding = (given.panels.ctypes.data, given.panels.shape[1], given.terms.ctypes.data, length)
-    where = (*rounding, lines[0].ctypes.data, lines[1].ctypes.data)
-    for row in range(0, length, HIGH):
-        for column in range(0, length, WIDE):
-            word = kernel(where, row, column)
-            tile = [bool(word >> place & 1) for place in range(HIGH * WIDE)]
-            answer[row : row + HIGH, column : column + WIDE] = np.reshape(tile, (HIGH, WIDE))
-    return answer
+def exact(vectors: np.ndarray) -> np.ndarray:
+    """Every score in float64."""
+    u = vectors.astype(np.float64)
+    return -((u[:, None] - u) ** 2).sum(axis=2) / 2
 
 
-def bounds_by_loop(given) -> np.ndarray:
-    """The formula of the docstring, one pair at a time, in float64."""
-    whole = given.panels.transpose(0, 2, 1, 3).reshape(given.terms.shape[1], -1).astype(np.int64)
-    scale, norm, slack, half = given.terms.astype(np.float64)
-    total = np.zeros((len(whole), len(whole)))
-    for u in range(len(whole)):
-        for v in range(len(whole)):
-            product = scale[u] * scale[v] * int(whole[u] @ whole[v])
-            total[u, v] = product + norm[u] * slack[v] + slack[u] * norm[v] + half[u] + half[v]
-    return total
+def bounds(vectors: np.ndarray) -> np.ndarray:
+    """Every bound, in the sweep's precision and order of sums."""
+    products = (torch.from_numpy(vectors) @ torch.from_numpy(vectors).T).numpy()
+    offsets = score_offsets(vectors)
+    return products + (offsets[:, None] + offsets)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("width", [1, 5, 64, 301])
 def test_no_score_is_above_its_bound(kind, width):
     vectors = kinds(width)[kind]
-    scores = exact(vectors)
-    assert (bounds_by_loop(rounded(vectors)) >= scores).all()
+    above = bounds(vectors)
+    for scores in (compiled_scores(vectors), running_sums(vectors), exact(vectors)):
+        assert (above >= scores).all()
 
 
 def test_bounds_are_near():
-    """A bound that is always true could be infinite: it may exceed the score by a thousandth of both lengths."""
+    """A bound that is always true could be infinite: it may exceed the score by a ten-thousandth of both lengths."""
     vectors = kinds(64)["plain"]
     norm = np.linalg.norm(vectors.astype(np.float64), axis=1)
-    over = bounds_by_loop(rounded(vectors)) - exact(vectors)
-    assert (over <= 1e-3 * norm[:, None] * norm).all()
+    over = bounds(vectors) - exact(vectors)
+    assert (over <= 1e-4 * (norm[:, None] + norm) ** 2).all()
 
 
-@pytest.mark.parametrize("lanes", [16, 32])
-@pytest.mark.parametrize("kind", KINDS)
-def test_bits_are_what_the_formula_says(kind, lanes):
-    """At limits a little below and above each bound: float32 may decide only what lies between."""
-    given = rounded(kinds(29)[kind])
-    bounds = bounds_by_loop(given)
-    spare = 1e-5 * (1e-30 + np.abs(bounds).max(axis=1))
-    never = np.full(len(bounds), np.inf)
-    for column in range(0, ROWS, 5):
-        limit = bounds[:, column]
-        assert bits(given, limit - spare, never, lanes)[:, column].all()
-        assert not bits(given, limit + spare, never, lanes)[:, column].any()
-        assert bits(given, never, limit - spare, lanes)[column].all()
-        assert not bits(given, never, limit + spare, lanes)[column].any()
-
-
-def test_the_largest_integers_do_not_overflow():
-    """Equal numbers round to the largest integer throughout: their products add up to nearly 2^31."""
-    for width in (1, 2, 7, 200, 1000):
-        vectors = np.full((WIDE, width), 3.0, dtype=np.float32)
-        given = rounded(vectors)
-        below, above = (np.full(WIDE, 9.0 * width * share, dtype=np.float32) for share in (-0.001, 0.01))
-        assert bits(given, below, below).all() and not bits(given, above, above).any()
-
-
-def test_chunks_round_as_a_whole(monkeypatch):
-    vectors = kinds(10)["spiky"]
-    at_once = rounded(vectors)
-    monkeypatch.setattr(score_bounds, "_CHUNK", 16)
-    in_parts = rounded(vectors)
-    np.testing.assert_array_equal(at_once.panels, in_parts.panels)
-    np.testing.assert_array_equal(at_once.terms, in_parts.terms)
-
-
-def test_rows_fill_whole_panels():
-    given = rounded(kinds(3)["plain"][:17])
-    assert given.panels.shape == (2, 2, 16, 2) and given.terms.shape == (4, 32)
-    assert not given.panels[1, :, 1:].any() and not given.terms[:, 17:].any()
-
-
-def test_lowest_is_the_lowest_bit():
-    compiled = numba.njit(lowest)
-    assert [compiled(np.uint64(1) << np.uint64(place)) for place in range(64)] == list(range(64))
-    assert compiled(np.uint64(0b1011000)) == 3
-
-
-@pytest.mark.parametrize("size", [1e-18, 1e-30, 1e-41])
-def test_the_smallest_numbers_stay_below_their_bounds(size):
-    vectors = (kinds(64)["plain"] * np.float32(size)).astype(np.float32)
-    vectors[::5] = 1e10 * kinds(64)["plain"][::5]
-    given = rounded(vectors)
-    scores = summed(vectors)
-    never = np.full(ROWS, np.inf)
-    for column in range(ROWS):
-        assert bits(given, scores[:, column], never)[:, column].all()
-
-
-def test_sums_in_float32_stay_below_their_bounds():
-    """300 equal numbers: a running sum is off by more than rounding to integers takes."""
-    vectors = np.repeat(np.random.default_rng(0).standard_normal((ROWS, 1), dtype=np.float32), 300, axis=1)
-    given = rounded(vectors)
-    scores = summed(vectors)
-    never = np.full(ROWS, np.inf)
-    for column in range(ROWS):
-        assert bits(given, scores[:, column], never)[:, column].all()
+def test_a_bound_is_compared_with_the_limits_of_both_sides():
+    """Each pair alone may reach its row's limit or its column's; equality reaches it."""
+    reached = numba.njit(nearest._reached)
+    products, offsets = np.float32([1, 2, 3]), np.float32([0, 0.5, 0])
+    never = np.full(3, np.inf, dtype=np.float32)
+    for limit, answer in ((4.0, True), (np.nextafter(np.float32(4), np.float32(5)), False)):
+        assert reached(products, np.float32(1), offsets, np.float32(limit), never) == answer
+        assert reached(products, np.float32(1), offsets, np.float32(np.inf), never) is False
+    for column, bound in enumerate((2.0, 3.5, 4.0)):
+        limits = never.copy()
+        limits[column] = bound
+        assert reached(products, np.float32(1), offsets, np.float32(np.inf), limits)
+        limits[column] = np.nextafter(np.float32(bound), np.float32(9))
+        assert not reached(products, np.float32(1), offsets, np.float32(np.inf), limits)

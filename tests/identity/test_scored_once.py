@@ -13,8 +13,8 @@ from torch.nn.functional import normalize
 
 from subtext.core import Embeddings
 from subtext.data.dataset import Dataset, Items, Judgements
-from subtext.evaluation import Protocol, evaluate_embeddings, scoring
-from subtext.evaluation.protocol import ExtraMetrics
+from subtext.evaluation import Protocol, evaluate_embeddings, gallery_of, scoring
+from subtext.evaluation.metrics import HumanAgreement, default_metrics
 from subtext.evaluation.scoring import Embedded, Matrix, scored_once
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention
@@ -52,20 +52,21 @@ def made() -> tuple[Embeddings, Embeddings, Dataset]:
     return of_parts(regions), of_parts(words), pairs
 
 
-SETS = [(1, (), 1), (1, (4,), 1), (4, (1,), 1), (1, (2, 4), 1), (4, (), 1 / 4), (4, (2,), 3 / 4)]
-"""Folds, extra folds, and the share of all pairs that is scored."""
+SETS = [((1,), 1), ((1, 4), 1), ((1, 2, 4), 1), ((4,), 1 / 4), ((2, 4), 3 / 4)]
+"""Numbers of folds, and the share of all pairs that is scored."""
 
 
-@pytest.mark.parametrize(("folds", "also", "share"), SETS)
-def test_sets_of_folds_are_cut_from_one_matrix(folds: int, also: tuple[int, ...], share: float) -> None:
+@pytest.mark.parametrize(("counts", "share"), SETS)
+def test_sets_of_folds_are_cut_from_one_matrix(counts: tuple[int, ...], share: float) -> None:
     images, texts, pairs = made()
     counting = Counting()
-    asked = Protocol(c_way=(), bootstrap=0, folds=folds, also_folds=also)
+    asked = Protocol(bootstrap=0, fold_sizes=[PICTURES // count for count in counts])
     result = evaluate_embeddings(counting, images, texts, pairs, protocol=asked)
     assert counting.cells == share * PICTURES * PICTURES * EACH
-    for count, label in [(folds, ""), *((count, f"({count} folds)" if count > 1 else "(whole)") for count in also)]:
+    for count in counts:
+        label = "" if count == counts[0] else f"({count} folds)"
         alone = evaluate_embeddings(
-            CrossAttention().eval(), images, texts, pairs, protocol=Protocol(c_way=(), bootstrap=0, folds=count)
+            CrossAttention().eval(), images, texts, pairs, protocol=Protocol(bootstrap=0, folds=count)
         )
         for way in ("image_to_text", "text_to_image"):
             name = f"{way}/mean_rank"
@@ -76,8 +77,9 @@ def test_judgements_of_people_are_compared_with_the_same_scores() -> None:
     images, texts, pairs = made()
     counting = Counting()
     human = Judgements(np.array([0, 1, 5]), np.array([3, 2, 9]), np.array([1.0, 4.0, 2.0], dtype=np.float32))
-    asked = Protocol(c_way=(), bootstrap=0)
-    result = evaluate_embeddings(counting, images, texts, pairs, protocol=asked, extra=ExtraMetrics(ratings=human))
+    asked, metrics = Protocol(bootstrap=0), [*default_metrics(), HumanAgreement()]
+    gallery = gallery_of(pairs, ratings=human)
+    result = evaluate_embeddings(counting, images, texts, gallery, metrics=metrics, protocol=asked)
     assert result.figures["human/pairs"] == 3 and counting.cells == PICTURES * PICTURES * EACH
 
 

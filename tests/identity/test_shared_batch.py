@@ -34,8 +34,8 @@ OBJECTIVES = {
     "all negatives, sum": two_way(Triplet(margin=0.3), "sum"),
     "InfoNCE": two_way(InfoNCE(label_smoothing=0.1)),
     "sigmoid": two_way(Sigmoid()),
-    "rank weights": two_way(Triplet(negatives="hardest"), "sum", lambda d: Rank(of=d)),
-    "uniform weights": two_way(Triplet(), "mean", lambda d: Uniform(total=12.0, of=d)),
+    "rank weights": two_way(Triplet(negatives="hardest"), "sum", lambda d: Rank(direction=d)),
+    "uniform weights": two_way(Triplet(), "mean", lambda d: Uniform(total=12.0, direction=d)),
     "penalties": Objective({"mmd": Penalty(MMD(), 0.5), "diversity": Penalty(ViewDiversity(), 0.5)}),
 }
 

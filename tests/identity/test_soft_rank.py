@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from subtext.ops import soft_rank as soft_rank_kernel, soft_rank_triton
-from subtext.ops.soft_rank import plain_sums, soft_above, soft_rank
+from subtext.ops.compiled import soft_rank as soft_rank_kernel, soft_rank_triton
+from subtext.ops.compiled.soft_rank import plain_sums, soft_above, soft_rank
 
 ON_A_GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")]
 

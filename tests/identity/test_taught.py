@@ -20,14 +20,14 @@ from subtext.models.similarity.cosine import Cosine
 from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.objective import Term
 from subtext.objectives.scene import compose
-from subtext.training.teacher import (
+from subtext.recipes.methods.distil.teacher import (
     LoadedTeacher,
     Mined,
     MinedNegatives,
     MinedNegativesBank,
     Teacher,
     fitted_temperature,
-    strangers,
+    nearest_negatives,
 )
 
 
@@ -52,10 +52,10 @@ def student(data: Dataset) -> tuple[Embeddings, Embeddings]:
     )
 
 
-def test_strangers_by_a_plain_loop() -> None:
+def test_nearest_negatives_equal_a_plain_loop() -> None:
     data = small.pairs(12, captions=2)
     images, texts = student(data)
-    found = strangers(texts, images, (data.texts.groups, data.images.groups), 4)
+    found = nearest_negatives(texts, images, (data.texts.groups, data.images.groups), 4)
     for text in range(24):
         scores = {}
         for image in range(12):
@@ -63,7 +63,7 @@ def test_strangers_by_a_plain_loop() -> None:
                 fits = images.vectors[image] @ texts.vectors[text].T
                 scores[image] = float(fits.max())
         assert found[text].tolist() == sorted(scores, key=lambda image: -scores[image])[:4]
-    few = strangers(texts, images[:3], (data.texts.groups, data.images.groups[:3]), 4)
+    few = nearest_negatives(texts, images[:3], (data.texts.groups, data.images.groups[:3]), 4)
     assert few.shape == (24, 3) and few[0].tolist().count(-1) == 1 and -1 not in few[23]
 
 
@@ -71,9 +71,9 @@ def test_a_step_reads_the_lists_that_were_mined() -> None:
     data = small.pairs(12, captions=2)
     made = MinedNegativesBank(MinedNegatives(teacher(), 3), data, torch.device("cpu"))
     images, texts = student(data)
-    made.begin(epoch=0, seed=0, embed=lambda: (images, texts))
+    made.on_epoch_start(epoch=0, seed=0, embed=lambda: (images, texts))
     assert made.table is None and made.tensors() == {}
-    made.begin(epoch=1, seed=0, embed=lambda: (images, texts))
+    made.on_epoch_start(epoch=1, seed=0, embed=lambda: (images, texts))
     known = teacher().open(data)
     every = known(np.arange(12), np.arange(24))
     rows = torch.tensor([3, 7])
@@ -82,7 +82,7 @@ def test_a_step_reads_the_lists_that_were_mined() -> None:
     scene = compose(Cosine(), now, others, rows)
     epoch = Epoch(1, 0, table=made.table, bank=made.bank)
     found = Mined("image_to_text")(scene, epoch)
-    lists = strangers(images, texts, (data.images.groups, data.texts.groups), 3)
+    lists = nearest_negatives(images, texts, (data.images.groups, data.texts.groups), 3)
     for place, image in enumerate(rows.tolist()):
         candidates = [2 * image, *lists[image].tolist()]
         fits = [float((now.vectors[place].detach() @ texts.vectors[row].T).max()) for row in candidates]
@@ -113,7 +113,7 @@ def test_a_batch_comes_with_the_teachers_scores() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 40.0])
-def test_the_temperature_undoes_the_scale_of_scores(scale: float) -> None:
+def test_the_fitted_temperature_removes_the_scale_of_scores(scale: float) -> None:
     """Labels drawn from a softmax of some logits: the fit finds the scale that they were multiplied by."""
     data = small.pairs(200, captions=1)
     g = torch.Generator().manual_seed(0)

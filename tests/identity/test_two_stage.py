@@ -15,17 +15,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items
 from subtext.errors import RequirementError, ShapeError
-from subtext.evaluation import Protocol, evaluate_embeddings, evaluate_matrix, scoring, two_stages
-from subtext.evaluation.protocol import ExtraMetrics
+from subtext.evaluation import Protocol, evaluate_embeddings, evaluate_matrix, gallery_of, scoring
+from subtext.evaluation.metrics import PMRP, AveragePrecision, Hubness, PMRecall, Recall, RPrecision
 from subtext.evaluation.relevance import plausible
 from subtext.evaluation.scoring import Embedded, Matrix
-from subtext.evaluation.two_stages import LOSS, CandidateScores, RankingStage, TwoStage, evaluate_two_stage
+from subtext.evaluation.two_stages import scores as two_stages
+from subtext.evaluation.two_stages.evaluate import RankingStage, evaluate_two_stages
+from subtext.evaluation.two_stages.scores import CandidateScores, TwoStage
+from subtext.evaluation.two_stages.sweep import LOSS
 from subtext.models.similarity.ascl import Ascl
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.cross_attention import CrossAttention, Imram
 from subtext.models.similarity.sgraf import Sgr
 
-PROTOCOL = Protocol(c_way=(), bootstrap=0)
+PROTOCOL = Protocol(bootstrap=0)
 
 
 def made(pictures: int = 30, each: int = 2, *, seed: int = 0) -> tuple[RankingStage, RankingStage, Dataset]:
@@ -75,7 +78,7 @@ def places(first: np.ndarray, second: np.ndarray, right: list[list[int]], count:
 @pytest.mark.parametrize("count", [1, 5, 17])
 def test_ranks_are_those_of_a_plain_loop(count: int) -> None:
     first, second, pairs = made()
-    result = evaluate_two_stage(first, second, pairs, candidates=[count], protocol=PROTOCOL)
+    result = evaluate_two_stages(first, second, pairs, candidates=[count], protocol=PROTOCOL)
     one, two = exhaustive(first), exhaustive(second)
     mine = [[2 * row, 2 * row + 1] for row in range(30)]
     # A picture is ranked behind its own other text in the loop; the best one counts, so that does not matter.
@@ -92,7 +95,7 @@ def test_ranks_are_those_of_a_plain_loop(count: int) -> None:
 
 def test_misses_count_as_misses_however_high_the_second_model_scores_them() -> None:
     first, second, pairs = made()
-    found = evaluate_two_stage(first, second, pairs, candidates=[3], protocol=PROTOCOL)
+    found = evaluate_two_stages(first, second, pairs, candidates=[3], protocol=PROTOCOL)
     whole = evaluate_embeddings(*second, pairs, protocol=PROTOCOL)
     ranks = found.per_query["text_to_image/mean_rank"]
     hidden = (ranks > 3) & (whole.per_query["text_to_image/mean_rank"] == 1)
@@ -103,7 +106,7 @@ def test_with_every_candidate_it_is_the_second_model_alone() -> None:
     first, second, pairs = made()
     whole = evaluate_embeddings(*second, pairs, protocol=PROTOCOL)
     for candidates in ([60], [5, 60]):
-        found = evaluate_two_stage(first, second, pairs, candidates=candidates, protocol=PROTOCOL)
+        found = evaluate_two_stages(first, second, pairs, candidates=candidates, protocol=PROTOCOL)
         for direction in DIRECTIONS:
             name = f"{direction}/mean_rank"
             assert np.array_equal(found.per_query[name], whole.per_query[name])
@@ -111,10 +114,10 @@ def test_with_every_candidate_it_is_the_second_model_alone() -> None:
 
 def test_a_sweep_says_what_each_number_loses_and_which_is_enough() -> None:
     first, second, pairs = made()
-    told = evaluate_two_stage(first, second, pairs, candidates=[60, 2, 20], protocol=PROTOCOL).about["two_stage"]
+    told = evaluate_two_stages(first, second, pairs, candidates=[60, 2, 20], protocol=PROTOCOL).about["two_stage"]
     assert [row["candidates"] for row in told["sweep"]] == [2, 20, 60]
     for row in told["sweep"]:
-        alone = evaluate_two_stage(first, second, pairs, candidates=[row["candidates"]], protocol=PROTOCOL)
+        alone = evaluate_two_stages(first, second, pairs, candidates=[row["candidates"]], protocol=PROTOCOL)
         for direction in DIRECTIONS:
             name = f"{direction}/recall@1"
             assert row[name] == alone.figures[name]
@@ -126,7 +129,7 @@ def test_a_sweep_says_what_each_number_loses_and_which_is_enough() -> None:
 
 def test_pairs_are_counted_once_each() -> None:
     first, second, pairs = made()
-    told = evaluate_two_stage(first, second, pairs, candidates=[4], protocol=PROTOCOL).about["two_stage"]
+    told = evaluate_two_stages(first, second, pairs, candidates=[4], protocol=PROTOCOL).about["two_stage"]
     lists = two_stages.shortlists(*first, 4)
     both = {(row, int(c)) for row, line in enumerate(lists.image_to_text) for c in line}
     both |= {(int(c), row) for row, line in enumerate(lists.text_to_image) for c in line}
@@ -143,13 +146,13 @@ def test_chosen_pairs_are_scored_as_all_are() -> None:
     pairs = np.stack(np.divmod(chosen, 60), axis=1)
     found = two_stages.pair_scores(*second, pairs)
     np.testing.assert_allclose(found, whole[pairs[:, 0], pairs[:, 1]], rtol=2e-6, atol=2e-6)
-    with pytest.raises(ShapeError, match="ordered by picture"):
+    with pytest.raises(ShapeError, match="ordered by image"):
         two_stages.pair_scores(*second, pairs[::-1].copy())
 
 
 def test_folds_have_lists_of_their_own() -> None:
     first, second, pairs = made()
-    found = evaluate_two_stage(first, second, pairs, candidates=[4], protocol=Protocol(c_way=(), bootstrap=0, folds=3))
+    found = evaluate_two_stages(first, second, pairs, candidates=[4], protocol=Protocol(bootstrap=0, folds=3))
     told = found.about["two_stage"]
     assert told["pairs"]["text_to_image"] == 240 and told["share_of_pairs"]["text_to_image"] == 240 / (3 * 10 * 20)
     assert found.per_query["text_to_image/mean_rank"].max() <= 10
@@ -157,10 +160,10 @@ def test_folds_have_lists_of_their_own() -> None:
 
 def test_each_set_of_folds_is_counted_by_itself() -> None:
     first, second, pairs = made()
-    several = Protocol(c_way=(), bootstrap=0, also_folds=(3,))
-    both = evaluate_two_stage(first, second, pairs, candidates=[4], protocol=several)
+    several = Protocol(bootstrap=0, fold_sizes=(30, 10))
+    both = evaluate_two_stages(first, second, pairs, candidates=[4], protocol=several)
     whole, folded = (
-        evaluate_two_stage(first, second, pairs, candidates=[4], protocol=Protocol(c_way=(), bootstrap=0, folds=folds))
+        evaluate_two_stages(first, second, pairs, candidates=[4], protocol=Protocol(bootstrap=0, folds=folds))
         for folds in (1, 3)
     )
     told, names = both.about["two_stage"], ("folds", "pairs", "share_of_pairs", "missed")
@@ -176,15 +179,18 @@ def test_each_set_of_folds_is_counted_by_itself() -> None:
         for which, count, every, where in wanted
     ]
     assert any(note.startswith("two stages: the second model scored") for note in whole.notes)
-    assert any(note.startswith("two stages, 3 folds: no partner was listed of") for note in folded.notes)
+    assert any(
+        "have no correct partner among the candidates" in note and note.startswith("two stages, 3 folds")
+        for note in folded.notes
+    )
 
 
 def test_a_sweep_counts_each_set_of_folds_too() -> None:
     first, second, pairs = made()
-    several = Protocol(c_way=(), bootstrap=0, also_folds=(3,))
-    told = evaluate_two_stage(first, second, pairs, candidates=[2, 4], protocol=several).about["two_stage"]
+    several = Protocol(bootstrap=0, fold_sizes=(30, 10))
+    told = evaluate_two_stages(first, second, pairs, candidates=[2, 4], protocol=several).about["two_stage"]
     for row in told["sweep"]:
-        alone = evaluate_two_stage(first, second, pairs, candidates=[row["candidates"]], protocol=several)
+        alone = evaluate_two_stages(first, second, pairs, candidates=[row["candidates"]], protocol=several)
         assert row["also_folds"] == alone.about["two_stage"]["also_folds"]
 
 
@@ -203,9 +209,9 @@ def orders(first: np.ndarray, second: np.ndarray, count: int) -> torch.Tensor:
 def test_plausible_matches_where_some_pictures_have_no_labels(count: int, folds: int) -> None:
     first, second, pairs = made()
     names = [None if row % 4 == 1 else {"ab"[row % 2], "cde"[row % 3]} for row in range(30)]
-    extra = ExtraMetrics(labels=plausible.labelled(names, np.arange(60) // 2))
-    asked = Protocol(c_way=(), bootstrap=0, folds=folds)
-    found = evaluate_two_stage(first, second, pairs, candidates=[count], protocol=asked, extra=extra)
+    gallery, metrics = gallery_of(pairs, labels=plausible.labelled(names, np.arange(60) // 2)), [PMRP(), PMRecall()]
+    asked = Protocol(bootstrap=0, folds=folds)
+    found = evaluate_two_stages(first, second, gallery, candidates=[count], metrics=metrics, protocol=asked)
     one, two = exhaustive(first), exhaustive(second)
     for direction in DIRECTIONS:
         whole = np.full((30, 60), -1000.0)
@@ -213,7 +219,7 @@ def test_plausible_matches_where_some_pictures_have_no_labels(count: int, folds:
             here = np.ix_(range(start, start + 30 // folds), range(2 * start, 2 * start + 60 // folds))
             turned = (lambda matrix: matrix) if direction == "image_to_text" else np.transpose
             whole[here] = turned(orders(turned(one[here]), turned(two[here]), count).numpy())
-        wanted = evaluate_matrix(torch.from_numpy(whole), pairs, protocol=asked, extra=extra)
+        wanted = evaluate_matrix(torch.from_numpy(whole), gallery, metrics=metrics, protocol=asked)
         for name in (f"{direction}/pmrp", f"{direction}/pm_recall@1"):
             np.testing.assert_array_equal(found.per_query[name], wanted.per_query[name])
     assert np.isnan(found.per_query["image_to_text/pmrp"]).sum() == 8
@@ -222,7 +228,7 @@ def test_plausible_matches_where_some_pictures_have_no_labels(count: int, folds:
 def test_a_part_of_lists_keeps_their_order() -> None:
     g = np.random.default_rng(0)
     first = Matrix(torch.from_numpy(g.normal(size=(7, 9)).astype(np.float32)))
-    lists = two_stages.Shortlists(*(two_stages.best(side, 3) for side in (first.scores, first.scores.T)))
+    lists = two_stages.Shortlists(*(two_stages.top_columns(side, 3) for side in (first.scores, first.scores.T)))
     scores = {direction: g.normal(size=lists.of(direction).shape) for direction in DIRECTIONS}
     whole = CandidateScores(first, lists, scores)
     assert whole.part(np.arange(7), np.arange(9)) is whole
@@ -274,20 +280,21 @@ def test_all_scores_that_are_known_are_read_where_they_lie(monkeypatch: pytest.M
 def test_a_sweep_says_how_many_are_enough_for_each_direction() -> None:
     first, second, pairs = made()
     counts = [1, 2, 3, 4, 6, 8, 10, 15, 20, 30, 60]
-    told = evaluate_two_stage(first, second, pairs, candidates=counts, protocol=PROTOCOL).about["two_stage"]
+    told = evaluate_two_stages(first, second, pairs, candidates=counts, protocol=PROTOCOL).about["two_stage"]
     for direction in DIRECTIONS:
         fits = [row["candidates"] for row in told["sweep"] if row["lost"][direction] <= LOSS]
         assert told["enough_of"][direction] == fits[0]
     assert len({*told["enough_of"].values()}) == 2 and told["enough"] >= max(told["enough_of"].values())
     assert told["allowed"] == {"recall": 1, "points": LOSS}
-    few = evaluate_two_stage(first, second, pairs, candidates=[1, 2], protocol=PROTOCOL).about["two_stage"]
+    few = evaluate_two_stages(first, second, pairs, candidates=[1, 2], protocol=PROTOCOL).about["two_stage"]
     assert few["enough"] is None and None in few["enough_of"].values()
 
 
 def test_where_recall_at_1_is_not_asked_for_the_loss_is_of_the_fewest_places() -> None:
     first, second, pairs = made()
-    asked = Protocol(recall=(10, 5), c_way=(), bootstrap=0)
-    told = evaluate_two_stage(first, second, pairs, candidates=[2, 60], protocol=asked).about["two_stage"]
+    told = evaluate_two_stages(
+        first, second, pairs, candidates=[2, 60], metrics=[Recall(10, 5)], protocol=PROTOCOL
+    ).about["two_stage"]
     assert told["allowed"]["recall"] == 5
     for row in told["sweep"]:
         for direction in DIRECTIONS:
@@ -297,31 +304,30 @@ def test_where_recall_at_1_is_not_asked_for_the_loss_is_of_the_fewest_places() -
 
 def test_the_rounding_that_is_told_is_that_of_imram_too() -> None:
     first, second, pairs = made()
-    notes = evaluate_two_stage(first, second, pairs, candidates=[5], protocol=PROTOCOL).notes
+    notes = evaluate_two_stages(first, second, pairs, candidates=[5], protocol=PROTOCOL).notes
     assert any("by 1e-6 of their size (of an IMRAM with texts of one word: by up to 1e-4)" in note for note in notes)
 
 
 def test_ties_go_to_the_earlier_row_and_no_number_comes_last() -> None:
     scores = torch.tensor([[0.5, 0.7, 0.7, 0.5], [float("nan"), 0.1, float("nan"), 0.2]])
-    assert two_stages.best(scores, 3).tolist() == [[1, 2, 0], [3, 1, 0]]
+    assert two_stages.top_columns(scores, 3).tolist() == [[1, 2, 0], [3, 1, 0]]
 
 
 def test_what_cannot_be_two_stages_is_said() -> None:
     first, second, pairs = made()
     with pytest.raises(RequirementError, match="a first stage needs a model whose vectors decide the score"):
-        evaluate_two_stage(second, second, pairs)
+        evaluate_two_stages(second, second, pairs)
     with pytest.raises(RequirementError, match="two stages need 1 candidate a query or more; it got \\[0\\]"):
-        evaluate_two_stage(first, second, pairs, candidates=[0])
-    with pytest.raises(ShapeError, match="embeddings of 30 pictures and 60 texts"):
-        evaluate_two_stage(first, second._replace(texts=second.texts[:3]), pairs)
+        evaluate_two_stages(first, second, pairs, candidates=[0])
+    with pytest.raises(ShapeError, match="embeddings of 30 images and 60 texts"):
+        evaluate_two_stages(first, second._replace(texts=second.texts[:3]), pairs)
 
 
 def test_further_measures_read_the_order_of_both_stages() -> None:
     first, second, pairs = made()
-    found = evaluate_two_stage(
-        first, second, pairs, candidates=[60], protocol=PROTOCOL, extra=ExtraMetrics(r_precision=True, hubness=3)
-    )
-    whole = evaluate_embeddings(*second, pairs, protocol=PROTOCOL, extra=ExtraMetrics(r_precision=True, hubness=3))
+    metrics = [RPrecision(), AveragePrecision(), Hubness(3)]
+    found = evaluate_two_stages(first, second, pairs, candidates=[60], metrics=metrics, protocol=PROTOCOL)
+    whole = evaluate_embeddings(*second, pairs, metrics=metrics, protocol=PROTOCOL)
     for name in ("image_to_text/r_precision", "text_to_image/map@r", "text_to_image/hubness@3"):
         assert found.figures[name] == pytest.approx(whole.figures[name])
 

@@ -20,7 +20,7 @@ def test_two_processes_remember_and_learn_what_one_does(tmp_path_factory: pytest
     one, two = (started(PROGRAM, tmp_path_factory.mktemp(f"weights{count}"), count) for count in (1, 2))
     first, second = (read_tensors(two / f"memory{rank}.safetensors") for rank in (0, 1))
     assert fingerprint(first) == fingerprint(second)
-    whole = read_tensors(one / "memory0.safetensors")
+    whole = read_tensors(one / "bank0.safetensors")
     assert whole.keys() == first.keys() and "table/discrepancy/image" in whole
     for name, value in whole.items():
         torch.testing.assert_close(first[name], value, rtol=2e-3, atol=2e-4, msg=lambda text, n=name: f"{n}: {text}")

@@ -6,22 +6,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from subtext.api import options as opt
 from subtext.api.evaluate import (
+    ComputeConfig,
+    ExternalConfig,
     Files,
-    SubjectOptions,
+    ImageEmbeddings,
+    Scores,
+    SubjectData,
+    TextEmbeddings,
     read_output,
     read_split,
     require_outputs,
     split_role,
-    work_and_files,
+    subject_of,
 )  # fmt: skip
-from subtext.api.load import EvaluationSubject, choose_precision, open_subject, read_data_of_run
-from subtext.api.options import DEFAULTS, OptionalRun
+from subtext.api.load import EvaluationSubject, ModelSource, choose_precision, open_subject, read_data_of_run
+from subtext.api.options import AnyPath
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter
-from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,60 +38,98 @@ if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
     from subtext.evaluation import Result
     from subtext.evaluation.checks.audit import Audit
-    from subtext.evaluation.results import Check
+    from subtext.evaluation.checks.check import Check
     from subtext.models.checkpoint import Record
 
 CheckName = Literal[
     "held-out", "repeat", "order", "blocks", "neighbours", "names", "truth", "captions", "ties", "finite",
     "image-overlap", "text-overlap", "vocabulary",
 ]  # fmt: skip
+_CHECKS, _FILE = OptionGroup("Checks"), Metavar("FILE")
+TrainSplit = Annotated[str | None, "Without RUN: split that the model was trained on, if known.", OptionGroup("Data")]
+Skip = Annotated[tuple[CheckName, ...], "Check to leave out; repeatable.", _CHECKS]
+SampleSize = Annotated[int, "Images that are scored again in other orders, blocks and batches.", Interval(2), _CHECKS]
+Tolerance = Annotated[
+    float, "Largest allowed change of a score, in standard deviations of all scores.", Interval(0), _CHECKS
+]
+AuditSeed = Annotated[int, "Seed of the sample and the shuffles.", _CHECKS]
+Html = Annotated[str | Path | None, "Write the audit as one page.", _FILE, OptionGroup("Output")]
 SHOWN = ("recall@1", "recall@5", "recall@10", "median_rank")
-_CHECKS, _OUTPUT = OptionGroup("Checks"), OptionGroup("Output")
 
 
-@command(defaults=DEFAULTS)
+@command
 def audit(
-    run: OptionalRun = None,
+    model: AnyPath | ModelSource | None = None,
+    data: SubjectData = None,
     *,
-    train_split: Annotated[
-        str | None, "Without RUN: split that the model was trained on, if known.", OptionGroup("Data")
-    ] = None,
-    skip: Annotated[tuple[CheckName, ...], "Check to leave out; repeatable.", _CHECKS] = (),
-    sample_size: Annotated[
-        int, "Images that are scored again in other orders, blocks and batches.", Interval(2), _CHECKS
-    ] = 128,
-    tolerance: Annotated[
-        float, "Largest allowed change of a score, in standard deviations of all scores.", Interval(0), _CHECKS
-    ] = 1e-3,
-    seed: Annotated[int, "Seed of the sample and the shuffles.", _CHECKS] = 0,
-    json: Annotated[
-        str | Path | None, "Write the audit as JSON; - for standard output.", Metavar("FILE"), _OUTPUT
-    ] = None,
-    html: Annotated[str | Path | None, "Write the audit as one page.", Metavar("FILE"), _OUTPUT] = None,
-    **options: Unpack[SubjectOptions],
+    split: opt.Split = None,
+    train_split: TrainSplit = None,
+    scores: Scores = None,
+    image_embeddings: ImageEmbeddings = None,
+    text_embeddings: TextEmbeddings = None,
+    external: ExternalConfig = ExternalConfig(),
+    skip: Skip = (),
+    sample_size: SampleSize = 128,
+    tolerance: Tolerance = 1e-3,
+    seed: AuditSeed = 0,
+    html: Html = None,
+    config: Annotated[ComputeConfig, Unfold(ComputeConfig(), without=("cache",))] = ComputeConfig(),
+    quiet: opt.Quiet = False,
 ) -> Audit:
     """Check an evaluation for leaks, and for scores that depend on other pairs.
 
     The audit scores a sample again in other orders, blocks and batches. It shuffles the truth, counts ties and NaN, and
     compares recall by caption position. It searches the audited split for images, texts and words of the training
-    split. For scores or vectors from a file, checks that need the model are left out. The exit code is 1 if a check
-    fails.
+    split. For scores or vectors from a file, checks that need the model are left out.
+
+    Args:
+        model: As in `evaluate`.
+        data: As in `evaluate`.
+        split: As in `evaluate`.
+        train_split: The split that a model without a record was trained on, if known.
+        skip: Names of checks to leave out.
+        sample_size: Images that are scored again in other orders, blocks and batches, 2 or more.
+        tolerance: Largest allowed change of a score, in standard deviations of all scores, 0 or more.
+        seed: Seed of the sample and the shuffles.
+        scores: As in `evaluate`.
+        image_embeddings: As in `evaluate`.
+        text_embeddings: As in `evaluate`.
+        external: As in `evaluate`.
+        config: As in `evaluate`.
+        html: File to write the audit to, as one page; None for none.
+        quiet: Show no progress.
+
+    Returns:
+        All checks with their results; `save` writes them as JSON.
 
     Raises:
         ArgumentError: For contradictory arguments, the errors of loading and reading.
         OutputError: If a file cannot be written (before the work begins).
     """
-    work, files = work_and_files("audit", run, **options)
+    work, files = subject_of(
+        model,
+        data,
+        split=split,
+        scores=scores,
+        image_embeddings=image_embeddings,
+        text_embeddings=text_embeddings,
+        external=external,
+        config=config,
+        quiet=quiet,
+    )
     from subtext.core import DIRECTIONS
     from subtext.data.atomic import write_text
     from subtext.data.dataset import fingerprint
     from subtext.evaluation.checks.audit import Audit, audit_page
-    from subtext.evaluation.results import Check, versions
+    from subtext.evaluation.checks.check import Check
+    from subtext.evaluation.result import versions
     from subtext.report.page import render
 
-    if run is not None and train_split is not None:
-        raise ArgumentError("train_split is for what has no record; RUN records what it was trained on")
-    require_outputs({"json": json, "html": html})
+    if work.source is not None and work.source.run is not None and train_split is not None:
+        raise ArgumentError(
+            "train_split is for what has no record; RUN records what it was trained on", field="train_split"
+        )
+    require_outputs({"html": html})
     subject = _of_model(work, train_split) if files is None else _of_files(work, train_split, files)
     checks = [
         Check(name, "Nothing.", "not applicable", "skipped (--skip)") if name in skip else check()
@@ -111,8 +155,6 @@ def audit(
         "versions": versions(),
     }
     audited = Audit(tuple(checks), {name: subject.result.figures[name] for name in names}, about)
-    if json is not None:
-        audited.save(Path(json))
     if html is not None:
         write_text(Path(html), render(audit_page(audited, subject.result)))
     return audited
@@ -152,14 +194,14 @@ class _Subject:
 
 
 def _of_model(work: EvaluationSubject, train_split: str | None) -> _Subject:
-    from subtext.evaluation import Protocol, evaluate_embeddings
+    from subtext.evaluation import evaluate_embeddings
     from subtext.retrieval.build import model_fingerprint
 
     opened = open_subject(work)
     choose_precision(opened.model, work.bf16, quiet=work.quiet)
     pairs, record = opened.pairs, opened.record
     items = opened.embed(work)
-    result = evaluate_embeddings(opened.model.similarity, *items, pairs, protocol=Protocol(c_way=()))
+    result = evaluate_embeddings(opened.model.similarity, *items, pairs)
     model: dict[str, Any] = {"fingerprint": model_fingerprint(opened.model)}
     common = (opened, pairs, opened.split, train_split)
     if record is None:
@@ -169,9 +211,9 @@ def _of_model(work: EvaluationSubject, train_split: str | None) -> _Subject:
     folder = Path(work.model.label).expanduser()
     about = {
         "run": str(folder.resolve()),
-        "model": {"host": record.model, "seed": record.seed, **model},
+        "model": {"model": record.model, "seed": record.seed, **model},
         **({"scores_in_bf16": True} if opened.model.scores_in_bf16 else {}),
-        "data": work.sources.name if work.sources.data is not None else record.data.data,
+        "data": work.sources.name if work.sources.data is not None else record.data.name,
     }
     return _Subject(
         work, folder.name, "run", about, *common, _recorded_split(record, pairs, work.sources), result, *items
@@ -179,7 +221,7 @@ def _of_model(work: EvaluationSubject, train_split: str | None) -> _Subject:
 
 
 def _of_files(work: EvaluationSubject, train_split: str | None, files: Files) -> _Subject:
-    from subtext.evaluation import Protocol
+    from subtext.evaluation import gallery_of
 
     pairs, split = read_split(work)
     output = read_output(files, pairs)
@@ -187,7 +229,7 @@ def _of_files(work: EvaluationSubject, train_split: str | None, files: Files) ->
     assert path is not None
     kind: Literal["score matrix", "set of vectors"] = "set of vectors" if output.scores is None else "score matrix"
     about = {"model": output.about, "data": work.sources.name}
-    train, result = _named_split(work, train_split, pairs), output.evaluate(pairs, Protocol(c_way=()))
+    train, result = _named_split(work, train_split, pairs), output.evaluate(gallery_of(pairs))
     vectors_or_scores = (output.images, output.texts, output.scores)
     return _Subject(work, path.name, kind, about, None, pairs, split, train_split, train, result, *vectors_or_scores)
 
@@ -252,7 +294,7 @@ def _checks(
 
 def _held_out(subject: _Subject) -> Check:
     """Whether the model was trained on the split, or selected by it."""
-    from subtext.evaluation.results import Check
+    from subtext.evaluation.checks.check import Check
 
     check = partial(Check, "held-out")
     split, train_split = subject.split, subject.train_split
@@ -312,13 +354,13 @@ def _vocabulary(subject: _Subject) -> Check:
 
 
 def _impossible(subject: _Subject, name: str, need: str) -> Check:
-    from subtext.evaluation.results import Check
+    from subtext.evaluation.checks.check import Check
 
     reason = f"not possible for a {subject.kind}: {need}; audit the run, or the model (--model), for it"
     return Check(name, "Nothing.", "not applicable", reason)
 
 
 def _unknown(name: str, reason: str) -> Check:
-    from subtext.evaluation.results import Check
+    from subtext.evaluation.checks.check import Check
 
     return Check(name, "Nothing: it needs the training split beside another one.", "not applicable", reason)

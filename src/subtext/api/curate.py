@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from subtext.api.evaluate import split_role
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject
 from subtext.api.options import DEFAULTS, DataOptions, ModelOptions, OptionalRun, Pretrained, Run, TextPrompt
-from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, OutputError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Cell, Report, shortened, table
 from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -63,11 +64,19 @@ class Curation(Report):
         return [*_lines(self.report), f"{self.path}: {files}", *exports]
 
     def to_json(self) -> dict[str, Any]:
-        """The report, as plain data."""
+        """Return the report as plain data.
+
+        Returns:
+            Plain JSON values.
+        """
         return self.report
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair. Needs pandas."""
+        """Return a table of the pairs. Needs pandas.
+
+        Returns:
+            A row per pair.
+        """
         from subtext.data.dataset import frame
 
         return frame({**self.columns, "left_out": self.left_out})
@@ -112,9 +121,29 @@ def curate(
 
     Items of a probabilistic model are compared by their means; the table lists the uncertainty of each item.
 
+    Args:
+        data: Data set to curate.
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Words around every text for --model, with {} in its place: 'a photo of {}'.
+        out: New folder for the results.
+        export: File for the remaining pairs: .jsonl, .parquet, or .tar (WebDataset); repeatable.
+        page_pairs: Pairs on the page.
+        graph: Graph of neighbours. Default: built from the words of texts.
+        drop: Reason to leave out pairs; repeatable. Default: all but flagged.
+        mismatch_threshold: Leave out pairs with at least this probability of a mismatch.
+        labels: Noise labels of `subtext data corrupt`, for measurements.
+        split: Split to curate; all: the complete data set.
+        options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
+            `--help` lists them.
+
+    Returns:
+        The report, the columns of the pairs and the written files.
+
     Raises:
         RequirementError: If a model only scores pairs.
-        OutputError: If the folder is not empty. Also raises the errors of loading the run and reading the data.
+        OutputError: If the folder is not empty.
     """
     source = ModelSource.of(run, model, text_prompt)
     import numpy as np
@@ -133,7 +162,7 @@ def curate(
     if truth is not None:
         truth.require(opened.pairs)
         opened = replace(opened, pairs=opened.pairs.split(split), split=split)
-    opened = opened.by_mean("curate")
+    opened = opened.to_means("curate")
     vectors = opened.embed(work)
     neighbours = graph_of(opened.pairs, None if graph is None else Path(graph), quiet=work.quiet)
     with meter("checking images", len(opened.pairs.images), quiet=work.quiet) as progress:
@@ -169,7 +198,16 @@ def curate(
 
 
 def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
-    """The graph that was given, or one of the texts' words; None where there are too few texts, or no words."""
+    """Load a graph of neighbours, or build one from the texts' words.
+
+    Args:
+        pairs: The data set.
+        path: Folder of the graph; None to build one.
+        quiet: Whether no progress is shown.
+
+    Returns:
+        The graph; None if there are too few texts or no words.
+    """
     from subtext.curation.kinds import NEIGHBOURS
     from subtext.graphs.build import GraphOptions, build_graph
     from subtext.graphs.graph import Graph
@@ -180,16 +218,16 @@ def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
     try:
         with meter("neighbours", len(pairs.texts), quiet=quiet) as progress:
             options = GraphOptions(neighbours=2 * NEIGHBOURS, candidate_split="all")
-            return build_graph(pairs, LsaSpace(), options, compared=progress)
+            return build_graph(pairs, LsaSpace(), options, on_compared=progress)
     except DataError as problem:
-        say(f"note: nothing is said of neighbours: {problem}", quiet=quiet)
+        say(f"note: scores of neighbours not reported: {problem}", quiet=quiet)
         return None
 
 
 def _report(
     judgement: Judged, why: Sequence[Sequence[str]], opened: LoadedRun, work: EvaluationSubject, labels: Labels | None
 ) -> dict[str, Any]:
-    """What was found, as plain data."""
+    """The report, as plain data."""
     from subtext.curation.kinds import KINDS
 
     columns = judgement.columns
@@ -205,7 +243,7 @@ def _report(
         "kinds": {kind: kinds[kind] for kind in KINDS} if kinds else None,
         "shares": judgement.shares,
         "copies": {
-            "pictures": _copies(judgement.pairs.images.ids, columns["image"], columns["image_copies"]),
+            "images": _copies(judgement.pairs.images.ids, columns["image"], columns["image_copies"]),
             "texts": _copies(judgement.pairs.texts.ids, columns["text"], columns["text_copies"]),
         },
         "leaks": int(sum(columns["leak"])),
@@ -217,9 +255,16 @@ def _report(
 
 
 def planted(judgement: Judged, labels: Labels) -> dict[str, Any]:
-    """How well the kinds are told, by labels of planted looseness: areas under the curve, calibration error, hits.
+    """Measure how well kinds are detected, by noise labels: areas under the curve, calibration error, hits.
 
     The area is that of each probability against all other pairs, but of "loose" against the literal alone.
+
+    Args:
+        judgement: The pairs and their columns.
+        labels: The noise labels.
+
+    Returns:
+        Kind -> figures.
     """
     import numpy as np
 
@@ -238,7 +283,7 @@ def planted(judgement: Judged, labels: Labels) -> dict[str, Any]:
         report[kind] = {
             "auc": auc(likely[among], marked[kind][among]),
             "calibration_error": reliability(np.clip(likely, 0, 1), marked[kind]).error,
-            "said": float(likely.mean()),
+            "estimated": float(likely.mean()),
             "true": float(marked[kind].mean()),
             "called": int(called.sum()),
             "called_rightly": int((called & marked[kind]).sum()),
@@ -261,8 +306,8 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
         lines.append("left out: " + ", ".join(f"{reason} {count:,}" for reason, count in report["reasons"].items()))
     if report["kinds"] and report["split_role"] == "training":
         lines.append(
-            f"warning: split {report['split']} has what the run learnt from: it knows mismatched pairs by heart, and "
-            "finds hardly one; let a run judge what it has not seen (train on one half, look at the other)"
+            f"warning: split {report['split']} was used for training: the run has memorised mismatched pairs and "
+            "detects few; use a run trained on other pairs (train on one half, curate the other)"
         )
     if report["kinds"]:
         kinds = ", ".join(f"{kind} {count:,} ({100 * count / total:.1f} %)" for kind, count in report["kinds"].items())
@@ -270,7 +315,7 @@ def _lines(report: Mapping[str, Any]) -> list[str]:
     for modality, counts in report["copies"].items():
         if counts["items"]:
             items = f"{counts['items']:,} of {counts['of']:,}, in {counted(counts['groups'], 'group')}"
-            lines.append(f"copies among {'images' if modality == 'pictures' else 'texts'}: {items}")
+            lines.append(f"copies among {modality}: {items}")
     if cannot := report["how"].get("kinds"):
         lines.append(f"warning: {cannot}")
     if report["leaks"]:
@@ -291,7 +336,7 @@ _NOISE = OptionGroup("Noise")
 
 @dataclass(frozen=True, repr=False)
 class NoiseDetection(Report):
-    """How well scores of pairs detect planted noise.
+    """The areas under the ROC curve with which scores of pairs detect planted noise.
 
     Attributes:
         run: The paths.
@@ -308,12 +353,20 @@ class NoiseDetection(Report):
     auc: Mapping[str, Mapping[str, Mapping[str, Any]]]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; clean pairs are called "literal"."""
+        """Return plain JSON values; clean pairs are called "literal".
+
+        Returns:
+            Plain JSON values.
+        """
         pairs = {kind or "literal": count for kind, count in self.pairs.items()}
         return {**vars(self), "settings": dict(self.settings), "pairs": pairs}
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per score and task: area and interval. Needs pandas."""
+        """Return a table of areas and intervals. Needs pandas.
+
+        Returns:
+            A row per score and task.
+        """
         from subtext.data.dataset import frame
 
         rows = []
@@ -352,8 +405,21 @@ def detect_noise(
     triplet loss, weight by rank, and density among the other pairs. The number of words is a baseline. With --graph,
     there are also diversity and discrepancy of both modalities, and a combination of both.
 
+    Args:
+        run: Folder of a trained run.
+        labels: Labels of `subtext data corrupt`.
+        graph: Graph of the corrupted data: adds diversity and discrepancy.
+        beta: Weight of diversity in the combined score. Default: 3.
+        gamma: Weight of discrepancy in the combined score. Default: 1.
+        split: Split whose pairs are scored.
+        options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
+            `--help` lists them.
+
+    Returns:
+        The areas of each score.
+
     Raises:
-        ArgumentError: For beta or gamma without a graph.
+        ArgumentError: If beta or gamma is set without a graph.
         DataError: If the labels belong to other data.
         RequirementError: If the run has no vectors.
     """
@@ -365,7 +431,7 @@ def detect_noise(
 
     noise = read_labels(Path(labels).expanduser())
     work = EvaluationSubject.of(ModelSource.of(run), "all", **options)
-    opened = open_subject(work).by_mean("detect noise")
+    opened = open_subject(work).to_means("detect noise")
     noise.require(opened.pairs)
     opened = replace(opened, pairs=opened.pairs.split(split))
     pairs = opened.pairs
@@ -399,6 +465,8 @@ class PairScores(Report):
     """The scores of pairs, a row each; see `score` for the columns.
 
     Attributes:
+        run: Name of the run or model.
+        rows: The pairs.
         note: The meaning of probabilities and looseness.
         path: Their file; None if none was written.
     """
@@ -427,18 +495,26 @@ class PairScores(Report):
             words = str(row["caption"] or row["text"])
             figures = [row[name] for name in ("similarity", "probability", "looseness")]
             cells = ["-" if value is None else f"{value:.3f}" for value in figures]
-            body.append([row["path"] or row["picture"], *cells, row["kind"] or "-", shortened(words, WIDTH)])
+            body.append([row["path"] or row["image"], *cells, row["kind"] or "-", shortened(words, WIDTH)])
         lines: list[str] = [table(["image", "similarity", "probability", "looseness", "kind", "text"], body)]
         if len(self.rows) > SHOWN:
             lines.append(f"and {len(self.rows) - SHOWN:,} more; --json or --out FILE has them all")
         return [*lines, self.note]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the scores as plain data.
+
+        Returns:
+            Plain JSON values.
+        """
         return {"run": self.run, "note": self.note, "pairs": self.rows}
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair. Needs pandas."""
+        """Return a table of the pairs. Needs pandas.
+
+        Returns:
+            A row per pair.
+        """
         from subtext.data.dataset import frame
 
         return frame(self.rows)
@@ -469,9 +545,26 @@ def score(
     the assumption that half of all pairs are random. Looseness is 1 - P(literal) in comparison with the other pairs; it
     needs at least fifty pairs.
 
+    Args:
+        pairs: Pairs to score: a data set.
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Words around every text for --model, with {} in its place: 'a photo of {}'.
+        index: Calibrated index of that model, for probabilities.
+        graph: Graph of neighbours. Default: built from the words of texts.
+        split: Split to score; all: the complete data set.
+        out: Write all pairs as JSON lines.
+        options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
+            `--help` lists them.
+
+    Returns:
+        The scores of the pairs.
+
     Raises:
-        RequirementError: For an index without calibration.
-        SearchIndexError: For an index of another model, and the errors of loading the run and reading the data.
+        RequirementError: If the index has no calibration.
+        SearchIndexError: If the index is of another model; also raises the errors of loading the run and reading the
+            data.
     """
     from subtext.data.atomic import require_file, write_text
 
@@ -482,9 +575,9 @@ def score(
     from subtext.curation.judged import FEWEST
     from subtext.retrieval.build import require_model
     from subtext.retrieval.calibration import stored_calibration
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
-    opened = open_subject(work).indexed("score pairs")
+    opened = open_subject(work).to_indexable("score pairs")
     calibration = None
     if index is not None:
         store = open_store(index)
@@ -498,7 +591,7 @@ def score(
             )
     rows = scored(opened, work, calibration=calibration, graph=None if graph is None else Path(graph))
     likely = (
-        "probability: that a pair is right, were half of all put together by chance (calibration error "
+        "probability: that a pair is right, if half of all pairs are random (calibration error "
         f"{calibration.pairs['calibration_error']:.3f})"
         if calibration is not None
         else "no probabilities: name an index that is calibrated (--index)"
@@ -506,9 +599,9 @@ def score(
     kinds = (
         "looseness: 1 - probability of being literal, among these pairs"
         if len(rows) >= FEWEST and rows[0]["kind"] is not None
-        else "nothing is said of looseness: the model hardly tells these pairs from random ones"
+        else "alignment not reported: the model cannot separate these pairs from random ones"
         if len(rows) >= FEWEST
-        else f"nothing is said of looseness: that needs {FEWEST} pairs to lie among"
+        else f"alignment not reported: it needs {FEWEST} pairs or more"
     )
     result = PairScores(work.model.label, rows, f"{likely}; {kinds}", path)
     if path is not None:
@@ -520,12 +613,21 @@ def score(
 def scored(
     opened: LoadedRun, work: EvaluationSubject, *, calibration: Calibration | None, graph: Path | None
 ) -> list[dict[str, Any]]:
-    """A row a pair: names, words, similarity, probability, looseness; None for what cannot be said.
+    """Compute a row per pair: names, words, similarity, probability, looseness; None for what is not known.
 
-    similarity   cosine of the views that fit best; what an index of the model gives (`Model.indexed`)
-    probability  that the pair is right, where as many pairs are right as are put together by chance
-    looseness    1 - P(literal), and the kind, by how the pair lies among the others
+    similarity   cosine of the most similar views, as an index of the model has it (`Model.to_indexable`)
+    probability  that the pair is right, if half of all pairs are random
+    looseness    1 - P(literal), and the kind, in comparison with the other pairs
     image_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them
+
+    Args:
+        opened: The model and the pairs.
+        work: The settings.
+        calibration: Of an index of the model; None for no probabilities.
+        graph: Folder of a graph of neighbours; None to build one.
+
+    Returns:
+        The rows.
     """
     import numpy as np
 
@@ -542,11 +644,11 @@ def scored(
     rows = []
     for index, (image, text) in enumerate(pairs.links.tolist()):
         literal = columns["literal"][index]
-        sides = ("picture", image, spread[0]), ("text", text, spread[1])
+        sides = ("image", image, spread[0]), ("text", text, spread[1])
         words, path = pairs.texts.values[text], pairs.images.values[image]
         rows.append(
             {
-                "picture": pairs.images.ids[image],
+                "image": pairs.images.ids[image],
                 "path": path if isinstance(path, str) else None,
                 "text": pairs.texts.ids[text],
                 "caption": words if isinstance(words, str) else None,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api import options as opt
 from subtext.api.load import (
@@ -20,11 +19,11 @@ from subtext.api.load import (
     open_subject,
     require_features,
 )
-from subtext.api.options import DEFAULTS, AnyPath
+from subtext.api.options import AnyPath
 from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import meter, say
-from subtext.settings import Commas, Interval, Metavar, OptionGroup, Shown, command, fields_of
+from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -33,244 +32,165 @@ if TYPE_CHECKING:
     from subtext.core import Embeddings
     from subtext.data.dataset import Dataset, Items
     from subtext.data.external_outputs import Output
-    from subtext.evaluation import ExtraMetrics, Protocol, Result
+    from subtext.evaluation import Gallery, Metric, Protocol, Result
+    from subtext.evaluation.compare import Compared
+    from subtext.evaluation.metric import Measure
     from subtext.evaluation.relevance.match import Match
-    from subtext.graphs.graph import Graph
     from subtext.models.checkpoint import Record
     from subtext.models.model import Model
 
-    SettingsFor = Callable[[Dataset], tuple[Protocol, ExtraMetrics]]
-    from subtext.evaluation.compare import Compared
-
-
 TRUTHS = ("eccv", "cxc")
-_STAGES, _PROTOCOL, _RELEVANCE = OptionGroup("Two stages"), OptionGroup("Protocol"), OptionGroup("Relevance")
-_TRUTH, _SPACE, _OUTPUT = OptionGroup("Truth"), OptionGroup("Space and subsets"), OptionGroup("Output")
 _EXTERNAL, _FILE = OptionGroup("Any model's output"), Metavar("FILE")
 
 
-class SubjectOptions(opt.DataOptions, total=False):
-    """What is measured, on which data, beside RUN."""
-
-    model: opt.Pretrained
-    text_prompt: opt.TextPrompt
-    scores: Annotated[
-        str | Path | None, "Scores of images x texts with ids: npz, npy, safetensors, parquet.", _EXTERNAL, _FILE
-    ]
-    image_embeddings: Annotated[
-        str | Path | None, "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE
-    ]
-    text_embeddings: Annotated[str | Path | None, "Vectors of the texts; can be the same file.", _EXTERNAL, _FILE]
-    image_ids: Annotated[str | Path | None, "Names of images, one per line, if the file has none.", _EXTERNAL, _FILE]
-    text_ids: Annotated[str | Path | None, "Names of texts, one per line, if the file has none.", _EXTERNAL, _FILE]
-    similarity: Annotated[Literal["cosine", "dot"], "Similarity of embeddings.", _EXTERNAL]
-    split: opt.Split
-    bf16: opt.Bf16
+Scores = Annotated[
+    str | Path | None, "Scores of images x texts with ids: npz, npy, safetensors, parquet.", _EXTERNAL, _FILE
+]
+ImageEmbeddings = Annotated[str | Path | None, "Vectors of the images with ids, in the same formats.", _EXTERNAL, _FILE]
+TextEmbeddings = Annotated[str | Path | None, "Vectors of the texts; can be the same file.", _EXTERNAL, _FILE]
+SubjectData = Annotated[
+    "str | Path | Dataset | DataConfig | None",
+    "Data set: a file or folder. Default: that of the run.",
+    OptionGroup("Data"),
+    Unfold(DataConfig(), without=("train_split", "val_split")),
+]
 
 
-@command(defaults=DEFAULTS)
+@dataclass(frozen=True)
+class ComputeConfig:
+    """How a model is opened and run.
+
+    Args:
+        text_prompt: Words around every text, with {} in its place, for a pretrained model: "a photo of {}".
+        device: "cpu", "cuda", "cuda:1" or "mps"; "auto" for a GPU if there is one.
+        batch_size: Items per batch, 1 or more.
+        workers: Threads that load data, 0 or more.
+        bf16: Score pairs in bfloat16 if the machine supports it; None for what the run was trained with.
+        cache: Folder for matrices of graded relevance; None computes them each time.
+    """
+
+    text_prompt: opt.TextPrompt = None
+    device: opt.Device = "auto"
+    batch_size: opt.BatchSize = 128
+    workers: opt.Workers = 2
+    bf16: opt.Bf16 = None
+    cache: Annotated[
+        str | Path | None, "Folder for matrices of relevance.", Metavar("FOLDER"), OptionGroup("Relevance")
+    ] = None
+
+
+@dataclass(frozen=True)
+class ExternalConfig:
+    """What files of scores or vectors do not say themselves.
+
+    Args:
+        image_ids: File with the names of the images, one per line.
+        text_ids: File with the names of the texts, one per line.
+        similarity: Of vectors: "cosine", or "dot" as they are.
+    """
+
+    image_ids: Annotated[
+        str | Path | None, "Names of images, one per line, if the file has none.", _EXTERNAL, _FILE
+    ] = None
+    text_ids: Annotated[str | Path | None, "Names of texts, one per line, if the file has none.", _EXTERNAL, _FILE] = (
+        None
+    )
+    similarity: Annotated[Literal["cosine", "dot"], "Similarity of embeddings.", _EXTERNAL] = "cosine"
+
+
+@dataclass(frozen=True)
+class SecondStage:
+    """A second model, which re-ranks the top candidates of the first.
+
+    Args:
+        run: Folder of its run.
+        candidates: Number of candidates per query, 1 or more. Several values are compared with scoring every pair.
+        features: Features for the second model; None for those of its run.
+    """
+
+    run: AnyPath
+    candidates: tuple[int, ...] = (100,)
+    features: str | Path | None = None
+
+
+@command
 def evaluate(
-    run: opt.OptionalRun = None,
+    model: AnyPath | ModelSource | None = None,
+    data: SubjectData = None,
     *,
-    rerank: Annotated[
-        AnyPath | None, "A second model, which re-ranks the top candidates of the first.", _STAGES, Metavar("RUN")
-    ] = None,
-    candidates: Annotated[
-        tuple[int, ...] | None,
-        "Number of candidates per query. Several values are compared with scoring every pair.",
-        Interval(1),
-        Commas(),
-        Shown("100"),
-        Metavar("N[,N...]"),
-        _STAGES,
-    ] = None,
-    rerank_features: Annotated[
-        str | Path | None, "Features for the second model. Default: those of its run.", _STAGES, _FILE
-    ] = None,
-    plot: Annotated[str | Path | None, "Plot the sweep as SVG: recall over cost.", _STAGES, _FILE] = None,
-    ties: Annotated[
-        Literal["pessimistic", "optimistic", "expected", "stable"],
-        "Rank of a match among candidates with the same score.",
-        _PROTOCOL,
-    ] = "pessimistic",
-    folds: Annotated[
-        str | int,
-        "Number of folds to average over (COCO 1K: 5), or sizes of folds: 1k+5k measures both sizes.",
-        _PROTOCOL,
-    ] = "1",
-    c_way: Annotated[
-        tuple[int, ...],
-        "Accuracy at picking one of c candidates, for instance 5,20,100; each match is a question of its own.",
-        Interval(2),
-        Commas(),
-        Metavar("N,N,..."),
-        _PROTOCOL,
-    ] = (),
-    c_way_best: Annotated[
-        bool, "Also c-way accuracy by the best of several matches, as N_way_best.", _PROTOCOL
-    ] = False,
-    graph: Annotated[
-        AnyPath | None,
-        "Also measure how many neighbours in this graph (subtext neighbours) are neighbours in the joint space.",
-        _PROTOCOL,
-        Metavar("GRAPH"),
-    ] = None,
-    bootstrap: Annotated[
-        int, "Bootstrap samples of images for 95 % intervals; 0 for none.", Interval(0), _PROTOCOL
-    ] = 1000,
-    seed: Annotated[int, "Seed of the bootstrap.", _PROTOCOL] = 0,
-    relevance: Annotated[
-        tuple[str, ...],
-        "ASP, gain and nDCG by relevance: tfidf1, ciderd, cider, judged, class_tfidf1, sentence:MODEL.",
-        Commas(),
-        Metavar("NAME,..."),
-        _RELEVANCE,
-    ] = (),
-    references: Annotated[
-        int | None, "Relevance to an image: use its first N texts. Default: all.", Interval(1), _RELEVANCE
-    ] = None,
-    cache: Annotated[str | Path | None, "Folder for matrices of relevance.", Metavar("FOLDER"), _RELEVANCE] = None,
-    asp_ties: Annotated[Literal["ordinal", "min", "average"], "Ranks of equal values in ASP.", _RELEVANCE] = "ordinal",
-    asp_top: Annotated[
-        tuple[int, ...], "ASP over the N most relevant items.", Interval(1), Commas(), Metavar("N,N,..."), _RELEVANCE
-    ] = (),
-    gain: Annotated[tuple[int, ...], "k of gain@k.", Interval(1), Commas(), _RELEVANCE] = (5, 10, 20),
-    ndcg: Annotated[tuple[int, ...], "k of nDCG@k.", Interval(1), Commas(), _RELEVANCE] = (10,),
-    r_precision: Annotated[bool, "R-Precision and mAP@R of the pairs.", _TRUTH] = False,
-    truth: Annotated[
-        tuple[str, ...],
-        "Recall, R-Precision and mAP@R with the positives of ECCV Caption (eccv=FOLDER) or Crisscrossed "
-        "Captions (cxc=FOLDER); repeatable.",
-        Metavar("NAME=PATH"),
-        _TRUTH,
-    ] = (),
-    pmrp: Annotated[bool, "PMRP, from the labels of the images.", _TRUTH] = False,
-    human_ratings: Annotated[
-        str | Path | None, "Agreement with human ratings of pairs.", Metavar("TABLE"), _TRUTH
-    ] = None,
-    positive_rating: Annotated[
-        float | None, "Ratings at or above this count as positive. Default: mid-range.", _TRUTH
-    ] = None,
-    by_length: Annotated[bool, "Recall of texts by their length in words.", _SPACE] = False,
-    hubness: Annotated[
-        int, "Hubness: skewness of how often a candidate is among the first k; 0 for none.", Interval(0), _SPACE
-    ] = 0,
-    alignment_uniformity: Annotated[bool, "Alignment and uniformity of embeddings.", _SPACE] = False,
-    pair_alignment_uniformity: Annotated[
-        bool, "The same for vectors that depend on the other item of the pair (ascl).", _SPACE
-    ] = False,
-    json: Annotated[
-        str | Path | None, "Write figures and protocol as JSON; - for standard output.", _FILE, _OUTPUT
-    ] = None,
-    per_query: Annotated[str | Path | None, "Write one value per query as npz, for `compare`.", _FILE, _OUTPUT] = None,
-    **options: Unpack[SubjectOptions],
+    split: opt.Split = None,
+    metrics: Sequence[Metric | str] | None = None,
+    protocol: Protocol | None = None,
+    scores: Scores = None,
+    image_embeddings: ImageEmbeddings = None,
+    text_embeddings: TextEmbeddings = None,
+    external: ExternalConfig = ExternalConfig(),
+    rerank: AnyPath | SecondStage | None = None,
+    config: ComputeConfig = ComputeConfig(),
+    quiet: opt.Quiet = False,
 ) -> Result:
     """Measure how well a model retrieves the texts of images and the images of texts.
 
-    Without --data, the data set of the run is used. Recall is in per cent. The line "95 %" is a bootstrap interval over
+    Without `data`, the data set of the run is used. Recall is in per cent. The line "95 %" is a bootstrap interval over
     images, from ten images on. The line "chance" is the expected result of a random ranking.
 
-    run, data  in Python also a loaded `Run` and a `Dataset`
+    Args:
+        model: A run, or its folder; or a pretrained dual encoder: a hub name or a folder (CLIP, SigLIP), or
+            "open_clip:ARCHITECTURE/WEIGHTS". None where files hold its output.
+        data: A data set, or its file or folder, or a configuration that also names features; None for that of the run.
+        split: The split; "all" for the complete data set; None for the run's validation split.
+        metrics: What is measured, as objects or by name: [Recall(1, 5, 10), CWay(20), ASP("tfidf")], or ["recall@10",
+            "20-way", "asp:tfidf"]; see `subtext.evaluation.metrics`. None for recall at 1, 5 and 10, ranks and ties.
+        protocol: How it is measured: ties, folds, bootstrap and seed; None for `Protocol()`.
+        scores: File with scores of images x texts with ids: npz, npy, safetensors or parquet.
+        image_embeddings: File with vectors of the images with ids, in the same formats.
+        text_embeddings: File with vectors of the texts; can be the same file.
+        external: What these files do not say themselves: names of the items, and the similarity of vectors.
+        rerank: The run of a second model, which re-ranks the top 100 candidates of the first; or a `SecondStage`, which
+            says how many.
+        config: Device, batch size and precision, and the prompt of a pretrained model.
+        quiet: Show no progress.
+
+    Returns:
+        Figures with intervals and notes. In a notebook it is a table; `save` and `save_queries` write it.
 
     Raises:
         ArgumentError: For contradictory arguments, the errors of loading, reading and evaluating.
-        OutputError: If a file cannot be written (before the work begins).
+        RequirementError: If a metric needs something that the model or the data does not have.
+
+    Example:
+        >>> from subtext.evaluation.metrics import ASP, Recall
+        >>> evaluate("runs/first", split="test", metrics=[Recall(1, 5, 10), ASP("tfidf")])  # doctest: +SKIP
     """
-    work, files = work_and_files("evaluate", run, **options)
-    from subtext.data.atomic import write_text
-    from subtext.evaluation.relevance.graded import check
-    from subtext.evaluation.two_stages import plot_of
-    from subtext.graphs.graph import Graph
+    from subtext.evaluation import Protocol
+    from subtext.evaluation.metrics import metrics_of
 
-    of_one = graph is not None or alignment_uniformity or pair_alignment_uniformity
-    graded = {"references": references, "cache": cache, "asp_ties": asp_ties, "asp_top": asp_top, "gain": gain}
-    for needed, present, values in (
-        ("rerank=RUN", rerank, {"candidates": candidates, "rerank_features": rerank_features, "plot": plot}),
-        ("relevance=NAME", relevance or None, graded | {"ndcg": ndcg}),
-        ("human_ratings=TABLE", human_ratings, {"positive_rating": positive_rating}),
-    ):
-        for parameter in fields_of(evaluate):
-            if present is None and values.get(parameter.name, parameter.default) != parameter.default:
-                raise ArgumentError(f"{parameter.name} is for {needed}; give that, or leave {parameter.name} out")
-    if rerank is not None and plot is not None and len(candidates or ()) < 2:
-        raise ArgumentError("plot needs a sweep: several candidates=N,N,... such as 10,20,50,100")
-    if rerank is not None and (of_one or files is not None):
-        raise ArgumentError(
-            "rerank needs a model whose candidates it re-orders; it goes neither with another program's output nor "
-            "with graph=GRAPH, alignment_uniformity and pair_alignment_uniformity, which measure one model"
-        )
-    if not re.fullmatch(r"[1-9]\d*|[1-9]\d*k(\+[1-9]\d*k)*", str(folds)):
-        raise ArgumentError(f"folds needs a number of folds, or sizes in thousands: 5, 1k, 1k+5k; it got {folds}")
-    for name in relevance:
-        check(name)
-    truths = []
-    for text in truth:
-        name, _, path = text.partition("=")
-        if name not in TRUTHS or not path:
-            raise ArgumentError(
-                "truth needs eccv=FOLDER (the JSON files of eccv_caption) or cxc=PATH (that folder, or sits_test.csv); "
-                f"it got '{text}'"
-            )
-        truths.append((name, Path(path).expanduser()))
-    require_outputs({"json": json, "per_query": per_query, "plot": plot})
-    semantic = None if graph is None else Graph.load(Path(graph).expanduser())
-
-    def settings_for(pairs: Dataset) -> tuple[Protocol, ExtraMetrics]:
-        from subtext.data.text import word_counts
-        from subtext.evaluation import ExtraMetrics, Protocol
-        from subtext.evaluation.relevance import plausible
-        from subtext.evaluation.relevance.graded import graded
-        from subtext.evaluation.relevance.judgements import read_ratings
-
-        folder, chosen = None if cache is None else Path(cache), choose_device(work.device)
-        relevances = []
-        for name in relevance:
-            say(f"relevance {name}: {len(pairs.images):,} images x {len(pairs.texts):,} texts", quiet=work.quiet)
-            relevances.append(graded(pairs, name, references=references, cache=folder, device=chosen))
-        ratings = None if human_ratings is None else read_ratings(Path(human_ratings).expanduser())
-        extra = ExtraMetrics(
-            relevances=tuple(relevances),
-            truths={name: _match(name, path, pairs) for name, path in truths},
-            r_precision=r_precision,
-            labels=plausible.of_pairs(pairs) if pmrp else None,
-            ratings=None if ratings is None else ratings.judgements(pairs.images.ids, pairs.texts.ids),
-            positive_rating=positive_rating,
-            lengths=word_counts(pairs.texts.values) if by_length else None,
-            hubness=hubness,
-            asp_ties=asp_ties,
-            asp_top=tuple(asp_top),
-            gain=tuple(gain),
-            ndcg=tuple(ndcg),
-        )
-        protocol = Protocol(ties=ties, c_way=tuple(c_way), c_way_best=c_way_best, bootstrap=bootstrap, seed=seed)
-        sizes = [int(size.removesuffix("k")) * 1000 for size in str(folds).split("+") if size.endswith("k")]
-        if not sizes:
-            return replace(protocol, folds=int(folds)), extra
-        if wrong := [size for size in sizes if len(pairs.images) % size]:
-            raise RequirementError(
-                f"folds of {wrong[0]:,} images need a multiple of as many; there are {len(pairs.images):,}; give a "
-                "number of folds"
-            )
-        first, *more_folds = sorted({len(pairs.images) // size for size in sizes})
-        return replace(protocol, folds=first, also_folds=tuple(more_folds)), extra
-
+    work, files = subject_of(
+        model,
+        data,
+        split=split,
+        scores=scores,
+        image_embeddings=image_embeddings,
+        text_embeddings=text_embeddings,
+        external=external,
+        config=config,
+        quiet=quiet,
+    )
+    chosen, protocol = metrics_of(metrics), protocol or Protocol()
+    _require_against(chosen)
+    apart = [metric for metric in chosen if metric.truth in ("neighbours", "space")]
     if rerank is not None:
-        features = None if rerank_features is None else Path(rerank_features)
-        result = _of_stages(work, Path(rerank), tuple(candidates or (100,)), features, settings_for)
-    elif files is not None:
-        if pair_alignment_uniformity:
-            raise ArgumentError("pair_alignment_uniformity needs a model; files hold none")
-        result = _of_files(work, files, settings_for, space=alignment_uniformity)
-    else:
-        space, pair_space = alignment_uniformity, pair_alignment_uniformity
-        result = _of_model(work, semantic, settings_for, space=space, pair_space=pair_space)
-    if json is not None:
-        result.save(Path(json))
-    if per_query is not None:
-        result.save_queries(Path(per_query))
-    if plot is not None:
-        write_text(Path(plot), plot_of(result))
-    return result
+        if apart or files is not None:
+            raise ArgumentError(
+                "rerank needs a model whose candidates it re-orders; it goes neither with another program's output nor "
+                "with metrics of one model: neighbours of a graph, alignment and uniformity",
+                field="rerank",
+            )
+        stage = rerank if isinstance(rerank, SecondStage) else SecondStage(rerank)
+        return _of_stages(work, stage, chosen, protocol)
+    if files is not None:
+        return _of_files(work, files, chosen, protocol)
+    return _of_model(work, chosen, protocol)
 
 
 @dataclass(frozen=True)
@@ -291,51 +211,110 @@ class Files:
     similarity: Literal["cosine", "dot"] = "cosine"
 
 
-def work_and_files(
-    command: str, run: AnyPath | None, **options: Unpack[SubjectOptions]
+def subject_of(
+    model: AnyPath | ModelSource | None,
+    data: str | Path | Dataset | DataConfig | None,
+    *,
+    split: str | None,
+    scores: str | Path | None,
+    image_embeddings: str | Path | None,
+    text_embeddings: str | Path | None,
+    external: ExternalConfig,
+    config: ComputeConfig,
+    quiet: bool,
 ) -> tuple[EvaluationSubject, Files | None]:
-    """The work that a public function was called for, and the files to measure; None for a run or a pretrained model.
+    """What a public function measures.
+
+    Args:
+        model: As in `evaluate`; so are all others.
+        data: As in `evaluate`.
+        split: As in `evaluate`.
+        scores: As in `evaluate`.
+        image_embeddings: As in `evaluate`.
+        text_embeddings: As in `evaluate`.
+        external: As in `evaluate`.
+        config: As in `evaluate`.
+        quiet: As in `evaluate`.
+
+    Returns:
+        The model with its data, and the files to measure instead of a model; None for a model.
 
     Raises:
-        ArgumentError: Unless exactly one of a run, a pretrained model and files is given, with what it needs.
+        ArgumentError: Unless exactly one of a model and files is given, with what it needs.
     """
-    values: dict[str, Any] = {name: options.get(name) for name in Files.__annotations__}
-    paths = {name: Path(value) for name, value in values.items() if value is not None and name != "similarity"}
-    files = Files(**paths, similarity=options.get("similarity", "cosine"))
+    paths = {"scores": scores, "image_embeddings": image_embeddings, "text_embeddings": text_embeddings}
+    paths |= {"image_ids": external.image_ids, "text_ids": external.text_ids}
+    files = Files(
+        **{name: Path(path) for name, path in paths.items() if path is not None}, similarity=external.similarity
+    )
     if (files.image_embeddings is None) != (files.text_embeddings is None) or (files.scores and files.image_embeddings):
+        name = "text_embeddings" if files.image_embeddings is None else "image_embeddings"
         raise ArgumentError(
-            "image_embeddings and text_embeddings go together (the same file may hold both), and not with scores; "
-            "give the two, or scores=FILE"
+            f"{name} needs vectors of images and of texts (one file may hold both) and no scores; give two files of "
+            "vectors, or one of scores",
+            field=name,
         )
     has_files = (files.scores or files.image_embeddings) is not None
     if not has_files and (files.image_ids or files.text_ids):
-        raise ArgumentError("image_ids and text_ids need scores or embeddings, whose names they are")
-    model, prompt, bf16 = options.get("model"), options.get("text_prompt"), options.get("bf16")
-    if (run is not None) + (model is not None) + has_files != 1:
+        name = "text_ids" if files.image_ids is None else "image_ids"
         raise ArgumentError(
-            "give one of these: RUN, a folder that `subtext train` made; model=NAME_OR_FOLDER; scores=FILE; or "
+            f"{name} needs a file of scores or vectors, whose names these are; leave it out", field=name
+        )
+    if (model is not None) + has_files != 1:
+        raise ArgumentError(
+            "give one of these: the folder of a run that `subtext train` made, or a pretrained model; scores=FILE; or "
             "image_embeddings=FILE and text_embeddings=FILE"
         )
     if files.similarity != "cosine" and files.image_embeddings is None:
-        raise ArgumentError(f"similarity={files.similarity} is for image_embeddings and text_embeddings; leave it out")
-    if has_files and prompt is not None:
-        raise ArgumentError("text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out")
-    if has_files and bf16 is not None:
-        raise ArgumentError("bf16 is for a RUN that scores pairs; another program's output is scored already")
-    if model is not None:
-        if Path(str(model), "run.json").is_file():
-            raise ArgumentError(f"model is for pretrained models; for a run: subtext {command} {model}")
-        if options.get("data") is None:
-            raise ArgumentError(
-                "data is needed beside model: a pretrained model has no data set of its own", field="data"
-            )
-    source = None if has_files else ModelSource.of(run, model, prompt)
-    shared: Any = {name: value for name, value in options.items() if name in opt.DataOptions.__annotations__}
-    return EvaluationSubject.of(source, options.get("split"), bf16=bf16, **shared), files if has_files else None
+        raise ArgumentError(
+            "similarity is that of vectors in files; there are none; leave it out",
+            field="similarity",
+        )
+    if has_files and config.text_prompt is not None:
+        raise ArgumentError("text_prompt is for a pretrained model; leave it out", field="text_prompt")
+    if has_files and config.bf16 is not None:
+        raise ArgumentError(
+            "bf16 is for a run that scores pairs; another program's output is scored already", field="bf16"
+        )
+    sources = DataConfig.of(data)
+    source = None if model is None else _model_source(model, sources, config)
+    work = EvaluationSubject(
+        source,
+        sources,
+        split,
+        config.device,
+        config.batch_size,
+        config.workers,
+        quiet,
+        config.bf16,
+        None if config.cache is None else Path(config.cache),
+    )
+    return work, files if has_files else None
+
+
+def _model_source(model: AnyPath | ModelSource, sources: DataConfig, config: ComputeConfig) -> ModelSource:
+    """Whether a name is that of a run or of a pretrained model: a folder says so, another name does with `data`."""
+    if isinstance(model, ModelSource):
+        return model
+    folder = Path(model).expanduser()
+    a_run = (folder / "run.json").is_file() or (folder.is_dir() and not (folder / "config.json").is_file())
+    if a_run or (sources.data is None and not folder.is_dir()):
+        return ModelSource.of(model, None, config.text_prompt)
+    if sources.data is None:
+        raise ArgumentError("a pretrained model needs data=DATA: it has no data set of its own")
+    return ModelSource.of(None, model, config.text_prompt)
 
 
 def require_outputs(files: Mapping[str, str | Path | None]) -> None:
-    """Raise OutputError for a file that cannot be written, ArgumentError for one that two results go to."""
+    """Check that files can be written, before the work begins.
+
+    Args:
+        files: Name of an argument -> file to write; None for none.
+
+    Raises:
+        ArgumentError: For one file that two results go to.
+        OutputError: For a file that cannot be written.
+    """
     from subtext.data.atomic import require_file
 
     names: dict[Path, str] = {}
@@ -343,22 +322,33 @@ def require_outputs(files: Mapping[str, str | Path | None]) -> None:
         if path is not None:
             require_file(Path(path))
             if (first := names.setdefault(Path(path).resolve(), name)) != name:
-                raise ArgumentError(f"{first}={path} and {name}={path} write to one file; give each a file of its own")
+                raise ArgumentError(f"{name} needs a file of its own; {path} is that of {first}, too", field=name)
 
 
 def read_split(work: EvaluationSubject) -> tuple[Dataset, str]:
     """The pairs of the split, without opening images; all of them where the data has no splits to choose from.
+
+    Args:
+        work: The data and the name of the split.
+
+    Returns:
+        The pairs, and the name of the split.
 
     Raises:
         ArgumentError: If no data set is named, or it has several splits and none of them is named.
     """
     split = work.split
     if work.sources.data is None:
-        raise ArgumentError("scores and embeddings need data=DATA: the images, texts and pairs that they belong to")
+        raise ArgumentError(
+            "data needs the images, texts and pairs that the scores or vectors belong to; it got none", field="data"
+        )
     reading = work.sources.read()
     splits = sorted(reading.counts())
     if split is None and len(splits) > 1:
-        raise ArgumentError(f"scores and embeddings need split=NAME: this data has {', '.join(splits)}; or split=all")
+        raise ArgumentError(
+            f"split needs the name of one for scores or vectors: {', '.join(splits)}, or all; it got none",
+            field="split",
+        )
     return reading.split(split or "all"), split or "all"
 
 
@@ -378,19 +368,37 @@ class ExternalOutput:
     texts: Embeddings | None
     about: dict[str, Any]
 
-    def evaluate(self, pairs: Dataset, protocol: Protocol, extra: ExtraMetrics | None = None) -> Result:
-        """The figures of the scores, or of the vectors."""
+    def evaluate(
+        self, gallery: Gallery, *, metrics: Sequence[Measure] | None = None, protocol: Protocol | None = None
+    ) -> Result:
+        """Measure the scores, or the vectors.
+
+        Args:
+            gallery: Images and texts in the same order.
+            metrics: None for the default ones.
+            protocol: None for the default one.
+
+        Returns:
+            Figures with intervals and notes.
+        """
         from subtext.evaluation import evaluate_embeddings, evaluate_matrix
         from subtext.models.similarity.cosine import Cosine
 
         if self.scores is not None:
-            return evaluate_matrix(self.scores, pairs, protocol=protocol, extra=extra)
+            return evaluate_matrix(self.scores, gallery, metrics=metrics, protocol=protocol)
         assert self.images is not None and self.texts is not None
-        return evaluate_embeddings(Cosine(), self.images, self.texts, pairs, protocol=protocol, extra=extra)
+        return evaluate_embeddings(Cosine(), self.images, self.texts, gallery, metrics=metrics, protocol=protocol)
 
 
 def read_output(files: Files, pairs: Dataset) -> ExternalOutput:
     """Read scores or vectors, and put them into the order of the pairs.
+
+    Args:
+        files: Of scores or vectors.
+        pairs: The order to put them in.
+
+    Returns:
+        Scores or vectors.
 
     Raises:
         DataError: For files that cannot be read or lack an item of the split.
@@ -439,61 +447,62 @@ def _embeddings(output: Output, items: Items, similarity: str) -> Embeddings:
     return Embeddings(vectors, torch.arange(len(vectors)))
 
 
-def _of_model(
-    work: EvaluationSubject, graph: Graph | None, settings_for: SettingsFor, *, space: bool, pair_space: bool
-) -> Result:
+def _of_model(work: EvaluationSubject, metrics: Sequence[Measure], protocol: Protocol) -> Result:
     from subtext.evaluation import evaluate_embeddings
     from subtext.evaluation.checks.space import compares_vectors, space_of_pairs, with_preservation, with_space
+    from subtext.evaluation.metrics import AlignmentUniformity
+    from subtext.graphs.graph import Graph
 
+    graphs = [Graph.load(Path(m.against).expanduser()) for m in metrics if m.truth == "neighbours"]
     opened = open_subject(work)
     choose_precision(opened.model, work.bf16, quiet=work.quiet)
     similarity, pairs = opened.model.similarity, opened.pairs
-    if pair_space and not compares_vectors(similarity):
+    spaces = [metric.of_pairs for metric in metrics if isinstance(metric, AlignmentUniformity)]
+    if True in spaces and not compares_vectors(similarity):
         raise ArgumentError(
             "pair_alignment_uniformity needs a model that makes vectors of pairs: ascl with attention; take "
-            "alignment_uniformity for this one"
+            "alignment_uniformity for this one",
+            field="pair_alignment_uniformity",
         )
-    protocol, extra = settings_for(pairs)
+    measured, gallery = read_truths(metrics, pairs, protocol, work)
     items = opened.embed(work)
-    result = evaluate_embeddings(similarity, *items, pairs, protocol=protocol, extra=extra)
-    if space:
+    result = evaluate_embeddings(similarity, *items, gallery, metrics=measured, protocol=protocol)
+    if False in spaces:
         means = items
         if items[0].parts is None or items[1].parts is None:
             # A probabilistic model's items are measured by their means.
-            by_mean = opened.by_mean("measure the space of")
+            by_mean = opened.to_means("measure the space of")
             means = items if by_mean.model is opened.model else by_mean.embed(work, "embedding means")
         result = with_space(result, *means, pairs)
-    if pair_space:
+    if True in spaces:
         with meter("vectors of pairs", len(pairs.images), quiet=work.quiet) as progress:
             figures = space_of_pairs(similarity, *items, pairs, progress=progress)
         result = replace(result, figures=result.figures | figures)
-    if graph is not None:
+    for graph in graphs:
         result = with_preservation(result, similarity, items, pairs, graph, protocol=protocol)
     role, warning = split_role(opened, work.sources)
     about = {**_about(opened, work), "split": opened.split, "split_role": role}
     return replace(result, about=about, notes=(*filter(None, [warning]), *result.notes))
 
 
-def _of_stages(
-    work: EvaluationSubject, rerank: Path, candidates: tuple[int, ...], features: Path | None, settings_for: SettingsFor
-) -> Result:
+def _of_stages(work: EvaluationSubject, stage: SecondStage, metrics: Sequence[Measure], protocol: Protocol) -> Result:
     from subtext.data.text import cut_note, too_long
-    from subtext.evaluation.two_stages import RankingStage, evaluate_two_stage, require_plan
+    from subtext.evaluation.two_stages.evaluate import RankingStage, evaluate_two_stages, require_plan
 
-    opened = open_subject(work).indexed("a first stage")
-    pairs = opened.pairs
-    protocol, extra = settings_for(pairs)
+    opened = open_subject(work).to_indexable("a first stage")
+    pairs, candidates = opened.pairs, stage.candidates
+    require_plan(candidates, metrics)
+    measured, gallery = read_truths(metrics, pairs, protocol, work)
     # Every error of the second model is raised before the first one works.
-    run = open_run(rerank, features=features, device=choose_device(work.device))
+    run = open_run(stage.run, features=stage.features, device=choose_device(work.device))
     choose_precision(run.model, work.bf16, quiet=work.quiet)
-    require_plan(candidates, extra)
     require_features(run.model, pairs)
     input_spec, texts = run.model.text.input_spec, pairs.texts.values
     if (note := cut_note(input_spec, texts)) is not None:
         say(f"note: the re-ranking run: {note}", quiet=work.quiet)
     second = replace(opened, model=run.model, record=run.record)
-    first, expensive = (RankingStage(stage.model.similarity, *stage.embed(work)) for stage in (opened, second))
-    result = evaluate_two_stage(first, expensive, pairs, candidates=candidates, protocol=protocol, extra=extra)
+    first, expensive = (RankingStage(each.model.similarity, *each.embed(work)) for each in (opened, second))
+    result = evaluate_two_stages(first, expensive, gallery, candidates=candidates, metrics=measured, protocol=protocol)
     about = _about(opened, work)
     role, warning = split_role(opened, work.sources)
     sources = work.sources if opened.record is None else work.sources.over(opened.record.data)
@@ -506,22 +515,114 @@ def _of_stages(
     return replace(result, about=about, notes=(*filter(None, warnings), *result.notes))
 
 
-def _of_files(work: EvaluationSubject, files: Files, settings_for: SettingsFor, *, space: bool) -> Result:
+def _of_files(work: EvaluationSubject, files: Files, metrics: Sequence[Measure], protocol: Protocol) -> Result:
     from subtext.evaluation.checks.space import with_space
+    from subtext.evaluation.metrics import AlignmentUniformity
 
-    if files.scores is not None and space:
+    spaces = [metric.of_pairs for metric in metrics if isinstance(metric, AlignmentUniformity)]
+    if True in spaces:
         raise ArgumentError(
-            "alignment_uniformity needs embeddings: scores alone have no distances among texts or images"
+            "pair_alignment_uniformity needs a model; files hold none", field="pair_alignment_uniformity"
+        )
+    if any(metric.truth == "neighbours" for metric in metrics):
+        raise ArgumentError("neighbours of a graph need a model; files hold none; leave the graph out")
+    if files.scores is not None and spaces:
+        raise ArgumentError(
+            "alignment_uniformity needs embeddings: scores alone have no distances among texts or images",
+            field="alignment_uniformity",
         )
     pairs, split = read_split(work)
-    protocol, extra = settings_for(pairs)
+    measured, gallery = read_truths(metrics, pairs, protocol, work)
     output = read_output(files, pairs)
-    result = output.evaluate(pairs, protocol, extra)
-    if space:
+    result = output.evaluate(gallery, metrics=measured, protocol=protocol)
+    if spaces:
         assert output.images is not None and output.texts is not None
         result = with_space(result, output.images, output.texts, pairs)
     about = {"model": output.about, "data": work.sources.to_json(), "split": split, "split_role": "unknown"}
     return replace(result, about=about)
+
+
+def _require_against(metrics: Sequence[Measure]) -> None:
+    """Raise for what metrics are measured against and cannot be: before anything is read."""
+    from subtext.evaluation.relevance.graded import check
+
+    for metric in metrics:
+        if metric.truth == "relevance":
+            if not metric.against:
+                raise RequirementError(f"{metric} needs a relevance by name, such as tfidf1; it got none")
+            check(metric.against)
+        if metric.truth in ("ratings", "neighbours") and not metric.against:
+            needs = "a table of ratings" if metric.truth == "ratings" else "a graph that `subtext neighbours` made"
+            raise RequirementError(f"{metric} needs {needs}, as in against=PATH; it got none")
+        if metric.truth == "pairs" and metric.against:
+            name, _, path = metric.against.partition("=")
+            if name not in TRUTHS or not path:
+                raise ArgumentError(
+                    "truth needs eccv=FOLDER (the JSON files of eccv_caption) or cxc=PATH (that folder, or "
+                    f"sits_test.csv); it got '{metric.against}'",
+                    field="truth",
+                )
+
+
+def read_truths(
+    metrics: Sequence[Measure], pairs: Dataset, protocol: Protocol, work: EvaluationSubject
+) -> tuple[list[Measure], Gallery]:
+    """Read what metrics are measured against: relevance, other positives, labels, ratings, lengths of texts.
+
+    Args:
+        metrics: One for each figure.
+        pairs: What is evaluated.
+        protocol: Texts of an image that its relevance is computed from.
+        work: Device and cache.
+
+    Returns:
+        The metrics of scores, each with the name of its truth in the gallery; and the gallery.
+
+    Raises:
+        RequirementError: If the data does not have what a truth is made of.
+        DataError: If a file cannot be read.
+    """
+    from subtext.data.text import word_counts
+    from subtext.evaluation import gallery_of
+    from subtext.evaluation.relevance import plausible
+    from subtext.evaluation.relevance.graded import Graded, graded
+    from subtext.evaluation.relevance.judgements import read_ratings
+
+    relevances: dict[str, Graded] = {}
+    truths: dict[str, Match] = {}
+    ratings = None
+    measured: list[Measure] = []
+    for metric in metrics:
+        name, _, path = metric.against.partition("=")
+        if metric.truth in ("neighbours", "space"):
+            continue
+        if metric.truth == "relevance":
+            if metric.against not in relevances:
+                sizes = f"{len(pairs.images):,} images x {len(pairs.texts):,} texts"
+                say(f"relevance {metric.against}: {sizes}", quiet=work.quiet)
+                device = choose_device(work.device)
+                relevances[metric.against] = graded(
+                    pairs, metric.against, references=protocol.references, cache=work.cache, device=device
+                )
+            metric = replace(metric, against=relevances[metric.against].name)
+        elif metric.truth == "ratings":
+            ratings = read_ratings(Path(metric.against).expanduser()).judgements(pairs.images.ids, pairs.texts.ids)
+            metric = replace(metric, against="")
+        elif name:
+            if name not in truths:
+                truths[name] = _match(name, Path(path).expanduser(), pairs)
+            metric = replace(metric, against=name)
+        measured.append(metric)
+    by_length = any(getattr(metric, "by_length", False) for metric in measured)
+    gallery = gallery_of(
+        pairs,
+        relevances=relevances.values(),
+        truths=truths,
+        labels=plausible.of_pairs(pairs) if any(metric.truth == "labels" for metric in measured) else None,
+        ratings=ratings,
+        lengths=word_counts(pairs.texts.values) if by_length else None,
+    )
+    return measured, gallery
 
 
 def _about(opened: LoadedRun, work: EvaluationSubject) -> dict[str, Any]:
@@ -545,7 +646,7 @@ def _about_run(path: Path, record: Record, model: Model) -> dict[str, Any]:
 
     return {
         "run": str(path.expanduser().resolve()),
-        "host": record.model,
+        "model": record.model,
         "arguments": record.arguments,
         "methods": [list(method) for method in record.methods],
         "seed": record.seed,
@@ -581,6 +682,13 @@ def split_role(opened: LoadedRun, sources: DataConfig) -> tuple[str, str]:
 
     Only the run's own file, or a data set in memory with its pairs, is compared: whether another holds the same images
     is not checked.
+
+    Args:
+        opened: The model with its record.
+        sources: Where the evaluated data is.
+
+    Returns:
+        The role, and a warning or an empty text.
     """
     from subtext.recipes.build import ENSEMBLE
 
@@ -636,6 +744,13 @@ def compare(
     Args:
         first: A result or its file, or several results of one method with different seeds.
         second: See `first`.
+        metric: Names of metrics to test, such as "recall@10"; few make stronger tests. None named: all except ranks.
+        resamples: Resamples of intervals and p-values, 100 or more.
+        seed: Seed of the resampling.
+        json: File to write the comparison to as JSON; None for none.
+
+    Returns:
+        The differences, tested.
 
     Raises:
         DataError: For files that cannot be read or compared.

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
 from subtext.data.config import IN_MEMORY, DataConfig, Verify
-from subtext.errors import ArgumentError, RequirementError, SearchIndexError, counted, listed
+from subtext.errors import ArgumentError, RequirementError, SearchIndexError
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Report, duration, table
+from subtext.text_helpers import counted, listed
 
 if TYPE_CHECKING:
     from subtext.core import Embeddings
@@ -81,7 +82,7 @@ class Run(Report):
         return self.summary or repr(self)
 
     def _lines(self) -> list[str]:
-        from subtext.evaluation.results import figures_table
+        from subtext.evaluation.result import figures_table
 
         record = self.record
         rows: list[list[Cell]] = [
@@ -244,7 +245,7 @@ class ModelSource:
         Raises:
             SearchIndexError: If its run is not there, or it names none; the errors of `of`.
         """
-        recorded = manifest.model
+        recorded = manifest.pretrained
         if run is None and model is None and recorded:
             return ModelSource(None, recorded["name"], recorded.get("text_prompt", ""), recorded.get("revision", ""))
         if model is not None:
@@ -306,6 +307,7 @@ class EvaluationSubject:
         source: The model; None where files hold its output.
         split: A name, or "all"; None for the run's validation split.
         bf16: Whether pairs are scored in bfloat16; None for what the run was trained with.
+        cache: Folder for matrices of graded relevance; None to compute them each time.
     """
 
     source: ModelSource | None
@@ -316,6 +318,7 @@ class EvaluationSubject:
     workers: int = 2
     quiet: bool = False
     bf16: bool | None = None
+    cache: Path | None = None
 
     @staticmethod
     def of(
@@ -343,13 +346,13 @@ class LoadedRun:
     split: str
     record: Record | None
 
-    def indexed(self, purpose: str) -> LoadedRun:
-        """The same with a model whose vectors decide; see `Model.indexed`."""
-        return replace(self, model=self.model.indexed(purpose))
+    def to_indexable(self, purpose: str) -> LoadedRun:
+        """The same with a model whose vectors decide; see `Model.to_indexable`."""
+        return replace(self, model=self.model.to_indexable(purpose))
 
-    def by_mean(self, purpose: str) -> LoadedRun:
-        """The same with a model whose vectors are means; see `Model.by_mean`."""
-        return replace(self, model=self.model.by_mean(purpose))
+    def to_means(self, purpose: str) -> LoadedRun:
+        """The same with a model whose vectors are means; see `Model.to_means`."""
+        return replace(self, model=self.model.to_means(purpose))
 
     def embed(self, work: EvaluationSubject, label: str = "embedding") -> tuple[Embeddings, Embeddings]:
         """The vectors of the split's images and texts, with a meter."""

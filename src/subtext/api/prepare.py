@@ -5,22 +5,21 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.options import Columns, Quiet, TextFields
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.report.progress import counter, meter
 from subtext.report.text_table import Report
 from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
 
     from subtext.curation.check import CheckReport
-    from subtext.curation.topics import Acceptance
     from subtext.data.dataset import Dataset
     from subtext.data.noise import Planted, TextNeighbours
     from subtext.graphs.graph import Graph
@@ -30,6 +29,7 @@ Images = Annotated[str | Path | None, "Folder of relative image paths. Default: 
 SplitSeed = Annotated[int, "Seed of the 80-10-10 split of data without splits.", OptionGroup("Data")]
 OnError = Annotated[Literal["raise", "skip"], "What to do with rows that cannot be used.", OptionGroup("Data")]
 Out = Annotated[str | Path | None, "New .jsonl or .parquet file.", OptionGroup("Output"), Metavar("FILE")]
+_RANKS = "1-20"
 
 
 @command
@@ -56,7 +56,20 @@ def check_dataset(
 
     DATA is a file or a folder. Files: JSON lines, CSV, Parquet, WebDataset tar, Karpathy's JSON. Folders: images alone,
     also in sub-folders; metadata.csv or metadata.jsonl with images; SCAN's precomputed features; corpus, queries and
-    qrels. Also a release of COCO, Flickr30K, CUB Captions, GoodNews, Conceptual Captions or Politics.
+    qrels. Also a release of COCO.
+
+    Args:
+        data: Data set: a file or folder.
+        images: Folder of relative image paths. Default: that of DATA.
+        features: Image features: check that they cover DATA.
+        text_features: Text features: check that they cover DATA.
+        columns: Columns of a foreign table: image=filename,text=headline+caption,date=taken_on. Default: guessed by
+            usual names.
+        text_fields: Fields that are texts of an image, with commas. Default for images in a folder: headline,caption.
+        split_seed: Seed of the 80-10-10 split of data without splits.
+        verify: Decode every image.
+        on_error: raise: bad rows are errors; skip: leave them out.
+        quiet: Show no progress.
 
     Returns:
         A report. If the data set cannot be read, the report contains the reason.
@@ -106,11 +119,19 @@ class PreparedDataset:
         return self.dataset._repr_html_()
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair; see `Dataset.to_frame`."""
+        """Return a table of the pairs; see `Dataset.to_frame`.
+
+        Returns:
+            A row per pair.
+        """
         return self.dataset.to_frame()
 
     def to_json(self) -> dict[str, Any]:
-        """The path and the counts."""
+        """Return the path and the counts.
+
+        Returns:
+            Plain JSON values.
+        """
         items = {"images": len(self.dataset.images), "texts": len(self.dataset.texts), "pairs": len(self.dataset)}
         return {"path": None if self.path is None else str(self.path), **items, "splits": self.dataset.counts()}
 
@@ -134,8 +155,24 @@ def prepare(
     --longer-than applies to the full texts, before --max-sentences shortens them. Image paths do not change. So the new
     file needs --images with the old folder.
 
+    Args:
+        data: Data set: a file or folder.
+        images: Folder of relative image paths. Default: that of DATA.
+        columns: Columns of a foreign table: image=filename,text=headline+caption,date=taken_on. Default: guessed by
+            usual names.
+        text_fields: Fields that are texts of an image, with commas. Default for images in a folder: headline,caption.
+        split_seed: Seed of the 80-10-10 split of data without splits.
+        on_error: What to do with rows that cannot be used.
+        out: New .jsonl or .parquet file.
+        max_sentences: Keep the first N sentences of each text.
+        longer_than: Keep only texts of more than N characters.
+        resplit: Replace the splits of DATA by a random 80-10-10 split.
+
+    Returns:
+        The changed data set, and its file if `out` is set.
+
     Raises:
-        ArgumentError: Without an option for a change.
+        ArgumentError: If no change is requested.
         DataError: If the data cannot be read or no text remains.
     """
     if max_sentences is None and longer_than is None and not resplit and columns is None and text_fields is None:
@@ -170,11 +207,24 @@ def dedup(
     """Remove near-duplicate texts of different images (MinHash), with their images.
 
     Images without a text stay. If copies are in several splits, the copy in test stays, otherwise the copy in val.
-    Needs datasketch: pip install 'subtext[dedup]'.
+    Needs datasketch: pip install '.[dedup]' in a clone of Subtext.
+
+    Args:
+        data: Data set: a file or folder.
+        images: Folder of relative image paths. Default: that of DATA.
+        split_seed: Seed of the 80-10-10 split of data without splits.
+        on_error: What to do with rows that cannot be used.
+        out: New .jsonl or .parquet file.
+        threshold: Jaccard similarity above which a text is a copy.
+        shingle_size: Words per shingle.
+        quiet: Show no progress.
+
+    Returns:
+        The remaining data set, and its file if `out` is set.
 
     Raises:
-        RequirementError: Without datasketch.
-        DataError: For a threshold of 0 and for texts known by features alone.
+        RequirementError: If datasketch is not installed.
+        DataError: If the threshold is 0, or a text has features only.
     """
     import numpy as np
 
@@ -195,20 +245,6 @@ def dedup(
     return _written(dataset, path, summary)
 
 
-@dataclass(frozen=True, repr=False)
-class TopicDataset(PreparedDataset):
-    """A data set whose looseness follows topics; `acceptance` says what weights of neighbourhoods can know of it."""
-
-    acceptance: Acceptance
-
-    def to_json(self) -> dict[str, Any]:
-        """The path, the counts and the acceptance figures."""
-        return {**super().to_json(), "acceptance": self.acceptance.to_json()}
-
-
-_TOPICS = OptionGroup("Topics")
-
-
 @command
 def corrupt(
     data: Source,
@@ -220,39 +256,42 @@ def corrupt(
     labels: Annotated[
         str | Path | None, "New JSON file for the noise labels.", OptionGroup("Output"), Metavar("FILE")
     ] = None,
-    by: Annotated[
-        Literal["pair", "topic"], "Exchange the texts of single pairs, or pair all texts of some topics anew."
-    ] = "pair",
-    noise_rate: Annotated[
-        float, "Share of the pairs of each split, or of the topics, to corrupt.", Interval(0, 1)
-    ] = 0.2,
+    noise_rate: Annotated[float, "Share of the pairs of each split to corrupt.", Interval(0, 1)] = 0.2,
     noise_type: Annotated[
         Literal["neighbour", "mismatch", "mixed"],
         "New text of a pair: the text of a semantic neighbour, of any other pair, or half of each.",
     ] = "neighbour",
     graph: Annotated[str | Path | None, "Graph of `subtext neighbours build`, for semantic neighbours."] = None,
-    neighbour_ranks: Annotated[str, "Choose among neighbours of these ranks.", Metavar("FIRST-LAST")] = ("1-20"),
-    split: Annotated[tuple[str, ...], "Split to corrupt; repeatable. By topic: all splits."] = ("train",),
+    neighbour_ranks: Annotated[str, "Choose among neighbours of these ranks.", Metavar("FIRST-LAST")] = _RANKS,
+    split: Annotated[tuple[str, ...], "Split to corrupt; repeatable."] = ("train",),
     seed: Annotated[int, "Seed of the random choice."] = 0,
-    features: Annotated[str | Path | None, "Features of the images, for their clusters.", _TOPICS] = None,
-    topics: Annotated[int, "Clusters of the texts.", Interval(2), _TOPICS] = 60,
-    visual_clusters: Annotated[int, "Clusters of the images.", Interval(5), _TOPICS] = 30,
-    neighbours: Annotated[int, "Neighbours per text for the acceptance figures.", Interval(1), _TOPICS] = 100,
 ) -> PreparedDataset:
     """Plant noise: exchange the texts of a known share of pairs, to measure which method detects them.
 
     Texts are exchanged within a split, so each text stays in its split. The labels are written to a second file. The
     training cannot read this file, and the file of pairs has no labels.
 
-    With --by topic, each image keeps one text. Texts and images are clustered. A share of the text clusters become
-    abstract: their texts get random images of a few visual clusters that lie far apart. The clusters are the same in
-    all splits. The output ends with acceptance figures: whether the neighbours of a text, before any training, tell
-    that its pair is loose.
+    Args:
+        data: Data set: a file or folder.
+        images: Folder of relative image paths. Default: that of DATA.
+        split_seed: Seed of the 80-10-10 split of data without splits.
+        on_error: What to do with rows that cannot be used.
+        out: New .jsonl or .parquet file.
+        labels: New JSON file for the noise labels.
+        noise_rate: Share of the pairs of each split to corrupt.
+        noise_type: New text of a pair: the text of a semantic neighbour, of any other pair, or half of each.
+        graph: Graph of `subtext neighbours build`, for semantic neighbours.
+        neighbour_ranks: Choose among neighbours of these ranks.
+        split: Split to corrupt; repeatable.
+        seed: Seed of the random choice.
+
+    Returns:
+        The corrupted data set, and its file if `out` is set.
 
     Raises:
-        RequirementError: If neighbours need a graph or topics need features, or if the share is less than one pair.
-        ArgumentError: For ranks that are not FIRST-LAST or not in the graph and for options that are not read.
-        DataError: If an output file exists.
+        RequirementError: If neighbours need a graph, or the share is less than one pair.
+        ArgumentError: If the ranks are not FIRST-LAST, or an option has no effect.
+        DataError: If the graph lacks these ranks, or an output file exists.
     """
     from subtext.data.noise import write_labels
     from subtext.data.write import SUFFIXES
@@ -262,39 +301,27 @@ def corrupt(
         raise ArgumentError(
             f"neighbour_ranks needs FIRST-LAST, such as 1-20; it got {neighbour_ranks}", field="neighbour_ranks"
         )
+    if noise_type == "mismatch" and (graph is not None or neighbour_ranks != _RANKS):
+        name = "neighbour_ranks" if graph is None else "graph"
+        raise ArgumentError(f"{name} has no effect with noise_type=mismatch; leave it out", field=name)
     labels_path, path = _new_file("labels", labels), _new_file("out", out, *SUFFIXES)
     if labels_path is None and path is not None:
         raise ArgumentError("out needs labels: without them nobody can say which pairs are corrupted", field="out")
     if labels_path is not None and path is not None and labels_path.resolve() == path.resolve():
         raise DataError(f"labels need a file of their own, which training does not read; {path} is that of the pairs")
-    unread: dict[str, Any] = {"noise_type": noise_type, "graph": graph, "neighbour_ranks": neighbour_ranks}
-    unread |= {"split": tuple(split)}
-    if by == "pair":
-        unread = {"features": features, "topics": topics, "visual_clusters": visual_clusters, "neighbours": neighbours}
-    for name, value in unread.items():
-        if value != signature(corrupt).parameters[name].default:
-            raise ArgumentError(f"{name} has no effect with by={by}; leave it out")
     sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error)
-    acceptance: Acceptance | None = None
-    if by == "topic":
-        clusters = (topics, visual_clusters, neighbours)
-        planted, acceptance, settings, lines = _corrupt_topics(sources, features, clusters, noise_rate, seed)
-    else:
-        ranks = (int(first), int(last))
-        planted, settings, lines = _corrupt_pairs(sources, noise_type, graph, ranks, tuple(split), noise_rate, seed)
+    ranks = (int(first), int(last))
+    planted, settings, lines = _corrupt_pairs(sources, noise_type, graph, ranks, tuple(split), noise_rate, seed)
     if labels_path is not None:
         # Labels come first: a corrupted file without labels must never exist.
         write_labels(planted, labels_path, settings)
         lines.append(f"labels: {labels_path} (for measuring only; training never reads them)")
     try:
-        written = _written(planted.dataset, path, "\n".join(lines))
+        return _written(planted.dataset, path, "\n".join(lines))
     finally:
         if labels_path is not None and path is not None and not path.exists():
             # The same command may then be repeated.
             labels_path.unlink(missing_ok=True)
-    if acceptance is None:
-        return written
-    return TopicDataset(written.dataset, written.path, written.summary, acceptance)
 
 
 def _corrupt_pairs(
@@ -309,8 +336,10 @@ def _corrupt_pairs(
     """Planted noise of single pairs, its settings and its description."""
     import numpy as np
 
+    from subtext.data.dataset import fingerprint
     from subtext.data.noise import plant
     from subtext.graphs.graph import Graph
+    from subtext.version import __version__
 
     loaded = lists = None
     if noise_type != "mismatch":
@@ -334,7 +363,11 @@ def _corrupt_pairs(
             "use a higher rate"
         )
     settings = {
-        **_noise_settings(dataset, noise_type, noise_rate, seed),
+        "kind": noise_type,
+        "share": noise_rate,
+        "seed": seed,
+        "of": fingerprint(dataset),
+        "version": __version__,
         "ranks": None if loaded is None else list(ranks),
         "graph": None if loaded is None else {"fingerprint": loaded.fingerprint, "space": dict(loaded.space)},
         "splits": list(splits),
@@ -349,64 +382,17 @@ def _corrupt_pairs(
     return planted, settings, lines
 
 
-def _corrupt_topics(
-    sources: DataConfig, features: str | Path | None, clusters: tuple[int, int, int], noise_rate: float, seed: int
-) -> tuple[Planted, Acceptance, dict[str, Any], list[str]]:
-    """Looseness by topic, whether it is accepted, its settings and its description.
-
-    Args:
-        clusters: Numbers of topics and of visual clusters, and of neighbours.
-    """
-    import numpy as np
-
-    from subtext.curation.topics import accept, cluster, image_vectors
-    from subtext.data.feature_file import FeatureFile
-    from subtext.data.noise import plant_topics
-
-    if features is None:
-        raise RequirementError("looseness by topic needs features of the images (--features FILE); it got none")
-    file = FeatureFile.open(Path(features).expanduser())
-    topics, visual, neighbours = clusters
-    dataset = sources.read()
-    vectors = image_vectors(dataset, file)
-    found = cluster(dataset, vectors, topics=topics, visual=visual, seed=seed)
-    planted = plant_topics(dataset, found.topics, found.visual, found.centres, share=noise_rate, seed=seed)
-    pairs, loose = planted.dataset.split("train"), planted.kinds[planted.dataset.texts.splits == "train"] != ""
-    row_of = {name: row for row, name in enumerate(dataset.images.ids)}
-    own = vectors[[row_of[name] for name in pairs.images.ids]]
-    acceptance = accept(pairs, own, loose, neighbours=neighbours, seed=seed)
-    settings = {
-        **_noise_settings(dataset, "topic", noise_rate, seed),
-        "topics": topics,
-        "visual_clusters": visual,
-        "features": file.fingerprint,
-        "views": {str(topic): list(views) for topic, views in planted.views.items()},
-        "acceptance": acceptance.to_json(),
-    }
-    splits = planted.dataset.texts.splits
-    sizes = ", ".join(
-        f"{name} {int((planted.kinds[splits == name] != '').sum()):,} of {int((splits == name).sum()):,}"
-        for name in np.unique(splits).tolist()
-    )
-    lines = [
-        f"{len(planted.views)} of {topics} topics are abstract, each with images of 3 to 5 of {visual} visual clusters "
-        f"that lie far apart; abstract pairs: {sizes}",
-        *acceptance.lines(),
-    ]
-    return planted, acceptance, settings, lines
-
-
-def _noise_settings(dataset: Dataset, kind: str, noise_rate: float, seed: int) -> dict[str, Any]:
-    """What the labels say of every kind of planted noise."""
-    from subtext.data.dataset import fingerprint
-    from subtext.version import __version__
-
-    return {"kind": kind, "share": noise_rate, "seed": seed, "of": fingerprint(dataset), "version": __version__}
-
-
 @dataclass(frozen=True, repr=False)
 class JoinedFeatures(Report):
-    """A feature file of cells and regions; `path` is the file. See `join_features` for the other fields."""
+    """A feature file of cells and regions.
+
+    Attributes:
+        path: The file.
+        images: Number of images.
+        cells: Cells per image.
+        regions: Fewest and most regions per image.
+        widths: Width of cells and of regions.
+    """
 
     path: Path
     images: int
@@ -438,8 +424,17 @@ def join_features(
     regions per image. Both are feature files, in the formats of --features. The output has the images of REGIONS. The
     narrower features are padded with zeros; pooled vectors and boxes are left out.
 
+    Args:
+        cells: Features with a fixed number of cells per image.
+        regions: Features with any number of regions per image.
+        out: New .npz file.
+        quiet: Show no progress.
+
+    Returns:
+        Counts and widths of the new file.
+
     Raises:
-        DataError: If the output is not an npz or exists, and for files that do not match.
+        DataError: If the output is not an npz or exists, or the files do not match.
     """
     from subtext.data.atomic import require_file
     from subtext.data.feature_file import FeatureFile, join_features
@@ -480,7 +475,7 @@ def _neighbour_lists(graph: Graph, dataset: Dataset, splits: tuple[str, ...], fi
     distances = np.full((len(dataset.texts), graph.width), np.inf, dtype=np.float64)
     for split in splits:
         texts = np.flatnonzero(dataset.texts.splits == split).astype(np.int64)
-        subgraph = graph.within(dataset.texts.take(texts))
+        subgraph = graph.restrict_to(dataset.texts.take(texts))
         rows[texts] = np.where(subgraph.neighbours >= 0, texts[subgraph.neighbours], -1)
         distances[texts] = subgraph.distances
     return TextNeighbours(rows, distances, first, last)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from subtext.api.load import Run, open_run, save_pretrained
 from subtext.api.options import AnyPath
-from subtext.errors import ArgumentError, CheckpointError, RecipeError, counted
+from subtext.errors import ArgumentError, CheckpointError, RecipeError
 from subtext.report.text_table import TableReport, duration, size, table
 from subtext.settings import Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import ModelSource, choose_precision, open_run
 from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained
-from subtext.errors import ArgumentError, RequirementError
+from subtext.errors import ArgumentError
 from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
-    from subtext.models.model import Branch, Model
+    from subtext.models.model import Model
     from subtext.retrieval.index import Answer, Index
 
 
@@ -38,13 +37,17 @@ def open_index(
         model: The new folder of its pretrained model, if that was moved.
         features: Precomputed features of query images, for a model that needs them; by default those of the index, if
             they still exist.
+        device: "auto", "cpu", "cuda" or another device of torch.
+
+    Returns:
+        The index with its model.
 
     Raises:
         SearchIndexError: If the index cannot be read, its run is missing, or another model made it. Also raises the
             errors of `open_run` for `features`.
     """
     from subtext.retrieval.index import Index
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
     from subtext.retrieval.text_side import TextSide
 
     store = open_store(index)
@@ -149,75 +152,94 @@ def search(
     For a model with precomputed features, --image is the name of an image in its feature file. It may also be an .npy
     or .npz file with the features of one image.
 
+    Args:
+        index: Folder or address of the index; or an open index.
+        text: Words that the results should match.
+        image: Image that the results should match.
+        features: Precomputed features of `image`.
+        image_weight: Weight of the image or `like`; text has the rest; from 0 to 1.
+        like: Ids of items of the index that the results should be like.
+        not_like: Ids of items; items like them rank lower.
+        not_text: Words that the results should not match.
+        not_like_weight: Weight of the negative parts; the positive parts have weight 1; from 0 to 1000.
+        top: Number of results; 1 or more.
+        target: What to search for: "images", "texts".
+        where: Conditions on the metadata, such as 'year >= 1990'; all must be true.
+        min_probability: Leave out less probable results; needs a calibrated index; from 0 to 1.
+        explain: Show the captions that support each result.
+        lexical: Also match the words themselves (BM25). Default: for a phrase in quotes, a number, a name, or a word
+            that the model does not know, if texts of the index have it.
+        captions: Also match images by the vectors of their own texts; for a search by text.
+        hubness: Correct for items that are similar to nearly every query: "csls", "softmax".
+        diversity: Rank near-duplicates lower: from 0 (no change) to 1.
+        rerank: Run of a second model that re-ranks the results.
+        candidates: Number of results to re-rank. Default: 100; 1 or more.
+        rerank_features: Precomputed features for `rerank`.
+        bf16: Score pairs in bfloat16 if the machine supports it. Default: as in training.
+        run: New folder of the run, if it was moved.
+        model: New folder of the pretrained model of the index, if it was moved.
+        device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
+
+    Returns:
+        The results, best first.
+
     Raises:
-        ArgumentError: For contradictory arguments, and the errors of `open_index` and `Index.search`. In Python,
-            `index` may also be an open index; use `run`, `model` and `features` in `open_index` then.
+        ArgumentError: For contradictory arguments, such as `run` for an open index. Also raises the errors of
+            `open_index` and `Index.search`.
+        RequirementError: If re-ranking cannot compare the two sides, or the second model lacks images or features.
     """
-    from subtext.data.features import FeatureInput
-    from subtext.data.text import cut_note
     from subtext.retrieval.index import Query
+    from subtext.retrieval.rerank import CANDIDATES, Reranker
 
     if text is None and image is None and not like:
         raise ArgumentError("a search needs text (QUERY), image or like")
     if features is not None and image is None:
-        raise ArgumentError("features needs an image to look up; leave features out")
+        raise ArgumentError("features needs an image to look up; leave it out", field="features")
     if rerank is None:
         for name, value in (("candidates", candidates), ("rerank_features", rerank_features), ("bf16", bf16)):
             if value is not None:
-                raise ArgumentError(f"{name} needs a second model, rerank=RUN; leave {name} out")
-    if rerank is not None and (like or not_like or not_text or min_probability or (text and image)):
-        raise ArgumentError("rerank needs text alone or image alone, without like, not_like or min_probability")
+                raise ArgumentError(f"{name} needs a second model that re-ranks; leave it out", field=name)
     path = None if image is None else Path(image)
     query = Query(
-        text, path, like, not_like, not_text, image_weight, not_like_weight, top, target, where, lexical, hubness,
-        diversity, min_probability, explain, captions,
-    )  # fmt: skip
+        text=text,
+        image=path,
+        like=like,
+        not_like=not_like,
+        not_text=not_text,
+        image_weight=image_weight,
+        not_like_weight=not_like_weight,
+        top=top,
+        target=target,
+        where=where,
+        lexical=lexical,
+        hubness=hubness,
+        diversity=diversity,
+        min_probability=min_probability,
+        explain=explain,
+        captions=captions,
+    )
+    if rerank is not None:
+        Reranker.check(query)
     if image_weight != 0.5 and (text is None or not (image or like)):
-        raise ArgumentError("image_weight needs text together with an image or like; leave image_weight out")
+        raise ArgumentError(
+            "image_weight needs text together with an image or like; leave it out", field="image_weight"
+        )
     if not_like_weight != 0.5 and not (not_like or query.understood.not_text):
-        raise ArgumentError("not_like_weight needs not_like or not_text (or a minus in the text); leave it out")
+        raise ArgumentError(
+            "not_like_weight needs not_like or not_text (or a minus in the text); leave it out", field="not_like_weight"
+        )
     if isinstance(index, str | Path):
         index = open_index(index, run=run, model=model, features=features, device=device)
     elif run is not None or model is not None or features is not None:
         raise ArgumentError("run, model and features are for an index that is opened here; give them to open_index")
     opened: Index = index
-    if rerank is None:
-        answer = opened.answer(query)
-        return replace(answer, notes=(*answer.notes, *_incomplete(opened)))
-    second = open_run(rerank, features=rerank_features, device=device).model
-    choose_precision(second, bf16)
-    spec, source = second.image.input_spec, None
-    if (text is None) == (target == "images"):
-        same_side = "an image searches images" if text is None else "text searches texts"
-        raise RequirementError(
-            f"re-ranking compares images with texts; here {same_side}; search the other side, or leave --rerank out"
-        )
-    if path is not None:
-        source = _readable_image(second.image, [str(path), path.stem], str(path))
-    if isinstance(spec, FeatureInput) and spec.file is None:
-        raise RequirementError(
-            "the re-ranking model reads precomputed features, and the file that its run remembers is gone; name one "
-            "(--rerank-features FILE)"
-        )
-    candidates = max(top, candidates or 100)
-    answer = opened.answer(replace(query, top=candidates))
-    texts = [hit.captions[0] if hit.captions else hit.id for hit in answer.hits] if text is None else [text]
-    note = cut_note(second.text.input_spec, texts)
-    scores: list[float] = []
-    if answer.hits:
-        sources = (
-            [_readable_image(second.image, [hit.id], hit.path) for hit in answer.hits] if text is not None else [source]
-        )
-        scores = second.compare(second.embed_images(sources), second.embed_texts(texts)).flatten().tolist()
-    # The probability belongs to the first model's score.
-    hits = [replace(hit, score=score, probability=None) for hit, score in zip(answer.hits, scores, strict=True)]
-    return replace(
-        answer,
-        hits=sorted(hits, key=lambda hit: -hit.score)[:top],
-        unit="score",
-        notes=(*answer.notes, *_incomplete(opened), *(() if note is None else (f"the re-ranking run: {note}",))),
-        request={**answer.request, "rerank": str(rerank), "candidates": candidates},
-    )
+    reranker = None
+    if rerank is not None:
+        second = open_run(rerank, features=rerank_features, device=device).model
+        choose_precision(second, bf16)
+        reranker = Reranker(second, str(rerank), candidates or CANDIDATES)
+    answer = opened.answer(query, rerank=reranker)
+    return replace(answer, notes=(*answer.notes, *_incomplete(opened)))
 
 
 def _incomplete(index: Index) -> list[str]:
@@ -230,29 +252,3 @@ def _incomplete(index: Index) -> list[str]:
         for job in unfinished(index.store)
         if job.verb in ("build", "add")
     ]
-
-
-def _readable_image(branch: Branch, names: Sequence[str], path: str | None) -> Any:
-    """An image's file, or its name in the features that the model reads.
-
-    Raises:
-        RequirementError: If it has none.
-    """
-    from subtext.data.features import FeatureInput
-
-    spec = branch.input_spec
-    if isinstance(spec, FeatureInput):
-        name = None if spec.file is None else spec.file.name_of(*names, *([path] if path is not None else []))
-        if name is None:
-            file = "a file of features (there is none)" if spec.file is None else str(spec.file.path)
-            raise RequirementError(
-                f"the re-ranking model needs the image '{names[0]}' in {file}; it is not there; name the file that "
-                "has it (--rerank-features FILE)"
-            )
-        return name
-    if path is None:
-        raise RequirementError(
-            f"the re-ranking model needs the image '{names[0]}' itself; the index has no file of it; build the index "
-            "from images, or take a model that reads features"
-        )
-    return path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from subtext.api.load import Run, choose_device, read
 from subtext.api.options import Quiet
 from subtext.data.config import DataConfig
-from subtext.errors import DataError, RecipeError, counted
+from subtext.errors import DataError, RecipeError
 from subtext.recipes.catalogue import (
     RECOMMENDED,
     methods as known_methods,
@@ -24,6 +24,7 @@ from subtext.recipes.catalogue import (
 from subtext.report.progress import say, training_meter
 from subtext.report.text_table import Cell, duration, table
 from subtext.settings import Flag, Metavar, OptionGroup, Unfold, command, did_you_mean, objects_of
+from subtext.text_helpers import counted
 from subtext.training.plan import Plan, RunConfig
 
 if TYPE_CHECKING:
@@ -129,7 +130,8 @@ def train(
 
         require_model(str(options["model"]))
     from subtext.models.checkpoint import Record
-    from subtext.training.fit import fit, start_run
+    from subtext.training.loop import fit
+    from subtext.training.run_folder import start_run
 
     folder = Path(out)
     steps = tuple(
@@ -333,7 +335,7 @@ def _description(record: Record, setup: Setup, data: TrainingData) -> str:
 def _gained(out: Path, record: Record) -> list[str]:
     """The pretrained model and the adapted one, and their paired difference; `subtext compare` tests more figures."""
     from subtext.evaluation.compare import compare, read_measured
-    from subtext.training.fit import KEPT, START
+    from subtext.training.run_folder import KEPT, START
 
     kept, start = (out / f"{name}.json" for name in (KEPT, START))
     compared = compare([read_measured(kept)], [read_measured(start)], figures=("recall@1", "recall@10"))
@@ -349,8 +351,8 @@ def _size(pairs: Dataset) -> str:
 
 
 def _outcome(folder: Path, record: Record, data: TrainingData) -> str:
-    from subtext.evaluation.measure import chance_figures
-    from subtext.evaluation.results import figures_table
+    from subtext.evaluation.evaluate import chance_figures
+    from subtext.evaluation.result import figures_table
 
     out = shlex.quote(str(folder))
     best = "" if record.best_epoch is None else f", best epoch {record.best_epoch}"

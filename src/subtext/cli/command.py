@@ -155,8 +155,14 @@ def named_command(name: str) -> click.Command:
 def _of_entry(full_name: str) -> click.Command:
     entry = COMMANDS[full_name]
     group, _, name = full_name.rpartition(" ")
-    names = entry.function, f"{name}_{group}", name.replace("-", "_")
-    function = getattr(subtext, next(candidate for candidate in names if candidate in subtext.__all__))
+    if full_name in ("evaluate", "audit"):
+        # Of flat options their functions make the objects that the public ones take.
+        from subtext.cli import evaluate as flat
+
+        function = getattr(flat, full_name)
+    else:
+        names = entry.function, f"{name}_{group}", name.replace("-", "_")
+        function = getattr(subtext, next(candidate for candidate in names if candidate in subtext.__all__))
     made = function_command(function, entry, name=name)
     if full_name == "index delete":
         made.params.append(click.Option(["--yes", "-y"], is_flag=True, help="Delete without asking."))

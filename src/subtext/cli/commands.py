@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from subtext.errors import counted
+from subtext.text_helpers import counted
 
 
 @dataclass(frozen=True)

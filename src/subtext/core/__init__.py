@@ -26,7 +26,15 @@ DIRECTIONS: tuple[Direction, Direction] = ("image_to_text", "text_to_image")
 
 
 def require_choice(part: object, name: str) -> None:
-    """Raise RequirementError unless a field of a dataclass has one of the values that its `Literal` names."""
+    """Check that a field of a dataclass has one of the values that its `Literal` names.
+
+    Args:
+        part: A dataclass.
+        name: Its field, whose type is a `Literal`.
+
+    Raises:
+        RequirementError: If the value is none of those.
+    """
     value, choices = getattr(part, name), get_args(get_type_hints(type(part))[name])
     if value not in choices:
         raise RequirementError(
@@ -82,6 +90,9 @@ class Encoded(_Tensors):
         parts: (N P E), one vector per region, cell or word.
         mask: (N P) bool, True where a part exists; None where all do.
         pooled: (N G), one vector per item; None where the encoder makes none.
+
+    Raises:
+        ShapeError: If both parts and pooled are missing, or if shapes differ.
     """
 
     parts: Tensor | None = None
@@ -106,6 +117,9 @@ class Embeddings(_Tensors):
         residuals: (N K D), what PIE-Net added to the global feature, for the view diversity regulariser.
         parts: (N P D), regions or words in the joint space, for similarities that compare them.
         mask: (N P) bool, True where a part exists.
+
+    Raises:
+        ShapeError: If shapes differ.
     """
 
     vectors: Tensor
@@ -155,11 +169,22 @@ class Embeddings(_Tensors):
         return self._map(lambda value: value[rows])
 
     def to(self, device: torch.device | str) -> Embeddings:
-        """The same items on another device."""
+        """The same items on another device.
+
+        Args:
+            device: A device, or its name.
+
+        Returns:
+            The Embeddings with every tensor on that device.
+        """
         return self._map(lambda value: value.to(device))
 
     def detach(self) -> Embeddings:
-        """The same items without gradient."""
+        """The same items without gradient.
+
+        Returns:
+            The Embeddings with every tensor detached.
+        """
         return self._map(lambda value: value.detach())
 
     def _padded(self, length: int) -> Embeddings:
@@ -181,8 +206,14 @@ class Embeddings(_Tensors):
     def cat(batches: Sequence[Embeddings]) -> Embeddings:
         """Concatenate items. Parts of unequal length are padded to the longest and masked.
 
+        Args:
+            batches: Embeddings with the same fields, of one width.
+
+        Returns:
+            The items of all batches, in order; parts (N P D) with P of the longest.
+
         Raises:
-            ShapeError: For no batches, and for a field that only some of them have.
+            ShapeError: If there are no batches, or if only some of them have a field.
         """
         if not batches:
             raise ShapeError("Embeddings.cat needs at least one batch; it got none")
@@ -222,6 +253,11 @@ class Truth(_Tensors):
         match: (Q C) bool, positives.
         ignored: (Q C) bool, neither positive nor negative; never True where match is.
         relevance: (Q C) float, graded and finite; `scale` names its measure.
+        scale: Name of the measure of `relevance`, such as "tfidf1".
+
+    Raises:
+        ShapeError: If shapes differ, or if `match` or `ignored` is not bool.
+        RequirementError: If there is a relevance without a scale.
     """
 
     match: Tensor
@@ -239,12 +275,27 @@ class Truth(_Tensors):
 
     @staticmethod
     def from_groups(query_groups: Tensor, candidate_groups: Tensor) -> Truth:
-        """A query and a candidate belong together when their group ids are equal."""
+        """A query and a candidate belong together when their group ids are equal.
+
+        Args:
+            query_groups: (Q) int64.
+            candidate_groups: (C) int64.
+
+        Returns:
+            The Truth, with match (Q C) and nothing ignored.
+        """
         return Truth(match=query_groups[:, None] == candidate_groups[None, :])
 
     @staticmethod
     def of_pairs(query_groups: Tensor, candidate_groups: Tensor) -> Truth:
         """Row i matches column i alone; other candidates of its group are ignored, not negative.
+
+        Args:
+            query_groups: (Q) int64.
+            candidate_groups: (C) int64, C >= Q; the first Q are those of the partners.
+
+        Returns:
+            The Truth, with match and ignored (Q C).
 
         Raises:
             ShapeError: If there are fewer candidates than queries: the first Q columns are the partners.
@@ -262,7 +313,11 @@ class Truth(_Tensors):
         return ~self.match if self.ignored is None else ~(self.match | self.ignored)
 
     def flip(self) -> Truth:
-        """The same truth with queries and candidates exchanged."""
+        """The same truth with queries and candidates exchanged.
+
+        Returns:
+            The Truth with every matrix transposed, (C Q).
+        """
         return replace(
             self,
             match=self.match.T,
@@ -281,6 +336,9 @@ class Comparison(_Tensors):
         queries: The embeddings of the rows; None if only scores are available.
         candidates: The embeddings of the columns.
         origin: (C) uint8 of Origin; None if every candidate belongs to a pair.
+
+    Raises:
+        ShapeError: If scores, truth and embeddings do not agree in their numbers of queries and candidates.
     """
 
     scores: Tensor
@@ -309,6 +367,9 @@ class Comparison(_Tensors):
     def flip(self) -> Comparison:
         """The same pairs with queries and candidates exchanged.
 
+        Returns:
+            The Comparison with scores (C Q), and embeddings exchanged.
+
         Raises:
             ShapeError: If the comparison is not square, or has candidates that belong to no pair and so have no row.
         """
@@ -329,8 +390,10 @@ class Scene:
     """The comparisons of one batch. The two directions are separate, because each may have candidates of its own.
 
     Attributes:
-        image_neighbours: Items against sampled neighbours of their own modality.
-        text_neighbours: See `image_neighbours`.
+        image_to_text: Images against texts.
+        text_to_image: Texts against images.
+        image_neighbours: Images against sampled neighbours, which are images; None without.
+        text_neighbours: Texts against sampled neighbours, which are texts; None without.
         edited: Comparisons with generated texts, by name.
     """
 
@@ -341,7 +404,13 @@ class Scene:
     edited: Mapping[str, Comparison] = field(default_factory=dict)
 
     def comparison(self, name: str) -> Comparison:
-        """The comparison called `name` ("image_to_text", "text_neighbours", or the name of an edit).
+        """One comparison by its name: "image_to_text", "text_neighbours", or the name of an edit.
+
+        Args:
+            name: Of a field, or of an edit.
+
+        Returns:
+            The Comparison.
 
         Raises:
             RequirementError: If the batch was built without it.
@@ -358,14 +427,14 @@ class Scene:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What weightings and miners read beyond their batch.
+    """What weightings and miners read beside their batch.
 
     Attributes:
-        number: Counted from 0.
-        seed: Of the run.
-        table: Name -> (items) values of the full data set, by item id.
-        bank: Name -> embeddings of earlier steps.
-        drawing: The epoch whose random draws are used; None for this one.
+        number: Of the epoch, from 0.
+        seed: Of the run, 0 or more.
+        table: Values of all training items, (N ...) by name; rows are item ids. None before there are any.
+        bank: Embeddings of earlier steps, by name; None before there are any.
+        drawing: Epoch whose random draws are used; None for this one.
     """
 
     number: int

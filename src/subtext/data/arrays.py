@@ -64,7 +64,14 @@ class Rows:
         return sum(map(len, self._stepped))
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The chosen rows as float32, in this order."""
+        """Read the chosen rows as float32.
+
+        Args:
+            rows: (N) indices.
+
+        Returns:
+            (N, ...) the rows, in this order.
+        """
         if len(self.arrays) == 1:
             return as_float32(np.asarray(self.arrays[0][rows * self.steps[0]]))
         taken = np.empty((len(rows), *self.shape[1:]), dtype=np.float32)
@@ -76,7 +83,14 @@ class Rows:
         return taken
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        """All rows in order as they are on disk, contiguous, about `size` bytes at a time."""
+        """Read all rows in order as they are on disk.
+
+        Args:
+            size: Bytes of a block, about.
+
+        Yields:
+            Contiguous blocks of rows.
+        """
         rows = max(1, size // max(1, self.dtype.itemsize * int(np.prod(self.shape[1:]))))
         for array in self._stepped:
             for start in range(0, len(array), rows):
@@ -88,7 +102,15 @@ class Rows:
 
 
 def padded(items: Sequence[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """(N P *shape) items of different lengths as float32, filled with zeros behind the shorter ones; P is 1 or more."""
+    """Pad items of different lengths with zeros at the end.
+
+    Args:
+        items: (N) arrays of shape (parts, *shape).
+        shape: Shape of one part.
+
+    Returns:
+        (N P *shape) float32; P is the largest number of parts, at least 1.
+    """
     table = np.zeros((len(items), max(map(len, items), default=1), *shape), dtype=np.float32)
     for row, item in zip(table, items, strict=True):
         row[: len(item)] = as_float32(item)
@@ -96,15 +118,28 @@ def padded(items: Sequence[Any], shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def as_float32(array: NDArray[Any]) -> NDArray[np.float32]:
-    """Numbers as float32; those that are too large become infinite."""
+    """Convert numbers to float32; those that are too large become infinite.
+
+    Args:
+        array: Numbers of any shape.
+
+    Returns:
+        The same shape.
+    """
     with np.errstate(over="ignore"):
         return array.astype(np.float32, copy=False)
 
 
 def unusable(rows: NDArray[np.float32]) -> tuple[int, str] | None:
-    """The first of rows (N ...) with a number that no model can compute with, and what it has; None where all are good.
+    """Find the first row with a number that no model can compute with.
 
     Numbers that are not finite, and those of more than `LARGEST` in size.
+
+    Args:
+        rows: (N ...) numbers.
+
+    Returns:
+        Its index and a description of the number; None if all rows are usable.
     """
     # A number that is none makes a comparison false.
     if not rows.size or (rows.min() >= -LARGEST and rows.max() <= LARGEST):
@@ -115,11 +150,15 @@ def unusable(rows: NDArray[np.float32]) -> tuple[int, str] | None:
 
 
 def open_npz(path: Path, names: Sequence[str] | None, *, empty: bool = False) -> dict[str, NDArray[Any]]:
-    """The members of these names that exist. Stored ones are mapped, compressed ones read into memory; never unpickled.
+    """Open the members of these names that exist: stored ones mapped, compressed ones read; never unpickled.
 
     Args:
+        path: The file.
         names: None for all.
         empty: Whether the file may have none of them.
+
+    Returns:
+        Name -> array.
 
     Raises:
         DataError: If the file is no npz, a member holds Python objects, or one is far larger than the file.
@@ -148,7 +187,13 @@ def open_npz(path: Path, names: Sequence[str] | None, *, empty: bool = False) ->
 
 
 def open_npy(path: Path) -> NDArray[Any]:
-    """An npy, mapped.
+    """Map an npy file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The array.
 
     Raises:
         DataError: If it is none, or holds Python objects.
@@ -196,11 +241,15 @@ def _require_size(file: Any, info: zipfile.ZipInfo) -> None:
 
 
 def require_inflated(path: Path, size: int, stored: int) -> None:
-    """Raise DataError where numbers that are stored compressed inflate to far more bytes than these.
+    """Refuse compressed numbers that inflate to far more bytes than the file has.
 
     Args:
+        path: The file, for the message.
         size: Bytes in memory.
         stored: In the file.
+
+    Raises:
+        DataError: If they do.
     """
     if size > max(MOST_INFLATED, MOST_RATIO * stored):
         raise DataError(
@@ -212,7 +261,15 @@ def require_inflated(path: Path, size: int, stored: int) -> None:
 def parquet_batches(
     file: pyarrow.parquet.ParquetFile, path: Path, columns: Sequence[str] | None = None
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of a Parquet file in batches.
+    """Read a Parquet file in batches of rows.
+
+    Args:
+        file: The open file.
+        path: Its path, for messages.
+        columns: Names of the columns; None for all.
+
+    Yields:
+        The batches.
 
     Raises:
         DataError: If they inflate to far more bytes than it has.
@@ -231,7 +288,14 @@ def _reason(error: Exception) -> str:
 
 
 def ids_beside(path: Path, name: str = "ids") -> list[str]:
-    """The names in FILE.NAME.json or FILE.NAME.txt beside a file.
+    """Read the names in FILE.NAME.json or FILE.NAME.txt beside a file.
+
+    Args:
+        path: FILE.
+        name: NAME.
+
+    Returns:
+        The names in order.
 
     Raises:
         DataError: If there are none.
@@ -246,7 +310,13 @@ def ids_beside(path: Path, name: str = "ids") -> list[str]:
 
 
 def read_ids(file: Path) -> list[str]:
-    """The names in a file: a JSON list, or one per line.
+    """Read the names in a file: a JSON list, or one per line.
+
+    Args:
+        file: The file.
+
+    Returns:
+        The names in order.
 
     Raises:
         DataError: If it cannot be read.
@@ -259,10 +329,17 @@ def read_ids(file: Path) -> list[str]:
 
 
 def listed_ids(text: str, where: str) -> list[str]:
-    """The names in a JSON list.
+    """Parse the names in a JSON list.
+
+    Args:
+        text: The JSON.
+        where: Its origin, for messages.
+
+    Returns:
+        The names in order.
 
     Raises:
-        DataError: Which says where, when it is something else.
+        DataError: If it is something else.
     """
     try:
         names = json.loads(text)
@@ -274,10 +351,17 @@ def listed_ids(text: str, where: str) -> list[str]:
 
 
 def ids_of_array(array: NDArray[Any], where: str) -> list[str]:
-    """The names in an array of strings or integers.
+    """Convert an array of strings or integers to names.
+
+    Args:
+        array: (N) the array.
+        where: Its origin, for messages.
+
+    Returns:
+        The names in order.
 
     Raises:
-        DataError: Which says where, when it is something else.
+        DataError: If it is something else.
     """
     if array.ndim != 1 or array.dtype.kind not in "USiu":
         raise DataError(f"{where} needs one string a row; it got {array.dtype} of shape {array.shape}")
@@ -285,7 +369,15 @@ def ids_of_array(array: NDArray[Any], where: str) -> list[str]:
 
 
 def require_unique(names: Sequence[str], path: Path) -> None:
-    """Raise DataError when a name occurs twice."""
+    """Require that names are unique.
+
+    Args:
+        names: The names.
+        path: Their file, for the message.
+
+    Raises:
+        DataError: If a name occurs twice.
+    """
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(
             f"{path} needs ids that are unique; {len(twice)} come more than once, first {first_names(twice)}"
@@ -295,10 +387,19 @@ def require_unique(names: Sequence[str], path: Path) -> None:
 def rows_by_name(
     row_of: Mapping[str, int], ids: Sequence[str], values: Sequence[Any] | None, path: Path
 ) -> NDArray[np.int64]:
-    """(N) the row of each item: by its id, else by its value (a path or a text), else by the path's file name.
+    """Find the row of each item: by its id, else by its value (a path or a text), else by the path's file name.
+
+    Args:
+        row_of: Name -> row.
+        ids: (N) ids of the items.
+        values: (N) paths or texts; None to look up ids alone.
+        path: The file of the rows, for messages.
+
+    Returns:
+        (N) the rows.
 
     Raises:
-        DataError: If it counts the items without a row, and names the first three.
+        DataError: If items have no row; the message counts them and names the first three.
     """
     rows = [row_of.get(name, -1) for name in ids]
     for index, row in enumerate(rows if values is not None and -1 in rows else ()):
@@ -313,14 +414,27 @@ def rows_by_name(
 
 
 def first_names(names: Sequence[str]) -> str:
-    """The first three names, for a message."""
+    """Join the first three names, for a message.
+
+    Args:
+        names: The names.
+
+    Returns:
+        The quoted names with commas between them.
+    """
     return ", ".join(repr(name) for name in names[:3])
 
 
 def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
-    """The splits of a folder in SCAN's form: prefix -> (array, its captions file, step from one image to the next).
+    """Open the splits of a folder in SCAN's form.
 
     The array has a row per image, or the same row five times, once per caption.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        Prefix -> (array, its captions file, step from one image to the next).
 
     Raises:
         DataError: If an array has no captions file beside it.
@@ -346,5 +460,13 @@ def scan_splits(folder: Path) -> dict[str, tuple[NDArray[Any], Path, int]]:
 
 
 def scan_names(prefix: str, count: int) -> list[str]:
-    """The names of the images of one file in SCAN's form: "train/0", "train/1", ..."""
+    """Name the images of one file in SCAN's form: "train/0", "train/1", ...
+
+    Args:
+        prefix: Prefix of the file.
+        count: Number of images.
+
+    Returns:
+        The names.
+    """
     return [f"{prefix}/{number}" for number in range(count)]

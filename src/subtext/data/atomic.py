@@ -41,6 +41,10 @@ _ADVICE = {
 def write_file(path: Path, fill: Callable[[Path], object]) -> None:
     """Let `fill` write a file under another name, then put it in place; its folder is created where it is missing.
 
+    Args:
+        path: The file.
+        fill: Writes the content to the path that it gets.
+
     Raises:
         OutputError: If the disk is full, a folder is in the way or it may not be written; an old file stays.
     """
@@ -62,6 +66,8 @@ def write_text(path: Path, text: str, *, errors: Literal["strict", "surrogateesc
     """Write a file of UTF-8, completely or not at all.
 
     Args:
+        path: The file.
+        text: Its content.
         errors: "surrogateescape" restores the bytes of names that were no UTF-8.
 
     Raises:
@@ -75,6 +81,8 @@ def write_folder(path: Path, fill: Callable[[Path], None], *, replace: bool = Tr
     """Let `fill` write into a new folder, then put it in place of an old one.
 
     Args:
+        path: The folder.
+        fill: Writes the content into the empty folder that it gets.
         replace: False keeps a folder that another process has put there meanwhile, for contents that are equal anyway.
 
     Raises:
@@ -112,7 +120,17 @@ def _beside(path: Path) -> Path:
 
 @contextmanager
 def written_to(path: Path) -> Iterator[None]:
-    """Turn errors of the system within the block, which writes `path`, into an OutputError that says what to do."""
+    """Turn errors of the system within the block, which writes `path`, into an OutputError that says what to do.
+
+    Args:
+        path: The path that the block writes.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        OutputError: For an error of the system within the block.
+    """
     try:
         yield
     except (OSError, SafetensorError) as problem:
@@ -139,9 +157,15 @@ def _flush(path: Path) -> None:
 
 
 def require_file(path: Path) -> None:
-    """Raise OutputError unless a file can be written at `path`, in folders that may not exist yet; nothing is left.
+    """Require that a file can be written at `path`, in folders that may not exist yet; nothing is left.
 
     A full disk is reported when the file is written.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OutputError: If it cannot be written.
     """
     if path.is_dir():
         raise OutputError(f"{path} needs to be free for a file; a folder stands there; name a file")

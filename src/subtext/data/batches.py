@@ -26,7 +26,16 @@ Done = TypeVar("Done")
 
 
 def item_batch(items: Items, rows: NDArray[np.int64], root: Path) -> InputBatch:
-    """The chosen items, as an Input reads them; `rows` become Embeddings.ids."""
+    """Select items as an Input reads them.
+
+    Args:
+        items: Images or texts.
+        rows: (N) indices of items; they become Embeddings.ids.
+        root: Folder of relative image paths.
+
+    Returns:
+        The batch of N items.
+    """
     return InputBatch(
         values=[items.values[row] for row in rows],
         ids=[items.ids[row] for row in rows],
@@ -39,13 +48,20 @@ def item_batch(items: Items, rows: NDArray[np.int64], root: Path) -> InputBatch:
 def epoch_batches(
     pairs: Dataset, *, batch_size: int, epoch: int, seed: int, captions: Literal["all", "one", "together"] = "all"
 ) -> list[NDArray[np.int64]]:
-    """The batches of one epoch: (B, 2) arrays of image row and text row.
+    """Sample the batches of one epoch.
 
     The last batch of pairs may be smaller; a single pair joins the batch before, since alone it has no negatives.
 
     Args:
+        pairs: The training pairs.
+        batch_size: Pairs per batch, B.
+        epoch: Number of the epoch.
+        seed: Seed of the order.
         captions: "all": every link once; "one": every image once, with a text sampled anew each epoch; "together":
             every image once with all its texts, in batches of equally many images that have about batch_size pairs.
+
+    Returns:
+        (B 2) arrays of image row and text row.
 
     Raises:
         DataError: If there are no pairs.
@@ -71,10 +87,18 @@ def epoch_batches(
 
 
 def read_ahead(work: Sequence[Work], read: Callable[[Work], Done], *, workers: int = 2) -> Iterator[Done]:
-    """`read` of each item of work, in order, while threads are already reading the next ones.
+    """Apply `read` to each item of work in order, while threads are already reading the next ones.
 
     It holds at most two results per worker, so memory stays bounded. Without workers it reads on demand. An error of
     `read` is raised here, in its turn; leaving the loop early stops the threads.
+
+    Args:
+        work: The items.
+        read: Reads one of them.
+        workers: Number of threads; 0 reads on demand.
+
+    Yields:
+        The results, in the order of `work`.
     """
     if workers <= 0:
         yield from map(read, work)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.settings import Metavar, OptionGroup
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
@@ -25,9 +26,9 @@ _SPLITS = ("train_split", "val_split", "train_data", "val_data")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where pairs of images and texts come from, and how they are read.
+    """The source of images and texts, and the way to read them.
 
-    What is None is the data set's own, or what the run remembers. Paths may be given as text; `~` is expanded.
+    None stands for the data set's own value, or for that of the run. Paths may be text; `~` is expanded.
 
     Attributes:
         data: A file or folder, or a Dataset in memory.
@@ -122,7 +123,8 @@ class DataConfig:
             ArgumentError: For a field that is given twice, in `data` and beside it.
         """
         if not isinstance(data, DataConfig):
-            made = DataConfig(data, images, features, text_features, columns, text_fields)
+            path = Path(data) if isinstance(data, os.PathLike) else data
+            made = DataConfig(path, images, features, text_features, columns, text_fields)
             return replace(made, split_seed=split_seed, on_error=on_error)
         beside = {"images": images, "features": features, "text_features": text_features, "columns": columns}
         beside |= {"text_fields": text_fields, "split_seed": split_seed, "on_error": on_error}  # type: ignore[dict-item]
@@ -133,25 +135,43 @@ class DataConfig:
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> DataConfig:
-        """What `to_json` wrote, of a journal or a run; other keys are left out."""
+        """Read what `to_json` wrote; other keys are ignored.
+
+        Args:
+            values: The JSON object of a journal or a run.
+
+        Returns:
+            The configuration.
+        """
         return DataConfig(**{f.name: values[f.name] for f in fields(DataConfig) if f.name in values})
 
     def plain(self) -> dict[str, Any]:
-        """All fields but data sets in memory, as JSON has them; paths as they are."""
+        """Return all fields but data sets in memory, as JSON has them; paths as they are.
+
+        Returns:
+            Field -> plain value.
+        """
         values = {name: str(value) if isinstance(value, Path) else value for name, value in vars(self).items()}
         if not isinstance(self.data, Path):
             values["data"] = None
         return {name: value for name, value in values.items() if name not in ("train_data", "val_data")}
 
     def absolute(self) -> DataConfig:
-        """The same with absolute paths, so that a later command finds them from any folder."""
+        """Make all paths absolute, so that a later command finds them from any folder.
+
+        Returns:
+            The configuration with absolute paths.
+        """
         paths: dict[str, Any] = {name: path.resolve() for name in _PATHS if (path := self.path(name)) is not None}
         return replace(self, **paths)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields without those for training, for a journal or a result: absolute paths.
+        """Return the fields without those for training, with absolute paths, for a journal or a result.
 
         A data set in memory has the path None, and its fingerprint.
+
+        Returns:
+            Field -> plain value.
         """
         from subtext.data.dataset import fingerprint
 
@@ -163,7 +183,14 @@ class DataConfig:
         return {**values, "fingerprint": fingerprint(self.data)}  # type: ignore[arg-type]
 
     def path(self, name: str) -> Path | None:
-        """The path of a field: of `data` (None for a data set in memory), `images`, `features` or `text_features`."""
+        """Get the path of a field: `data`, `images`, `features` or `text_features`.
+
+        Args:
+            name: Name of the field.
+
+        Returns:
+            The path; None if the field is None or holds a data set in memory.
+        """
         value = getattr(self, name)
         return value if isinstance(value, Path) else None
 
@@ -178,10 +205,13 @@ class DataConfig:
         return str(self.data) if self.data is None or isinstance(self.data, Path) else IN_MEMORY
 
     def over(self, remembered: DataConfig) -> DataConfig:
-        """These fields, and those of `remembered` where these are None.
+        """Complete these fields by those of another configuration.
 
         Args:
             remembered: The configuration of a run, or of an index.
+
+        Returns:
+            This configuration, with the fields of `remembered` where its own are None.
         """
         if self.data is not None and not isinstance(self.data, Path):
             # What was remembered of reading a file is not for a data set that was read already.
@@ -195,13 +225,16 @@ class DataConfig:
     def read(
         self, *, verify: Verify = False, need_images: bool = False, need_pairs: bool = True, progress: Any = None
     ) -> Dataset:
-        """The pairs; see `subtext.read`.
+        """Read the data set; see `subtext.read`.
 
         Args:
             verify: Which images are decoded once.
             need_images: Whether every image has to be there.
             need_pairs: False where images without a text are enough, as in an index.
             progress: Called with the number of images that were decoded.
+
+        Returns:
+            The pairs.
 
         Raises:
             RequirementError: If no data set is named.

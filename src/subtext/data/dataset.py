@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.ops import draw
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +59,14 @@ class Items:
         return draw.keys(self.ids)
 
     def take(self, rows: NDArray[np.int64]) -> Items:
-        """The items at these rows, in this order."""
+        """Select items.
+
+        Args:
+            rows: (N) indices.
+
+        Returns:
+            The items at these rows, in this order.
+        """
         return Items(
             ids=[self.ids[row] for row in rows],
             values=[self.values[row] for row in rows],
@@ -70,7 +78,13 @@ class Items:
 
 @dataclass(frozen=True)
 class Judgements:
-    """Graded truth of a data set: the score of (text row, image row), as in an MTEB qrels table."""
+    """Graded truth of a data set: the score of (text row, image row), as in an MTEB qrels table.
+
+    Attributes:
+        texts: (J) text rows.
+        images: (J) image rows.
+        scores: (J) float32, the score of each (text, image).
+    """
 
     texts: NDArray[np.int64]
     images: NDArray[np.int64]
@@ -95,7 +109,7 @@ class RowIssue:
     name: str = ""
 
     def __str__(self) -> str:
-        """Where and what, in one sentence; what begins with the place of the problem says it itself."""
+        """Format position and message in one sentence; a message that begins with the position is not repeated."""
         return self.what if self.what.startswith(f"{self.where} ") else f"{self.where}: {self.what}"
 
     @property
@@ -105,7 +119,13 @@ class RowIssue:
 
 
 def summarise(problems: Iterable[RowIssue]) -> list[str]:
-    """One sentence for each kind of problem, with the first rows that have it and their number.
+    """Summarise problems, one sentence for each kind.
+
+    Args:
+        problems: The problems of rows.
+
+    Returns:
+        Sentences with the first rows that have the problem, and their number.
 
     Example:
         >>> summarise([RowIssue(f"line {n}", "has no text") for n in range(2, 7)])
@@ -169,7 +189,11 @@ class Dataset:
         return f"<div>{escape(repr(self))}<table><tr>{''.join(cells)}</tr></table></div>"
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair: image, text, their ids, split, group and the metadata of both. Needs pandas."""
+        """Return a table of the pairs. Needs pandas.
+
+        Returns:
+            A row per pair: image, text, their ids, split, group and the metadata of both.
+        """
         images, texts = self.images.take(self.links[:, 0]), self.texts.take(self.links[:, 1])
         columns: dict[str, list[Any]] = {
             "image_id": images.ids, "text_id": texts.ids, "image": list(images.values), "text": list(texts.values),
@@ -181,10 +205,14 @@ class Dataset:
         return frame(columns)
 
     def split(self, name: str, *, need_pairs: bool = True) -> Dataset:
-        """The images and texts of one split; "all" is the full data set. `select` takes pairs by their rows.
+        """Select the images and texts of one split. `select` takes pairs by their rows.
 
         Args:
+            name: Name of the split; "all" for the full data set.
             need_pairs: False where items without a partner are enough, as in an index.
+
+        Returns:
+            The data set of this split.
 
         Raises:
             DataError: If the split has no pair, or no item.
@@ -201,16 +229,26 @@ class Dataset:
         return chosen
 
     def counts(self) -> dict[str, int]:
-        """The number of images in each split, by name."""
+        """Count the images of each split.
+
+        Returns:
+            Split -> number of images.
+        """
         names, counts = np.unique(self.images.splits, return_counts=True)
         return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
 
     def select(self, pairs: ArrayLike | slice) -> Dataset:
-        """The pairs of some rows, a mask or a slice, with their images and texts; the same as `dataset[:100]`.
+        """Select pairs with their images and texts; the same as `dataset[:100]`.
+
+        Args:
+            pairs: (N) indices, a mask (L) or a slice.
+
+        Returns:
+            The data set of these pairs.
 
         Raises:
-            IndexError: For a missing row.
-            ArgumentError: For a name.
+            IndexError: If a row is missing.
+            ArgumentError: If it gets a name.
         """
         rows = pairs if isinstance(pairs, slice) else np.asarray(pairs).reshape(-1)
         if not isinstance(rows, slice) and rows.dtype.kind == "U":
@@ -225,7 +263,15 @@ class Dataset:
     __getitem__ = select
 
     def subset(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Dataset:
-        """The selected images and texts, with their links and judgements."""
+        """Select images and texts, with their links and judgements.
+
+        Args:
+            image_rows: Indices of images.
+            text_rows: Indices of texts.
+
+        Returns:
+            The data set of these items, in this order.
+        """
         # Old row -> new row, -1 for a row that is left out.
         image_to, text_to = (np.full(len(items), -1, dtype=np.int64) for items in (self.images, self.texts))
         image_to[image_rows] = np.arange(len(image_rows))
@@ -246,9 +292,15 @@ class Dataset:
 
 
 def fingerprint(pairs: Dataset) -> str:
-    """32 hexadecimal digits that change with any id, text, link, group, split or judgement, and with their order.
+    """Hash a data set: any id, text, link, group, split or judgement changes it, and so does their order.
 
     Images count by their id, not by their pixels.
+
+    Args:
+        pairs: The data set.
+
+    Returns:
+        32 hexadecimal digits.
     """
     digest = hashlib.blake2b(digest_size=16)
 
@@ -272,7 +324,13 @@ def fingerprint(pairs: Dataset) -> str:
 
 
 def frame(rows: Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]]) -> pandas.DataFrame:
-    """A DataFrame of rows, or of columns.
+    """Make a pandas DataFrame.
+
+    Args:
+        rows: Rows as mappings, or name -> column.
+
+    Returns:
+        The table.
 
     Raises:
         RequirementError: If pandas is not installed.

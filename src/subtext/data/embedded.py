@@ -1,4 +1,4 @@
-"""What is written inside an image file: IPTC, XMP (also of a .xmp file beside it) and EXIF, under one set of names.
+"""Metadata inside image files: IPTC, XMP (also of a .xmp file beside it) and EXIF, under one set of names.
 
 Pillow and defusedxml take the blocks apart. Where several blocks have a field, that of the file beside the image comes
 first, then XMP, IPTC and EXIF: XMP names its encoding, and programs of today edit it first.
@@ -20,8 +20,8 @@ from defusedxml.ElementTree import fromstring
 from PIL import Image
 from PIL.IptcImagePlugin import getiptcinfo
 
+from subtext.data.dates import parse_date
 from subtext.data.image_files import BROKEN, prepare_decoder
-from subtext.data.readers.table import date_in
 
 FIELDS = (
     "headline", "caption", "keywords", "byline", "credit", "date", "city", "country", "rights", "camera", "orientation",
@@ -64,28 +64,35 @@ _DATE = re.compile(
 
 
 def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, Any], list[str]]:
-    """The fields of an image file and of the .xmp beside it; and what cannot be read, one sentence per block.
+    """Read the metadata in an image file and in the .xmp file beside it.
 
     keywords are a list; byline is one where there are several; date is ISO 8601; latitude and longitude are degrees,
     orientation is EXIF's number from 1 to 8. A file that is no image has no fields here: decoding says what is wrong.
 
+    Args:
+        file: The image file.
+        sidecar: The .xmp file; None for none.
+
+    Returns:
+        The fields, a part of `FIELDS`; and what cannot be read, one sentence per block.
+
     Raises:
         OSError: If the file cannot be read.
     """
-    found: list[Mapping[str, Any]] = []
+    blocks: list[Mapping[str, Any]] = []
     wrong: list[str] = []
 
     def take(block: str, read: Callable[[], Mapping[str, Any]]) -> None:
         reasons: list[object] = []
         counts = "what could be read of it counts"  # Pillow warns of damage, and goes on.
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                found.append(read())
+                blocks.append(read())
             except BROKEN as error:
                 reasons.append(error)
                 counts = "the image counts without it"
-        reasons += [warning.message for warning in told]
+        reasons += [warning.message for warning in caught]
         if reasons:
             reason = " ".join(str(reasons[0]).split())[:160] or type(reasons[0]).__name__
             wrong.append(f"its {block} block is damaged, {reason}; {counts}")
@@ -109,14 +116,14 @@ def embedded_fields(file: Path, sidecar: Path | None = None) -> tuple[dict[str, 
         if isinstance(error, OSError) and error.errno is not None:  # Pillow's own errors have no number.
             raise
     fields: dict[str, Any] = {}
-    for block in found:
+    for block in blocks:
         fields = {**{name: value for name, value in block.items() if value not in (None, "", [])}, **fields}
     if (date := fields.get("date")) is not None and _date(date) is None:
         # The date of an older block may be that of a scan.
         del fields["date"]
         wrong.append(f"its date '{date[:40]}' is no date; the image has none")
     elif date is not None and len(date) in (4, 7):
-        wrong.append(f"its date '{date}' has no day; it is shown and found as text, and < and > do not hold for it")
+        wrong.append(f"its date '{date}' has no day; it is shown and searched as text, and < and > do not match it")
     return {name: fields[name] for name in FIELDS if name in fields}, wrong
 
 
@@ -223,7 +230,7 @@ def _date(text: Any) -> str | None:
     """
     match = _DATE.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        return date_in(text.strip()) if isinstance(text, str) else None
+        return parse_date(text.strip()) if isinstance(text, str) else None
     year, month, day, hour, minute, second, offset = match.groups()
     if hour is None or "00" in (month, day):
         known = [year, *takewhile(lambda part: part not in (None, "00"), (month, day))]

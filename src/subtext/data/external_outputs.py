@@ -72,7 +72,14 @@ class Output:
                 )
 
     def rows(self, items: Items, *, axis: int = 0) -> NDArray[np.int64]:
-        """(N) the index of each item on that axis, as in `rows_by_name`.
+        """Find the index of each item on an axis, as `rows_by_name` does.
+
+        Args:
+            items: (N) images or texts.
+            axis: Axis of the array.
+
+        Returns:
+            (N) the indices.
 
         Raises:
             DataError: If items have none.
@@ -82,7 +89,7 @@ class Output:
 
 
 def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | None = None) -> Output:
-    """Scores of images (rows) with texts (columns).
+    """Read scores of images (rows) with texts (columns).
 
     npz            scores, image_ids, text_ids
     npy            with FILE.image_ids.txt and FILE.text_ids.txt beside it (or .json), or the two files
@@ -90,8 +97,12 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
     parquet        a row per pair: image_id, text_id, score
 
     Args:
+        path: The file.
         image_ids: Files of ids, one per line or a JSON list, in place of those in or beside the file.
         text_ids: See `image_ids`.
+
+    Returns:
+        The scores with the ids of both axes.
 
     Raises:
         DataError: If the file is none of these, holds pickled objects, or does not fit `Output`.
@@ -105,13 +116,21 @@ def read_scores(path: Path, *, image_ids: Path | None = None, text_ids: Path | N
 
 
 def read_vectors(path: Path, modality: str, *, ids: Path | None = None) -> Output:
-    """Vectors of the images or of the texts.
+    """Read vectors of the images or of the texts.
 
     npz            <modality>_vectors and <modality>_ids, as `subtext embed` writes them; or vectors (embeddings,
                    pooled) and ids (names)
     npy            with FILE.ids.txt or FILE.ids.json beside it, or the other file
     safetensors    the tensor vectors (embeddings); ids as a JSON list in its metadata, or a file as for npy
     parquet        a row per item: id, vector (a list), and modality where the file has both
+
+    Args:
+        path: The file.
+        modality: "image" or "text".
+        ids: File of ids, in place of those in or beside the file.
+
+    Returns:
+        The vectors with their ids.
 
     Raises:
         DataError: As `read_scores` does.
@@ -162,7 +181,15 @@ def _ids(path: Path, name: str, file: Path | None, arrays: dict[str, NDArray[Any
 
 
 def read_table(path: Path, columns: Sequence[str], *, optional: str = "modality") -> dict[str, list[Any]]:
-    """Columns of a Parquet file, and the optional one where it is there.
+    """Read columns of a Parquet file.
+
+    Args:
+        path: The file.
+        columns: Names of the columns.
+        optional: Name of a column that may be missing.
+
+    Returns:
+        Name -> values.
 
     Raises:
         DataError: If one is missing.

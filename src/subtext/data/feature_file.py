@@ -29,7 +29,8 @@ from subtext.data.arrays import (
     unusable,
 )
 from subtext.data.regions import Regions, lengths_digest, of_counts, open_boxes, open_folder, open_h5
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
+from subtext.text_helpers import counted
 
 BLOCK_BYTES = 32 * 2**20
 """Bytes of a feature file that are held in memory at once."""
@@ -62,6 +63,10 @@ class FeatureFile:
         pooled: (N G), one vector per item; None where the file has none.
         grid: (N P E), one vector per cell or region; regions of zeros at the end are padding, and images may have
             different numbers of regions (`regions`); None where the file has none.
+        path: The file or folder.
+
+    Raises:
+        DataError: If the arrays do not agree.
     """
 
     names: list[str]
@@ -87,11 +92,20 @@ class FeatureFile:
 
     @staticmethod
     def open(path: Path | str, side: str = "image") -> FeatureFile:
-        """An npz with `names` and `pooled` and/or `grid`, or of `embed`, of which "image" or "text" is the side; an npy
-        with FILE.ids.txt or FILE.ids.json beside it; a folder in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...),
-        or of a file per image; or HDF5 (`regions`).
+        """Open a feature file.
+
+        An npz with `names` and `pooled` and/or `grid`, or of `embed`; an npy with FILE.ids.txt or FILE.ids.json beside
+        it; a folder in SCAN's form (`train_ims.npy`, `train_caps.txt`, ...), or of a file per image; or HDF5
+        (`regions`).
 
         Stored arrays are mapped, not read.
+
+        Args:
+            path: The file or folder.
+            side: "image" or "text", which vectors of a file of `embed` are read.
+
+        Returns:
+            The features.
 
         Raises:
             DataError: If it is none of these, or its arrays do not agree.
@@ -145,7 +159,14 @@ class FeatureFile:
         return {name: source for name, source in sources.items() if source is not None}
 
     def rows(self, ids: Sequence[str], values: Sequence[Any] | None = None) -> NDArray[np.int64]:
-        """(N) the row of each item, as in `rows_by_name`.
+        """Find the row of each item, as `rows_by_name` does.
+
+        Args:
+            ids: (N) ids of the items.
+            values: (N) paths or texts; None to look up ids alone.
+
+        Returns:
+            (N) the rows.
 
         Raises:
             DataError: If items have none.
@@ -153,15 +174,29 @@ class FeatureFile:
         return rows_by_name(self._row_of, ids, values, self.path)
 
     def name_of(self, *names: str) -> str | None:
-        """The first of these names that has a row, as it is or as a path's file name; None where none has."""
+        """Find the first name that has a row, as it is or as a path's file name.
+
+        Args:
+            names: Names in order of preference.
+
+        Returns:
+            The name in the file; None if none has a row.
+        """
         files = [PurePosixPath(name).name for name in names]
         return next((name for name in (*names, *files) if name in self._row_of), None)
 
     def shape(self, ids: Sequence[str] | None = None, values: Sequence[Any] | None = None) -> FeatureShape:
-        """Widths, and mean and standard deviation over these items (all rows by default), read in blocks.
+        """Compute widths, mean and standard deviation, in blocks.
 
         A channel that never changes has a standard deviation of 1, so that dividing by it is safe. Padding regions are
         left out.
+
+        Args:
+            ids: (N) ids of the items; None for all rows.
+            values: (N) paths or texts of these.
+
+        Returns:
+            The shape and the statistics.
 
         Raises:
             DataError: If an item has no row, or a row is not finite.
@@ -175,7 +210,14 @@ class FeatureFile:
         )
 
     def take(self, name: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Rows of "pooled" or "grid" as float32.
+        """Read rows of an array as float32.
+
+        Args:
+            name: "pooled" or "grid".
+            rows: (N) indices.
+
+        Returns:
+            (N G) or (N P E).
 
         Raises:
             DataError: If one of them is not finite or too large (`unusable`), and for an image whose regions are all
@@ -197,7 +239,14 @@ class FeatureFile:
         return taken
 
     def require(self, ids: Sequence[str], values: Sequence[object]) -> None:
-        """Raise DataError where an item has no row, or a row is not finite: here, and not after an epoch.
+        """Require that every item has a row of finite numbers: before training, and not after an epoch.
+
+        Args:
+            ids: (N) ids of the items.
+            values: (N) paths or texts.
+
+        Raises:
+            DataError: If an item has no row, or a row is not finite.
 
         Complexity:
             One pass over these rows.
@@ -270,13 +319,27 @@ class FeatureFile:
 
 
 def without_regions(grid: NDArray[Any]) -> NDArray[np.int64]:
-    """Indices of the items (N P E) all of whose regions are zeros."""
+    """Find the items all of whose regions are zeros.
+
+    Args:
+        grid: (N P E) features.
+
+    Returns:
+        Indices of these items.
+    """
     empty = np.flatnonzero(~grid[:, 0].any(axis=1))
     return empty[~grid[empty].any(axis=(1, 2))]
 
 
 def real_regions(grid: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """(N P) whether a region is no padding: zeros after the last real region of an item are padding."""
+    """Mark regions that are no padding: zeros after the last real region of an item are padding.
+
+    Args:
+        grid: (N P E) features.
+
+    Returns:
+        (N P) True for a real region.
+    """
     if grid[:, -1].any(axis=-1).all():
         return np.ones(grid.shape[:2], dtype=bool)
     real = (grid != 0).any(axis=-1)
@@ -292,11 +355,17 @@ def join_features(
     (`heads.graph`); standardised features use one mean over both, zeros included. Pooled vectors and boxes are left
     out.
 
+    Args:
+        cells: Features with the same number of cells for each image.
+        regions: Features with any number of regions per image.
+        out: The new file.
+        progress: Called with the number of finished images.
+
     Returns:
         The number of images, the cells of each, the fewest and the most regions, and both widths.
 
     Raises:
-        DataError: For a file without a grid or images, an image without cells, and different numbers of cells.
+        DataError: If a file has no grid or no images, an image has no cells, or numbers of cells differ.
         OutputError: If it cannot be written.
 
     Complexity:

@@ -44,6 +44,9 @@ class FeatureInput:
         grid: Both from the file where neither is set.
         boxes: Whether the last four numbers of each region are its box (left, top, right, bottom, as shares of the
             image); a file has them beside the features, whose width is then four less than `grid`.
+
+    Raises:
+        DataError: If `region_drop` is not in [0, 1), or the file's widths are not those of `pooled` and `grid`.
     """
 
     modality: Literal["image", "text"]
@@ -90,7 +93,13 @@ class FeatureInput:
         return settings_hash(settings)
 
     def with_file(self, file: FeatureFile) -> FeatureInput:
-        """The same Input with another file.
+        """Return the same Input with another file.
+
+        Args:
+            file: The features.
+
+        Returns:
+            The Input.
 
         Raises:
             DataError: If its widths are not those that the encoder expects.
@@ -98,7 +107,14 @@ class FeatureInput:
         return replace(self, file=file)
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The features of a batch as float32, and its ids: those of the items themselves, else those of their names.
+        """Read the features of a batch: those of the items themselves, else those of their names.
+
+        Args:
+            batch: N items.
+            draw: Seed and epoch of hidden regions; None outside of training.
+
+        Returns:
+            "ids" (N), "pooled" (N G) and/or "grid" (N P E) with "mask" (N P), float32.
 
         Raises:
             DataError: If an item has no features, or they are not finite, not alike or of another width.
@@ -131,13 +147,27 @@ class FeatureInput:
         return tensors
 
     def require(self, values: Sequence[Any]) -> None:
-        """Raise DataError unless each value is a name to look up, or has features: an image alone is not enough."""
+        """Require that each value is a name to look up, or has features: an image alone is not enough.
+
+        Args:
+            values: Values of the items.
+
+        Raises:
+            DataError: If one is not.
+        """
         for value in values:
             if not isinstance(value, str | np.ndarray | Mapping):
                 raise DataError(f"{self._needs}; it got {_described(value)}")
 
     def require_boxes(self, ids: Sequence[str], values: Sequence[Any]) -> None:
-        """Raise DataError where the file's boxes do not fit its regions; nothing where boxes are not read.
+        """Require that the file's boxes fit its regions, where boxes are read.
+
+        Args:
+            ids: (N) ids of the items.
+            values: (N) their values.
+
+        Raises:
+            DataError: If they do not.
 
         Complexity:
             One pass over these rows.
@@ -148,10 +178,17 @@ class FeatureInput:
                 self.of_rows(rows[start : start + _BLOCK])
 
     def rows(self, ids: Sequence[str], values: Sequence[Any]) -> NDArray[np.int64]:
-        """(N) the row of each item in the file, as in `FeatureFile.rows`.
+        """Find the row of each item in the file, as `FeatureFile.rows` does.
+
+        Args:
+            ids: (N) ids of the items.
+            values: (N) their values.
+
+        Returns:
+            (N) the rows.
 
         Raises:
-            DataError: If there is no file, and where items have no row in it.
+            DataError: If there is no file, or items have no row in it.
         """
         if self.file is None:
             raise DataError(
@@ -161,7 +198,13 @@ class FeatureInput:
         return self.file.rows(ids, values)
 
     def of_file(self, path: Path) -> dict[str, NDArray[Any]]:
-        """The features of one item in a file of its own: an npz with "pooled" and/or "grid", or an npy.
+        """Read the features of one item in a file of its own: an npz with "pooled" and/or "grid", or an npy.
+
+        Args:
+            path: The file.
+
+        Returns:
+            Name of the part -> array.
 
         Raises:
             DataError: If it is none of these, or its arrays are not those that the encoder reads.
@@ -179,16 +222,33 @@ class FeatureInput:
             raise DataError(f"{path} needs the features of one item; {error}") from error
 
     def save(self, folder: Path) -> None:
-        """Write widths and settings; the file itself stays where it is."""
+        """Write widths and settings; the file itself stays where it is.
+
+        Args:
+            folder: Existing folder to write to.
+        """
         write_settings(folder / _FILE, {name: getattr(self, name) for name in _SETTINGS})
 
     @staticmethod
     def load(folder: Path) -> FeatureInput:
-        """The Input that `save` wrote, without a file."""
+        """Load the Input that `save` wrote, without a file.
+
+        Args:
+            folder: As `save` wrote it.
+
+        Returns:
+            The Input.
+        """
         return FeatureInput(**read_settings(folder / _FILE, _SETTINGS))
 
     def of_rows(self, rows: NDArray[np.int64]) -> dict[str, NDArray[np.float32]]:
-        """The parts that the encoder reads, of rows of the file.
+        """Read the parts that the encoder reads.
+
+        Args:
+            rows: (N) rows of the file.
+
+        Returns:
+            Name of the part -> array of N rows.
 
         Raises:
             DataError: If they cannot be used.

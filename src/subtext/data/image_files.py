@@ -18,6 +18,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from subtext.errors import DataError
+from subtext.text_helpers import install_hint
 
 THUMBNAIL = 160
 """Pixels of the longer side of a thumbnail, for screens of double density."""
@@ -41,15 +42,29 @@ _INSIDE = re.compile(r"^(?P<file>.+)\?offset=(?P<offset>\d+)&size=(?P<size>\d+)$
 
 
 def inside(file: str, offset: int, size: int) -> str:
-    """The value of an image that lies inside another file, such as a tar: `size` bytes from `offset`."""
+    """Make the value of an image that lies inside another file, such as a tar.
+
+    Args:
+        file: Path of the file.
+        offset: First byte of the image.
+        size: Number of its bytes.
+
+    Returns:
+        The value, a string.
+    """
     return f"{file}?offset={offset}&size={size}"
 
 
 def read_bytes(source: str | Path | bytes, root: Path, *, within: Sequence[Path] | None = None) -> bytes:
-    """The bytes of an image as a file has them: a path (against root), a part of a file (`inside`), or bytes.
+    """Read the bytes of an image as a file has them.
 
     Args:
+        source: A path (against root), a part of a file (`inside`), or the bytes themselves.
+        root: Folder of relative paths.
         within: Folders, resolved, that the file must lie in when all links are followed; None for no limit.
+
+    Returns:
+        The bytes.
 
     Raises:
         DataError: If there is no such file, it is empty, or it lies elsewhere.
@@ -100,12 +115,28 @@ def _located(source: str, root: Path) -> tuple[Path, int, int | None]:
 
 
 def image_exists(source: str, root: Path) -> bool:
-    """Whether a path is a file; a name that no disk can have is none."""
+    """Test whether a path is a file; a name that no disk can have is none.
+
+    Args:
+        source: A path (against root) or a part of a file.
+        root: Folder of relative paths.
+
+    Returns:
+        Whether the file exists.
+    """
     return os.path.isfile(os.path.join(root, source))  # noqa: PTH113, PTH118 (Path.is_file raises for such names)
 
 
 def stored_size(source: str | Path | bytes, root: Path) -> int | None:
-    """The number of bytes of an image, without reading it; None when there is no such file."""
+    """Get the size of an image file without reading it.
+
+    Args:
+        source: A path (against root), a part of a file, or bytes.
+        root: Folder of relative paths.
+
+    Returns:
+        Bytes; None if there is no such file.
+    """
     if isinstance(source, bytes):
         return len(source)
     try:
@@ -116,10 +147,17 @@ def stored_size(source: str | Path | bytes, root: Path) -> int | None:
 
 
 def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
-    """Size, time of writing and time of change of the file of an image; None where there is no such file.
+    """Get a stamp of an image file that changes with its content.
 
     A file that is overwritten in place gets another stamp, even with its old time of writing; renaming its folder
     changes nothing.
+
+    Args:
+        source: A path (against root) or a part of a file.
+        root: Folder of relative paths.
+
+    Returns:
+        Size, time of writing and time of change; None if there is no such file.
     """
     try:
         file = _located(source, root)[0].stat()
@@ -129,17 +167,22 @@ def image_stamp(source: str, root: Path) -> tuple[int, int, int] | None:
 
 
 def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None) -> Image.Image:
-    """An RGB image: rotated as its EXIF says, the first frame of an animation, transparency on white.
+    """Decode an RGB image: rotated as its EXIF says, the first frame of an animation, transparency on white.
 
     A file takes 4 bytes of memory per pixel, or 8 where it is not RGB and `at_least` is no help.
 
     Args:
         source: Path (against root), a part of a file (`inside`), bytes, PIL image, or array (H W) or (H W 3).
+        root: Folder of relative paths.
         at_least: JPEG is decoded at the smallest of its own scales whose sides are still this long: several times
             faster. An image of more than LARGE pixels is scaled down to sides of three times this or more.
 
+    Returns:
+        The image.
+
     Raises:
-        DataError: With the reason when the file is missing, empty, cut off, no image, or has more than MAX_PIXELS.
+        DataError: If the file is missing, empty, cut off, no image, or has more than MAX_PIXELS; the message has the
+            reason.
     """
     if isinstance(source, np.ndarray):
         fits = source.ndim == 2 or (source.ndim == 3 and source.shape[2] in (1, 3, 4))
@@ -184,24 +227,36 @@ def open_image(source: Any, root: Path = Path(), *, at_least: int | None = None)
 
 
 def prepare_decoder(start: bytes, name: str) -> None:
-    """Have Pillow read a file that starts so.
+    """Register the Pillow plugin that a file needs.
+
+    Args:
+        start: The first 64 bytes.
+        name: Name of the file, for the message.
 
     Raises:
-        DataError: For HEIC where the package for it is not installed.
+        DataError: For HEIC if the package for it is not installed.
     """
     if start[4:8] != b"ftyp" or start[8:12] not in _HEIF or b"avif" in start:
         return
     try:
         import pillow_heif
     except ImportError as error:
-        raise DataError(f"image {name} is HEIC, which needs pillow-heif; pip install 'subtext[heic]'") from error
+        raise DataError(f"image {name} is HEIC, which needs pillow-heif; {install_hint('heic')}") from error
     pillow_heif.register_heif_opener()
 
 
 def thumbnail(source: Any, root: Path = Path(), *, size: int = THUMBNAIL) -> str | None:
-    """A data URI of the image, at most `size` pixels wide and high; None where it cannot be read.
+    """Encode a small version of an image as a data URI.
 
     The smaller of PNG, for drawings of few colours, and JPEG.
+
+    Args:
+        source: As `open_image` takes it.
+        root: Folder of relative paths.
+        size: Largest width and height in pixels.
+
+    Returns:
+        The data URI; None if the image cannot be read.
     """
     try:
         image = open_image(source, root, at_least=size)
@@ -217,9 +272,15 @@ def thumbnail(source: Any, root: Path = Path(), *, size: int = THUMBNAIL) -> str
 
 
 def difference_hash(image: Image.Image) -> int:
-    """The difference hash of an image: 64 bits, whether it is brighter in the next cell of an 8 x 8 grid.
+    """Compute the difference hash: 64 bits, whether the image is brighter in the next cell of an 8 x 8 grid.
 
     Copies that were scaled or compressed again differ in a few bits at most.
+
+    Args:
+        image: The image.
+
+    Returns:
+        The bits as an integer.
     """
     small = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX), dtype=np.int16)
     bits = (small[:, 1:] > small[:, :-1]).ravel()

@@ -32,7 +32,12 @@ pixels (N 3 H W) float | tokens (N L) int64, mask (N L) bool | pooled (N G), gri
 
 @dataclass(frozen=True)
 class Draw:
-    """The seed and the epoch of random augmentation."""
+    """The seed and the epoch of random augmentation.
+
+    Attributes:
+        seed: Seed of the training.
+        epoch: Number of the epoch.
+    """
 
     seed: int
     epoch: int
@@ -47,6 +52,7 @@ class InputBatch:
         ids: Names, by which features are joined.
         rows: (N) int64, becomes Embeddings.ids.
         keys: (N) int64.
+        root: Folder of relative image paths.
     """
 
     values: Sequence[Any]
@@ -62,28 +68,46 @@ class Input(Protocol):
 
     @property
     def augments(self) -> bool:
-        """Whether a draw changes the tensors: then what the encoder makes of them cannot be cached."""
+        """True if a draw changes the tensors: then outputs of the encoder cannot be cached."""
 
     @property
     def fingerprint(self) -> str:
         """Changes whenever the tensors for the same items without a draw would."""
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The tensors of a batch, among them "ids"."""
+        """Read the items of a batch.
+
+        Args:
+            batch: N items.
+            draw: Seed and epoch of random augmentation; None outside of training.
+
+        Returns:
+            Name -> tensor of N rows, among them "ids".
+        """
 
     def save(self, folder: Path) -> None:
-        """Write what is needed to make this Input again (a vocabulary, a tokeniser, sizes), JSON or text only."""
+        """Write what is needed to make this Input again (a vocabulary, a tokeniser, sizes), JSON or text only.
+
+        Args:
+            folder: Existing folder to write to.
+        """
 
 
 @dataclass(frozen=True)
 class SeveralInputs:
-    """What several encoders read of the same items: "ids", and the tensors of member m under names that begin "m."."""
+    """Read what several encoders need of the same items.
+
+    The tensors are "ids", and those of member m under names that begin "m.".
+
+    Args:
+        members: The Inputs.
+    """
 
     members: tuple[Input, ...]
 
     @property
     def augments(self) -> bool:
-        """Whether a member's does."""
+        """True if the input of a member is augmented."""
         return any(member.augments for member in self.members)
 
     @property
@@ -92,22 +116,46 @@ class SeveralInputs:
         return settings_hash({"kind": "several", "members": [member.fingerprint for member in self.members]})
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The tensors of a batch. Raises what the members raise."""
+        """Read the items of a batch with all members, whose errors it raises.
+
+        Args:
+            batch: N items.
+            draw: Seed and epoch of random augmentation; None outside of training.
+
+        Returns:
+            Name -> tensor of N rows.
+        """
         read = [member(batch, draw) for member in self.members]
         named = {f"{number}.{name}": value for number, tensors in enumerate(read) for name, value in tensors.items()}
         return {"ids": read[0]["ids"], **named}
 
     def of(self, number: int, tensors: Tensors) -> Tensors:
-        """The tensors of one member."""
+        """Select the tensors of one member.
+
+        Args:
+            number: Index of the member.
+            tensors: As a call returned them.
+
+        Returns:
+            Name -> tensor, as the member returned it.
+        """
         start = f"{number}."
         return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
     def save(self, folder: Path) -> None:
-        """Write nothing: each member of an ensemble has a folder of its own."""
+        """Write nothing: each member of an ensemble has a folder of its own.
+
+        Args:
+            folder: Not used.
+        """
 
 
 def write_settings(path: Path, values: object) -> None:
     """Write JSON, completely or not at all.
+
+    Args:
+        path: The file.
+        values: Plain JSON values.
 
     Raises:
         OutputError: If there is no space, or no right to write.
@@ -116,7 +164,15 @@ def write_settings(path: Path, values: object) -> None:
 
 
 def read_settings(path: Path, names: Sequence[str], *, optional: Sequence[str] = ()) -> dict[str, Any]:
-    """The named settings of a JSON object, and those of `optional` that it has.
+    """Read the named settings of a JSON object, and those of `optional` that it has.
+
+    Args:
+        path: The file.
+        names: Settings that it must have.
+        optional: Settings that it may have.
+
+    Returns:
+        Name -> value.
 
     Raises:
         CheckpointError: If the file is missing, is no JSON object, or lacks one of them.
@@ -128,7 +184,13 @@ def read_settings(path: Path, names: Sequence[str], *, optional: Sequence[str] =
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+    """Read a JSON file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its content.
 
     Raises:
         CheckpointError: If it is missing or no JSON.
@@ -142,6 +204,13 @@ def read_json(path: Path) -> Any:
 
 
 def settings_hash(values: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that change with any of the settings."""
+    """Hash settings.
+
+    Args:
+        values: Name -> plain JSON value.
+
+    Returns:
+        16 hexadecimal digits that change with any of the settings.
+    """
     coded = json.dumps(values, sort_keys=True, ensure_ascii=False, default=str).encode()
     return hashlib.blake2b(coded, digest_size=8).hexdigest()

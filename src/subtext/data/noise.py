@@ -2,8 +2,7 @@
 
 `plant` exchanges texts, and none is lost or doubled: neither a text's length nor another property of texts alone
 reveals the corrupted pairs. Neither do their neighbours: what is exchanged does not depend on what a text means.
-`plant_topics` makes all pairs of some topics loose, so that the images of their texts' neighbours lie apart. The
-corrupted pairs and their new texts are pure functions of the seed and of the names of texts and images.
+The corrupted pairs and their new texts are pure functions of the seed and of the names of texts and images.
 
 Training and weighting must not import this module; `tests/contract/test_planting.py` and a contract of import-linter
 check that. Measurements read the labels here.
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,21 +50,17 @@ class Planted:
 
     Attributes:
         dataset: The same items under the same names; some texts have the words of another.
-        source: (T) the row, in the original data set, whose words a text has now; its own where nothing changed.
-        kinds: (T) "" | "neighbour" | "mismatch" | "topic".
+        original: The data set before.
+        source: (T) the row, in `original`, of the text whose words a text has now; its own where nothing changed.
+        kinds: (T) what was done to each text: "neighbour", "mismatch", or "" where nothing changed.
         distances: (T) between the old words and the new ones; NaN except for neighbours.
-        topics: (T) number of the abstract topic of a text of kind "topic"; -1 for others, None where there are none.
-        views: Abstract topic -> the numbers of the visual clusters that its texts are paired with.
-        original: The data set before, where it has other items.
     """
 
     dataset: Dataset
+    original: Dataset
     source: NDArray[np.int64]
     kinds: NDArray[Any]
     distances: NDArray[np.float64]
-    topics: NDArray[np.int64] | None = None
-    views: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    original: Dataset | None = None
 
 
 def plant(
@@ -86,7 +81,14 @@ def plant(
     Texts of several images, and texts known by features alone, do not change.
 
     Args:
+        dataset: The data set.
         rates: "neighbour" and "mismatch" -> share of the pairs of each split, at most 1 in total.
+        neighbours: Of its texts; needed for the rate of "neighbour".
+        splits: Splits to corrupt.
+        seed: Seed of the random choice.
+
+    Returns:
+        The corrupted data set and what was changed.
 
     Raises:
         DataError: If so many pairs cannot be corrupted.
@@ -123,7 +125,7 @@ def plant(
     if "language" in metadata:
         metadata["language"] = [metadata["language"][row] for row in source]
     texts = replace(dataset.texts, values=[dataset.texts.values[row] for row in source], metadata=metadata)
-    return Planted(replace(dataset, texts=texts), source, kinds, distances)
+    return Planted(replace(dataset, texts=texts), dataset, source, kinds, distances)
 
 
 def _random_order(dataset: Dataset, rows: NDArray[np.int64], seed: int, purpose: str) -> NDArray[np.int64]:
@@ -207,119 +209,7 @@ def _deranged(dataset: Dataset, chosen: NDArray[np.int64], seed: int) -> NDArray
     return sources
 
 
-MOST_TAKEN = 0.5
-"""Share of the training images of a visual cluster that texts of abstract topics may get; the rest stay literal."""
-VIEWS = (3, 4, 5)
-"""Numbers of visual clusters of an abstract topic, equally likely."""
-
-
-def plant_topics(
-    dataset: Dataset,
-    topics: Int[np.ndarray, "t"],
-    visual: Int[np.ndarray, "i"],
-    centres: Float[np.ndarray, "v d"],
-    *,
-    share: float = 0.2,
-    seed: int = 0,
-) -> Planted:
-    """Make a share of the topics abstract: their texts are paired with images of several kinds that lie far apart.
-
-    Every image has one text, drawn from its own. Each abstract topic gets three to five visual clusters: one that is
-    drawn, and then each time the one that is farthest from those before it, among clusters with room for the topic. Its
-    texts get images of these clusters at random, as many of each, never their own image nor one of the same topic.
-    Topics and their clusters are the same in all splits; texts stay in their split. An image whose text has moved away,
-    and a text whose image was taken, leave the data set: the pairs of the other topics are those of the original. As
-    with `plant`, items keep their names: a text that was moved has the name of the text whose image it got.
-
-    Args:
-        topics: Topic of each text, from 0; -1 for a text that has none and stays out.
-        visual: Visual cluster of each image.
-        centres: Of the clusters.
-        share: Of the topics that are abstract.
-
-    Raises:
-        DataError: If no topic would be abstract, or there is no room for one.
-    """
-    count = int(topics.max(initial=-1)) + 1
-    abstract_count = round(share * count)
-    if not 0 < abstract_count < count:
-        raise DataError(
-            f"a share of {share:g} of {count} topics makes {abstract_count} abstract; some, not all, are needed"
-        )
-    texts, images = dataset.texts, dataset.images
-    slot, image_of = _one_text(dataset, topics, seed)
-    drawn = draw.uniform(np.arange(count), seed=seed, epoch=0, purpose="topics: abstract", count=3)
-    abstract = np.argsort(drawn[:, 0], kind="stable")[:abstract_count]
-    own_topic = np.where(slot >= 0, topics[slot], -1)
-    train = images.splits == "train"
-    room = np.floor(MOST_TAKEN * np.bincount(visual[train & (slot >= 0)], minlength=len(centres))).astype(np.int64)
-    order = np.argsort(draw.uniform(images.keys, seed=seed, epoch=0, purpose="topics: images")[:, 0], kind="stable")
-    source = np.arange(len(texts), dtype=np.int64)
-    kinds, topic_of = np.full(len(texts), "", dtype="<U9"), np.full(len(texts), -1, dtype=np.int64)
-    taken, views = np.zeros(len(images), dtype=bool), {}
-    for topic in abstract.tolist():
-        size = VIEWS[int(drawn[topic, 1] * len(VIEWS))]
-        members = (slot >= 0) & (own_topic == topic)
-        needed = -(-int((members & train).sum()) // size)
-        views[topic] = _far_apart(centres, room >= max(needed, 1), size, float(drawn[topic, 2]))
-        if len(views[topic]) < size:
-            raise DataError(
-                f"an abstract topic needs {size} visual clusters with room for {needed:,} images each; "
-                f"{len(views[topic])} have it; use more topics, fewer visual clusters or a lower rate"
-            )
-        room[list(views[topic])] -= needed
-        for split in np.unique(images.splits[members]).tolist():
-            here = (images.splits == split) & (slot >= 0)
-            moving = slot[order[(members & here)[order]]]
-            pools = [order[(here & ~taken & (own_topic != topic) & (visual == view))[order]] for view in views[topic]]
-            deal = [pool[turn] for turn in range(max(map(len, pools))) for pool in pools if turn < len(pool)]
-            for text, image in zip(moving.tolist(), deal, strict=False):
-                taken[image] = True
-                source[slot[image]], kinds[slot[image]], topic_of[slot[image]] = text, "topic", topic
-    keep = np.zeros(len(texts), dtype=bool)
-    keep[slot[taken | ((slot >= 0) & ~np.isin(own_topic, abstract))]] = True
-    rows = np.flatnonzero(keep)
-    values, metadata = [texts.values[row] for row in source], dict(texts.metadata)
-    if "language" in metadata:
-        metadata["language"] = [metadata["language"][row] for row in source]
-    moved = replace(dataset, texts=replace(texts, values=values, metadata=metadata))
-    left = moved.subset(np.unique(image_of[rows]), rows)
-    nowhere = np.full(len(rows), np.nan)
-    return Planted(left, source[rows], kinds[rows], nowhere, topic_of[rows], views, dataset)
-
-
-def _one_text(dataset: Dataset, topics: Int[np.ndarray, "t"], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(I) the row of the text that is drawn for each image, -1 for none; (T) the image of each text.
-
-    Texts without words, of several images or without a topic are not drawn.
-    """
-    texts = dataset.texts
-    image_of = np.full(len(texts), -1, dtype=np.int64)
-    image_of[dataset.links[:, 1]] = dataset.links[:, 0]
-    counts = np.bincount(dataset.links[:, 1], minlength=len(texts))
-    usable = (counts == 1) & (topics >= 0) & [isinstance(value, str) for value in texts.values]
-    rows = np.flatnonzero(usable)
-    drawn = draw.uniform(texts.keys[rows], seed=seed, epoch=0, purpose="topics: which text")[:, 0]
-    slot = np.full(len(dataset.images), -1, dtype=np.int64)
-    # The least number wins: it is written last.
-    order = rows[np.argsort(-drawn, kind="stable")]
-    slot[image_of[order]] = order
-    return slot, image_of
-
-
-def _far_apart(centres: Float[np.ndarray, "v d"], free: NDArray[np.bool_], size: int, drawn: float) -> tuple[int, ...]:
-    """Up to `size` of the free clusters: one drawn by a number in [0, 1), then the farthest from those before it."""
-    clusters = np.flatnonzero(free)
-    if not len(clusters):
-        return ()
-    chosen = [int(clusters[int(drawn * len(clusters))])]
-    while len(chosen) < min(size, len(clusters)):
-        gaps = np.linalg.norm(centres[clusters][:, None] - centres[chosen], axis=2).min(axis=1)
-        chosen.append(int(clusters[int(gaps.argmax())]))
-    return tuple(chosen)
-
-
-KIND = "subtext planted looseness"
+KIND = "subtext noise labels"
 """Identifies a file of labels."""
 
 
@@ -330,7 +220,7 @@ class Labels:
     Attributes:
         data: Fingerprint of the corrupted data set.
         settings: How it was corrupted: rate, seed, splits, ranks, graph.
-        kinds: Text id -> "neighbour", "mismatch" or "topic"; other texts of the corrupted splits did not change.
+        kinds: Text id -> "neighbour" or "mismatch"; other texts of the corrupted splits did not change.
         distances: Text id -> distance between its old and new words; for neighbours.
     """
 
@@ -340,7 +230,13 @@ class Labels:
     distances: Mapping[str, float]
 
     def of(self, dataset: Dataset) -> NDArray[Any]:
-        """(T) the kind of each text of a data set or of a split of it, "" for one that was not corrupted.
+        """Get the kind of each text.
+
+        Args:
+            dataset: The corrupted data set, or a split of it.
+
+        Returns:
+            (T) the kind; "" for a text that was not corrupted.
 
         Raises:
             DataError: If none of its texts has a label, as those of another data set.
@@ -354,7 +250,14 @@ class Labels:
         return kinds
 
     def require(self, dataset: Dataset) -> None:
-        """Raise DataError unless this is the complete data set that the labels were written with."""
+        """Require the complete data set that the labels were written with.
+
+        Args:
+            dataset: The data set.
+
+        Raises:
+            DataError: If it is another.
+        """
         digest = fingerprint(dataset)
         if digest != self.data:
             raise DataError(
@@ -366,15 +269,18 @@ class Labels:
 def write_labels(planted: Planted, path: Path, settings: Mapping[str, Any]) -> None:
     """Write the labels of a corrupted data set as JSON.
 
+    Args:
+        planted: The corrupted data set.
+        path: The file.
+        settings: How it was corrupted, plain JSON values.
+
     Raises:
         OutputError: If it cannot be written.
     """
-    ids, origins = planted.dataset.texts.ids, (planted.original or planted.dataset).texts.ids
+    ids, origins = planted.dataset.texts.ids, planted.original.texts.ids
     entries: list[dict[str, Any]] = []
     for row in np.flatnonzero(planted.kinds != ""):
         entries.append({"text": ids[row], "kind": str(planted.kinds[row]), "from": origins[planted.source[row]]})
-        if planted.topics is not None:
-            entries[-1]["topic"] = int(planted.topics[row])
         if np.isfinite(planted.distances[row]):
             entries[-1]["distance"] = planted.distances[row]
     content = {
@@ -382,13 +288,19 @@ def write_labels(planted: Planted, path: Path, settings: Mapping[str, Any]) -> N
         "format": FORMAT,
         "data": fingerprint(planted.dataset),
         "settings": dict(settings),
-        "loose": entries,
+        "corrupted": entries,
     }
     atomic.write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_labels(path: Path) -> Labels:
-    """What `write_labels` wrote.
+    """Read the labels that `write_labels` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The labels.
 
     Raises:
         DataError: If the file is something else, or has another format.
@@ -401,7 +313,7 @@ def read_labels(path: Path) -> Labels:
         if not isinstance(content, dict) or content.get("kind") != KIND:
             raise DataError(f"{path} has no labels; {advice}")
         require_format(content.get("format"), path, "data corrupt", DataError)
-        entries = content["loose"]
+        entries = content["corrupted"]
         kinds = {str(entry["text"]): str(entry["kind"]) for entry in entries}
         distances = {str(entry["text"]): float(entry["distance"]) for entry in entries if "distance" in entry}
         return Labels(str(content["data"]), content["settings"], kinds, distances)

@@ -52,15 +52,21 @@ class PixelInput:
 
     Args:
         size: S, the side in pixels.
+        mean: (3) per channel, subtracted from values in [0, 1].
+        std: (3) per channel, a divisor.
         resize: "crop": the square in the middle, `crop_share` of the short side; "edge": the same in whole pixels, as
             `transformers` resizes the short side to size / crop_share and then crops; "squash": the whole image, its
             aspect lost.
+        crop_share: Share of the short side that a crop keeps, in (0, 1].
         filter: How pixels are resampled.
         least_area: While training: crops of this share of the image or more, of aspects 3:4 to 4:3 (the random resized
             crop of Szegedy et al. 2015); 1 for the same crop as without a draw.
         flip: While training: share of images mirrored left to right; leave at 0 where texts say left and right.
         erase: While training: share of images with a rectangle of 2 to 33 % of the area set to the mean (Zhong et al.
             2020, random erasing).
+
+    Raises:
+        DataError: If an option is out of its range.
     """
 
     size: int = 224
@@ -95,10 +101,17 @@ class PixelInput:
         return settings_hash({"kind": "pixels"} | {name: getattr(self, name) for name in names})
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The pixels of a batch, and its ids.
+        """Read the pixels of a batch.
+
+        Args:
+            batch: N images.
+            draw: Seed and epoch of augmentation; None outside of training.
+
+        Returns:
+            "pixels" (N 3 S S) float32, and "ids" (N).
 
         Raises:
-            DataError: If it names the item whose image cannot be read.
+            DataError: If an image cannot be read; the message names the item.
         """
         pixels = np.empty((len(batch.values), self.size, self.size, 3), dtype=np.uint8)
         # (N 10): flip, four of the crop, whether to erase, four of the erased rectangle.
@@ -127,16 +140,37 @@ class PixelInput:
         return {"pixels": tensor, "ids": torch.from_numpy(np.ascontiguousarray(batch.rows))}
 
     def read(self, value: Any, root: Path = Path()) -> ReadImage:
-        """An image as it is read without a draw, to be passed in its place. Raises the errors of `open_image`."""
+        """Decode and resize an image as it is read without a draw, to be passed in its place.
+
+        Raises the errors of `open_image`.
+
+        Args:
+            value: As `open_image` takes it.
+            root: Folder of relative paths.
+
+        Returns:
+            The decoded image.
+        """
         return ReadImage(self._pixels(value, root, None), self.fingerprint)
 
     def save(self, folder: Path) -> None:
-        """Write the settings."""
+        """Write the settings.
+
+        Args:
+            folder: Existing folder to write to.
+        """
         write_settings(folder / _FILE, asdict(self))
 
     @staticmethod
     def load(folder: Path) -> PixelInput:
-        """The Input that `save` wrote."""
+        """Load the Input that `save` wrote.
+
+        Args:
+            folder: As `save` wrote it.
+
+        Returns:
+            The Input.
+        """
         values = read_settings(folder / _FILE, tuple(PixelInput.__dataclass_fields__))
         return PixelInput(**values | {name: tuple(values[name]) for name in ("mean", "std")})
 
@@ -175,9 +209,18 @@ class PixelInput:
 
 
 def random_box(width: int, height: int, least_area: float, random: NDArray[np.float64]) -> _Box:
-    """A box of at least this share of an image's area, of aspect 3:4 to 4:3; from four numbers in [0, 1).
+    """Sample a box of an image, of aspect 3:4 to 4:3.
 
     A side that does not fit is cut to the image's, so the box of a very long image can be smaller.
+
+    Args:
+        width: Of the image, pixels.
+        height: Of the image, pixels.
+        least_area: Least share of the image's area.
+        random: (4) numbers in [0, 1).
+
+    Returns:
+        Left, top, right and bottom in pixels.
     """
     area = least_area + (1 - least_area) * random[0]
     aspect = np.exp((2 * random[1] - 1) * np.log(4 / 3))

@@ -15,6 +15,7 @@ from subtext.data.dataset import Dataset
 from subtext.data.rows import draw_splits
 from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError
+from subtext.text_helpers import install_hint
 
 _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’）]*")
 _LOWER = re.compile(r"\s+[a-z,;]")
@@ -37,7 +38,14 @@ _MISSED = 0.005
 
 
 def keep_texts(pairs: Dataset, keep: NDArray[np.bool_]) -> Dataset:
-    """The marked texts, and their images.
+    """Keep the marked texts, and their images.
+
+    Args:
+        pairs: The data set.
+        keep: (T) marks.
+
+    Returns:
+        The data set of these texts.
 
     Raises:
         DataError: If none is marked.
@@ -49,19 +57,43 @@ def keep_texts(pairs: Dataset, keep: NDArray[np.bool_]) -> Dataset:
 
 
 def only_longer(pairs: Dataset, characters: int) -> Dataset:
-    """Texts of more than so many characters (Thomas and Kovashka's code removes articles of up to 500)."""
+    """Keep texts of more than a number of characters (Thomas and Kovashka's code removes articles of up to 500).
+
+    Args:
+        pairs: The data set.
+        characters: The number.
+
+    Returns:
+        The data set of these texts and their images.
+    """
     keep = [isinstance(text, str) and len(text) > characters for text in pairs.texts.values]
     return keep_texts(pairs, np.array(keep, dtype=bool))
 
 
 def cut_sentences(pairs: Dataset, count: int) -> Dataset:
-    """The first `count` sentences of each text (Thomas and Kovashka 2020, section 4.1: two of each article)."""
+    """Keep the first sentences of each text (Thomas and Kovashka 2020, section 4.1: two of each article).
+
+    Args:
+        pairs: The data set.
+        count: Sentences per text.
+
+    Returns:
+        The same items with shorter texts.
+    """
     values = [first_sentences(text, count) if isinstance(text, str) else text for text in pairs.texts.values]
     return replace(pairs, texts=replace(pairs.texts, values=values))
 
 
 def resplit_groups(pairs: Dataset, *, seed: int) -> Dataset:
-    """A random 80-10-10 split by group, in place of the data set's own."""
+    """Split randomly by group, 80-10-10, in place of the data set's own splits.
+
+    Args:
+        pairs: The data set.
+        seed: Seed of the split.
+
+    Returns:
+        The same items with new splits.
+    """
     groups, first, of_image = np.unique(pairs.images.groups, return_index=True, return_inverse=True)
     splits = draw_splits([pairs.images.ids[row] for row in first], seed=seed)
     of_text = np.searchsorted(groups, pairs.texts.groups)
@@ -74,10 +106,17 @@ def resplit_groups(pairs: Dataset, *, seed: int) -> Dataset:
 
 
 def first_sentences(text: str, count: int) -> str:
-    """The first sentences of a text, unchanged.
+    """Cut a text after its first sentences.
 
     A point ends no sentence after an initial or a common abbreviation (Mr., U.S.), nor before a small letter. "in the
     U.S. It ..." is therefore read as one sentence, since such rules cannot tell it from "the U.S. Senate".
+
+    Args:
+        text: The text.
+        count: Number of sentences.
+
+    Returns:
+        The start of the text, unchanged but for white space around it.
 
     Example:
         >>> first_sentences('Mr. Lee went. "Did he?" asked J. Doe. He did.', 2)
@@ -126,15 +165,20 @@ def near_copies(
     shingle_size: int = 3,
     progress: Callable[[int], None] | None = None,
 ) -> Copies:
-    """Near-duplicates among texts of different groups; captions of one image may be alike.
+    """Detect near-duplicates among texts of different groups; captions of one image may be alike.
 
     Texts are visited in the order test, val, train, and then by their keys: a copy in train is removed and its
     counterpart in test stays, whatever the order of rows.
 
     Args:
+        pairs: The data set.
         threshold: Jaccard similarity of their shingles, above 0, at most 1; pairs that MinHash finds are compared
             exactly, so none is removed wrongly; at the threshold itself one pair in 200 may be missed.
         shingle_size: Words per shingle; a shorter text is one shingle.
+        progress: Called with the number of finished texts.
+
+    Returns:
+        Which texts are copies, and of which.
 
     Raises:
         RequirementError: If datasketch is not installed.
@@ -149,7 +193,7 @@ def near_copies(
         from datasketch import MinHash, MinHashLSH
     except ImportError as error:
         raise RequirementError(
-            "finding copies needs datasketch, which is not installed; pip install 'subtext[dedup]'"
+            f"finding copies needs datasketch, which is not installed; {install_hint('dedup')}"
         ) from error
     # The most rows per band that miss no more than `_MISSED`.
     fit = (rows for rows in range(PERMUTATIONS, 1, -1) if (1 - threshold**rows) ** (PERMUTATIONS // rows) <= _MISSED)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from subtext.data.batches import read_ahead
 from subtext.data.dataset import Dataset, Items, Judgements, RowIssue, summarise
+from subtext.data.folders import TABLES
 from subtext.data.image_files import image_exists, open_image
 from subtext.data.readers import readers
-from subtext.data.readers.table import TABLES
 from subtext.data.rows import (
     MERGED,
     Columns,
@@ -32,7 +32,8 @@ from subtext.data.rows import (
     rows_of,
     with_roles,
 )
-from subtext.errors import ArgumentError, DataError, RequirementError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -42,7 +43,12 @@ _TEXT_COLUMNS = ("language",)
 
 
 class UnusableData(DataError):
-    """A data set of which nothing, or not enough, can be used; `problems` has the reasons, row by row."""
+    """A data set of which nothing, or not enough, can be used.
+
+    Args:
+        message: The summary.
+        problems: The reasons, row by row.
+    """
 
     def __init__(self, message: str, problems: list[RowIssue]) -> None:
         super().__init__(message)
@@ -80,9 +86,14 @@ def read(
             usual names where a table has no columns of our own.
         text_fields: The fields that are texts of an image, such as "headline,keywords"; of the files in a folder of
             images "headline,caption" if None.
+        progress: Called with the number of decoded images and their total.
+
+    Returns:
+        The images, texts and pairs, with the problems of rows that were skipped.
 
     Raises:
         DataError: If no reader recognises the data, no pair remains, or a row cannot be used and on_error is "raise".
+        ArgumentError: If an argument does not apply to such data.
     """
     folder = None if images is None else Path(images).expanduser()
     if folder is not None and not folder.is_dir():
@@ -439,13 +450,19 @@ def _check_images(
     verify: bool | Callable[[str | bytes, Path], bool],
     progress: Progress | None,
 ) -> tuple[Dataset, list[RowIssue]]:
-    """The dataset whose images can be used, and a problem for each image that cannot.
+    """Check the images of a data set; each that cannot be used becomes a problem.
 
     Where no file exists the folder is wrong, which is one problem and not one per row.
 
     Args:
+        dataset: The data set.
+        where: Position of each image, for messages.
         named: Whether the user named the folder of the images.
         verify: Decode every image, or those that it chooses, in threads; otherwise only check that its file exists.
+        progress: Called with the number of decoded images and their total.
+
+    Returns:
+        The data set whose images can be used, and the problems.
     """
     root, values = dataset.root, list(dataset.images.values)
     missing, folders = _missing(dataset), dict[str, dict[str, set[str]]]()
@@ -515,10 +532,15 @@ def _missing(dataset: Dataset) -> dict[int, str]:
 
 
 def as_on_disk(path: str, root: Path, folders: dict[str, dict[str, set[str]]]) -> str | None:
-    """A path as the disk spells it, if one file has it: Windows writes backslashes and any case, some split accents.
+    """Find the spelling that the disk has for a path: Windows writes backslashes and any case, some split accents.
 
     Args:
+        path: The path.
+        root: Folder of relative paths.
         folders: Plain name -> the names of each folder that was listed before.
+
+    Returns:
+        The path of the one file that matches; None if there is none.
     """
 
     def plain(name: str) -> str:

@@ -46,6 +46,7 @@ from subtext.data.arrays import (
     scan_splits,
 )
 from subtext.errors import DataError
+from subtext.text_helpers import install_hint
 
 BOX = 4
 """Numbers of a box: left, top, right and bottom edge, as shares of the image's width and height."""
@@ -75,6 +76,9 @@ class Regions:
         read: Row -> (regions, width).
         names: Of the images.
         longest: The largest number of regions of an image, or an estimate, for the use of memory.
+        width: Numbers per region.
+        dtype: Type of the numbers on disk.
+        path: The file or folder.
     """
 
     read: Callable[[int], NDArray[Any]]
@@ -94,7 +98,13 @@ class Regions:
         return len(self.names)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The regions of the chosen images as float32, with padding of zeros.
+        """Read the regions of the chosen images as float32, padded with zeros.
+
+        Args:
+            rows: (N) indices of images.
+
+        Returns:
+            (N P width).
 
         Raises:
             DataError: For an image without regions, or with regions of another width.
@@ -102,7 +112,14 @@ class Regions:
         return padded([self._of_image(int(row)) for row in rows], (self.width,))
 
     def blocks(self, size: int) -> Iterator[NDArray[Any]]:
-        """The regions of every image in order; an image at a time, whatever the size."""
+        """Read the regions of every image in order.
+
+        Args:
+            size: Not used: a block is one image.
+
+        Yields:
+            (regions, width) of each image.
+        """
         for row in range(len(self)):
             yield np.ascontiguousarray(self._of_image(row))
 
@@ -129,7 +146,16 @@ class Regions:
 
 
 def of_counts(flat: NDArray[Any], counts: NDArray[Any], names: Sequence[str], path: Path) -> Regions:
-    """All images' regions in one array, and the number of each.
+    """Read the regions of all images from one array.
+
+    Args:
+        flat: (all regions, width).
+        counts: (N) regions per image.
+        names: (N) names of the images.
+        path: The file, for messages.
+
+    Returns:
+        The regions.
 
     Raises:
         DataError: If the numbers do not add up.
@@ -151,7 +177,17 @@ def _of_spans(flat: Any, starts: NDArray[Any], stops: NDArray[Any], names: Seque
 
 
 def open_folder(folder: Path) -> Regions | None:
-    """A file per image, named after it; None where the folder has neither npz nor npy files."""
+    """Open a folder with a file per image, named after it.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        The regions; None if the folder has neither npz nor npy files.
+
+    Raises:
+        DataError: If a file does not hold the regions of one image.
+    """
     files = _image_files(folder)
     if not files:
         return None
@@ -182,7 +218,13 @@ def _read_image(path: Path) -> NDArray[Any]:
 
 
 def open_h5(path: Path) -> Regions:
-    """An HDF5 file.
+    """Open an HDF5 file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The regions.
 
     Raises:
         DataError: If it has no features, or no names in it or beside it.
@@ -214,7 +256,7 @@ def _open_hdf5(path: Path) -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise DataError(f"{path} needs h5py to be read; it is not there; pip install subtext[regions]") from error
+        raise DataError(f"{path} needs h5py to be read; it is not installed; {install_hint('regions')}") from error
     try:
         file = h5py.File(path, "r")
     except OSError as error:
@@ -230,15 +272,28 @@ def _first(arrays: Any, names: Sequence[str]) -> Any:
 
 
 def lengths_digest(lengths: Sequence[int]) -> bytes:
-    """The numbers of regions, for a fingerprint of all images' regions; nothing where all images have equally many.
+    """Encode the numbers of regions, for a fingerprint of all images' regions.
 
     Equal numbers follow from their sum; without them such files have the fingerprints that runs have recorded.
+
+    Args:
+        lengths: (N) regions per image.
+
+    Returns:
+        Bytes; empty if all images have equally many.
     """
     return b"" if len(set(lengths)) <= 1 else np.asarray(lengths, dtype="<i8").tobytes()
 
 
 def open_boxes(path: Path, names: Sequence[str]) -> Regions:
-    """The boxes beside the features of a file, relative to their images.
+    """Open the boxes beside the features of a file, relative to their images.
+
+    Args:
+        path: The feature file.
+        names: (N) names of the images.
+
+    Returns:
+        (regions, 4) per image: left, top, right, bottom, in [0, 1].
 
     Raises:
         DataError: If it has none.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from subtext.data.dataset import RowIssue
 from subtext.data.feature_file import FeatureFile
 from subtext.data.image_files import image_exists
-from subtext.errors import ArgumentError, DataError, counted
+from subtext.errors import ArgumentError, DataError
 from subtext.ops import draw
 
 IMAGE = ("image", "file_name", "filename")
@@ -69,9 +69,13 @@ class Row:
     """One row of a file of any format.
 
     Attributes:
+        where: Position of the row, for messages.
         image: Path relative to the root, or bytes; None for an image with features only.
+        image_id: Unique name of the image.
         texts: Its texts, none for an image without a text; None for a text with features only.
         text_ids: Their names, if the file has some.
+        split: Name of the split; None if the data set has none.
+        group: Name of the group; None for the image's own.
         metadata: All other columns.
         unpaired: Whether the image or text has no partner, such as a distractor in a gallery.
     """
@@ -105,26 +109,42 @@ class Source:
 
 
 class RowError(Exception):
-    """The reason why a row cannot be used; readers turn it into a Problem. `name` as in Problem."""
+    """The reason why a row cannot be used; readers turn it into a RowIssue.
+
+    Args:
+        problem: The reason.
+        name: As in RowIssue.
+    """
 
     def __init__(self, problem: str, name: str = "") -> None:
         super().__init__(problem)
         self.name = name
 
     def at(self, where: str) -> RowIssue:
-        """The problem of the row at this position."""
+        """Make the problem of a row.
+
+        Args:
+            where: Position of the row.
+
+        Returns:
+            The problem.
+        """
         return RowIssue(where, str(self), name=self.name)
 
 
 def rows_of(
     records: Iterable[Record], name: str | None, *, folder: str = "", split: str | None = None
 ) -> Iterator[Row | RowIssue]:
-    """The rows of a table.
+    """Convert the records of a table to rows.
 
     Args:
+        records: Position and columns of each row.
         name: Of the file, for the message that columns are missing; None for a format with fixed columns.
         folder: The folder of relative image paths, relative to the root.
         split: Of rows without a split column.
+
+    Yields:
+        A row, or the reason why it cannot be used.
 
     Raises:
         DataError: If none of the first rows has an image and a text column.
@@ -149,10 +169,17 @@ def rows_of(
 
 
 def parse_columns(columns: str | None, text_fields: str | None) -> Columns:
-    """`image=filename,text=headline+caption` as columns of each role; `text_fields` are those of the texts alone.
+    """Parse `image=filename,text=headline+caption`.
+
+    Args:
+        columns: Columns of each role; None for none.
+        text_fields: Columns of the texts alone, separated by commas; None for none.
+
+    Returns:
+        Role -> columns.
 
     Raises:
-        ArgumentError: For another form.
+        ArgumentError: If the form is another.
 
     Example:
         >>> parse_columns("image=file,text=head+body", None)
@@ -184,7 +211,16 @@ def parse_columns(columns: str | None, text_fields: str | None) -> Columns:
 
 
 def require_columns(columns: Columns, available: Collection[str], subject: str) -> None:
-    """Raise DataError with the nearest names where a role has a column that is not there."""
+    """Require that the columns of all roles exist.
+
+    Args:
+        columns: Role -> columns.
+        available: Names that exist.
+        subject: What has them, for the message.
+
+    Raises:
+        DataError: If a column is missing; the message has the nearest names.
+    """
     for role, sources in columns.items():
         for missing in set(sources) - set(available):
             near = get_close_matches(missing, available, n=3, cutoff=0.5)
@@ -196,32 +232,41 @@ def require_columns(columns: Columns, available: Collection[str], subject: str) 
 
 
 def with_roles(records: Iterable[Record], columns: Columns, name: str, *, header: bool = False) -> Iterator[Record]:
-    """The records of a table under the names of roles.
+    """Rename the columns of a table to those of their roles.
 
     Image and text of a table that has neither our own names nor is named here are guessed by usual names, and a note
     says what was guessed.
 
     Args:
+        records: Position and columns of each row.
+        columns: Role -> columns.
+        name: Of the file, for messages.
         header: Whether every record has all columns; without one, a column may first be in the last record.
 
+    Yields:
+        The records under the names of roles, and a note if columns were guessed.
+
     Raises:
-        DataError: With the nearest names for a column that no record has.
+        DataError: If no record has a column; the message has the nearest names.
     """
     records = iter(records)
     first: list[Record] = []
     names: dict[str, None] = {}
-    wanted = {source for sources in columns.values() for source in sources}
+    requested = {source for sources in columns.values() for source in sources}
     for record in records:
         first.append(record)
         names |= {} if isinstance(record[1], RowIssue) else dict.fromkeys(map(str, record[1]))
-        if len(first) >= 20 and (header or wanted <= names.keys()):
+        if len(first) >= 20 and (header or requested <= names.keys()):
             break
     if names:
         require_columns(columns, names, name)
-    usual = _guessed([column for column in names if column not in wanted])
+    usual = _guessed([column for column in names if column not in requested])
     if guessed := {role: sources for role, sources in usual.items() if role not in columns}:
-        told = ",".join(f"{role}={'+'.join(sources)}" for role, sources in guessed.items())
-        yield name, RowIssue(name, f"its columns were guessed: {told}; name others with --columns", fatal=False)
+        columns_of_roles = ",".join(f"{role}={'+'.join(sources)}" for role, sources in guessed.items())
+        yield (
+            name,
+            RowIssue(name, f"its columns were guessed: {columns_of_roles}; name others with --columns", fatal=False),
+        )
     columns = {**guessed, **columns}
     for where, row in chain(first, records):
         yield where, row if isinstance(row, RowIssue) or not columns else renamed(row, columns)
@@ -240,10 +285,17 @@ def _guessed(names: Sequence[str]) -> Columns:
 
 
 def renamed(record: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
-    """A record under the names of the roles that its columns have.
+    """Rename the columns of a record to those of their roles.
 
     The texts of an image are the values of all columns of "text", without repetition; those columns are no metadata
     but for lists, such as keywords. Another role of several columns is a list of their values.
+
+    Args:
+        record: Column -> value.
+        columns: Role -> columns.
+
+    Returns:
+        Role or column -> value.
     """
     moved = {name for sources in columns.values() for name in sources}
     replaced = {name for role in columns for name in {"image": IMAGE, "text": TEXT}.get(role, (role,))}
@@ -332,7 +384,14 @@ def _row(columns: Mapping[str, Any], where: str, folder: str, split: str | None)
 
 
 def image_of(columns: Mapping[str, Any], folder: str = "") -> tuple[str | bytes | None, str | None]:
-    """The path or the bytes of a row's image, and the name that came with the bytes.
+    """Get the image of a row.
+
+    Args:
+        columns: Column -> value.
+        folder: Folder of relative paths, relative to the root.
+
+    Returns:
+        The path or the bytes, and the name that came with the bytes.
 
     Raises:
         RowError: If the value is no image on disk.
@@ -378,9 +437,15 @@ def _texts(columns: Mapping[str, Any]) -> list[Any]:
 
 
 def text_error(text: Any) -> str | None:
-    """Why a value is no text, as the end of a sentence; None for a text.
+    """Explain why a value is no text.
 
     A number is no text: the program that wrote it may have made 7 or 7.0 of "007".
+
+    Args:
+        text: The value.
+
+    Returns:
+        The end of a sentence; None for a text.
     """
     if not _has_content(text):
         return "is empty; add a caption, or remove it"
@@ -414,7 +479,14 @@ def _is_empty(value: Any) -> bool:
 
 
 def name_of(columns: Mapping[str, Any], *names: str) -> str | None:
-    """The value of the first filled column as a name: a string, or a whole number without its point.
+    """Get the value of the first filled column as a name: a string, or a whole number without its point.
+
+    Args:
+        columns: Column -> value.
+        names: Names of columns, in order of preference.
+
+    Returns:
+        The name; None if all are empty.
 
     Raises:
         RowError: If it is something else.
@@ -435,7 +507,14 @@ def _name(value: Any, column: str) -> str | None:
 
 
 def described(value: Any) -> str:
-    """The kind of a value, in plain words."""
+    """Describe the kind of a value in plain words.
+
+    Args:
+        value: The value.
+
+    Returns:
+        Such as "a list".
+    """
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, int | float):
@@ -445,22 +524,42 @@ def described(value: Any) -> str:
 
 
 def valid(text: str) -> bool:
-    """Whether a text can be written as UTF-8: undecodable bytes and lone surrogates cannot."""
+    """Test whether a text can be written as UTF-8: undecodable bytes and lone surrogates cannot.
+
+    Args:
+        text: The text.
+
+    Returns:
+        Whether it can.
+    """
     return text.isascii() or _SURROGATE.search(text) is None
 
 
 def folder_of(names: Iterable[str], root: Path, candidates: Sequence[str]) -> str:
-    """The first candidate folder, relative to root, that has one of the first 20 images; the first where none has."""
+    """Find the folder of images.
+
+    Args:
+        names: Paths of images.
+        root: Folder of relative paths.
+        candidates: Folders relative to the root.
+
+    Returns:
+        The first candidate that has one of the first 20 images; the first where none has.
+    """
     first = list(islice(names, 20))
     fits = (folder for folder in candidates if any(image_exists(posixpath.join(folder, name), root) for name in first))
     return next(fits, candidates[0])
 
 
 def read_object(path: Path, content: str = "") -> dict[str, Any]:
-    """The JSON object of a file.
+    """Read the JSON object of a file.
 
     Args:
+        path: The file.
         content: What the object needs, for the message, such as " with 'images'".
+
+    Returns:
+        The object.
 
     Raises:
         DataError: If the file holds something else.
@@ -475,51 +574,44 @@ def read_object(path: Path, content: str = "") -> dict[str, Any]:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a text file without their ends; bytes that are no UTF-8 stay recognisable as such.
+    """Read the lines of a text file without their ends; bytes that are no UTF-8 stay recognisable as such.
 
     Only a line feed ends a line: Python's splitlines would cut a caption at eight other characters, too.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The lines.
     """
     text = path.read_bytes().removeprefix(MARK).decode("utf-8", "surrogateescape")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
-def filled_lines(path: Path) -> list[str]:
-    """The lines of a text file that are not empty, without white space around them; none where there is no file."""
-    return [line.strip() for line in lines_of(path) if line.strip()] if path.is_file() else []
-
-
 def split_in_name(name: str) -> str | None:
-    """The split in the name of a file or folder ("train-00000-of-00002", "validation"), or None."""
+    """Find the split in the name of a file or folder ("train-00000-of-00002", "validation").
+
+    Args:
+        name: The name.
+
+    Returns:
+        The split; None for none.
+    """
     match = _SPLIT_NAMES.search(name.lower())
     return None if match is None else MERGED.get(match[1], match[1])
 
 
-def rows_with_splits(
-    images: Mapping[str, Mapping[str, Any]], splits: Mapping[str, str], lists: str, root: Path, folders: Sequence[str]
-) -> Iterator[Row | RowIssue]:
-    """The rows of images that have a split, and a note on the others; of all images where there are no splits.
-
-    Args:
-        images: Name -> its columns.
-        splits: File name without suffix -> split.
-        lists: The subject of the note.
-        folders: Candidates for the folder of the images, relative to the root.
-    """
-    split_of = {name: splits.get(Path(columns["image"]).stem) for name, columns in images.items()}
-    without = [name for name, split in split_of.items() if splits and split is None]
-    if without:
-        note = f"{lists} no split for {counted(len(without), 'image')}; left out"
-        yield RowIssue(without[0], note, fatal=False)
-    names = [name for name, split in split_of.items() if split is not None or not splits]
-    folder = folder_of((images[name]["image"] for name in names), root, folders)
-    records = ((f"image {name}", {**images[name], "split": split_of[name]}) for name in names)
-    yield from rows_of(records, None, folder=folder)
-
-
 def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
-    """80-10-10 of groups, each by the name of its first image alone: a row added elsewhere moves no other.
+    """Split groups randomly, 80-10-10, each by the name of its first image: a row added elsewhere moves no other.
 
     Of three groups or more every split gets one: an empty split gets the group whose random number is closest to it.
+
+    Args:
+        names: (G) name of each group's first image.
+        seed: Seed of the split.
+
+    Returns:
+        (G) "train", "val" or "test".
     """
     uniforms = draw.uniform(draw.keys(list(names)), seed=seed, epoch=0, purpose="split")[:, 0]
     bounds = np.cumsum([SHARES["train"], SHARES["val"]])
@@ -534,7 +626,13 @@ def draw_splits(names: Sequence[str], *, seed: int) -> NDArray[np.character]:
 
 
 def components(edges: Iterable[tuple[Node, Node]]) -> dict[Node, Node]:
-    """Node -> a node that stands for its connected component: the first node of its first edge.
+    """Find connected components.
+
+    Args:
+        edges: Pairs of nodes.
+
+    Returns:
+        Node -> the node that stands for its component: the first node of its first edge.
 
     Example:
         >>> components([("a", "b"), ("c", "d"), ("b", "e")])

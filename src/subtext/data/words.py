@@ -33,11 +33,17 @@ _FLAGS, _TONES = range(0x1F1E6, 0x1F200), range(0x1F3FB, 0x1F400)
 
 
 def tokenise(text: str) -> list[str]:
-    """The words of a text, in lower case, without punctuation; a text of punctuation alone has none.
+    """Split a text into words, in lower case, without punctuation; a text of punctuation alone has none.
 
     Words are runs of letters, digits and their marks in any script; English clitics stand alone ("don't": do, n't);
     scripts without spaces (Chinese, Japanese kana, Thai, ...) give one token a character; an emoji is one token with
     its skin tone, its joined parts and its flag letters.
+
+    Args:
+        text: The text.
+
+    Returns:
+        The words in order.
 
     Example:
         >>> tokenise("A dog isn't in Zoë's boat 🚣🏽, 3.5 km")
@@ -127,10 +133,17 @@ _LANGUAGES = {
 
 
 def guess_language(text: str, words: Sequence[str] | None = None) -> str:
-    """A two-letter language code, or "und", from a text and its words, if they are already known.
+    """Guess the language of a text.
 
     A rough guess by script, and by the most common words of ten languages in Latin letters: Ukrainian counts as
     Russian, Persian as Arabic, and a text of one or two words is mostly "und".
+
+    Args:
+        text: The text.
+        words: Its words, if they are already known.
+
+    Returns:
+        A two-letter code, or "und".
     """
     if not text.isascii():
         scripts = Counter(unicodedata.name(letter, "?").split()[0] for letter in text if letter.isalpha())

@@ -15,7 +15,8 @@ import numpy as np
 from subtext.data import atomic
 from subtext.data.dataset import Dataset
 from subtext.data.rows import described
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
+from subtext.text_helpers import counted
 
 SUFFIXES = (".jsonl", ".parquet")
 """Suffixes of the files that can be written."""
@@ -28,6 +29,10 @@ def write_dataset(pairs: Dataset, path: Path) -> None:
 
     Reading the file gives pairs of the same fingerprint, whatever the seed of splits. Paths of images stay relative
     to `pairs.root`, so a file elsewhere needs that folder as --images.
+
+    Args:
+        pairs: The data set.
+        path: The file, .jsonl or .parquet.
 
     Raises:
         DataError: For another ending, for graded judgements, texts without an image and images that are no partner of
@@ -54,6 +59,10 @@ def write_dataset(pairs: Dataset, path: Path) -> None:
 
 def write_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write rows to a .parquet file, or as JSON lines, complete or not at all.
+
+    Args:
+        rows: The rows as mappings.
+        path: The file.
 
     Raises:
         DataError: For what JSON lines cannot hold.

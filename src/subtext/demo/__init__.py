@@ -1,1 +1,1 @@
-"""The demonstration: the whole way on real pictures that come as Python packages."""
+"""The demonstration: the whole way on real images that come as Python packages."""

@@ -84,7 +84,12 @@ _DEMONSTRATION = OptionGroup("Demonstration")
 
 @dataclass(frozen=True, repr=False)
 class Demonstration(Report):
-    """The summary of a demonstration; `stopped` if the training was interrupted."""
+    """The result of a demonstration.
+
+    Attributes:
+        summary: Its summary.
+        stopped: Whether the training was interrupted.
+    """
 
     summary: tuple[str, ...]
     stopped: bool = False
@@ -110,11 +115,20 @@ def run_demo(
 
     The command draws 5,657 images, trains the recommended model with pretrained encoders, and evaluates it on unseen
     concepts. It then builds an index, asks it 60 queries that name no item, asks three rivals the same, and writes a
-    page with the results. This takes some minutes and needs the extra "demo" (pip install 'subtext[demo]'). Run the
-    command again to resume an interrupted demonstration.
+    page with the results. This takes some minutes and needs the extra "demo" (pip install '.[demo]' in a clone of
+    Subtext). Run the command again to resume an interrupted demonstration.
 
     Args:
+        out: Folder for data, run, index and page.
+        seed: Seed of every random choice.
+        epochs: Epochs of training; fewer epochs are faster but less accurate.
         limit: Use only N drawings, for tests.
+        device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
+        workers: Threads that load data.
+        quiet: Show no progress.
+
+    Returns:
+        The summary.
 
     Raises:
         RequirementError: If packages are missing, or if the folder holds something else.
@@ -124,7 +138,7 @@ def run_demo(
     from subtext.demo import emoji, icons
     from subtext.demo.drawings import write_drawings
     from subtext.demo.queries import accepted_queries
-    from subtext.evaluation.results import figures_table
+    from subtext.evaluation.result import figures_table
     from subtext.report.page import render
 
     folder, started = Path(out), time.monotonic()
@@ -185,10 +199,10 @@ def run_demo(
         searches = [_searches(opened, queries[::SHOWN], options) for options in (WITH_TEXTS, UNSEEN)]
         write_text(page, render(_page(folder, opened, results, shares, *searches)))
         for search in searches[0]:
-            titles = ", ".join(found.title for found in search.found[:3])
+            titles = ", ".join(hit.title for hit in search.hits[:3])
             say(f'      "{search.query}": {titles}. {search.remark}', quiet=quiet)
     say(f"all in {duration(time.monotonic() - started)}", quiet=quiet)
-    opener = {"darwin": "open", "win32": "start"}.get(sys.platform, "xdg-open")
+    opener = "open" if sys.platform == "darwin" else "xdg-open"
     result = results[MAIN]
     table = figures_table(result.figures, result.chance, result.intervals)
     lines = [f"{figure.name:<60} {figure.value:5.1f} %   chance {figure.chance:.1f} %" for figure in shares]
@@ -233,7 +247,7 @@ def _evaluated(index: Index, pairs: Dataset) -> Result:
     import torch
 
     from subtext.core import Embeddings
-    from subtext.evaluation import Protocol, evaluate_embeddings
+    from subtext.evaluation import evaluate_embeddings
     from subtext.models.similarity.cosine import Cosine
     from subtext.retrieval.stores.item import SIDES
 
@@ -243,7 +257,7 @@ def _evaluated(index: Index, pairs: Dataset) -> Result:
             for side, items in zip(SIDES, (pairs.images, pairs.texts), strict=True)
         ]
     images, texts = (Embeddings(rows, torch.arange(len(rows))) for rows in vectors)
-    result = evaluate_embeddings(Cosine(), images, texts, pairs, protocol=Protocol(c_way=()))
+    result = evaluate_embeddings(Cosine(), images, texts, pairs)
     return replace(result, about={"index": str(index.store.path), "split": "test", "split_role": "held out"})
 
 
@@ -314,7 +328,7 @@ def _shares(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[Acce
 
 
 def _searches(index: Index, queries: Sequence[AcceptedQuery], options: dict[str, Any]) -> list[PageSearch]:
-    """What each query finds, by the options of a search."""
+    """The hits of each query, by the options of a search."""
     from subtext.data.image_files import thumbnail
     from subtext.report.page import PageHit, PageSearch
 
@@ -392,7 +406,7 @@ def _page(
         ],
         commands=[
             f'subtext search {library} "the ruling stands"',
-            f"subtext search {library} --image {data}/pictures/1F44B.png --target texts",
+            f"subtext search {library} --image {data}/images/1F44B.png --target texts",
             f"subtext evaluate {run} --split test",
             f"subtext data check {data}",
         ],

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from subtext.core import DIRECTIONS
 from subtext.data.arrays import open_npz
 from subtext.data.dataset import frame
-from subtext.errors import DataError, RequirementError, counted, listed
+from subtext.errors import DataError, RequirementError
 from subtext.evaluation.intervals import holm, paired
-from subtext.evaluation.results import Result, finite_json
+from subtext.evaluation.result import Result, finite_json
 from subtext.ops import draw
 from subtext.report.text_table import Cell, SavedReport, table
+from subtext.text_helpers import counted, listed
 from subtext.version import require_format, require_same_draws
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ APART = ("id", "image")
 """What the file of values holds beside values: names."""
 _FREE = (
     "versions", "bootstrap", "intervals", "candidates", "several_positives", "median_rank", "figures_of_folds", "units",
+    "seed",
 )  # fmt: skip
 """What two protocols may differ in: it changes no value of a query."""
 _ROLES = {
@@ -83,10 +85,17 @@ class Measured:
     @property
     def training(self) -> dict[str, Any]:
         """What was trained, its seed apart."""
-        return {name: self._model.get(name) for name in ("host", "pretrained", "arguments", "methods")}
+        return {name: self._model.get(name) for name in ("model", "pretrained", "arguments", "methods")}
 
     def declared(self, name: str) -> Mapping[str, bool]:
-        """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`."""
+        """What the metric of a figure declares: whether it is in per cent, `lower_is_better`, and `compared`.
+
+        Args:
+            name: Of a figure, with its direction.
+
+        Returns:
+            Name -> true or false.
+        """
         return cast(Mapping[str, bool], self.about["metrics"][name.split("/", 1)[-1].partition("(")[0]])
 
     @property
@@ -96,7 +105,14 @@ class Measured:
 
 
 def measured_of(result: Result) -> Measured:
-    """An evaluation in memory, as if it had been read from its files."""
+    """An evaluation in memory, as if it had been read from its files.
+
+    Args:
+        result: Of an evaluation.
+
+    Returns:
+        The evaluation.
+    """
     content = result.to_json()
     about = {name: value for name, value in content.items() if name not in result.figures and name != "protocol"}
     return Measured(Path("in memory"), result.figures, content["protocol"], about, result.per_query)
@@ -104,6 +120,12 @@ def measured_of(result: Result) -> Measured:
 
 def read_measured(path: Path) -> Measured:
     """A JSON file of `subtext evaluate --json`, and the values a query that lie beside it as NAME.npz.
+
+    Args:
+        path: The JSON file.
+
+    Returns:
+        The evaluation.
 
     Raises:
         DataError: If one of them cannot be read or is another file.
@@ -120,7 +142,7 @@ def read_measured(path: Path) -> Measured:
     run = Measured(path, figures, protocol, about, queries)
     if lacking := [name for name in (*(f"{d}/id" for d in DIRECTIONS), "text_to_image/image") if name not in queries]:
         raise RequirementError(
-            f"{values} needs the names of queries and of their pictures; {', '.join(lacking)} is not there; "
+            f"{values} needs the names of queries and of their images; {', '.join(lacking)} is not there; "
             "another program wrote it; evaluate again with --json and --per-query"
         )
     if mismatch := _mismatch(run):
@@ -161,7 +183,7 @@ def _mismatch(run: Measured) -> str:
     gallery = run.protocol.get("gallery", {})
     images, texts = (len(run.queries[f"{direction}/id"]) for direction in DIRECTIONS)
     if isinstance(gallery, Mapping) and (images, texts) != (gallery.get("images"), gallery.get("texts")):
-        return f"{images:,} pictures and {texts:,} texts"
+        return f"{images:,} images and {texts:,} texts"
     if run.protocol.get("folds") != 1:
         return ""
     for name, value in run.figures.items():
@@ -213,7 +235,14 @@ class Difference:
         return not math.isnan(self.raw_p_queries)
 
     def row(self, label: str) -> list[Cell]:
-        """A line of the table for people."""
+        """A line of the table for people.
+
+        Args:
+            label: Its first cell.
+
+        Returns:
+            The cells of a table.
+        """
         between = None if math.isnan(self.low) else f"{self.low:+.1f} to {self.high:+.1f}"
         p_values = [
             None if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}" for p in (self.p_queries, self.p_runs)
@@ -245,7 +274,11 @@ class Compared(SavedReport):
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values: which files each side is made of, and the differences; a missing number is null."""
+        """Plain JSON values: which files each side is made of, and the differences; a missing number is null.
+
+        Returns:
+            Plain JSON values.
+        """
         files = {
             name: [{"file": str(run.path), "seed": run.seed, "model": run.about.get("model")} for run in side]
             for name, side in (("first", self.first), ("second", self.second))
@@ -255,11 +288,24 @@ class Compared(SavedReport):
         return {**files, "lines": lines, "same_seeds": self.same_seeds, "notes": list(self.notes), "protocol": protocol}
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per figure, with the fields of `Difference`. Needs pandas."""
+        """A row per figure, with the fields of `Difference`. Needs pandas.
+
+        Returns:
+            The table.
+        """
         return frame([asdict(line) for line in self.lines])
 
     def gains(self, head: str, before: str, after: str) -> str:
-        """A table of the second side, what the first has beyond it, and the interval of that difference."""
+        """A table of the second side, what the first has beyond it, and the interval of that difference.
+
+        Args:
+            head: Heading of the figures.
+            before: Heading of the second side.
+            after: Heading of the first side.
+
+        Returns:
+            The table as text.
+        """
         rows: list[list[Cell]] = []
         for line in self.lines:
             interval = "-" if math.isnan(line.low) else f"{line.low:+.1f} to {line.high:+.1f}"
@@ -311,7 +357,7 @@ class Compared(SavedReport):
 def _described(runs: Sequence[Measured]) -> str:
     """One side: model, methods, seeds and files."""
     names = ", ".join(str(run.path) for run in runs)
-    model = runs[0].training["host"] or runs[0].training["pretrained"] or ""
+    model = runs[0].training["model"] or runs[0].training["pretrained"] or ""
     methods = "".join(f" + {method[0]}" for method in runs[0].training["methods"] or ())
     seeds = [str(run.seed) for run in runs if run.seed is not None]
     seed = f", seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" if seeds else ""
@@ -329,9 +375,14 @@ def compare(
     """Compare the runs of one side with those of another.
 
     Args:
+        first: Runs of one training with different seeds, one or more.
+        second: Runs of another.
         figures: Names without the direction, as in "recall@10"; none for all means but tie_share and ranks.
         samples: Of the interval and of the p-values.
         seed: What they are drawn with.
+
+    Returns:
+        Their differences, tested.
 
     Raises:
         RequirementError: If two runs were not measured alike or learnt with other random draws, a side is no one
@@ -381,17 +432,26 @@ def compare(
 
 
 def differences(first: Measured, second: Measured) -> list[str]:
-    """In what two evaluations were not measured alike, each with both its sides; empty when they can be compared."""
-    mine, theirs = _flat(first.protocol), _flat(second.protocol)
-    free = (*_FREE, *(() if first.protocol.get("sampled") or second.protocol.get("sampled") else ("seed",)))
+    """In what two evaluations were not measured alike, each with both its sides; empty when they can be compared.
+
+    Args:
+        first: One evaluation.
+        second: Another.
+
+    Returns:
+        A phrase for each difference.
+    """
+    of_first, of_second = _flat(first.protocol), _flat(second.protocol)
 
     def shown(value: Any) -> str:
         return "-" if value in (None, "") else str(value)[:40]
 
     unequal = [
-        f"{name} ({shown(mine.get(name))} and {shown(theirs.get(name))})"
-        for name in dict.fromkeys([*mine, *theirs])
-        if name.split(".")[0] not in free and mine.get(name) != theirs.get(name)
+        f"{name} ({shown(of_first.get(name))} and {shown(of_second.get(name))})"
+        for name in dict.fromkeys([*of_first, *of_second])
+        if name.split(".")[0] not in _FREE and of_first.get(name) != of_second.get(name)
+        # A metric of one side alone is not compared.
+        if not (name.startswith("metrics.") and None in (of_first.get(name), of_second.get(name)))
     ]
     for name in (f"{direction}/{part}" for direction in DIRECTIONS for part in APART):
         if name not in first.queries or name not in second.queries:
@@ -440,13 +500,13 @@ def _difference(
     # A text without an image of its own is a cluster of its own.
     owners = np.where(owners == "", np.char.add("\0", first[0].queries[f"{direction}/id"]), owners)
     clusters = np.unique(owners, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    mine, theirs = (
+    first_values, second_values = (
         (100.0 if side[0].declared(name)["percent"] else 1.0)
         * np.stack([np.asarray(run.queries[name], dtype=np.float64) for run in side])
         for side in (first, second)
     )
-    runs = [[float(np.nanmean(row)) for row in side] for side in (mine, theirs)]
-    test = paired(mine, theirs, clusters, samples=samples, seed=seed, same_seeds=same)
+    runs = [[float(np.nanmean(row)) for row in side] for side in (first_values, second_values)]
+    test = paired(first_values, second_values, clusters, samples=samples, seed=seed, same_seeds=same)
     return replace(
         _means(name, *runs),
         difference=test.difference,
@@ -467,6 +527,14 @@ def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0)
 
     All ways of dealing are tried, or 20,000 drawn ones of more. NaN below two runs a side: one run says nothing of how
     runs of its kind differ.
+
+    Args:
+        first: One number per run.
+        second: One number per run.
+        seed: Of the sampled ways of dealing.
+
+    Returns:
+        A p-value in (0, 1]; NaN below two runs a side.
 
     Example:
         >>> over_runs([3.0, 4.0], [1.0, 2.0])
@@ -490,7 +558,7 @@ def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0)
 def _notes(first: Sequence[Measured], second: Sequence[Measured], tests: int) -> tuple[str, ...]:
     """What a reader of a comparison should know; `tests` is how many figures are tested."""
     fewest, most = sorted([len(first), len(second)])
-    queries = "p queries: other queries like these, the same trained models; intervals draw pictures and runs together"
+    queries = "p queries: other queries like these, the same trained models; intervals draw images and runs together"
     sentences = [f"{queries}; p is corrected for {counted(tests, 'figure')} (Holm)"]
     if fewest == 1:
         sentences.append(

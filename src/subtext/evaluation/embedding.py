@@ -37,11 +37,16 @@ def embed_pairs(
     vectors alone decide.
 
     Args:
+        model: Embeds images and texts.
+        pairs: I images and T texts.
         rows: Of the images and of the texts to embed; None for all. Of one side there may be none: then its embeddings
             have no item, and the shape of the other side.
         batch_size: Items read and embedded together.
         workers: Threads that read ahead; 0 to read when needed.
         progress: Called with how many images and texts together are done.
+
+    Returns:
+        Embeddings of the images and of the texts.
     """
     image_rows, text_rows = rows or (None, None)
     reading, root = (batch_size, workers), pairs.root
@@ -72,9 +77,17 @@ def embed_items(
     Texts of equal subwords are embedded once: their vectors are equal to the bit, whatever the batch size.
 
     Args:
+        model: Is put in eval mode meanwhile.
+        branch: The image or the text branch of the model.
+        items: Images, or texts.
+        root: Folder that paths of images start from.
         rows: Of the items to embed, in this order; None for all.
         row_ids: Row numbers that the model gets; the true ones by default.
         reading: Items read and embedded together, and threads that read ahead.
+        progress: Called with how many are done.
+
+    Returns:
+        (N) embeddings on the CPU.
     """
     batch_size, workers = reading
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))

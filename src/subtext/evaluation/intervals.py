@@ -45,6 +45,11 @@ def intervals(
         values: Name -> (Q) values, NaN for a query without one.
         clusters: Name -> (Q) what is drawn together: the queries of one cluster come or stay away as one.
         sums: Name -> names of values whose means it adds up (RSUM).
+        samples: Resamplings; 0 for no intervals.
+        seed: Of the resamplings.
+
+    Returns:
+        Name -> low and high end, for values and sums that have an interval.
 
     Complexity:
         Time O(samples x clusters x figures), memory O(32 clusters + clusters x figures).
@@ -89,11 +94,11 @@ class Paired:
     """The result of a paired comparison.
 
     Attributes:
-        difference: Mean of mine minus theirs, in the values' unit.
+        difference: Mean of the first minus the second, in the values' unit.
         low: 95 % interval of it, resampling images and seeds together.
         high: NaN below 10 images.
         p_value: Two-sided, by changing the sign of all values of an image; NaN below 10 images.
-        pictures: How many there were.
+        images: How many there were.
         seeds: Of seeds the fewer, where the two had not equally many.
     """
 
@@ -101,13 +106,13 @@ class Paired:
     low: float
     high: float
     p_value: float
-    pictures: int
+    images: int
     seeds: int
 
 
 def paired(
-    mine: Float[np.ndarray, "s q"],
-    theirs: Float[np.ndarray, "t r"],
+    first: Float[np.ndarray, "s q"],
+    second: Float[np.ndarray, "t r"],
     clusters: Int[np.ndarray, "n"],
     *,
     samples: int = 2000,
@@ -118,14 +123,19 @@ def paired(
 
     The interval draws images and seeds with replacement, so it is about other queries and other trainings; with one
     seed it is about other queries alone. The p-value asks of the mean over the seeds that there are: if nothing but
-    chance told mine from theirs, each image's difference could as well have the other sign.
+    chance told the first side from the second, each image's difference could as well have the other sign.
 
     Args:
-        mine: (S Q) one value a seed and query.
-        theirs: A query that is NaN anywhere is left out.
+        first: (S Q) one value a seed and query.
+        second: A query that is NaN anywhere is left out.
         clusters: (Q) the image of each query: its queries come, stay away and change sign as one.
+        samples: Resamplings of the interval and of the p-value.
+        seed: Of the resamplings.
         same_seeds: False where the trainings of the two have nothing to do with each other: there may then be more of
             one than of the other, and each side's are drawn on their own.
+
+    Returns:
+        The difference, its interval and its p-value.
 
     Raises:
         ShapeError: If the values are of different queries or seeds, or there are none.
@@ -133,25 +143,25 @@ def paired(
     Complexity:
         Time O(samples x images x seeds), memory O(32 images).
     """
-    alike = mine.shape[same_seeds ^ 1 :] == theirs.shape[same_seeds ^ 1 :]
-    if not alike or mine.shape[1:] != clusters.shape or not mine.size or not theirs.size:
+    alike = first.shape[same_seeds ^ 1 :] == second.shape[same_seeds ^ 1 :]
+    if not alike or first.shape[1:] != clusters.shape or not first.size or not second.size:
         raise ShapeError(
-            f"a paired test needs values (seeds, queries) of the same seeds and queries, and a picture a query; it got "
-            f"{mine.shape}, {theirs.shape} and {clusters.shape}"
+            f"a paired test needs values (seeds, queries) of the same seeds and queries, and an image a query; it got "
+            f"{first.shape}, {second.shape} and {clusters.shape}"
         )
-    present = ~(np.isnan(mine).any(axis=0) | np.isnan(theirs).any(axis=0))
+    present = ~(np.isnan(first).any(axis=0) | np.isnan(second).any(axis=0))
     if not present.any():
         raise ShapeError("a paired test needs a query with a value in every seed of both; there is none")
     rows = np.unique(clusters[present], return_inverse=True)[1].reshape(-1)
     count = int(rows.max()) + 1
-    sides = [mine - theirs] if same_seeds else [mine, -theirs]
+    sides = [first - second] if same_seeds else [first, -second]
     totals = [
         np.stack([np.bincount(rows, values, minlength=count) for values in side[:, present].astype(np.float64)])
         for side in sides
     ]
     sizes = np.bincount(rows, minlength=count).astype(np.float64)
     means = sum((side.mean(axis=0) for side in totals), np.zeros(count))
-    difference, seeds = float(means.sum() / sizes.sum()), min(len(mine), len(theirs))
+    difference, seeds = float(means.sum() / sizes.sum()), min(len(first), len(second))
     if count < FEWEST:
         return Paired(difference, np.nan, np.nan, np.nan, count, seeds)
     differences = np.empty(samples)
@@ -174,6 +184,12 @@ def paired(
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """P-values corrected for how many there are (Holm 1979); NaN stays NaN and counts for nothing.
+
+    Args:
+        p_values: In [0, 1], or NaN.
+
+    Returns:
+        In [0, 1], in the same order.
 
     Example:
         >>> holm([0.01, 0.04, 0.03])

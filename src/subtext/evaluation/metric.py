@@ -1,11 +1,8 @@
 """What a metric is, what it may read, and which metrics there are.
 
-A metric is one class in one file. It declares what it reads, its name and its scale; the evaluation walks the classes,
-computes each reading once a block of scores, and knows no metric by name. A class is measured because its file lies in
-`evaluation/metrics`, because an installed package names it as an entry point of the group `subtext.metrics`, or because
-`register` was called with it:
+A metric is one frozen dataclass in one file. It declares what it reads, its name and its scale; an evaluation computes
+each reading once for a block of scores, and gets its metrics as arguments. To add one, write the class and pass it:
 
-    @register
     @dataclass(frozen=True)
     class Margin(Metric):
         name = "margin"
@@ -13,19 +10,22 @@ computes each reading once a block of scores, and knows no metric by name. A cla
 
         def __call__(self, comparison):
             ...  # (Q) one value per query, NaN where it has no meaning
+
+    subtext.evaluate(run, metrics=[Recall(1, 5, 10), Margin()])
+
+A class is also measured by every evaluation that names no metrics where `register` was called with it, or where an
+installed package names it as an entry point of the group `subtext.metrics`.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -35,86 +35,109 @@ from torch import Tensor
 
 from subtext.core import Comparison, Direction
 from subtext.errors import RequirementError
-from subtext.ops import semantic_rank
+from subtext.ops.compiled import semantic_rank
+from subtext.ops.compiled.semantic_rank import RankTies
 from subtext.ops.rank import Ties, best_of, rank_positives
-from subtext.ops.semantic_rank import RankTies
 from subtext.ops.sparse import CandidateLists
 from subtext.ops.top_k import gains, graded_relevance
 
-if TYPE_CHECKING:
-    from subtext.evaluation.protocol import ExtraMetrics, Protocol
-
-TruthKind = Literal["pairs", "named", "relevance", "labels", "neighbours", "ratings"]
+TruthKind = Literal["pairs", "relevance", "labels", "neighbours", "ratings", "space"]
 """What a metric is measured against.
 
-pairs       the data set's own pairs                        named     further positives, such as ECCV Caption's
+pairs       positives: those of the data set, or others such as ECCV Caption's
 relevance   graded relevance of every image and text        labels    object classes of the images
 neighbours  neighbours in a semantic graph, one modality    ratings   people's ratings of pairs
+space       nothing: it describes the embeddings
 """
 
 ENTRY_POINTS = "subtext.metrics"
 
 
-@dataclass(frozen=True)
-class Request:
-    """What an evaluation asks of every metric class: which of its instances belong to this truth."""
-
-    truth: TruthKind
-    protocol: Protocol
-    extra: ExtraMetrics
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a metric's notes are made of.
-
-    Attributes:
-        figures: Name -> number.
-        negatives: Direction -> fewest and most wrong candidates of a query.
-    """
-
-    protocol: Protocol
-    figures: Mapping[str, float]
-    negatives: Mapping[Direction, tuple[int, int]]
-
-
+@dataclass(frozen=True, kw_only=True)
 class Measure:
     """What every metric declares, whether it has a value per query or one number for a gallery.
 
     Attributes:
         reads: Names of the readings that it takes, in order (see `ScoreBlock`).
-        truth: What it is measured against.
-        position: Where it stands among the others: lower comes first.
+        truth: What kind of truth it is measured against.
+        sort_order: Where its figures stand among those of others; lower comes first.
+        pattern: Regular expression of its name in a list of metrics, whose groups are arguments; "" for `name` itself.
+
+    Args:
+        against: Which truth of that kind, where there are several: the name of a relevance ("tfidf1") or of a set of
+            positives ("eccv"). "" is the only one there is: the pairs of the data set, their labels, their ratings.
+            `subtext.evaluate` also takes what is still to be read: "eccv=FOLDER", or the path of ratings or of a graph.
     """
+
+    against: str = ""
 
     reads: ClassVar[tuple[str, ...]] = ("comparison",)
     truth: ClassVar[TruthKind] = "pairs"
-    position: ClassVar[int] = 1000
+    sort_order: ClassVar[int] = 1000
+    pattern: ClassVar[str] = ""
 
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[Measure]:
-        """The instances that an evaluation measures; by default one against `truth`, with the protocol's ties."""
-        if request.truth != cls.truth:
-            return []
-        ties = {"ties": request.protocol.ties} if "ties" in getattr(cls, "__dataclass_fields__", {}) else {}
-        return [cls(**ties)]
+    def __str__(self) -> str:
+        changed = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
-    @classmethod
-    def notes(cls, outcome: Outcome) -> list[str]:
-        """Sentences that a reader of its figures should know."""
+    def each(self) -> tuple[Measure, ...]:
+        """Metrics of one figure each, where this one stands for several; else itself.
+
+        Returns:
+            One metric or more.
+        """
+        return (self,)
+
+    def with_ties(self, ties: Ties) -> Self:
+        """The metric under the rule for ties of an evaluation.
+
+        Args:
+            ties: Where a positive stands among negatives of its own score.
+
+        Returns:
+            The metric with this rule; itself where it has no such rule.
+
+        Raises:
+            RequirementError: If the metric was made with another rule.
+        """
+        field = next((field for field in fields(self) if field.name == "ties"), None)
+        if field is None or getattr(self, "ties", ties) == ties:
+            return self
+        if getattr(self, "ties", None) != field.default and field.default is not MISSING:
+            raise RequirementError(
+                f"the metrics of an evaluation share one rule for ties; {self} has another than the protocol's "
+                f"'{ties}'; give Protocol(ties=...) alone"
+            )
+        changed: dict[str, Any] = {"ties": ties}
+        return replace(self, **changed)
+
+    def notes(self, figures: Mapping[str, float], negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
+        """Sentences that a reader of its figures should know.
+
+        Args:
+            figures: Name -> number, of all metrics.
+            negatives: Direction -> fewest and most negatives of a query.
+
+        Returns:
+            The sentences; none by default.
+        """
         return []
 
 
+@dataclass(frozen=True, kw_only=True)
 class Metric(Measure):
     """Comparison -> (Q) one value per query, NaN where it is undefined.
 
-    Args:
+    Attributes:
         percent: Whether the mean is reported in per cent.
         lower_is_better: Whether smaller values are better.
         compared: Whether `compare` tests it by default.
         total: Name of the sum of the means of both directions; "" for none.
-        by_length: Whether it is also reported for texts of each length.
-        name: Name of the metric.
+        by_length: Whether it is also reported for the texts of each length.
     """
 
     percent: ClassVar[bool] = True
@@ -125,7 +148,11 @@ class Metric(Measure):
 
     @property
     def name(self) -> str:
-        """Name of its figure."""
+        """Name of its figure.
+
+        Raises:
+            NotImplementedError: If a subclass has no name.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs a name")
 
     @property
@@ -139,38 +166,82 @@ class Metric(Measure):
         return {name: getattr(self, name) for name in ("percent", "lower_is_better", "compared")}
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Q queries and C candidates; ignored cells are left out.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+
+        Raises:
+            NotImplementedError: If a subclass defines neither `__call__` nor `of`.
+        """
         if self.reads == Measure.reads:
             raise NotImplementedError(f"{type(self).__name__} needs __call__, or `reads` and `of`")
         readings = readings_of(comparison, stable=getattr(self, "ties", "") == "stable")
         return torch.from_numpy(self.of(*readings.take(self.reads)))
 
     def of(self, *readings: Any) -> NDArray[np.float64]:
-        """The same, from prepared inputs."""
+        """The same, from prepared inputs.
+
+        Returns:
+            (Q) float64, NaN where it is undefined.
+        """
         return torch.as_tensor(self(*readings)).double().numpy()
 
     def chance(self, *readings: Any) -> NDArray[np.float64] | Fraction | float | None:
-        """The expected value of a random order, for each query or all; None if unknown."""
+        """The expected value of a random order, for each query or all; None if unknown.
+
+        Returns:
+            (Q) float64, or one number for all queries; None if unknown.
+        """
         return None
 
     def ceiling(self, *readings: Any) -> NDArray[np.float64] | None:
-        """The expected value of the best order, if it can be below 1."""
+        """The expected value of the best order, if it can be below 1.
+
+        Returns:
+            (Q) float64; None where it is 1 or unknown.
+        """
         return None
 
     def figures(self, values: NDArray[np.float64]) -> dict[str, float]:
-        """Its figures, in their scale, from the values of all queries."""
+        """Its figures, in their scale, from the values of all queries.
+
+        Args:
+            values: (Q) values of all queries.
+
+        Returns:
+            Name -> number.
+        """
         return {self.name: self.scale * mean(values)}
 
 
+@dataclass(frozen=True, kw_only=True)
 class GalleryMetric(Measure):
     """A metric without a value per query: figures of a gallery from readings that are summed over all queries."""
 
     def of(self, *readings: Any) -> NDArray[np.float64]:
-        """What a block of queries adds."""
+        """What a block of queries adds.
+
+        Returns:
+            What is summed over blocks.
+
+        Raises:
+            NotImplementedError: If a subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs `of`")
 
     def figures(self, *readings: Any) -> dict[str, float]:
-        """Its figures from the sum over all blocks."""
+        """Its figures from the sum over all blocks.
+
+        Returns:
+            Name -> number.
+
+        Raises:
+            NotImplementedError: If a subclass does not define it.
+        """
         raise NotImplementedError(f"{type(self).__name__} needs `figures`")
 
 
@@ -194,7 +265,17 @@ class SemanticRanks:
     def of(
         scores: Tensor, relevance: NDArray[np.floating], ties: RankTies, *, kernel: bool | None = None
     ) -> SemanticRanks:
-        """The ranks of one block."""
+        """The ranks of one block.
+
+        Args:
+            scores: (Q C).
+            relevance: (Q C) float.
+            ties: Ranks of equal values.
+            kernel: Whether compiled code counts; None decides by size.
+
+        Returns:
+            Scores beside the ranks of the relevance.
+        """
         scores = scores.detach().cpu()
         matrix = (scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy()
         by_relevance = semantic_rank.ranks(relevance, ties, kernel=kernel)
@@ -212,22 +293,36 @@ class Gains:
 
     @staticmethod
     def of(scores: Tensor, relevance: Tensor, k: int, ties: Ties) -> Gains:
-        """The gains of a block of scores; places that there are no candidates for have 0."""
+        """The gains of a block of scores; places that there are no candidates for have 0.
+
+        Args:
+            scores: (Q C).
+            relevance: (Q C), 0 or more.
+            k: Number of places, 1 or more.
+            ties: Where candidates of equal scores stand.
+
+        Returns:
+            Gains at min(k, C) places.
+        """
         got, ideal = gains(scores, relevance, k, ties), gains(relevance, relevance, k)
         average = np.broadcast_to(relevance.numpy().mean(axis=1, dtype=np.float64)[:, None], got.shape).copy()
         average[:, relevance.shape[1] :] = 0
         return Gains(got, ideal, average)
 
     def shuffled(self) -> Gains:
-        """What a random order is expected to give."""
+        """What a random order is expected to give.
+
+        Returns:
+            The gains with the mean relevance at every place.
+        """
         return replace(self, by_score=self.mean)
 
 
 class GainMetric(Metric):
     """A metric of the relevance at the first k places; a subclass is a dataclass with `k` and `ties`.
 
-    Args:
-        option: The field of `ExtraMetrics` that lists its k, and its name before the k.
+    Attributes:
+        label: Its name before the k.
     """
 
     k: int
@@ -235,29 +330,37 @@ class GainMetric(Metric):
 
     reads = ("gains",)
     truth = "relevance"
-    option: ClassVar[str]
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[Measure]:
-        """Each requested k."""
-        each = getattr(request.extra, cls.option) if request.truth == cls.truth else ()
-        return [cls(k=k, ties=request.protocol.ties) for k in each]  # type: ignore[call-arg]  # a dataclass
+    label: ClassVar[str]
 
     @property
     def name(self) -> str:
         """With its k."""
-        return f"{self.option}@{self.k}"
+        return f"{self.label}@{self.k}"
 
     def __post_init__(self) -> None:
         if self.k < 1:
             raise RequirementError(f"{type(self).__name__} needs k of 1 or more; it got {self.k}")
 
     def worth(self, relevance: Tensor) -> Tensor:
-        """What a candidate of this relevance counts."""
+        """What a candidate of this relevance counts.
+
+        Args:
+            relevance: (Q C), 0 or more.
+
+        Returns:
+            (Q C), 0 or more.
+        """
         return relevance
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
-        """One value per query."""
+        """One value per query.
+
+        Args:
+            comparison: Q queries and C candidates; ignored cells are left out.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         relevance, scores = graded_relevance(comparison, type(self).__name__, least=0.0), comparison.scores
         if comparison.truth.ignored is not None:
             relevance = relevance.masked_fill(comparison.truth.ignored, 0.0)
@@ -265,7 +368,11 @@ class GainMetric(Metric):
         return torch.from_numpy(self.of(Gains.of(scores, self.worth(relevance), self.k, self.ties)))
 
     def chance(self, *readings: Any) -> NDArray[np.float64]:
-        """Where every place has the mean relevance."""
+        """Where every place has the mean relevance.
+
+        Returns:
+            (Q) float64; NaN for a query without positives.
+        """
         return self.of(*(gains.shuffled() for gains in readings))
 
 
@@ -277,8 +384,9 @@ class ScoreBlock:
     query_keys      (Q) keys of the queries, for draws
     positive_ranks  `ops.rank.PositiveRanks`: the ranks of all positives
     label_ranks     zeta -> the same of images whose labels differ in at most zeta places
-    semantic_ranks  `SemanticRanks`: scores beside the ranks of a relevance
-    gains           `Gains`: relevance at the first places
+    gains           `Gains`: relevance at the first places; gains_exponential: of 2^relevance - 1
+    semantic_ranks_ordinal, semantic_ranks_min, semantic_ranks_average
+                    `SemanticRanks`: scores beside the ranks of a relevance, by the rule for its ties
     """
 
     def __init__(self, computed: Mapping[str, Any], computed_by: Mapping[str, Callable[[], Any]] | None = None) -> None:
@@ -287,6 +395,12 @@ class ScoreBlock:
 
     def take(self, names: Iterable[str]) -> list[Any]:
         """The readings of these names.
+
+        Args:
+            names: Names of readings.
+
+        Returns:
+            The readings, in this order.
 
         Raises:
             RequirementError: For one that this truth does not have.
@@ -301,7 +415,15 @@ class ScoreBlock:
 
 
 def readings_of(comparison: Comparison, *, stable: bool = False) -> ScoreBlock:
-    """The readings of a Comparison; tied candidates are also counted by column if `stable`."""
+    """The readings of a Comparison; tied candidates are also counted by column if `stable`.
+
+    Args:
+        comparison: Q queries and C candidates.
+        stable: Also count tied candidates by column.
+
+    Returns:
+        The readings, each computed when it is first taken.
+    """
     truth = comparison.truth
 
     def lists(mask: Tensor | None) -> Any:
@@ -326,12 +448,15 @@ _REGISTERED: list[type[Measure]] = []
 
 
 def register(metric: Kind) -> Kind:
-    """Add a metric to every evaluation; usable as a decorator.
+    """Add a metric to every evaluation that names no metrics; usable as a decorator.
 
     Args:
         metric: A subclass of `Metric` with a `name` and a `__call__` from a Comparison (Q C) to values (Q). It replaces
             one that was registered from the same module under the same name, such as by a notebook cell that runs
             again.
+
+    Returns:
+        The class itself.
 
     Raises:
         RequirementError: For anything else.
@@ -349,25 +474,34 @@ def register(metric: Kind) -> Kind:
 register_metric = register
 
 
-def metric_classes() -> list[type[Measure]]:
-    """Every class of metrics: those of this package, of installed packages, and those that were registered."""
-    return sorted({*_packaged(), *_REGISTERED}, key=lambda each: (each.position, each.__module__, each.__qualname__))
+def registered_classes() -> list[type[Measure]]:
+    """The classes of metrics from outside of this package.
+
+    Returns:
+        Those that installed packages name, and those that were registered, by module and name.
+
+    Raises:
+        RequirementError: If an entry point names something else.
+    """
+    return sorted({*_installed(), *_REGISTERED}, key=lambda each: (each.sort_order, each.__module__, each.__qualname__))
+
+
+def registered(truth: TruthKind, against: str = "") -> list[Measure]:
+    """The metrics from outside of this package that are measured against a truth.
+
+    Args:
+        truth: Its kind.
+        against: Its name, where there are several of this kind.
+
+    Returns:
+        One metric of each class, with its defaults.
+    """
+    return [each(against=against) for each in registered_classes() if each.truth == truth]
 
 
 @cache
-def _packaged() -> tuple[type[Measure], ...]:
-    from subtext.evaluation import metrics
-
-    modules = [
-        importlib.import_module(f"{metrics.__name__}.{info.name}") for info in pkgutil.iter_modules(metrics.__path__)
-    ]
-    classes = [
-        value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Measure) and value.__module__ == module.__name__
-        if not value.__name__.startswith("_")
-    ]
+def _installed() -> tuple[type[Measure], ...]:
+    classes = []
     for entry in entry_points(group=ENTRY_POINTS):
         value = entry.load()
         if not (isinstance(value, type) and issubclass(value, Measure)):
@@ -376,13 +510,27 @@ def _packaged() -> tuple[type[Measure], ...]:
     return tuple(classes)
 
 
-def requested(request: Request) -> list[Any]:
-    """The metrics that an evaluation measures against one kind of truth, in the order of their figures."""
-    metrics = [metric for each in metric_classes() for metric in each.requested(request)]
-    return [*metrics, *(metric for metric in request.extra.metrics if metric.truth == request.truth)]
+def figure_of(metric: Measure) -> str:
+    """The name of a metric's figure, with what it is measured against.
+
+    Args:
+        metric: One metric.
+
+    Returns:
+        "recall@5", "asp(tfidf1)"; the class of a metric that has no name of its own.
+    """
+    name = getattr(metric, "name", type(metric).__name__)
+    return f"{name}({metric.against})" if metric.against else str(name)
 
 
 def mean(values: Float[np.ndarray, "q"]) -> float:
-    """Mean of the values that are numbers; NaN when there is none."""
+    """Mean of the values that are numbers.
+
+    Args:
+        values: (Q).
+
+    Returns:
+        The mean; NaN when there is none.
+    """
     valid = values[~np.isnan(values)]
     return float(valid.mean()) if len(valid) else math.nan

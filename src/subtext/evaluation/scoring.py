@@ -28,8 +28,9 @@ from torch.nn.functional import pad
 from subtext.core import DIRECTIONS, Direction, Embeddings
 from subtext.errors import ShapeError
 from subtext.evaluation.relevance.match import Match
+from subtext.ops.compiled.threshold_counts import KERNEL_CELLS
 from subtext.ops.pairwise import packed
-from subtext.ops.rank import KERNEL_CELLS, Counts, best_of, both_directions
+from subtext.ops.rank import Counts, best_of, both_directions
 
 BLOCK_BYTES = 2**26
 """Memory that a block of scores may take while it is made."""
@@ -39,7 +40,7 @@ FEW = 16
 """Texts a tile where regions and words are compared: each brings many words, and only texts of one length share a tile.
 """
 REGION_STEP = 4
-"""In the exact way pictures are padded to a multiple of so many regions; texts keep their own number of words."""
+"""In the exact way images are padded to a multiple of so many regions; texts keep their own number of words."""
 
 
 def blocks(
@@ -57,11 +58,17 @@ def blocks(
     it lies.
 
     Args:
+        similarity: Images and texts -> scores.
+        queries: Embeddings of Q queries.
+        candidates: Embeddings of C candidates.
         direction: Which side the queries are; the similarity is always called with images first.
         block_bytes: Bound on a block and on what its views take before their maximum; one query (one row of tiles in
             the exact way) is computed however little that is.
         exact: Fixed tiles instead of large products: a score then depends on its pair alone. Always so where vectors do
             not decide the score.
+
+    Yields:
+        First query, query after the last, and (Q C) scores of each block.
 
     Raises:
         ShapeError: If there are no queries or no candidates.
@@ -105,8 +112,16 @@ def matrix(
     """All scores at once, for sets whose matrix fits in memory.
 
     Args:
+        similarity: Images and texts -> scores.
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        block_bytes: Memory that a block of scores may take while it is made.
+        exact: Fixed tiles, so that a score depends on its pair alone; slower.
         in_file: float32 in a temporary file that has no name and ends with the tensor, for pairs that cost more to
             score than to store: both directions then read one matrix, by rows and columns.
+
+    Returns:
+        (I T) scores.
     """
     shape = (len(images), len(texts))
     scores_matrix: Tensor | None = None
@@ -125,7 +140,18 @@ def matrix(
 
 @torch.inference_mode()
 def in_blocks(similarity: nn.Module, images: Embeddings, texts: Embeddings, height: int, width: int) -> Tensor:
-    """All scores, computed in blocks of at most height x width."""
+    """All scores, computed in blocks of at most height x width.
+
+    Args:
+        similarity: Images and texts -> scores.
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        height: Most images of a block.
+        width: Most texts of a block.
+
+    Returns:
+        (I T) scores on the CPU.
+    """
     device = device_of(similarity, images)
     if len(images) <= height and len(texts) <= width:
         return similarity(images.to(device), texts.to(device)).cpu()
@@ -145,9 +171,9 @@ def _tiled(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> Tens
     across = TILE if similarity.indexable or texts.parts is None else FEW
     prepare = getattr(similarity, "prepare", None)
     matrix: Tensor | None = None
-    for rows, pictures in _alike(images, REGION_STEP):
-        for top in range(0, len(pictures), TILE):
-            upper = _tile(pictures, top, TILE).to(device)
+    for rows, group in _alike(images, REGION_STEP):
+        for top in range(0, len(group), TILE):
+            upper = _tile(group, top, TILE).to(device)
             prepared = () if prepare is None else (prepare(upper),)
             target_rows = rows[top : top + TILE, None]
             for target_columns, words in columns:
@@ -186,7 +212,15 @@ def _tile(items: Embeddings, start: int, size: int) -> Embeddings:
 
 
 def device_of(similarity: nn.Module, items: Embeddings) -> torch.device:
-    """Where the similarity's tensors are; where the items are, if it has none."""
+    """Where the similarity's tensors are; where the items are, if it has none.
+
+    Args:
+        similarity: Images and texts -> scores.
+        items: Embeddings.
+
+    Returns:
+        The device.
+    """
     for tensor in (*similarity.parameters(), *similarity.buffers()):
         return tensor.device
     return items.vectors.device
@@ -209,14 +243,37 @@ class ScoreSource(ABC):
 
     @abstractmethod
     def part(self, images: Rows, texts: Rows) -> ScoreSource:
-        """The chosen images and texts."""
+        """The chosen images and texts.
+
+        Args:
+            images: (I) int64 rows.
+            texts: (T) int64 rows.
+
+        Returns:
+            The scores among them.
+        """
 
     @abstractmethod
     def blocks(self, direction: Direction) -> Iterator[Block]:
-        """First and last query of a block, and its scores, (Q C)."""
+        """First and last query of a block, and its scores, (Q C).
+
+        Args:
+            direction: Which side asks.
+
+        Returns:
+            First query, query after the last, and (Q C) scores of each block.
+        """
 
     def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
-        """Where the best positive of each image stands, and of each text; nothing larger than a block is held."""
+        """Where the best positive of each image stands, and of each text; nothing larger than a block is held.
+
+        Args:
+            match: The positives.
+            stable: Also count tied candidates by column.
+
+        Returns:
+            Counts of the I images and of the T texts.
+        """
         compiled = self.shape[0] * self.shape[1] >= KERNEL_CELLS
         images, texts = (
             Counts.cat(
@@ -242,17 +299,40 @@ class Matrix(ScoreSource):
         return (self.scores.shape[0], self.scores.shape[1])
 
     def part(self, images: Rows, texts: Rows) -> Matrix:
-        """The chosen images and texts; the matrix itself when those are all, in order."""
+        """The chosen images and texts; the matrix itself when those are all, in order.
+
+        Args:
+            images: (I) int64 rows.
+            texts: (T) int64 rows.
+
+        Returns:
+            The scores among them.
+        """
         if covers(images, self.shape[0]) and covers(texts, self.shape[1]):
             return self
         return Matrix(self.scores[torch.from_numpy(images)][:, torch.from_numpy(texts)])
 
     def counts(self, match: Match, *, stable: bool) -> tuple[Counts, Counts]:
-        """Both directions from one read."""
+        """Both directions from one read.
+
+        Args:
+            match: The positives.
+            stable: Also count tied candidates by column.
+
+        Returns:
+            Counts of the I images and of the T texts.
+        """
         return both_directions(self.scores, match.image_to_text, match.text_to_image, stable=stable)
 
     def blocks(self, direction: Direction) -> Iterator[Block]:
-        """Blocks of about 64 MB; those of texts are turned."""
+        """Blocks of about 64 MB; those of texts are turned.
+
+        Args:
+            direction: Which side asks.
+
+        Yields:
+            First query, query after the last, and (Q C) scores of each block.
+        """
         queries, candidates = self.shape if direction == "image_to_text" else self.shape[::-1]
         rows = max(1, BLOCK_BYTES // (4 * candidates))
         for start in range(0, queries, rows):
@@ -283,7 +363,15 @@ class Embedded(ScoreSource):
         return (len(self.images), len(self.texts))
 
     def part(self, images: Rows, texts: Rows) -> Matrix | Embedded:
-        """The chosen items: their matrix where it is small or pairs are expensive to score, else their embeddings."""
+        """The chosen items: their matrix where it is small or pairs are expensive to score, else their embeddings.
+
+        Args:
+            images: (I) int64 rows.
+            texts: (T) int64 rows.
+
+        Returns:
+            The scores among them.
+        """
         chosen = replace(
             self,
             images=self.images if covers(images, len(self.images)) else self.images[torch.from_numpy(images)],
@@ -297,12 +385,23 @@ class Embedded(ScoreSource):
         return 4 * len(self.images) * len(self.texts) <= self.stored_bytes
 
     def stored(self) -> Matrix:
-        """All scores, made once: in memory where they are few enough, else in a file that ends with them."""
+        """All scores, made once: in memory where they are few enough, else in a file that ends with them.
+
+        Returns:
+            The (I T) scores.
+        """
         items, block_bytes = (self.images, self.texts), self.block_bytes
         return Matrix(matrix(self.similarity, *items, block_bytes, exact=self.exact, in_file=not self.small))
 
     def blocks(self, direction: Direction) -> Iterator[Block]:
-        """Blocks of `block_bytes`, scored anew each time."""
+        """Blocks of `block_bytes`, scored anew each time.
+
+        Args:
+            direction: Which side asks.
+
+        Yields:
+            First query, query after the last, and (Q C) scores of each block.
+        """
         both = (self.images, self.texts) if direction == "image_to_text" else (self.texts, self.images)
         yield from blocks(self.similarity, *both, direction, self.block_bytes, exact=self.exact)
 
@@ -313,7 +412,11 @@ def scored_once(source: ScoreSource, reads: float) -> ScoreSource:
     Scores are the same to the bit either way: those of a model of pairs depend on their pair alone.
 
     Args:
+        source: Scores of all images and texts.
         reads: How many times all pairs are read: 1/5 for one set of five folds, 1 1/5 beside the whole gallery.
+
+    Returns:
+        A source of the same scores.
     """
     if reads > 1 and isinstance(source, Embedded) and not source.similarity.indexable:
         return source.stored()
@@ -321,5 +424,13 @@ def scored_once(source: ScoreSource, reads: float) -> ScoreSource:
 
 
 def covers(rows: Rows, count: int) -> bool:
-    """Whether these rows are all of so many, in order."""
+    """Whether these rows are all of so many, in order.
+
+    Args:
+        rows: (N) int64.
+        count: Number of items.
+
+    Returns:
+        Whether they are.
+    """
     return len(rows) == count and bool((rows == np.arange(count)).all())

@@ -1,1 +1,1 @@
-"""The semantic graph: which texts lie near each other, in a space that the joint embedding does not learn."""
+"""The semantic graph: the nearest neighbours of texts, in a space that training does not change."""

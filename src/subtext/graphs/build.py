@@ -16,17 +16,17 @@ from subtext.data.feature_file import FeatureFile
 from subtext.errors import DataError, RequirementError
 from subtext.graphs.graph import Graph, group_labels, image_of_text
 from subtext.graphs.spaces import (
-    Distance,
+    DistanceName,
     Doc2VecSpace,
-    EmbedsTexts,
     FeatureSpace,
     LsaSpace,
     Progress,
     SentenceSpace,
     Space,
-    unit,
+    TextVectors,
+    unit_rows,
 )
-from subtext.ops.nearest import NearestRows, nearest_rows
+from subtext.ops.compiled.nearest import NearestRows, nearest_rows
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class GraphOptions:
     A text is never its own neighbour, nor that of a text with the same words or the same vector.
 
     Attributes:
-        neighbours: Per text; 200 in the paper.
-        candidate_split: The split whose texts may be neighbours; texts of other splits only get neighbours; "all".
-        search: "exact", or "approximate".
+        neighbours: Number per text, 1 or more; 200 in the paper.
+        candidate_split: The split whose texts may be neighbours, or "all"; texts of other splits only get neighbours.
+        search: "exact", or "approximate" by HNSW.
         same_image: "drop": a text of the same image is no neighbour; "keep": it may be one.
-        distance: "l2" or "cosine"; None for the space's own.
+        distance: "l2" or "cosine"; None for the space's default.
     """
 
     neighbours: int = 200
     candidate_split: str = "train"
     search: Literal["exact", "approximate"] = "exact"
     same_image: Literal["drop", "keep"] = "drop"
-    distance: Distance | None = None
+    distance: DistanceName | None = None
 
 
 def build_graph(
@@ -56,40 +56,46 @@ def build_graph(
     options: GraphOptions | None = None,
     *,
     source: Mapping[str, Any] | None = None,
-    placed: Progress | None = None,
-    compared: Progress | None = None,
+    on_embedded: Progress | None = None,
+    on_compared: Progress | None = None,
 ) -> Graph:
-    """The graph of all texts of `pairs`, in a space that is fitted to the candidate split.
+    """Build the graph of all texts of a data set, in a space that is fitted to the candidate split.
 
     Args:
+        on_embedded: Called with the number of texts that have a vector.
+        on_compared: Called with the number of texts that have neighbours.
+        pairs: The data set.
+        space: Maps texts to vectors.
+        options: How neighbours are chosen; None for the defaults.
         source: Where the pairs come from, stored in the graph.
-        placed: Called with the number of texts that have a vector.
-        compared: That have neighbours.
+
+    Returns:
+        The graph; rows are those of `pairs.texts`.
 
     Raises:
-        DataError: If there are not more texts than neighbours, if all texts are the same, and what the space raises.
+        DataError: If there are not more texts than neighbours, or all texts are the same, and what the space raises.
 
     Complexity:
-        The space's own, and that of `ops.nearest.nearest_rows`.
+        The space's own, and that of `ops.compiled.nearest.nearest_rows`.
     """
     options = options or GraphOptions()
     everywhere = options.candidate_split == "all"
     learn = np.ones(len(pairs.texts), dtype=bool) if everywhere else pairs.texts.splits == options.candidate_split
     _require_enough(options, int(learn.sum()), len(pairs.texts), "")
-    embedded = space(pairs, learn.astype(bool), placed)
+    embedded = space(pairs, learn.astype(bool), on_embedded)
     candidates = learn & embedded.known
-    _require_enough(options, int(candidates.sum()), len(pairs.texts), " that the space has a place for")
+    _require_enough(options, int(candidates.sum()), len(pairs.texts), " that the space has a vector for")
     distance = options.distance or space.distance
-    vectors = unit(embedded.vectors) if distance == "cosine" else embedded.vectors
+    vectors = unit_rows(embedded.vectors) if distance == "cosine" else embedded.vectors
     groups = _groups(pairs, embedded, options)
     if options.search == "exact":
         nearest = nearest_rows(
-            vectors, count=options.neighbours, candidates=candidates, groups=groups, progress=compared
+            vectors, count=options.neighbours, candidates=candidates, groups=groups, progress=on_compared
         )
     else:
         nearest = approximate_rows(vectors, count=options.neighbours, candidates=candidates, groups=groups)
-        if compared is not None:
-            compared(len(vectors))
+        if on_compared is not None:
+            on_compared(len(vectors))
     rows, scores = nearest.rows, nearest.scores
     rows[~embedded.known], scores[~embedded.known] = -1, -np.inf
     if not (rows >= 0).any():
@@ -105,15 +111,15 @@ def build_graph(
         distances=(squared / 2 if distance == "cosine" else np.sqrt(squared)).astype(np.float32),
         space=dict(space.settings()),
         settings={
-            "among": options.candidate_split, "search": options.search, "same_picture": options.same_image,
+            "candidate_split": options.candidate_split, "search": options.search, "same_image": options.same_image,
             "distance": distance,
         },
         source=dict(source or {}),
     )  # fmt: skip
 
 
-def _groups(pairs: Dataset, embedded: EmbedsTexts, options: GraphOptions) -> NDArray[np.int64]:
-    """(G N) what a text shares with those that are no neighbours of it: its words, its place, its image."""
+def _groups(pairs: Dataset, embedded: TextVectors, options: GraphOptions) -> NDArray[np.int64]:
+    """(G N) what a text shares with those that are no neighbours of it: its words, its vector, its image."""
     words: dict[str, int] = {}
     same_words = np.empty(len(pairs.texts), dtype=np.int64)
     for row, value in enumerate(pairs.texts.values):
@@ -152,10 +158,19 @@ def approximate_rows(
     candidates: Bool[np.ndarray, "n"],
     groups: Int[np.ndarray, "g n"],
 ) -> NearestRows:
-    """As `ops.nearest.nearest_rows` in L2, faster on large sets; some neighbours are missed.
+    """As `ops.compiled.nearest.nearest_rows` in L2, faster on large sets; some neighbours are missed.
 
     The search visits 2 `count` candidates or more for each row, and requests as many more than `count` as the largest
     of a row's groups has members, at most `count`; lists may be shorter than `count`.
+
+    Args:
+        vectors: (N D).
+        count: Number of neighbours per row.
+        candidates: (N) bool, rows that may be neighbours.
+        groups: (G N) rows of one number in any line are not neighbours of each other.
+
+    Returns:
+        Rows and scores (N count), as `ops.nearest.nearest_rows` returns them.
     """
     import faiss
 
@@ -191,10 +206,22 @@ def open_space(
     seed: int = 0,
     device: str = "cpu",
 ) -> Space:
-    """The space that a text names: doc2vec, lsa, sentence:NAME, features:FILE or text-features:FILE.
+    """Make the space that a text names.
+
+    Args:
+        space: doc2vec, lsa, sentence:NAME, features:FILE or text-features:FILE.
+        dim: Width of the vectors of doc2vec and lsa.
+        min_count: Occurrences below which doc2vec leaves out a word.
+        epochs: Training epochs of doc2vec; None for its default.
+        max_sentences: Sentences of each text that doc2vec reads; None for all.
+        seed: Of doc2vec and lsa.
+        device: Device of a sentence encoder.
+
+    Returns:
+        The space, not yet fitted.
 
     Raises:
-        RequirementError: For another text, and what opening a feature file raises.
+        RequirementError: If the text names no space, and what opening a feature file raises.
     """
     name, _, value = space.partition(":")
     if name == "doc2vec" and not value:

@@ -30,16 +30,16 @@ class Graph:
     """The neighbours of every text (Psi of Thomas and Kovashka 2020, section 3.1), nearest first.
 
     A row is a text of a data set. A pair of image and text takes its text's row, and both modalities share it: the
-    neighbours of an image are the images of its text's neighbours (`image_of_text`), one a neighbouring text.
+    neighbours of an image are the images of its text's neighbours (`image_of_text`), one per neighbouring text.
 
     Attributes:
-        ids: (N) the texts, in the order of Dataset.texts.
-        marks: (N) int64, of each text's id and words: what tells another data set apart.
-        neighbours: (N E) rows of this graph; -1 fills up a list that is shorter than E, always at its end.
-        distances: (N E) to them in the space, rising, in its metric (L2, or 1 - cosine); infinite where there is no
+        ids: (N) ids of the texts, in the order of Dataset.texts.
+        marks: (N) int64, a hash of each text's id and words: tells other data sets apart.
+        neighbours: (N E) rows of this graph; -1 at the end of a list that is shorter than E.
+        distances: (N E) to them in the space, rising, in its distance (L2, or 1 - cosine); infinite where there is no
             neighbour.
         space: "name" of the space, and its settings.
-        settings: How neighbours were chosen: split, among, search, metric, same_picture.
+        settings: How neighbours were chosen: candidate_split, search, same_image, distance.
         source: Where the texts came from, for people and for `subtext neighbours show`.
     """
 
@@ -52,17 +52,17 @@ class Graph:
     source: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """How many texts."""
+        """N, the number of texts."""
         return len(self.ids)
 
     @property
     def width(self) -> int:
-        """E, the neighbours that were asked for."""
+        """E, the number of neighbours that was requested."""
         return int(self.neighbours.shape[1])
 
     @cached_property
     def counts(self) -> Int[np.ndarray, "n"]:
-        """(N) int64: how many neighbours each text has, 0 to E."""
+        """(N) int64, number of neighbours of each text, 0 to E."""
         return (self.neighbours >= 0).sum(axis=1).astype(np.int64)
 
     @cached_property
@@ -72,13 +72,20 @@ class Graph:
         return hashlib.blake2b(content.encode() + self.marks.astype("<i8").tobytes(), digest_size=16).hexdigest()
 
     def require(self, texts: Items) -> None:
-        """Raise DataError unless the graph's rows are these texts, in this order, word for word."""
+        """Check that the graph's rows are these texts, in this order, word for word.
+
+        Args:
+            texts: Of a data set.
+
+        Raises:
+            DataError: If they are not.
+        """
         marks = group_labels(texts)
         if len(marks) == len(self) and bool((marks == self.marks).all()):
             return
         matching = int(np.isin(marks, self.marks).sum())
         if matching == len(marks):
-            hint = "they are part of it, or in another order: Graph.within cuts it"
+            hint = "they are part of it, or in another order: Graph.restrict_to cuts it"
         else:
             hint = "it was built for other data: build one for this data (subtext neighbours build)"
         raise DataError(
@@ -86,10 +93,16 @@ class Graph:
             f"{matching:,}; {hint}"
         )
 
-    def within(self, texts: Items) -> Graph:
-        """The graph among some of its texts: neighbours that are not among them are left out, and lists grow shorter.
+    def restrict_to(self, texts: Items) -> Graph:
+        """The graph among some of its texts, whose rows are those of `texts`.
 
-        Rows are those of `texts`.
+        Neighbours that are not among them are left out, and lists grow shorter.
+
+        Args:
+            texts: M of the graph's texts.
+
+        Returns:
+            The graph, with M rows.
 
         Raises:
             DataError: If one of them is not in the graph.
@@ -118,7 +131,15 @@ class Graph:
         )
 
     def truth(self, start: int, stop: int) -> Truth:
-        """Rows start to stop against all rows: neighbours are positive, a row itself is ignored."""
+        """Some rows against all rows: neighbours are positive, a row itself is ignored.
+
+        Args:
+            start: First row.
+            stop: Row after the last; at most N.
+
+        Returns:
+            The Truth (stop - start, N).
+        """
         stop = min(stop, len(self))
         neighbours = np.asarray(self.neighbours[start:stop])
         rows, columns = np.nonzero(neighbours >= 0)
@@ -127,10 +148,13 @@ class Graph:
         return Truth(match=match, ignored=torch.arange(start, stop)[:, None] == torch.arange(len(self)))
 
     def save(self, folder: Path) -> None:
-        """Write a folder of arrays and JSON, whole or not at all.
+        """Write a folder of arrays and JSON, in one step.
+
+        Args:
+            folder: New or empty.
 
         Raises:
-            DataError: If something stands there.
+            DataError: If it holds something.
             OutputError: If it cannot be written.
         """
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
@@ -152,7 +176,15 @@ class Graph:
 
     @staticmethod
     def load(folder: Path) -> Graph:
-        """What `save` wrote; neighbours and distances are mapped, and read once to see whether they are whole.
+        """Read what `save` wrote.
+
+        Neighbours and distances are memory-mapped, and read once to verify their checksum.
+
+        Args:
+            folder: Of a graph.
+
+        Returns:
+            The graph.
 
         Raises:
             DataError: If the folder is no graph, is damaged, or has another format.
@@ -187,7 +219,14 @@ class Graph:
 
 
 def group_labels(texts: Items) -> NDArray[np.int64]:
-    """(N) a number for each text, made from its id and its words."""
+    """A number for each text, made from its id and its words.
+
+    Args:
+        texts: N texts.
+
+    Returns:
+        (N) int64.
+    """
     texts_of = (
         f"{name}\n{words!s}".encode("utf-8", "surrogatepass")
         for name, words in zip(texts.ids, texts.values, strict=True)
@@ -197,7 +236,14 @@ def group_labels(texts: Items) -> NDArray[np.int64]:
 
 
 def image_of_text(pairs: Dataset) -> NDArray[np.int64]:
-    """(T) the image row of each text: of its links the first; -1 for a text without an image."""
+    """The image row of each text: the first of its links.
+
+    Args:
+        pairs: A data set of T texts.
+
+    Returns:
+        (T) int64; -1 for a text without an image.
+    """
     images = np.full(len(pairs.texts), -1, dtype=np.int64)
     images[pairs.links[::-1, 1]] = pairs.links[::-1, 0]
     return images

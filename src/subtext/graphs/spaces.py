@@ -26,23 +26,24 @@ from subtext.data.words import tokenise
 from subtext.errors import DataError, RequirementError
 from subtext.graphs.graph import image_of_text
 from subtext.ops import draw
+from subtext.text_helpers import install_hint
 
 if TYPE_CHECKING:
     from subtext.models.encoders.language import SentenceEncoder
 
-Distance = Literal["l2", "cosine"]
+DistanceName = Literal["l2", "cosine"]
 Progress = Callable[[int], None]
 """Called with the number of finished texts."""
 
 
 @dataclass(frozen=True)
-class EmbedsTexts:
-    """Where the texts of a data set are.
+class TextVectors:
+    """Vectors of the texts of a data set.
 
     Attributes:
         vectors: (N D) float32, finite.
-        known: (N) bool: False for a text that the space cannot place (it has none of the words that the space knows);
-            it gets no neighbours and is nobody's.
+        known: (N) bool; False for a text without a vector (it has none of the words that the space knows): it gets no
+            neighbours and is no neighbour.
     """
 
     vectors: Float[np.ndarray, "n d"]
@@ -51,24 +52,43 @@ class EmbedsTexts:
 
 @runtime_checkable
 class Space(Protocol):
-    """Places texts; whoever asks says which of them it may learn from."""
+    """Maps texts to vectors, fitted on some of them."""
 
     @property
-    def distance(self) -> Distance:
-        """How its distances are taken where nobody says otherwise."""
+    def distance(self) -> DistanceName:
+        """Its default distance."""
 
     def settings(self) -> Mapping[str, Any]:
-        """Its "name", and what its places depend on, as JSON."""
+        """The name of the space, and everything that its vectors depend on.
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
-        """The places of all texts of `pairs`, learnt from those that `learn` marks."""
+        Returns:
+            "name" and settings, as JSON values.
+        """
+
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+        """Vectors of all texts of a data set.
+
+        Args:
+            pairs: The data set of N texts.
+            learn: (N) bool, texts that the space may be fitted to.
+            progress: Called with the number of finished texts.
+
+        Returns:
+            The vectors.
+        """
 
 
 def words_of(texts: Items) -> list[str]:
-    """The texts themselves.
+    """The texts as strings.
+
+    Args:
+        texts: Of a data set.
+
+    Returns:
+        One string per text.
 
     Raises:
-        DataError: If it names the first item which has none: such a data set has features in their place.
+        DataError: If a text has features instead of words.
     """
     words = [value for value in texts.values if isinstance(value, str)]
     if len(words) < len(texts):
@@ -79,8 +99,15 @@ def words_of(texts: Items) -> list[str]:
     return words
 
 
-def unit(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-    """Rows of length 1 as float32; a row of zeros stays one."""
+def unit_rows(vectors: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    """Scale rows to length 1; a row of zeros stays one.
+
+    Args:
+        vectors: (N D).
+
+    Returns:
+        (N D) float32.
+    """
     lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))[:, None]
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
@@ -92,7 +119,8 @@ class FeatureSpace:
     Distances are L2 on the features as they are.
 
     Args:
-        of: "images": each text stands where its image does, so that neighbours are images that look alike, and their
+        file: The features.
+        of: "images": each text has the vector of its image, so that neighbours are images that look alike, and their
             texts with them (the "Img NNs" of Thomas and Kovashka 2020, Table 2); "texts": the file names texts.
 
     Raises:
@@ -102,60 +130,101 @@ class FeatureSpace:
     file: FeatureFile
     of: Literal["images", "texts"] = "images"
 
-    distance: ClassVar[Distance] = "l2"
+    distance: ClassVar[DistanceName] = "l2"
 
     def settings(self) -> Mapping[str, Any]:
-        """Everything that the places depend on."""
+        """The name of the space, and everything that its vectors depend on.
+
+        Returns:
+            "name" and settings, as JSON values.
+        """
         return {"name": "features", "of": self.of, "features": self.file.fingerprint}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
-        """The places of all texts; nothing is learnt."""
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+        """Vectors of all texts; nothing is fitted.
+
+        Args:
+            pairs: The data set of N texts.
+            learn: Not read.
+            progress: Called with the number of finished texts.
+
+        Returns:
+            The vectors.
+
+        Raises:
+            DataError: If an item has no row, or a text has no image.
+        """
         items = pairs.images if self.of == "images" else pairs.texts
         rows = self.file.rows(items.ids, items.values)
         name = "pooled" if self.file.pooled is not None else "grid"
         taken = self.file.take(name, rows)
         vectors = taken if taken.ndim == 2 else taken.mean(axis=1, dtype=np.float32)
         if self.of == "images":
-            pictures = image_of_text(pairs)
-            if (pictures < 0).any():
-                missing = pairs.texts.ids[int(np.flatnonzero(pictures < 0)[0])]
+            image_rows = image_of_text(pairs)
+            if (image_rows < 0).any():
+                missing = pairs.texts.ids[int(np.flatnonzero(image_rows < 0)[0])]
                 raise DataError(f"features of images need an image for every text; {missing!r} has none")
-            vectors = vectors[pictures]
+            vectors = vectors[image_rows]
         if progress is not None:
             progress(len(vectors))
-        return EmbedsTexts(vectors, np.ones(len(vectors), dtype=bool))
+        return TextVectors(vectors, np.ones(len(vectors), dtype=bool))
 
 
 @dataclass(frozen=True)
 class SentenceSpace:
-    """The vectors of a sentence encoder as unit rows. Gives cosine distances.
+    """The vectors of a sentence encoder as unit rows, with cosine distances.
+
+    Args:
+        encoder: Texts -> vectors.
 
     Raises:
-        RequirementError: If the model or its tokeniser cannot be had.
+        RequirementError: If the model or its tokeniser cannot be read.
     """
 
     encoder: SentenceEncoder
 
-    distance: ClassVar[Distance] = "cosine"
+    distance: ClassVar[DistanceName] = "cosine"
 
     def settings(self) -> Mapping[str, Any]:
-        """Everything that the places depend on."""
+        """The name of the space, and everything that its vectors depend on.
+
+        Returns:
+            "name" and settings, as JSON values.
+        """
         return {"name": "sentence"} | {name: getattr(self.encoder, name) for name in ("model", "pooling", "max_tokens")}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
-        """The places of all texts."""
-        return EmbedsTexts(unit(self.encoder(words_of(pairs.texts), progress)), np.ones(len(pairs.texts), dtype=bool))
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+        """Vectors of all texts; nothing is fitted.
+
+        Args:
+            pairs: The data set of N texts.
+            learn: Not read.
+            progress: Called with the number of finished texts.
+
+        Returns:
+            The vectors, of unit length.
+        """
+        return TextVectors(
+            unit_rows(self.encoder(words_of(pairs.texts), progress)), np.ones(len(pairs.texts), dtype=bool)
+        )
 
 
 def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> csr_array:
-    """(N V) unit rows of term count times inverse document frequency; the words are those of the texts to learn from.
+    """Term count times inverse document frequency of each text, as unit rows; words are those of the texts to fit.
 
         tf * (ln((1 + T) / (1 + df)) + 1)        T texts to learn from, df of them have the word
 
     A text of unknown words alone is a row of nothing.
 
+    Args:
+        texts: N texts.
+        learn: (N) bool, texts to fit.
+
+    Returns:
+        (N V) float32, sparse.
+
     Raises:
-        DataError: If no text to learn from has a word.
+        DataError: If no text to fit has a word.
 
     Example:
         >>> [round(float(value), 3) for value in tfidf(["a dog", "a cat"], np.array([True, True])).data[:2]]
@@ -174,7 +243,16 @@ def tfidf(texts: Sequence[str], learn: Bool[np.ndarray, "n"]) -> csr_array:
 
 
 def cosines(rows: csr_array, left: Int[np.ndarray, "m"], right: Int[np.ndarray, "m"]) -> Float[np.ndarray, "m"]:
-    """The cosine of each pair of unit rows."""
+    """The cosine of each pair of unit rows.
+
+    Args:
+        rows: (N V) unit rows.
+        left: (M) rows.
+        right: (M) rows.
+
+    Returns:
+        (M) float32.
+    """
     return np.asarray((rows[left] * rows[right]).sum(axis=1), dtype=np.float32)
 
 
@@ -182,15 +260,16 @@ def cosines(rows: csr_array, left: Int[np.ndarray, "m"], right: Int[np.ndarray, 
 class LsaSpace:
     """TF-IDF of the words, then the D right singular vectors of the largest singular values; unit rows.
 
-    Words of any script are read (`data.words`). A text is not placed that has no known word, or
-    whose words none of the D directions has: a larger D places more. Gives cosine distances.
+    Words of any script are read (`data.words`). A text has no vector if it has no known word, or if none of the D
+    directions contains its words: with a larger D fewer texts are without. Distances are cosine distances.
 
     Args:
-        width: D; fewer where there are fewer words or texts.
-        seed: Of the random search for the directions.
+        width: D, 1 or more; fewer where there are fewer words or texts.
+        seed: Of the randomised search for the directions.
 
     Raises:
-        DataError: If no text to learn from has a word.
+        DataError: If no text to fit has a word.
+        RequirementError: If the width is below 1.
 
     Complexity:
         Time of 2 x 5 products of the sparse matrix with D + 16 columns (Halko, Martinsson and Tropp 2011).
@@ -199,18 +278,31 @@ class LsaSpace:
     width: int = 200
     seed: int = 0
 
-    distance: ClassVar[Distance] = "cosine"
+    distance: ClassVar[DistanceName] = "cosine"
 
     def __post_init__(self) -> None:
         if self.width < 1:
             raise RequirementError(f"Lsa needs a width of 1 or more; it got {self.width}")
 
     def settings(self) -> Mapping[str, Any]:
-        """Everything that the places depend on."""
+        """The name of the space, and everything that its vectors depend on.
+
+        Returns:
+            "name" and settings, as JSON values.
+        """
         return {"name": "lsa", **asdict(self)}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
-        """The places of all texts, learnt from those that `learn` marks."""
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+        """Vectors of all texts, fitted on those that `learn` marks.
+
+        Args:
+            pairs: The data set of N texts.
+            learn: (N) bool.
+            progress: Called with the number of finished texts.
+
+        Returns:
+            The vectors, of unit length.
+        """
         from sklearn.utils.extmath import randomized_svd
 
         rows = tfidf(words_of(pairs.texts), learn)
@@ -220,21 +312,21 @@ class LsaSpace:
         vectors = np.ascontiguousarray(rows @ directions.T)
         if progress is not None:
             progress(len(vectors))
-        return EmbedsTexts(unit(vectors), np.abs(vectors).max(axis=1) > 1e-6)
+        return TextVectors(unit_rows(vectors), np.abs(vectors).max(axis=1) > 1e-6)
 
 
 def _require_gensim(reader: str, alternative: str) -> None:
     """Raise RequirementError where gensim is not installed."""
     if find_spec("gensim") is None:
         raise RequirementError(
-            f"{reader} needs gensim, which is not installed; pip install 'subtext[neighbours]', or {alternative}"
+            f"{reader} needs gensim, which is not installed; {install_hint('neighbours')}, or {alternative}"
         )
 
 
 _TAG = re.compile(r"<[^>]+>")
 _GAP = re.compile(r"[!-/:-@\[-`{-~\s]+")
 SHORTEST = 3
-"""Letters of the shortest word that is kept."""
+"""Letters of the shortest word that is read."""
 
 
 def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
@@ -244,7 +336,11 @@ def doc2vec_words(text: str, *, sentences: int | None = None) -> list[str]:
     Letters and digits that touch stay together ("25bn"), as in the authors' output.
 
     Args:
-        sentences: Only the first so many are read (two for Politics); None for the whole text.
+        text: English text, with tags or without.
+        sentences: Number of sentences read, from the start (two for Politics); None for all.
+
+    Returns:
+        The words, in order.
 
     Raises:
         RequirementError: If gensim is not installed.
@@ -268,24 +364,24 @@ MANY = 200_000
 
 @dataclass(frozen=True)
 class Doc2VecSpace:
-    """Distributed memory over the texts that may be learnt from; every text is placed by inference, these too.
+    """Distributed memory (Doc2Vec), trained on some texts; the vector of every text is inferred, also of these.
 
-    A text without a known word is not placed. The place of a text depends on its words alone, not on its neighbours in
+    A text without a known word has no vector. The vector of a text depends on its words alone, not on its neighbours in
     the file. Distances are L2 on the vectors as they are.
 
     Args:
         width: D, the paper's 200.
         window: Words to either side, the paper's 20.
         min_count: Occurrences below which a word is left out, the paper's 20; set it low for a small set.
-        epochs: Of training, and of inference for each text; None: 20 from 200,000 texts on, else 50.
+        epochs: Epochs of training, and of inference for each text; None: 20 from 200,000 texts on, else 50.
         output: "hs": a hierarchical softmax, as in the paper; "ns": 5 negative samples, as in the authors' code.
-        sentences: How many are read of each text, from its start; None for all (two for Politics in the paper).
+        sentences: Number of sentences read of each text, from its start; None for all (two for Politics in the paper).
         seed: Of the weights and of inference.
-        workers: More than one is faster, and gives other places at every run.
+        workers: Threads; more than one is faster, and gives other vectors at every run.
 
     Raises:
-        RequirementError: If gensim is missing.
-        DataError: If no word comes `min_count` times.
+        RequirementError: If gensim is missing, or a number is below 1.
+        DataError: If no word occurs `min_count` times.
     """
 
     width: int = 200
@@ -297,7 +393,7 @@ class Doc2VecSpace:
     seed: int = 0
     workers: int = 1
 
-    distance: ClassVar[Distance] = "l2"
+    distance: ClassVar[DistanceName] = "l2"
 
     def __post_init__(self) -> None:
         for name in ("width", "window", "min_count", "workers"):
@@ -305,30 +401,46 @@ class Doc2VecSpace:
                 raise RequirementError(f"Doc2Vec needs {name} of 1 or more; it got {getattr(self, name)}")
 
     def settings(self) -> Mapping[str, Any]:
-        """Everything that the places depend on."""
+        """The name of the space, and everything that its vectors depend on.
+
+        Returns:
+            "name" and settings, as JSON values.
+        """
         return {"name": "doc2vec", **asdict(self)}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> EmbedsTexts:
-        """The places of all texts, learnt from those that `learn` marks."""
+    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+        """Vectors of all texts, fitted on those that `learn` marks.
+
+        Args:
+            pairs: The data set of N texts.
+            learn: (N) bool.
+            progress: Called with the number of finished texts.
+
+        Returns:
+            The vectors.
+
+        Raises:
+            DataError: If no word occurs `min_count` times.
+        """
         documents = [doc2vec_words(text, sentences=self.sentences) for text in words_of(pairs.texts)]
-        model = self._trained([documents[row] for row in np.flatnonzero(learn)])
+        model = self._train([documents[row] for row in np.flatnonzero(learn)])
         vectors = np.zeros((len(documents), self.width), dtype=np.float32)
         has_vector = np.zeros(len(documents), dtype=bool)
-        placed: dict[tuple[str, ...], NDArray[np.float32]] = {}
+        vector_of: dict[tuple[str, ...], NDArray[np.float32]] = {}
         for row, document in enumerate(documents):
             words = tuple(word for word in document if word in model.wv.key_to_index)
             if words:
-                if words not in placed:
-                    placed[words] = self._inferred(model, words)
-                vectors[row], has_vector[row] = placed[words], True
+                if words not in vector_of:
+                    vector_of[words] = self._infer(model, words)
+                vectors[row], has_vector[row] = vector_of[words], True
             if progress is not None:
                 progress(row + 1)
-        return EmbedsTexts(vectors, has_vector)
+        return TextVectors(vectors, has_vector)
 
-    def _inferred(self, model: Any, words: tuple[str, ...]) -> NDArray[np.float32]:
-        """(D) the place of a text, by steps on its own vector alone.
+    def _infer(self, model: Any, words: tuple[str, ...]) -> NDArray[np.float32]:
+        """(D) the vector of a text, by steps on that vector alone.
 
-        It is gensim's `infer_vector` but for the start, which gensim draws by Python's `hash`: another in each process.
+        As gensim's `infer_vector`, but for the start, which gensim draws by Python's `hash`: another in each process.
         """
         from gensim.models.doc2vec import train_document_dm
 
@@ -336,14 +448,14 @@ class Doc2VecSpace:
         start = draw.uniform(key, seed=self.seed, epoch=0, purpose="doc2vec", count=self.width)
         vector = ((start - 0.5) / self.width).astype(np.float32)
         fixed = {"learn_words": False, "learn_hidden": False, "doctags_lockf": np.ones(1, dtype=np.float32)}
-        # Steps draw from this generator: set anew, a text's place is a function of its words.
+        # Steps draw from this generator: set anew, a text's vector is a function of its words.
         model.random.seed(self.seed)
         for rate in np.linspace(model.alpha, model.min_alpha, model.epochs):
             train_document_dm(model, list(words), [0], rate, doctag_vectors=vector, **fixed)
-        place: NDArray[np.float32] = vector[0]
-        return place
+        inferred: NDArray[np.float32] = vector[0]
+        return inferred
 
-    def _trained(self, documents: list[list[str]]) -> Any:
+    def _train(self, documents: list[list[str]]) -> Any:
         from gensim.models.doc2vec import Doc2Vec as Model, TaggedDocument
 
         hierarchical = self.output == "hs"
@@ -362,7 +474,7 @@ class Doc2VecSpace:
         model.build_vocab(tagged)
         if not len(model.wv):
             raise DataError(
-                f"Doc2Vec needs words that come {self.min_count} times; {len(documents):,} texts have none; lower "
+                f"Doc2Vec needs words that occur {self.min_count} times; {len(documents):,} texts have none; lower "
                 "min_count, or use the space lsa"
             )
         model.train(tagged, total_examples=model.corpus_count, epochs=model.epochs)
@@ -372,16 +484,20 @@ class Doc2VecSpace:
 def word_vectors(
     texts: Sequence[str], words: Sequence[str], width: int, *, seed: int = 0
 ) -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k d"]]:
-    """Which of some words occur in texts, and their vectors, of a Doc2Vec that is trained on these texts.
+    """Vectors of words, by a Doc2Vec that is trained on texts.
 
     The start of the text encoders of Thomas and Kovashka (2020, section 3.3; 2022, section 3.5): word vectors learnt on
     the data set. Settings are those of `Doc2VecSpace`, but every word of the texts has a vector, stop-words too, since
     the encoder reads them all; the authors' encoder leaves out words that its Doc2Vec left out.
 
     Args:
-        texts: To learn from.
-        words: The encoder's.
+        texts: Texts to learn from.
+        words: The encoder's words.
         width: D, of the vectors.
+        seed: Of the training.
+
+    Returns:
+        (K) int64, which of the words occur in the texts, and (K D) their vectors.
 
     Raises:
         RequirementError: If gensim is missing.
@@ -395,6 +511,6 @@ def word_vectors(
 def _word_vectors(
     texts: tuple[str, ...], words: tuple[str, ...], width: int, seed: int
 ) -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k d"]]:
-    model = Doc2VecSpace(width, min_count=1, seed=seed)._trained([tokenise(text) for text in texts])
+    model = Doc2VecSpace(width, min_count=1, seed=seed)._train([tokenise(text) for text in texts])
     learnt = np.array([row for row, word in enumerate(words) if word in model.wv.key_to_index], dtype=np.int64)
     return learnt, np.stack([model.wv[words[row]] for row in learnt]).astype(np.float32)

@@ -45,28 +45,28 @@ class Record:
     """The options, data and results of one run.
 
     Attributes:
-        model: The model recipe and its options.
-        arguments: See `model`.
+        model: Name of the model.
+        arguments: Options of the model.
         methods: (name, arguments) of each training method, in the order applied.
         plan: The training plan, as plain data.
-        phases: See `plan`.
+        phases: Phases of the training, as plain data.
         data: The source of the pairs, which later commands read again.
         fingerprint: Of the training and validation pairs (`data.fingerprint`).
         inputs: Fingerprint of all other inputs: feature files, vocabulary, transform, precision of cached outputs of
             frozen encoders, and graphs of neighbours.
         seed: Of every draw.
         status: "training" until the end; "stopped" when a person, a signal or a bad number ended it.
-        best: Validation figures of the kept weights, and their epoch counted from 1; empty and None before. 0 is the
-            model before training, where that takes part in the selection.
-        best_epoch: See `best`.
+        best: Validation figures of the kept weights; empty before there are any.
+        best_epoch: Their epoch, from 1; 0 is the model before training, where that takes part in the selection; None
+            before there are any.
         start: Validation figures of that model; empty where it does not take part.
-        epochs: Finished so far.
-        steps: See `epochs`.
+        epochs: Number of finished epochs.
+        steps: Number of finished steps.
         seconds: Of training, over all resumptions.
         version: Of Subtext.
         versions: Of its libraries.
-        draws: `version.DRAWS` and `version.FORMAT` of the Subtext that trained it.
-        format: See `draws`.
+        draws: `version.DRAWS` of the Subtext that trained the run.
+        format: `version.FORMAT` of that Subtext.
     """
 
     model: str
@@ -91,20 +91,35 @@ class Record:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """The record as indented JSON."""
+        """The record as indented JSON.
+
+        Returns:
+            The text, which ends with a line break.
+        """
         return json.dumps(self.plain(), indent=2, ensure_ascii=False) + "\n"
 
     def plain(self) -> dict[str, Any]:
-        """The record as plain data."""
+        """The record as plain data.
+
+        Returns:
+            The fields by name, as JSON values.
+        """
         return {**vars(self), "data": self.data.plain()}
 
     @staticmethod
     def from_json(text: str | bytes, *, where: str = RECORD) -> Record:
-        """The record again.
+        """Read a record.
+
+        Args:
+            text: JSON.
+            where: Path of the file, for messages.
+
+        Returns:
+            The record.
 
         Raises:
-            CheckpointError: Naming `where`, when the text is not JSON, has another format, or fields that are unknown
-                or of another type.
+            CheckpointError: If the text is not JSON, has another format, or has fields that are unknown or of another
+                type.
         """
         try:
             values = dict(json.loads(text))
@@ -125,9 +140,15 @@ class Record:
             ) from problem
 
     def differences(self, record: Record) -> list[str]:
-        """What makes `record` another training, as "--option this -> other"; empty when it is the same training.
+        """What makes another record another training.
 
-        Options are spelt as on the command line. Another model is reported alone, because its options differ anyway.
+        Options are written as on the command line. Another model is reported alone, because its options differ anyway.
+
+        Args:
+            record: The other record.
+
+        Returns:
+            Such as "--option this -> other"; empty when it is the same training.
         """
         if self.model != record.model:
             return [f"the model: {self.model} -> {record.model}"]
@@ -148,12 +169,25 @@ class Record:
 
 
 def save_record(run: Path, record: Record) -> None:
-    """Write RUN/run.json."""
+    """Write RUN/run.json.
+
+    Args:
+        run: Folder of the run.
+        record: Its record.
+    """
     write_text(run / RECORD, record.to_json())
 
 
 def require_new_folder(folder: Path, subject: str) -> None:
-    """Raise CheckpointError, about `subject`, unless the folder is new or empty."""
+    """Check that a folder is new or empty.
+
+    Args:
+        folder: Its path.
+        subject: What needs it, for the message.
+
+    Raises:
+        CheckpointError: If it holds something, or is a file.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise CheckpointError(f"{subject} needs a new or an empty folder; {folder} holds something; name another")
 
@@ -161,8 +195,14 @@ def require_new_folder(folder: Path, subject: str) -> None:
 def load_record(run: Path) -> Record:
     """Read RUN/run.json.
 
+    Args:
+        run: Folder of the run.
+
+    Returns:
+        The record.
+
     Raises:
-        CheckpointError: If there is none.
+        CheckpointError: If there is no record, or it cannot be read.
     """
     path = run / RECORD
     if not path.is_file():
@@ -174,14 +214,25 @@ def load_record(run: Path) -> Record:
 
 
 def save_run(run: Path, model: nn.Module, record: Record) -> None:
-    """Write a complete run: record, weights, and the assets of both branches."""
+    """Write a complete run: record, weights, and the assets of both branches.
+
+    Args:
+        run: Folder of the run.
+        model: A `Model`.
+        record: Its record.
+    """
     save_assets(run, model)
     write_tensors(run / WEIGHTS, model.state_dict())
     save_record(run, record)
 
 
 def save_assets(run: Path, model: nn.Module) -> None:
-    """Write RUN/assets: what rebuilds the two branches, beside their tensors."""
+    """Write RUN/assets: what rebuilds the two branches, beside their tensors.
+
+    Args:
+        run: Folder of the run.
+        model: A `Model`.
+    """
 
     def fill(folder: Path) -> None:
         for modality in ("image", "text"):
@@ -194,6 +245,12 @@ def save_assets(run: Path, model: nn.Module) -> None:
 
 def load_run(run: Path) -> tuple[Record, dict[str, Tensor]]:
     """The record and the kept weights of a run.
+
+    Args:
+        run: Folder of the run.
+
+    Returns:
+        The record, and tensors by name.
 
     Raises:
         CheckpointError: If the folder is no run, or has no weights yet.
@@ -210,7 +267,14 @@ def load_run(run: Path) -> tuple[Record, dict[str, Tensor]]:
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """32 hexadecimal digits that change with any name, shape, type or bit of the tensors."""
+    """A hash of tensors.
+
+    Args:
+        tensors: By name.
+
+    Returns:
+        32 hexadecimal digits that change with any name, shape, type or bit.
+    """
     digest = hashlib.blake2b(digest_size=16)
     for part in _parts(tensors):
         digest.update(part)
@@ -232,12 +296,22 @@ def _parts(tensors: Mapping[str, Tensor]) -> Iterator[Any]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors as one safetensors file, in one step."""
+    """Write tensors as one safetensors file, in one step.
+
+    Args:
+        path: Of the file.
+        tensors: By name.
+    """
     write_file(path, lambda temporary: put_tensors(temporary, tensors))
 
 
 def put_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors with their checksum to a temporary file; tensors that share memory are written separately."""
+    """Write tensors with their checksum to a temporary file; tensors that share memory are written separately.
+
+    Args:
+        path: Of the file.
+        tensors: By name.
+    """
     pointers: set[int] = set()
     plain: dict[str, Tensor] = {}
     for name, value in tensors.items():
@@ -257,6 +331,12 @@ def put_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, copied into memory.
 
+    Args:
+        path: Of the file.
+
+    Returns:
+        Tensors by name.
+
     Raises:
         CheckpointError: If the file is missing or damaged, or has no checksum.
     """
@@ -275,7 +355,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of Python and of the libraries, for a Record."""
+    """Versions of Python and of the libraries, for a Record.
+
+    Returns:
+        Versions by name.
+    """
     versions = {name: version(name) for name in ("torch", "transformers", "accelerate", "numpy", "safetensors")}
     return {"python": platform.python_version(), **versions}
 

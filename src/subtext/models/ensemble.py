@@ -1,7 +1,7 @@
 """Ensemble: several models of the same items as one model, which scores a pair by the mean of their scores.
 
-SGRAF (Diao et al. 2021) is published so: one model with SAF and one with SGR, trained apart. The members' embeddings of
-an item stand side by side in its Embeddings, so that whatever takes a model takes an ensemble.
+SGRAF (Diao et al. 2021) is published so: one model with SAF and one with SGR, trained separately. The members'
+embeddings of an item stand side by side in its Embeddings, so that whatever takes a model takes an ensemble.
 """
 
 from __future__ import annotations
@@ -28,15 +28,21 @@ MEMBERS = "members"
 
 
 def build_ensemble(models: Sequence[Model]) -> Model:
-    """One model that scores a pair by the mean of the members' scores; nothing is rescaled.
+    """Join models into one that scores a pair by the mean of their scores; nothing is rescaled.
 
     Where all members compare plain vectors by cosine, so does the ensemble, and it can fill an index: it joins the
     members' vectors, each times the root of its share of the sum of scales. Its cosine is then the mean of the scores,
     without shifts, over the mean scale. Such members may read texts differently: one by words, another by subwords.
 
+    Args:
+        models: Two or more.
+
+    Returns:
+        The ensemble, in eval mode, on the device of the first model.
+
     Raises:
-        RecipeError: For fewer than two models, for models that read other inputs than the first (other features or
-            pixels; where pairs are compared part by part, another vocabulary or longest text), and for items that are
+        RecipeError: If there are fewer than two models, if they read other inputs than the first (other features or
+            pixels; where pairs are compared part by part, another vocabulary or longest text), and if items are
             distributions.
     """
     if len(models) < 2:
@@ -57,9 +63,9 @@ def build_ensemble(models: Sequence[Model]) -> Model:
                 specs[side] = SeveralInputs(tuple(model.text.input_spec for model in models))
             else:
                 raise RecipeError(
-                    f"an ensemble needs models that read alike; model {number} reads {side}s otherwise than the first "
-                    "(another vocabulary, longest text, feature file or image size); train them on the same data "
-                    "with the same options of reading"
+                    f"an ensemble needs models with the same inputs; model {number} reads {side}s in another way than "
+                    "the first (another vocabulary, longest text, feature file or image size); train them on the same "
+                    "data with the same options of reading"
                 )
         if any(isinstance(branch.head, Gaussian) for branch in (first, *following)):
             raise RecipeError(
@@ -85,8 +91,8 @@ class Members(nn.Module):
     """The branches of one modality as one encoder, whose output is the Embeddings of every member.
 
     Args:
-        branches: Of the members, in order.
-        input_spec: Of all of them together.
+        branches: Branches of the members, in order.
+        input_spec: Input of all of them together.
     """
 
     def __init__(self, branches: Sequence[Branch], input_spec: Input) -> None:
@@ -95,7 +101,14 @@ class Members(nn.Module):
         self.input_spec = input_spec
 
     def forward(self, inputs: Tensors) -> list[Embeddings]:
-        """Each member's embeddings of the items."""
+        """Each member's embeddings of the items.
+
+        Args:
+            inputs: Tensors by name.
+
+        Returns:
+            Embeddings of N items, one per member.
+        """
         spec = self.input_spec
         return [
             member(spec.of(number, inputs) if isinstance(spec, SeveralInputs) else inputs)
@@ -103,7 +116,11 @@ class Members(nn.Module):
         ]
 
     def save_assets(self, folder: Path) -> None:
-        """Write the assets of every member, each in its own folder."""
+        """Write the assets of every member, each in its own folder.
+
+        Args:
+            folder: An existing folder.
+        """
         for number, member in enumerate(self.members):
             assert isinstance(member, Branch)
             member_folder = folder / MEMBERS / str(number)
@@ -119,7 +136,7 @@ class ConcatEmbeddings(nn.Module):
             vectors and parts as they are.
 
     Raises:
-        ShapeError: If vectors or parts are not alike.
+        ShapeError: If members have several vectors per item, or vectors or parts of other shapes.
     """
 
     def __init__(self, factors: Float[Tensor, "m"] | None = None) -> None:
@@ -131,11 +148,15 @@ class ConcatEmbeddings(nn.Module):
         """The joined embeddings of items.
 
         Args:
-            members: A list of Embeddings of the same items, one vector an item, without factors of one width D.
+            members: Embeddings of the same items, one per member, of one vector per item; without factors of one width
+                D.
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, vectors (N 1 M*D); without factors parts (N P M*D) and their mask.
+            Embeddings with vectors (N 1 M*D); without factors also parts (N P M*D) and their mask.
+
+        Raises:
+            ShapeError: If a member has several vectors per item.
         """
         if view_counts := [member.views for member in members if member.views != 1]:
             raise ShapeError(f"an ensemble needs models of one vector an item; one gives {view_counts[0]}; join others")
@@ -157,7 +178,7 @@ class MeanSimilarity(nn.Module):
     score = sum over m of score_m / M, each of the member's own columns (`ConcatEmbeddings`)
 
     Args:
-        similarities: Of the members.
+        similarities: Similarities of the members, in order.
 
     Complexity:
         That of all members.
@@ -175,8 +196,8 @@ class MeanSimilarity(nn.Module):
         """Scores of every image with every text, larger is better.
 
         Args:
-            images: As `ConcatEmbeddings` gives them.
-            texts: As `images`.
+            images: As `ConcatEmbeddings` returns them.
+            texts: Likewise.
             prepared: The result of `prepare` for these images.
 
         Returns:
@@ -187,7 +208,14 @@ class MeanSimilarity(nn.Module):
         return torch.stack([member(rows, columns, *terms) for member, rows, columns, terms in sides]).sum(dim=0) / count
 
     def prepare(self, images: Embeddings) -> tuple[tuple[Any, ...], ...]:
-        """The members' terms of images alone, for scoring them with texts in several calls."""
+        """The members' terms of images alone, for scoring them with texts in several calls.
+
+        Args:
+            images: As `ConcatEmbeddings` returns them.
+
+        Returns:
+            The terms of each member.
+        """
         members: list[Any] = list(self.members)
         sides = zip(members, _apart(images, len(members)), strict=True)
         return tuple((member.prepare(rows),) if hasattr(member, "prepare") else () for member, rows in sides)

@@ -11,8 +11,8 @@
 KEY is a hash of the encoder's weights, structure and settings, of what the head reads, of its Input's fingerprint, of
 the items (for image files, their size and time of change, but not their folder) and of the precision: a change of any
 of them gives another folder. Arrays are memory-mapped, so a cache may be larger than memory. Several trainings may
-share a FOLDER: each KEY is put in place in one step, and a second writer keeps what is there. Who embeds items later
-reads from it those that are there (`known_outputs`).
+share a FOLDER: each KEY is put in place in one step, and a second writer keeps what is there. Later commands read
+from it what it has of their items (`find_cached_outputs`).
 """
 
 from __future__ import annotations
@@ -51,10 +51,18 @@ _ABANDONED = 3600.0
 """Seconds without a write after which the writer of an unfinished folder counts as killed."""
 
 
-def refusal(branch: Branch, sources: Sources) -> str | None:
-    """Why the branch's encoder cannot be cached, as the end of a sentence; None where it can."""
+def why_not_cacheable(branch: Branch, sources: Sources) -> str | None:
+    """Why a branch's encoder cannot be cached.
+
+    Args:
+        branch: Of the model.
+        sources: Items and their folders.
+
+    Returns:
+        The end of a sentence; None where it can be cached.
+    """
     if branch.input_spec.augments:
-        return "its input is augmented, so that it gives something else every time"
+        return "its input is augmented, so that its outputs change every time"
     values: dict[str, object] = {}
     for items, root in sources:
         for name, value in zip(items.ids, items.values, strict=True):
@@ -69,17 +77,22 @@ def write_cache(
     """Run the encoder over the items, unless its outputs are cached already.
 
     Args:
+        branch: Of the model.
+        sources: Items and their folders.
+        folder: Folder of all caches.
         weights: Fingerprint of the encoder's tensors.
+        precision: Of the stored outputs.
+        device: Device of the encoder.
 
     Returns:
         The folder of the cache.
 
     Raises:
-        RequirementError: If the Input augments.
+        RequirementError: If the outputs do not stay the same.
         DataError: If float16 cannot hold an output.
         OutputError: If the cache cannot be written.
     """
-    if (reason := refusal(branch, sources)) is not None:
+    if (reason := why_not_cacheable(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")
     digests = _digests(branch, sources)
     about = _about(branch, digests, weights, precision)
@@ -102,8 +115,18 @@ def write_cache(
     return path
 
 
-def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision) -> Branch:
-    """A branch with the same head that reads what `write_cache` wrote in place of running the encoder.
+def open_cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: str, precision: Precision) -> Branch:
+    """A branch with the same head that reads what `write_cache` wrote instead of running the encoder.
+
+    Args:
+        branch: Of the model.
+        sources: Items and their folders, as for `write_cache`.
+        folder: Folder of all caches.
+        weights: Fingerprint of the encoder's tensors.
+        precision: Of the stored outputs.
+
+    Returns:
+        The branch.
 
     Raises:
         DataError: If the cache is missing or damaged.
@@ -115,13 +138,24 @@ def cached_branch(branch: Branch, sources: Sources, folder: Path, *, weights: st
     return _reading(branch, path, {name: row for row, name in enumerate(names)})
 
 
-def known_outputs(
+def find_cached_outputs(
     branch: Branch, items: Items, root: Path, folder: Path, *, weights: str
 ) -> tuple[Branch | None, NDArray[np.bool_]]:
-    """A branch that reads what a training cached of the items in place of running the encoder, and which (N) these are.
+    """Find what a training cached of some items.
 
-    Of several caches, that of most items; None where no float32 cache of this encoder, with these weights, has any. An
-    item is known by its id and its text, or the path, size and time of change of its file.
+    Of several caches, that of most items; none where no float32 cache of this encoder, with these weights, has any. An
+    item is identified by its id and its text, or the path, size and time of change of its file.
+
+    Args:
+        branch: Of the model.
+        items: N items.
+        root: Folder that their paths start from.
+        folder: Folder of all caches.
+        weights: Fingerprint of the encoder's tensors.
+
+    Returns:
+        A branch that reads the cached outputs instead of running the encoder, or None; and (N) bool, which items are
+        cached.
     """
     digests = _digests(branch, [(items, root)])
     about = _about(branch, digests, weights, "float32")
@@ -167,7 +201,7 @@ class CachedInput:
     """Items -> the cached outputs of an encoder, by id: "parts" (N P E) with "mask" (N P), and "pooled" (N G).
 
     Args:
-        folder: As `write_cache` made it.
+        folder: Folder of one cache, as `write_cache` made it.
         rows: Id -> the row of an item among those of the cache.
     """
 
@@ -194,10 +228,17 @@ class CachedInput:
         return self.folder.name
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The encoder's outputs for a batch, float32.
+        """The encoder's outputs for a batch.
+
+        Args:
+            batch: N items.
+            draw: Not read.
+
+        Returns:
+            "parts" (N P E) with "mask" (N P), and "pooled" (N G), float32; and "ids" (N).
 
         Raises:
-            DataError: If an item was missing when the cache was written.
+            DataError: If an item is not in the cache.
         """
         missing = [name for name in batch.ids if name not in self._rows]
         if missing:
@@ -224,12 +265,23 @@ class CachedInput:
         return tensors
 
     def save(self, folder: Path) -> None:
-        """Refused: a run keeps the Input of its recipe, not a cache."""
+        """Refuse: a run keeps the Input of its recipe, not a cache.
+
+        Args:
+            folder: Not read.
+
+        Raises:
+            RequirementError: Always.
+        """
         raise RequirementError("saving a model needs the Input of its recipe; it got a cache; save the recipe's model")
 
 
 class CachedEncoder(nn.Module):
-    """Stands for an encoder: passes on what a CachedInput read. It has no weights."""
+    """Replaces an encoder: passes on what a CachedInput read. It has no weights.
+
+    Args:
+        encoder: The encoder that it replaces.
+    """
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
@@ -237,7 +289,14 @@ class CachedEncoder(nn.Module):
         self.pooled_width = getattr(encoder, "pooled_width", None)
 
     def forward(self, inputs: Tensors) -> Encoded:
-        """The cached outputs."""
+        """The cached outputs.
+
+        Args:
+            inputs: As CachedInput returns them.
+
+        Returns:
+            Encoded with those fields.
+        """
         return Encoded(parts=inputs.get("parts"), mask=inputs.get("mask"), pooled=inputs.get("pooled"))
 
 

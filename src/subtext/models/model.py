@@ -16,7 +16,7 @@ from subtext.core import Embeddings
 from subtext.data.features import FeatureInput
 from subtext.data.inputs import Draw, Input, InputBatch, Tensors
 from subtext.errors import RequirementError
-from subtext.models.heads.gaussian import Distanced, Gaussian
+from subtext.models.heads.gaussian import DistanceVectors, Gaussian
 from subtext.models.similarity.cosine import Cosine
 from subtext.models.similarity.probabilistic import ClosedFormDistance
 from subtext.ops import draw as draws
@@ -27,6 +27,11 @@ class Branch(nn.Module):
     """The path of one modality into the joint space: tensors -> encoder -> head -> Embeddings.
 
     A head that samples (`heads.gaussian`) gets its noise with the tensors and needs no generator.
+
+    Args:
+        input_spec: Values of items -> tensors.
+        encoder: Tensors -> Encoded.
+        head: Encoded, ids -> Embeddings.
     """
 
     def __init__(self, input_spec: Input, encoder: nn.Module, head: nn.Module) -> None:
@@ -36,7 +41,15 @@ class Branch(nn.Module):
         self.head = head
 
     def read(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
-        """The tensors of a batch by `input_spec`, and "noise" (N K D) where the head samples."""
+        """The tensors of a batch.
+
+        Args:
+            batch: Values of N items.
+            draw: Seed and epoch of random inputs; None in evaluation.
+
+        Returns:
+            Tensors by name; "noise" (N K D) where the head samples.
+        """
         tensors = self.input_spec(batch, draw)
         if isinstance(self.head, Gaussian):
             seed, epoch = (None, 0) if draw is None else (draw.seed, draw.epoch)
@@ -46,34 +59,64 @@ class Branch(nn.Module):
         return tensors
 
     def forward(self, inputs: Tensors) -> Embeddings:
-        """Embeddings of the items whose tensors these are."""
+        """Embeddings of items.
+
+        Args:
+            inputs: Their tensors, as `read` returns them.
+
+        Returns:
+            Embeddings of N items.
+        """
         encoded = self.encoder(inputs)
         if "noise" in inputs:
             return self.head(encoded, inputs["ids"], inputs["noise"])
         return self.head(encoded, inputs["ids"])
 
     def save_assets(self, folder: Path) -> None:
-        """Write what rebuilds the branch beside its tensors: the vocabulary, tokeniser or configuration."""
+        """Write what rebuilds the branch beside its tensors: the vocabulary, tokeniser or configuration.
+
+        Args:
+            folder: An existing folder.
+        """
         self.input_spec.save(folder)
         save = getattr(self.encoder, "save_assets", None)
         if callable(save):
             save(folder)
 
-    def by_mean(self) -> Branch:
-        """The same weights with the mean of every item as its vector, for a head that samples."""
+    def to_means(self) -> Branch:
+        """A branch with the same weights that gives the mean of every item, for a head that samples.
+
+        Returns:
+            The branch; this one where its head does not sample.
+        """
         if not isinstance(self.head, Gaussian):
             return self
-        return Branch(self.input_spec, self.encoder, self.head.by_mean()).train(self.training)
+        return Branch(self.input_spec, self.encoder, self.head.to_means()).train(self.training)
 
     def uncertainty(self, items: Embeddings) -> Tensor | None:
-        """(N) the uncertainty of items of this branch, as in `Embeddings.uncertainty`; None without any."""
-        if isinstance(self.head, Distanced):
+        """The uncertainty of items of this branch, see `Embeddings.uncertainty`.
+
+        Args:
+            items: N items.
+
+        Returns:
+            (N) above 0; None for a model without uncertainty.
+        """
+        if isinstance(self.head, DistanceVectors):
             return torch.from_numpy(self.head.uncertainty(items.vectors.numpy()))
         return items.uncertainty
 
-    def distanced(self, side: Literal["image", "text"], kind: Literal["sampled", "wasserstein"]) -> Branch:
-        """The same weights with vectors whose products are expected distances; see `heads.distanced`."""
-        head = Distanced(self.by_mean().head, side=side, kind=kind)
+    def to_distances(self, side: Literal["image", "text"], kind: Literal["sampled", "wasserstein"]) -> Branch:
+        """A branch with the same weights whose products are expected distances; see `heads.gaussian.DistanceVectors`.
+
+        Args:
+            side: "image" or "text".
+            kind: Of the distance.
+
+        Returns:
+            The branch.
+        """
+        head = DistanceVectors(self.to_means().head, side=side, kind=kind)
         return Branch(self.input_spec, self.encoder, head).train(self.training)
 
 
@@ -81,6 +124,11 @@ class Model(nn.Module):
     """Maps images and texts to one space and compares them in this space.
 
     Use `embed_images`, `embed_texts` and `compare`; `forward` is for training.
+
+    Args:
+        image: Branch of images.
+        text: Branch of texts.
+        similarity: Embeddings of images and texts -> (I T) scores.
     """
 
     def __init__(self, image: Branch, text: Branch, similarity: nn.Module) -> None:
@@ -99,7 +147,15 @@ class Model(nn.Module):
         return f"Model({encoders}, similarity={type(self.similarity).__name__}, {size:,} parameters)"
 
     def forward(self, images: Tensors, texts: Tensors) -> tuple[Embeddings, Embeddings]:
-        """The embeddings of both modalities of a batch, in one call for distributed training."""
+        """The embeddings of both modalities of a batch, in one call for distributed training.
+
+        Args:
+            images: Tensors of images.
+            texts: Tensors of texts.
+
+        Returns:
+            Embeddings of the images and of the texts.
+        """
         return self.image(images), self.text(texts)
 
     @property
@@ -107,18 +163,24 @@ class Model(nn.Module):
         """Whether items have vectors that an index can search."""
         return bool(self.similarity.indexable)
 
-    def indexed(self, purpose: str) -> Model:
+    def to_indexable(self, purpose: str) -> Model:
         """A model with the same weights whose vectors an index can search.
 
-        For closed-form distances (PCME++), vectors have two more numbers and the scores stay the same (`Distanced`).
-        For sampled items (PCME), vectors cannot give the scores, so this is `by_mean`.
+        For closed-form distances (PCME++), vectors have two more numbers and the scores stay the same
+        (`DistanceVectors`). For sampled items (PCME), vectors cannot give the scores, so this is `to_means`.
+
+        Args:
+            purpose: What the model is needed for, for the message.
+
+        Returns:
+            The model; this one where its vectors decide the score already.
 
         Raises:
-            RequirementError: As `by_mean`, and if scores rise with the distance.
+            RequirementError: If the score depends on more than vectors, or rises with the distance.
         """
         similarity = self.similarity
         if not isinstance(similarity, ClosedFormDistance):
-            return self.by_mean(purpose)
+            return self.to_means(purpose)
         scale, shift = similarity.scale.item(), similarity.shift.item()
         if scale <= 0:
             raise RequirementError(
@@ -127,13 +189,19 @@ class Model(nn.Module):
             )
         # shift - scale * d, with d = 2 - 2 * product
         cosine = Cosine(scale=2 * scale, shift=shift - 2 * scale)
-        image, text = self.image.distanced("image", similarity.kind), self.text.distanced("text", similarity.kind)
+        image, text = self.image.to_distances("image", similarity.kind), self.text.to_distances("text", similarity.kind)
         return Model(image, text, cosine).train(self.training)
 
-    def by_mean(self, purpose: str) -> Model:
-        """The model itself; for a probabilistic model, one with means as vectors and their cosine as score.
+    def to_means(self, purpose: str) -> Model:
+        """A model with means as vectors and their cosine as score, for a probabilistic model.
 
         Use it for comparisons within one modality, and for plain vectors.
+
+        Args:
+            purpose: What the model is needed for, for the message.
+
+        Returns:
+            The model; this one where its vectors decide the score already.
 
         Raises:
             RequirementError: If the score depends on more than vectors.
@@ -145,16 +213,22 @@ class Model(nn.Module):
                 f"{purpose} needs a model whose vectors decide the score; {type(self.similarity).__name__} only scores "
                 "pairs; use two stages: index a dual encoder, and re-order what it finds with this model"
             )
-        return Model(self.image.by_mean(), self.text.by_mean(), Cosine()).train(self.training)
+        return Model(self.image.to_means(), self.text.to_means(), Cosine()).train(self.training)
 
     def score_in_bf16(self, bf16: bool = True) -> bool:
-        """Score pairs in bfloat16, or (False) in float32; returns whether bfloat16 is used.
+        """Score pairs in bfloat16, or in float32.
 
         This is independent of the option of the training and does not change the weights. If the machine does not
         support bfloat16, scores stay in float32, because bfloat16 would be slower.
 
+        Args:
+            bf16: False for float32.
+
+        Returns:
+            Whether bfloat16 is used.
+
         Raises:
-            RequirementError: If a model does not score pairs of parts.
+            RequirementError: If the model does not score pairs of parts.
         """
         parts = self._multiplying()
         if not parts:
@@ -178,9 +252,14 @@ class Model(nn.Module):
         """Embeddings of images; their ids are their positions.
 
         Args:
-            images: Paths (against root), bytes or PIL images. For a model that reads features: of each image an array,
-                (G) or (P E); where it reads both parts {"pooled": (G), "grid": (P E)}; or its name in the file of
+            images: N paths (relative to root), bytes or PIL images. For a model that reads features: for each image an
+                array, (G) or (P E); where it reads both {"pooled": (G), "grid": (P E)}; or its name in the file of
                 features that the run was opened with.
+            batch_size: Number of images at a time.
+            root: Folder that paths start from.
+
+        Returns:
+            Embeddings of N items, on the CPU.
 
         Raises:
             DataError: If an image cannot be read, or if features have a wrong shape.
@@ -188,11 +267,27 @@ class Model(nn.Module):
         return self.embed(self.image, _batches(self.image.input_spec, images, batch_size, Path(root)))
 
     def embed_texts(self, texts: Sequence[Any] | NDArray[Any] | Tensor, *, batch_size: int = 256) -> Embeddings:
-        """Embeddings of texts: strings, or features as in `embed_images`; their ids are their positions."""
+        """Embeddings of texts; their ids are their positions.
+
+        Args:
+            texts: N strings, or features as in `embed_images`.
+            batch_size: Number of texts at a time.
+
+        Returns:
+            Embeddings of N items, on the CPU.
+        """
         return self.embed(self.text, _batches(self.text.input_spec, texts, batch_size, Path()))
 
     def embed(self, branch: Branch, batches: Iterator[InputBatch]) -> Embeddings:
-        """Embeddings of batches in eval mode, on the CPU."""
+        """Embeddings of batches in eval mode, on the CPU.
+
+        Args:
+            branch: Of the images or of the texts.
+            batches: At least one.
+
+        Returns:
+            Embeddings of all items.
+        """
         device = self._device
         was_training = self.training
         self.eval()
@@ -207,11 +302,18 @@ class Model(nn.Module):
         return Embeddings.cat(embedded)
 
     def compare(self, images: Embeddings, texts: Embeddings) -> Tensor:
-        """(I T) scores of every image with every text, on the CPU and without gradient.
+        """Scores of every image with every text, on the CPU and without gradient.
 
         All pairs are scored in one block, so the other items may change a score by 1e-6 of the largest score. For IMRAM
         and a text of one word, the change is up to 1e-4. For models that score pairs, `scoring.matrix` computes the
         scores of an evaluation, which depend on their pair only.
+
+        Args:
+            images: I items.
+            texts: T items.
+
+        Returns:
+            (I T) scores, larger is better.
         """
         device = self._device
         with torch.inference_mode():

@@ -13,7 +13,16 @@ FIGURES = ("recall@1", "recall@5", "recall@10", "median_rank", "mean_rank")
 
 
 def model_card(record: Record) -> str:
-    """Markdown with a YAML head, which the Hub reads: the model, its training, figures, limits and use."""
+    """The model card of a run.
+
+    Markdown with a YAML head, which the Hub reads: the model, its training, figures, limits and use.
+
+    Args:
+        record: Of the run.
+
+    Returns:
+        The text of README.md.
+    """
     methods = [
         f"`{name}`" + (f" ({', '.join(f'{option}={value}' for option, value in options.items())})" if options else "")
         for name, options in record.methods

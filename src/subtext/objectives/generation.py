@@ -28,12 +28,12 @@ FAMILIES: tuple[tuple[Kind, ...], ...] = (("gaussian",), ("shuffle",), ("token_c
 """The four families of the paper. A mixture samples a family; cutoff then samples one of its two kinds."""
 _REDRAWS = 8
 _SHORTEST = 3
-"""Words that `shortened` leaves at least."""
+"""Words that `shorten_text` leaves at least."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """How much of a text noise changes. The paper states none of these.
+    """How much of a text each kind of noise changes. The paper states no values.
 
     Attributes:
         gaussian: Standard deviation of the noise, relative to the root mean square of the text's word vectors.
@@ -42,7 +42,7 @@ class Rates:
         dropout: Share of all numbers set to zero; the others are not rescaled.
 
     Raises:
-        RequirementError: For a deviation below 0 and shares outside [0, 1].
+        RequirementError: If the deviation is below 0, or a share is outside [0, 1].
     """
 
     gaussian: float = 0.1
@@ -61,7 +61,18 @@ class Rates:
 def sample_noise(
     keys: NDArray[np.int64], choice: Choice, *, seed: int, epoch: int, purpose: str
 ) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
-    """The kind of noise of each text, as an index into KINDS, and the seed of its numbers."""
+    """Choose a kind of noise for each text, and the seed of its numbers.
+
+    Args:
+        keys: (N) int64, one per text.
+        choice: A kind, a family of kinds ("cutoff"), or "mixture" of all families.
+        seed: Of the run.
+        epoch: From 0.
+        purpose: Name of these draws; other names give other draws.
+
+    Returns:
+        (N) int64 indices into KINDS, and (N) int64 seeds.
+    """
     samples = draw.uniform(keys, seed=seed, epoch=epoch, purpose=purpose, count=3)
     families = FAMILIES if choice == "mixture" else (FAMILIES[2],) if choice == "cutoff" else ((choice,),)
     family = (samples[:, 0] * len(families)).astype(np.int64)
@@ -87,6 +98,16 @@ def add_noise(
     dropout         some numbers are zero
 
     The noise of a text depends on its own seed and length alone.
+
+    Args:
+        parts: (N P D), the word vectors.
+        mask: (N P) bool, True where a word exists; None where all do.
+        kinds: (N) indices into KINDS.
+        seeds: (N), one per text.
+        rates: How much to change.
+
+    Returns:
+        (N P D), the noisy word vectors.
 
     Complexity:
         A few N P D numbers, sampled on the CPU.
@@ -125,6 +146,14 @@ def shuffle_tokens(
     """Shuffle the movable tokens of each text; the others stay in place.
 
     A shuffle that changes nothing is repeated, up to 8 times. A text of one token, or of equal tokens, stays as it is.
+
+    Args:
+        tokens: (N L) int64.
+        movable: (N L) bool, tokens that may change places.
+        seeds: (N), one per text.
+
+    Returns:
+        (N L) int64, the shuffled tokens.
     """
     shuffled = tokens.clone()
     for row, seed in enumerate(seeds.tolist()):
@@ -143,23 +172,37 @@ def _permuted(values: Tensor, generator: torch.Generator) -> Tensor:
     return values
 
 
-def lengthened(text: str, second: str) -> str:
-    """One text, then another of the same image.
+def join_texts(text: str, second: str) -> str:
+    """Join two texts of one image.
+
+    Args:
+        text: The first.
+        second: The second.
+
+    Returns:
+        Both, separated by a space.
 
     Example:
-        >>> lengthened("a dog runs ", "wet sand")
+        >>> join_texts("a dog runs ", "wet sand")
         'a dog runs wet sand'
     """
     return f"{text.strip()} {second.strip()}".strip()
 
 
-def shortened(text: str, position: float) -> str:
-    """The first words of a text, between 50 and 90 % of them, as `position` in [0, 1) says. The paper states no share.
+def shorten_text(text: str, position: float) -> str:
+    """Keep the first words of a text, between 50 and 90 % of them. The paper states no share.
 
     Words are separated by spaces. A text of at most three words stays as it is, and so does a text without spaces.
 
+    Args:
+        text: Words are separated by spaces.
+        position: In [0, 1): 0 for 50 %, towards 1 for 90 %.
+
+    Returns:
+        The first words, at least three; the text itself where that is all of them.
+
     Example:
-        >>> shortened("a brown dog runs along the wet sand", 0.0)
+        >>> shorten_text("a brown dog runs along the wet sand", 0.0)
         'a brown dog runs'
     """
     words = text.split()

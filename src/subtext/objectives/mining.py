@@ -24,10 +24,10 @@ class Cosines:
     a temperature, perhaps a learnt one, such a loss would see the order but not the distances.
 
     Args:
-        of: Direction of the comparison.
+        direction: Which comparison.
 
     Raises:
-        RequirementError: For a scene without embeddings.
+        RequirementError: If the scene has no embeddings.
 
     Complexity:
         Time Q C K K D, memory Q C K K.
@@ -37,30 +37,30 @@ class Cosines:
         >>> from subtext.core import Embeddings, Truth
         >>> items = Embeddings(torch.eye(2)[:, None], torch.arange(2))
         >>> whole = Comparison(20 * torch.eye(2) - 10, Truth(torch.eye(2, dtype=torch.bool)), items, items)
-        >>> Cosines(of="image_to_text")(Scene(whole, whole.flip()), Epoch(0, 0)).scores.tolist()
+        >>> Cosines(direction="image_to_text")(Scene(whole, whole.flip()), Epoch(0, 0)).scores.tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
 
-    of: Direction
+    direction: Direction
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
         """The comparison with cosines as scores.
 
         Args:
-            scene: Whose comparisons hold their embeddings; of several views the best pair counts.
+            scene: Comparisons with embeddings; of several views the best pair counts.
             epoch: Not read.
 
         Returns:
-            The Comparison with inner products of its vectors, which heads give unit length, for scores. The gradient
-            reaches vectors, and no scale or shift.
+            The Comparison whose scores are the inner products of its vectors, which have unit length. The gradient
+            reaches the vectors, and no scale or shift.
         """
-        comparison = scene.comparison(self.of)
+        comparison = scene.comparison(self.direction)
         queries, candidates = embeddings_of(comparison, "Cosines")
         return replace(comparison, scores=best_views(queries.vectors, candidates.vectors))
 
 
 @dataclass(frozen=True)
-class Distance:
+class DistanceSampling:
     """Distance-weighted sampling (Wu et al. 2017, section 3): one negative per query, evenly over distances.
 
     P(n | q) = 1/q(max(d_qn, nearest)) over the sum of the same, for d_qn < furthest; d = sqrt(2 - 2 cosine)
@@ -74,12 +74,12 @@ class Distance:
     by itself, and a query without a negative in reach samples among all of its negatives alike.
 
     Args:
-        of: Direction whose queries sample.
+        direction: Image to text, or text to image: the direction whose queries sample.
         nearest: Minimum of distances; 0.5 in the authors' code.
         furthest: Negatives at this distance or more are not sampled; 1.4 in their code, where their loss is 0.
 
     Raises:
-        RequirementError: For bounds that are not 0 < nearest < furthest, and a scene without embeddings.
+        RequirementError: If the bounds are not 0 < nearest < furthest, or if the scene has no embeddings.
 
     Complexity:
         Time Q C K K D, memory Q C K K.
@@ -88,39 +88,40 @@ class Distance:
         >>> from subtext.core import Truth
         >>> items = Embeddings(torch.eye(3)[:, None], torch.arange(3))
         >>> whole = Comparison(torch.eye(3), Truth(torch.eye(3, dtype=torch.bool)), items, items)
-        >>> mined = Distance(of="image_to_text", furthest=1.5)(Scene(whole, whole.flip()), Epoch(0, 0))
+        >>> mined = DistanceSampling(direction="image_to_text", furthest=1.5)(Scene(whole, whole.flip()), Epoch(0, 0))
         >>> mined.truth.negative.sum(dim=1).tolist()
         [1, 1, 1]
     """
 
-    of: Direction
+    direction: Direction
     nearest: float = 0.5
     furthest: float = 1.4
 
     def __post_init__(self) -> None:
         if not 0 < self.nearest < self.furthest:
             raise RequirementError(
-                f"Distance needs 0 < nearest < furthest; it got nearest {self.nearest} and furthest {self.furthest}"
+                f"DistanceSampling needs 0 < nearest < furthest; it got nearest {self.nearest} and furthest "
+                f"{self.furthest}"
             )
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
         """The comparison with one sampled negative per query.
 
         Args:
-            scene: Whose comparisons hold their embeddings; of several views the best pair counts.
+            scene: Comparisons with embeddings; of several views the best pair counts.
             epoch: Number and seed.
 
         Returns:
             The Comparison with one negative per query, and the others ignored.
         """
-        comparison = scene.comparison(self.of)
-        queries, candidates = embeddings_of(comparison, "Distance")
+        comparison = scene.comparison(self.direction)
+        queries, candidates = embeddings_of(comparison, "DistanceSampling")
         truth = comparison.truth
         log_p = self.log_probabilities(queries, candidates, truth.negative)
         # A number in (0, 1) for each query and candidate. Rows of data sets are far below 2^31: each pair has a key.
         first, second = queries.ids.cpu().numpy(), candidates.ids.cpu().numpy()
         keys = (first[:, None] << np.int64(32)) ^ second[None, :]
-        samples = draw.uniform(keys.ravel(), seed=epoch.seed, epoch=epoch.draws, purpose=f"distance {self.of}")
+        samples = draw.uniform(keys.ravel(), seed=epoch.seed, epoch=epoch.draws, purpose=f"distance {self.direction}")
         numbers = torch.from_numpy(np.maximum(samples, 2.0**-53).reshape(keys.shape)).to(log_p)
         # The largest of log P plus Gumbel noise is a sample of P.
         sampled = (log_p - (-numbers.log()).log()).argmax(dim=1, keepdim=True)
@@ -130,7 +131,16 @@ class Distance:
     def log_probabilities(
         self, queries: Embeddings, candidates: Embeddings, negative: Bool[Tensor, "q c"]
     ) -> Float[Tensor, "q c"]:
-        """(Q C) log probability of every candidate; minus infinity for none."""
+        """Logarithms of the probabilities by which negatives are sampled.
+
+        Args:
+            queries: (Q) items.
+            candidates: (C) items.
+            negative: (Q C) bool.
+
+        Returns:
+            (Q C), minus infinity for candidates that cannot be sampled; equal numbers in a row without negatives.
+        """
         cosines = best_views(queries.vectors.detach(), candidates.vectors.detach())
         distances = (2 - 2 * cosines).clamp_min(0).sqrt()
         reached = negative & (distances < self.furthest)
@@ -150,6 +160,10 @@ def log_rarity(distances: Float[Tensor, "*shape"], width: int, *, least: float =
     Args:
         distances: 0 to 2; at least `least`, since noise decides among smaller ones.
         width: D, 2 or more.
+        least: Lower bound of distances.
+
+    Returns:
+        The same shape as `distances`.
 
     Example:
         >>> [round(value, 4) for value in log_rarity(torch.tensor([0.1, 0.5, 1.2]), 4).tolist()]
@@ -179,19 +193,19 @@ class Hubs:
     also of other processes' candidates, and columns would be negatives of every other term.
 
     Args:
-        of: Direction of the comparison.
+        direction: Direction of the comparison.
         threshold: Of the loss, `HAL`, in score units.
-        positive_scale: alpha and `above`.
-        positive_threshold: 40 and 0.2.
-        negative_scale: beta and `below`.
-        negative_threshold: 40 and 0.1.
+        positive_scale: alpha, 40.
+        positive_threshold: `above`, 0.2, in score units.
+        negative_scale: beta, 40.
+        negative_threshold: `below`, 0.1.
         nearest: Number of scores of the bank; 250, at most the number of pairs in the batch.
         inside: Whether beta multiplies `below`, exp(beta (t - below)), as in the positive part; not in their code.
-        other_pictures: Whether to exclude stored pairs of the batch's images too, not only those of its texts. Their
-            code takes other captions of the same image for negatives.
+        exclude_same_image: Whether to exclude stored pairs of the batch's images too, not only those of its texts. The
+            authors' code takes other captions of the same image for negatives.
 
     Raises:
-        RequirementError: For a bank without these names, without embeddings, and where images and texts are not pairs.
+        RequirementError: If the bank lacks these names, the scene has no embeddings, or images and texts are not pairs.
 
     Complexity:
         Time B P K K D for a bank of P pairs, memory B P K K.
@@ -202,13 +216,13 @@ class Hubs:
         >>> kept = Embeddings(torch.eye(2)[:1, None], torch.tensor([9]))
         >>> whole = Comparison(torch.eye(2), Truth(torch.eye(2, dtype=torch.bool)), axes, axes)
         >>> epoch = Epoch(1, 0, bank={"hubs/image": kept, "hubs/text": kept})
-        >>> soft = Hubs(of="image_to_text", threshold=0.0, positive_scale=1.0, negative_scale=1.0)
+        >>> soft = Hubs(direction="image_to_text", threshold=0.0, positive_scale=1.0, negative_scale=1.0)
         >>> mined = soft(Scene(whole, whole.flip()), epoch)
         >>> [[round(cell, 3) for cell in row] for row in mined.scores.tolist()]
         [[0.667, 0.0], [0.0, 0.424]]
     """
 
-    of: Direction
+    direction: Direction
     threshold: float = 0.3
     positive_scale: float = 40.0
     positive_threshold: float = 0.2
@@ -216,7 +230,7 @@ class Hubs:
     negative_threshold: float = 0.1
     nearest: int = 250
     inside: bool = False
-    other_pictures: bool = True
+    exclude_same_image: bool = True
 
     def __post_init__(self) -> None:
         if self.nearest < 1:
@@ -232,8 +246,11 @@ class Hubs:
         Returns:
             The Comparison with weighted scores; unchanged without a bank, as in validation, and where the bank has no
             other pair.
+
+        Raises:
+            RequirementError: See the class.
         """
-        comparison, bank = scene.comparison(self.of), epoch.bank
+        comparison, bank = scene.comparison(self.direction), epoch.bank
         if bank is None:
             return comparison
         if not {IMAGES, TEXTS} <= bank.keys():
@@ -249,7 +266,7 @@ class Hubs:
             )
         # Stored pairs that share no item with the batch.
         stored = ~torch.isin(bank[TEXTS].ids, texts.ids)
-        if self.other_pictures:
+        if self.exclude_same_image:
             stored &= ~torch.isin(bank[IMAGES].ids, images.ids)
         if not bool(stored.any()):
             return comparison
@@ -265,7 +282,7 @@ class Hubs:
         pair_scores = best_views(images.vectors, texts.vectors).diagonal()
         pulls = torch.logaddexp(*[(alpha * (scores - above)).logsumexp(dim=1) for scores in nearest])
         positive = torch.sigmoid(pulls - alpha * (pair_scores - above))
-        of_queries, of_candidates = hubs if self.of == "image_to_text" else hubs[::-1]
+        of_queries, of_candidates = hubs if self.direction == "image_to_text" else hubs[::-1]
         rows = len(comparison.scores)
         mass = torch.logaddexp(of_queries[:rows, None], of_candidates[None, :])
         pairs = torch.logaddexp(beta * pair_scores[:rows, None], beta * pair_scores[None, :])

@@ -35,19 +35,19 @@ Weighting = Callable[[Scene, Epoch], Tensor]
 
 @dataclass(frozen=True)
 class WeightTotal:
-    """What weightings share whose weights have a known sum over the batch.
+    """Base of weightings whose weights have a known sum over the batch.
 
     Attributes:
         total: The sum of the weights over the batch, above 0; lambda of Thomas and Kovashka 2022, 96 to 196 at B = 32.
-        of: Direction whose queries are weighted.
-        batch: Pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch.
+        direction: Direction whose queries are weighted.
+        batch: Number of pairs that `total` is for: a batch of B has total * B / batch; 0: `total` for every batch.
 
     Raises:
-        RequirementError: For a total that is not above 0 and a batch below 0.
+        RequirementError: If total is not above 0, or batch is below 0.
     """
 
     total: float
-    of: Direction = DIRECTIONS[0]
+    direction: Direction = DIRECTIONS[0]
     batch: int = 0
 
     def __post_init__(self) -> None:
@@ -58,7 +58,14 @@ class WeightTotal:
             raise RequirementError(f"{name} needs a batch of 0 or more pairs; it got {self.batch}")
 
     def total_for(self, pairs: int) -> float:
-        """The sum of the weights over a batch of this many pairs."""
+        """The sum of the weights over a batch.
+
+        Args:
+            pairs: Number of pairs in the batch.
+
+        Returns:
+            The sum, above 0.
+        """
         return self.total * pairs / self.batch if self.batch else self.total
 
 
@@ -67,15 +74,20 @@ class Term:
     """One loss on one comparison.
 
     Args:
+        loss: Comparison -> one value per query.
         on: The name of a comparison of the Scene.
         weight: Coefficient in the sum.
         reduction: Over the queries: their sum, their mean, or the sum over Q x C (the PVSE papers' mean over all
             cells).
         weighting: Sample weights, applied before the reduction; None: all weights are 1.
-        from_epoch: The term is used in epochs from_epoch <= number < until_epoch (None: to the end).
-        until_epoch: See `from_epoch`.
+        from_epoch: First epoch, from 0, that uses the term.
+        until_epoch: First epoch that no longer uses it; None: to the end.
         mining: Selects the input of the loss, such as sampled negatives; None: the full comparison.
-        unmined: The loss while mining has no bank and changes nothing; None: the same loss.
+        unmined: The loss where mining has no bank and changes nothing; None: the same loss.
+
+    Raises:
+        ShapeError: If the loss does not return one value per query, or the weighting one weight per query.
+        RequirementError: If the scene lacks the comparison, and what loss, weighting and mining raise.
     """
 
     loss: Loss
@@ -89,7 +101,16 @@ class Term:
     unmined: Loss | None = None
 
     def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> Tensor:
-        """The term's value in the objective; zero, without gradient, in epochs outside its range."""
+        """The term's value in the objective.
+
+        Args:
+            scene: The comparisons of the batch.
+            epoch: Number and seed, tables and banks.
+            share: In (0, 1]: this process's share of the batch's queries.
+
+        Returns:
+            () the value; zero, without gradient, in epochs outside the term's range.
+        """
         comparison = scene.comparison(self.on)
         if epoch.number < self.from_epoch or (self.until_epoch is not None and epoch.number >= self.until_epoch):
             return comparison.scores.new_zeros(())
@@ -119,6 +140,8 @@ class Penalty:
     """A regulariser and its coefficient.
 
     Args:
+        regulariser: Scene -> one value.
+        weight: Coefficient in the sum.
         share_of: The direction whose queries it averages; any, where it reads the full batch.
     """
 
@@ -127,7 +150,16 @@ class Penalty:
     share_of: str = "image_to_text"
 
     def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> Tensor:
-        """The penalty's value in the objective."""
+        """The penalty's value in the objective.
+
+        Args:
+            scene: The comparisons of the batch.
+            epoch: Not read.
+            share: In (0, 1]: this process's share of the batch's queries.
+
+        Returns:
+            () the value.
+        """
         return self.weight * _share(share, self.share_of) * self.regulariser(scene)
 
 
@@ -137,18 +169,34 @@ class Objective:
 
     Where several processes share a batch, each compares its own queries with all candidates. `share` is its part of the
     batch's queries: the values of all processes sum to that of the full batch.
+
+    Args:
+        parts: Terms and penalties by name.
     """
 
     parts: dict[str, Term | Penalty]
 
     def __call__(self, scene: Scene, epoch: Epoch, *, share: Share = 1.0) -> tuple[Tensor, dict[str, Tensor]]:
-        """The total, and the value of each part by name (detached); `share` in (0, 1]."""
+        """The value of the objective.
+
+        Args:
+            scene: The comparisons of the batch.
+            epoch: Number and seed, tables and banks.
+            share: In (0, 1]: this process's share of the batch's queries.
+
+        Returns:
+            () the sum, and () the value of each part by name, detached.
+        """
         values = {name: part(scene, epoch, share=share) for name, part in self.parts.items()}
         total = torch.stack(list(values.values())).sum()
         return total, {name: value.detach() for name, value in values.items()}
 
     def of_pairs(self) -> Objective:
-        """The terms that need neither neighbours nor generated texts."""
+        """The objective without terms that need neighbours or generated texts.
+
+        Returns:
+            The Objective; terms on an edited comparison read the plain one where there is one.
+        """
         parts: dict[str, Term | Penalty] = {}
         for name, part in self.parts.items():
             if isinstance(part, Penalty):

@@ -24,13 +24,13 @@ class KL:
     for images + the same for texts. m is the mean of an item's vectors: of its samples, or mu.
 
     Args:
-        of: "both", or one modality alone: where processes share a batch, each modality has a share of its own.
+        modality: "both", "image" or "text". Where processes share a batch, each modality has a share of its own.
         over: "sum" of items and dimensions as in PCME, "mean" of them as in PCME++.
         published: l = log_std, as in PCME's code, which samples with the same number as a log deviation; the minimum is
             still at a deviation of 1.
 
     Raises:
-        RequirementError: If a modality has no deviations, and for an unknown setting.
+        RequirementError: If a modality has no deviations, or a setting is unknown.
 
     Complexity:
         B K D.
@@ -43,25 +43,28 @@ class KL:
         0.7183
     """
 
-    of: Literal["both", "image", "text"] = "both"
+    modality: Literal["both", "image", "text"] = "both"
     over: Literal["sum", "mean"] = "sum"
     published: bool = False
 
     def __post_init__(self) -> None:
-        require_choice(self, "of")
+        require_choice(self, "modality")
         require_choice(self, "over")
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
         """One value for the batch.
 
         Args:
-            scene: Whose comparisons hold embeddings with log_std, which gaussian heads give.
+            scene: Comparisons with embeddings that have log_std, as gaussian heads make them.
 
         Returns:
             () >= 0. The gradient reaches vectors and deviations of this process's pairs.
+
+        Raises:
+            RequirementError: See the class.
         """
         values = []
-        for side, items in _sides(scene, self.of):
+        for side, items in _sides(scene, self.modality):
             if items is None or items.log_std is None:
                 raise RequirementError(
                     f"KL needs the deviations of every {side}, which gaussian heads give; this batch has none; give "
@@ -78,10 +81,10 @@ class KL:
         return torch.stack(values).sum()
 
 
-def _sides(scene: Scene, of: str) -> list[tuple[str, Embeddings | None]]:
+def _sides(scene: Scene, modality: str) -> list[tuple[str, Embeddings | None]]:
     """The modalities that a penalty reads, each with its items of this process."""
     sides = (("image", scene.image_to_text.queries), ("text", scene.text_to_image.queries))
-    return [side for side in sides if of in ("both", side[0])]
+    return [side for side in sides if modality in ("both", side[0])]
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class MMD:
         squared: Whether the kernel takes the squared distance.
 
     Raises:
-        RequirementError: For a gamma that is not above 0 and a scene without embeddings.
+        RequirementError: If gamma is not above 0, or the scene has no embeddings.
 
     Complexity:
         Time (B K)^2 D, memory (B K)^2.
@@ -124,7 +127,7 @@ class MMD:
         """One value for the batch.
 
         Args:
-            scene: Whose comparisons hold their embeddings; of the candidates those of pairs, here or gathered.
+            scene: Comparisons with embeddings; candidates that belong to pairs are read, here or gathered.
 
         Returns:
             () >= 0, 0 for equal distributions. The gradient reaches every vector; two equal vectors have none.
@@ -157,7 +160,7 @@ class Uniformity:
         steepness: Above 0, per squared distance; 2 in both.
 
     Raises:
-        RequirementError: For a steepness that is not above 0 and for a scene of scores alone.
+        RequirementError: If the steepness is not above 0, or the scene has scores alone.
 
     Complexity:
         Time (2 B K)^2 D, memory (2 B K)^2.
@@ -180,7 +183,7 @@ class Uniformity:
         """One value for the batch.
 
         Args:
-            scene: Whose comparisons hold their embeddings; those gathered from other processes count as well.
+            scene: Comparisons with embeddings; those gathered from other processes count as well.
 
         Returns:
             () <= 0, 0 where all vectors are equal. The gradient reaches every vector.
@@ -204,7 +207,7 @@ class ViewDiversity:
     the norm can be small only where they are near orthogonal.
 
     Args:
-        of: "both", or one modality alone: where processes share a batch, each modality has a share of its own.
+        modality: "both", "image" or "text". Where processes share a batch, each modality has a share of its own.
 
     Raises:
         RequirementError: If a modality has no residuals.
@@ -221,19 +224,22 @@ class ViewDiversity:
         0.4243
     """
 
-    of: Literal["both", "image", "text"] = "both"
+    modality: Literal["both", "image", "text"] = "both"
 
     def __call__(self, scene: Scene) -> Float[Tensor, ""]:
         """One value for the batch.
 
         Args:
-            scene: Whose queries have residuals, which the PIE head gives.
+            scene: Comparisons whose queries have residuals, as the PIE head makes them.
 
         Returns:
             () in [0, 2), 0 for K = 1. The gradient reaches the residuals of this process's pairs.
+
+        Raises:
+            RequirementError: See the class.
         """
         values = []
-        for side, items in _sides(scene, self.of):
+        for side, items in _sides(scene, self.modality):
             if items is None or items.residuals is None:
                 raise RequirementError(
                     f"ViewDiversity needs the residuals of every {side}, which the PIE head gives; this batch has "

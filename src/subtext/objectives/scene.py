@@ -25,7 +25,14 @@ class Groups(NamedTuple):
 
     @staticmethod
     def of(groups: Tensor | Groups) -> Groups:
-        """Both from one tensor, where image i belongs with text i."""
+        """Groups of both modalities from one tensor, where image i belongs with text i.
+
+        Args:
+            groups: (B) of the pairs; Groups are returned as they are.
+
+        Returns:
+            The Groups.
+        """
         return groups if isinstance(groups, Groups) else Groups(groups, groups)
 
 
@@ -61,16 +68,24 @@ def compose(
     relevance: Relevance | None = None,
     scores: Tensor | None = None,
 ) -> Scene:
-    """The two comparisons of a batch: of pairs, where image i belongs with text i, or of images with all their texts,
-    where there are more texts than images.
+    """The two comparisons of a batch.
+
+    A batch has pairs, where image i belongs with text i, or images with all their texts, where there are more texts
+    than images.
 
     Args:
+        similarity: Images, texts -> (I T) scores.
+        images: I items.
+        texts: T items; the first I belong to the images where positives is "pair".
         groups: Group of each pair (B), or of each image and each text; items of one group are never negatives.
         positives: "group": every candidate of the query's group; "pair": its partner alone, the others of the group are
             ignored; only for pairs.
         gathered: Images, texts and groups of the same step on other processes: further candidates in both directions.
-        relevance: Of the pairs of the batch, for losses that read Truth.relevance.
+        relevance: Of the pairs of the batch, for losses that read Truth.relevance; None without.
         scores: (I T) of images with texts, where they are computed already and nothing is gathered.
+
+    Returns:
+        The Scene; candidates of other processes have Origin.GATHERED.
     """
     local = Groups.of(groups)
     build = Truth.from_groups if positives == "group" else Truth.of_pairs
@@ -105,15 +120,21 @@ def compare_neighbours(
     negatives: Negatives = "anchors",
     gathered: tuple[Grouped, Grouped] | None = None,
 ) -> Comparison:
-    """Items against sampled neighbours of the same modality, neighbour i for item i, and against each other.
+    """Compare items with sampled neighbours of the same modality, and with each other.
 
     Scores are cosines, without the scale and shift of the similarity, which belong to images against texts.
     Candidates are neighbours (those of this process first), then items; no items for negatives="neighbours".
 
     Args:
+        similarity: Its method `cosine` computes the scores; one without that method is called.
+        other_side: N items and their groups.
+        neighbours: N neighbours, the i-th of item i, and their groups.
         negatives: The other items ("anchors"), their neighbours, or both. Candidates of the group of the item, or of
             its neighbour, are ignored.
         gathered: Items and neighbours of the same step on other processes: further candidates.
+
+    Returns:
+        The Comparison; row i matches neighbour i.
     """
     neighbour_groups, item_groups = [neighbours], [other_side]
     if gathered is not None:
@@ -142,17 +163,23 @@ def add_negatives(
     outscoring: bool = False,
     scores: Tensor | None = None,
 ) -> Comparison:
-    """A comparison with additional negatives of every query: generated texts.
+    """Add negatives to every query of a comparison: generated texts.
 
     The result has neither relevance nor the candidates' embeddings: generated texts have none.
 
     Args:
+        similarity: Queries, candidates -> scores.
+        comparison: Q queries with C candidates.
+        wrong: M negatives.
         outscoring: Whether to count negatives that score above the query's partner; else they are ignored, as Gong et
             al. 2024 leave out the hardest (alpha).
-        scores: Of the queries with them, where they are computed already.
+        scores: (Q M) of the queries with the negatives, where they are computed already.
+
+    Returns:
+        The Comparison of Q queries with C + M candidates.
 
     Raises:
-        RequirementError: For a comparison without the embeddings of its queries.
+        RequirementError: If the comparison has no embeddings of its queries.
     """
     if comparison.queries is None:
         raise RequirementError(
@@ -176,13 +203,21 @@ def add_negatives(
 
 
 def compare_with_random(similarity: nn.Module, comparison: Comparison, sampled: Embeddings) -> Comparison:
-    """A comparison whose only negatives are these random candidates.
+    """Compare queries with their positives, and with random candidates as their only negatives.
 
     One of them may be the query's partner: the code of Thomas and Kovashka 2020 samples from all texts and takes every
     sample for a negative. Their scores are cosines; the result has neither relevance nor origin.
 
+    Args:
+        similarity: Its method `cosine` computes the scores of the samples; one without that method is called.
+        comparison: Q queries with C candidates; those that do not match are ignored.
+        sampled: M random candidates.
+
+    Returns:
+        The Comparison of Q queries with C + M candidates.
+
     Raises:
-        RequirementError: For a comparison without its embeddings.
+        RequirementError: If the comparison has no embeddings.
     """
     queries, candidates = embeddings_of(comparison, "a random negative")
     match = comparison.truth.match
@@ -197,10 +232,17 @@ def compare_with_random(similarity: nn.Module, comparison: Comparison, sampled: 
 
 
 def embeddings_of(comparison: Comparison, reader: str) -> tuple[Embeddings, Embeddings]:
-    """Queries and candidates.
+    """Queries and candidates of a comparison.
+
+    Args:
+        comparison: Any comparison.
+        reader: Who needs them, for the message.
+
+    Returns:
+        The Embeddings of the Q queries and of the C candidates.
 
     Raises:
-        RequirementError: In the name of `reader`, for a comparison of scores alone.
+        RequirementError: If the comparison has scores alone.
     """
     if comparison.queries is None or comparison.candidates is None:
         raise RequirementError(
@@ -211,12 +253,20 @@ def embeddings_of(comparison: Comparison, reader: str) -> tuple[Embeddings, Embe
 
 
 def compare_draws(comparison: Comparison, reader: str, *, within: bool = False) -> Comparison:
-    """(Q K, C L) every draw (view) of a query against every draw of a candidate, by their inner products.
+    """Compare every draw (view) of a query with every draw of a candidate, by their inner products.
 
     The truth of a pair of draws is that of its items: all draws of a positive are positives.
 
     Args:
+        comparison: Q queries of K draws, C candidates of L.
+        reader: Who needs the embeddings, for messages.
         within: The candidates' draws are those of the queries instead; needs as many candidates as queries.
+
+    Returns:
+        The Comparison (Q K, C L), without embeddings.
+
+    Raises:
+        RequirementError: If the comparison has scores alone.
     """
     queries, candidates = embeddings_of(comparison, reader)
     rows, columns = queries.vectors, (queries if within else candidates).vectors
@@ -243,8 +293,15 @@ def _origin(candidates: Embeddings, local: int) -> Tensor:
 def batch_items(scene: Scene, reader: str = "a pair") -> tuple[Embeddings, Embeddings]:
     """Images and texts of the full batch: those of this process first, in order, then those of the others.
 
+    Args:
+        scene: The comparisons of the batch.
+        reader: Who needs the items, for the message.
+
+    Returns:
+        The images and the texts.
+
     Raises:
-        RequirementError: In the name of `reader`, for a scene of scores alone.
+        RequirementError: If the scene has scores alone.
     """
     sides = []
     for comparison in (scene.text_to_image, scene.image_to_text):
@@ -254,14 +311,29 @@ def batch_items(scene: Scene, reader: str = "a pair") -> tuple[Embeddings, Embed
 
 
 def count_pairs(scene: Scene) -> int:
-    """Number of pairs of the full batch: one per text."""
+    """The number of pairs of the full batch: one per text.
+
+    Args:
+        scene: The comparisons of the batch.
+
+    Returns:
+        The number, of all processes.
+    """
     return _count(scene.image_to_text)
 
 
 def pairs_to_queries(values: Float[Tensor, "b"], scene: Scene, direction: Direction) -> Float[Tensor, "q"]:
-    """From one value per pair of the full batch, in the order of texts, to one value per query of a direction.
+    """Turn one value per pair into one value per query of a direction.
 
     An image query with several texts gets their sum, also in a batch of as many images as texts that are no pairs.
+
+    Args:
+        values: (B), one per pair of the full batch, in the order of texts.
+        scene: The comparisons of the batch.
+        direction: Whose queries.
+
+    Returns:
+        (Q), of the queries of this process.
     """
     comparison, match = scene.comparison(direction), scene.comparison(direction).truth.match
     if direction == "text_to_image" or (_count(scene.text_to_image) == len(values) and match.diagonal().all()):

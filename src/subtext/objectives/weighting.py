@@ -28,12 +28,12 @@ class Uniform(WeightTotal):
     two things, the scale of its term and the balance of pairs; this one changes the scale alone.
 
     Args:
-        total: As in `WeightTotal`.
-        of: See `total`.
-        batch: See `total`.
+        total: Sum of the weights over a batch of `batch` pairs, above 0.
+        direction: Direction whose queries are weighted.
+        batch: Number of pairs that `total` is for; 0: `total` for every batch. See `WeightTotal`.
 
     Raises:
-        RequirementError: For a total that is not above 0 and a batch below 0.
+        RequirementError: If total is not above 0, or batch is below 0.
 
     Complexity:
         Time and memory Q.
@@ -55,10 +55,10 @@ class Uniform(WeightTotal):
         Returns:
             (Q), without gradient.
         """
-        scores, pairs = scene.comparison(self.of).scores, count_pairs(scene)
+        scores, pairs = scene.comparison(self.direction).scores, count_pairs(scene)
         dtype = torch.promote_types(scores.dtype, torch.float32)
         weight = self.total_for(pairs) / pairs
-        return pairs_to_queries(torch.full((pairs,), weight, dtype=dtype, device=scores.device), scene, self.of)
+        return pairs_to_queries(torch.full((pairs,), weight, dtype=dtype, device=scores.device), scene, self.direction)
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class Random(WeightTotal):
     weight is at most e times the smallest.
 
     Args:
-        total: As in `WeightTotal`.
-        of: See `total`.
-        batch: See `total`.
+        total: Sum of the weights over a batch of `batch` pairs, above 0.
+        direction: Direction whose queries are weighted.
+        batch: Number of pairs that `total` is for; 0: `total` for every batch. See `WeightTotal`.
 
     Raises:
-        RequirementError: For a total that is not above 0, a batch below 0, and a scene without embeddings.
+        RequirementError: If total is not above 0, batch is below 0, or the scene has no embeddings.
 
     Complexity:
         Time and memory B.
@@ -99,12 +99,12 @@ class Random(WeightTotal):
         Returns:
             (Q) above 0, without gradient.
         """
-        scores, texts = scene.comparison(self.of).scores, batch_items(scene)[1]
+        scores, texts = scene.comparison(self.direction).scores, batch_items(scene)[1]
         keys = texts.ids.cpu().numpy()
         samples = draw.uniform(keys, seed=epoch.seed, epoch=epoch.draws, purpose="random weight")[:, 0]
         dtype = torch.promote_types(scores.dtype, torch.float32)
         chances = torch.from_numpy(samples).to(device=scores.device, dtype=dtype).softmax(dim=0)
-        return pairs_to_queries(self.total_for(len(texts)) * chances, scene, self.of)
+        return pairs_to_queries(self.total_for(len(texts)) * chances, scene, self.direction)
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class Rank:
     positives the best one is ranked, among the negatives alone, so R is 1 + the query's negatives.
 
     Args:
-        of: Direction whose scores are ranked; a term on the other direction takes a weighting of its own.
-        strength: 0 or more, 1 in the paper; 0 gives ones.
+        direction: Direction whose scores are ranked; a term on the other direction takes a weighting of its own.
+        strength: 0 or more; 1 in the paper. With 0 all weights are 1.
 
     Raises:
         RequirementError: If the strength is below 0.
@@ -132,11 +132,11 @@ class Rank:
         >>> from subtext.core import Comparison, Truth
         >>> scores = torch.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.9, 0.8]])
         >>> forward = Comparison(scores, Truth(torch.eye(3, dtype=torch.bool)))
-        >>> Rank(of="image_to_text")(Scene(forward, forward.flip()), Epoch(0, 0)).tolist()  # ranks 3, 2, 2
+        >>> Rank(direction="image_to_text")(Scene(forward, forward.flip()), Epoch(0, 0)).tolist()  # ranks 3, 2, 2
         [2.0, 1.5, 1.5]
     """
 
-    of: Direction
+    direction: Direction
     strength: float = 1.0
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ class Rank:
         Returns:
             (Q) in (1, 1 + strength], without gradient; 1 + strength for a query without positives.
         """
-        comparison = scene.comparison(self.of)
+        comparison = scene.comparison(self.direction)
         scores, negative = precise(comparison.scores).detach(), comparison.truth.negative
         best = masked_max(scores, comparison.truth.match)
         behind = (negative & (scores <= best[:, None])).sum(dim=1)
@@ -176,14 +176,14 @@ class Density(WeightTotal):
     The paper's code was never published: this class and `ops.density` follow its abstract and accounts of others.
 
     Args:
-        total: As in `WeightTotal`.
-        of: See `total`.
-        batch: See `total`.
-        scale: Normalisation of p; the sum is comparable with other weightings.
+        total: Sum of the weights over a batch of `batch` pairs, above 0.
+        direction: Direction whose queries are weighted.
+        batch: Number of pairs that `total` is for; 0: `total` for every batch. See `WeightTotal`.
+        scale: Normalisation of p, see above; weights of scale "sum" are comparable with those of other weightings.
 
     Raises:
-        RequirementError: For a total that is not above 0, an unknown scale, a batch below 0, and a table that lacks the
-            name.
+        RequirementError: If total is not above 0, batch is below 0, the scale is unknown, or the epoch's tables lack
+            "density".
 
     Complexity:
         Time and memory B.
@@ -213,8 +213,11 @@ class Density(WeightTotal):
 
         Returns:
             (Q) >= 0, without gradient. Without a table, as in validation, every pair counts total / B, or 1.
+
+        Raises:
+            RequirementError: If the epoch has tables, but none of densities.
         """
-        scores, pairs = scene.comparison(self.of).scores, count_pairs(scene)
+        scores, pairs = scene.comparison(self.direction).scores, count_pairs(scene)
         dtype = torch.promote_types(scores.dtype, torch.float32)
         if epoch.table is None:
             values = torch.ones(pairs, dtype=dtype, device=scores.device)
@@ -227,16 +230,23 @@ class Density(WeightTotal):
             table = epoch.table[TABLE]
             values = table[batch_items(scene)[1].ids.to(table.device)].to(device=scores.device, dtype=dtype)
         if self.scale == "none":
-            return pairs_to_queries(values, scene, self.of)
+            return pairs_to_queries(values, scene, self.direction)
         total = self.total_for(pairs)
         if self.scale == "softmax":
-            return pairs_to_queries(total * values.softmax(dim=0), scene, self.of)
+            return pairs_to_queries(total * values.softmax(dim=0), scene, self.direction)
         # All zero: equal weights.
         shares = torch.where(values.sum() > 0, values, torch.ones_like(values))
-        return pairs_to_queries(total * shares / shares.sum(), scene, self.of)
+        return pairs_to_queries(total * shares / shares.sum(), scene, self.direction)
 
     def total_for(self, pairs: int) -> float:
-        """The sum of the weights over a batch of this many pairs; for "none" the most that it can be."""
+        """The sum of the weights over a batch; for scale "none" the most that it can be.
+
+        Args:
+            pairs: Number of pairs in the batch.
+
+        Returns:
+            The sum, above 0.
+        """
         return float(pairs) if self.scale == "none" else super().total_for(pairs)
 
 
@@ -260,28 +270,32 @@ class Neighbourhood(WeightTotal):
     pair's text. Without tables, in the first epoch and in validation, all pairs have equal weights; a pair without a
     score gets the mean of its batch.
 
-    The paper leaves the place of `total` open. Printed is total within a_m alone, which makes the weights numerically
-    uniform and the loss `total` times smaller, against what the paper says of its size.
+    The paper does not define where `total` enters. Its printed equation has it in a_m alone, which makes the weights
+    nearly uniform and the loss `total` times smaller, and so contradicts the size of the loss in the paper.
 
     Args:
         total: lambda, the sum of the weights over a batch of `batch` pairs; 96 to 196 at 32 pairs in the paper.
-        of: Direction whose queries are weighted: a pair's two directions have the same weight.
-        batch: Pairs that `total` is for: others are given total * B / batch; 0: `total` whatever the batch.
-        diversity: beta and gamma.
-        discrepancy: 1 and 0 is the paper's DIVERSITY, 0 and 1 its DISCREPANCY.
-        sign: Gamma: -1 counts pairs in diverse neighbourhoods more, 1 less, 0 gives uniform weights.
-        combine: Of the two modalities: |a_image - a_text|, their difference, sum, product or maximum; the weights of
-            one alone; or "mean", the softmax of the mean u, as eq. 7 and 8 are printed.
-        placement: Of total: "both" in a_m and outside; "outer", "inner" (as printed) in one of them; "scores" outside,
-            with u_m in the place of a_m. Not read by image, text and mean, which have one softmax.
+        direction: Direction whose queries are weighted: a pair's two directions have the same weight.
+        batch: Number of pairs that `total` is for: a batch of B has total * B / batch; 0: `total` for every batch.
+        diversity: beta, the coefficient of DIV.
+        discrepancy: gamma, the coefficient of DIS. diversity=1 with discrepancy=0 is the paper's DIVERSITY, 0 with 1
+            its DISCREPANCY.
+        sign: Gamma. -1: more weight for pairs in diverse neighbourhoods; 1: less; 0: uniform weights.
+        combine: How the modalities are combined: "absdiff" |a_image - a_text|, "difference", "sum", "product",
+            "maximum"; "image" or "text", the weights of one alone; or "mean", the softmax of the mean u, as eq. 7 and 8
+            are printed.
+        placement: Where total enters: "both" in a_m and outside; "outer" outside or "inner" (as printed) in a_m alone;
+            "scores" outside, with u_m instead of a_m. Not read with combine "image", "text" or "mean", which have one
+            softmax.
         statistics: "pooled" multiplies beta and gamma by mean times standard deviation of the raw score over the data
-            set (eq. 8) and both modalities, "each" by those of its modality.
-        current: DIS of the present embeddings, against stored embeddings of their neighbours' neighbours.
-        control: A control that keeps the weights and takes away their meaning: each pair has the scores of another,
-            "permuted" the same one in every epoch, "random" a new one. Effective sample sizes stay.
+            set (eq. 8) and both modalities, "each" by those of its modality; "none" does not.
+        current: Whether DIS uses the batch's current embeddings, against stored embeddings of their neighbours'
+            neighbours.
+        control: A control experiment: each pair has the scores of another one, "permuted" of the same in every epoch,
+            "random" of a new one. Effective sample sizes stay the same.
 
     Raises:
-        RequirementError: For a total that is not above 0, and for tables or embeddings that are not there.
+        RequirementError: If total is not above 0, or tables or embeddings are missing.
 
     Complexity:
         Time and memory B.
@@ -316,8 +330,11 @@ class Neighbourhood(WeightTotal):
 
         Returns:
             (Q), sum over the batch `total` (1 for placement "inner"), without gradient.
+
+        Raises:
+            RequirementError: If a table or bank is missing, or `current` gets images and texts that are not pairs.
         """
-        queries, pairs = scene.comparison(self.of), count_pairs(scene)
+        queries, pairs = scene.comparison(self.direction), count_pairs(scene)
         dtype = torch.promote_types(queries.scores.dtype, torch.float32)
         if epoch.table is None:
             logits = [torch.zeros(pairs, dtype=dtype, device=queries.scores.device)] * 2
@@ -332,10 +349,18 @@ class Neighbourhood(WeightTotal):
                 self._logits(modality, texts.ids, items, epoch).to(dtype)
                 for modality, items in (("image", images), ("text", texts))
             ]
-        return pairs_to_queries(self.weights(*logits), scene, self.of)
+        return pairs_to_queries(self.weights(*logits), scene, self.direction)
 
     def weights(self, image: Float[Tensor, "b"], text: Float[Tensor, "b"]) -> Float[Tensor, "b"]:
-        """Weights of the pairs of a batch from u of both modalities."""
+        """Weights of the pairs of a batch from u of both modalities.
+
+        Args:
+            image: (B) u of the images.
+            text: (B) u of the texts.
+
+        Returns:
+            (B) weights, above 0.
+        """
         total = super().total_for(len(image))
         if self.combine in _ONE_SOFTMAX:
             chosen = {"image": image, "text": text, "mean": (image + text) / 2}[self.combine]
@@ -355,12 +380,19 @@ class Neighbourhood(WeightTotal):
         return (1.0 if self.placement == "inner" else total) * torch.softmax(joined, dim=0)
 
     def total_for(self, pairs: int) -> float:
-        """The sum of the weights over a batch of this many pairs."""
+        """The sum of the weights over a batch.
+
+        Args:
+            pairs: Number of pairs in the batch.
+
+        Returns:
+            The sum, above 0; 1 where `total` is inside the softmax alone.
+        """
         return 1.0 if self.sums_to_one else super().total_for(pairs)
 
     @property
     def sums_to_one(self) -> bool:
-        """Whether `total` stands within the softmax alone, so that no total changes the sum of the weights."""
+        """Whether `total` is inside the softmax alone, so that it does not change the sum of the weights."""
         return self.placement == "inner" and self.combine not in _ONE_SOFTMAX
 
     def _logits(self, modality: str, rows: Tensor, items: Embeddings, epoch: Epoch) -> Tensor:

@@ -24,7 +24,19 @@ EPSILON = 1e-8
 
 
 def products(texts: Float[Tensor, "t l d"], images: Float[Tensor, "i r d"], *, bf16: bool) -> Float[Tensor, "t l i r"]:
-    """Inner products of every word with every region; `bf16` in bfloat16."""
+    """Inner products of every word with every region.
+
+    Args:
+        texts: (T L D) words.
+        images: (I R D) regions.
+        bf16: Multiply in bfloat16 where the device supports it.
+
+    Returns:
+        (T L I R).
+
+    Complexity:
+        T L I R D.
+    """
     scores = product(texts.flatten(0, 1), images.flatten(0, 1), bf16=bf16)
     return scores.view(*texts.shape[:2], *images.shape[:2])
 
@@ -35,6 +47,17 @@ def over_regions(
     """Attention of each word to each region: softmax over regions of scale * the products.
 
     Negative products count a tenth; then each region's are divided by their length over the words.
+
+    Args:
+        products: (T L I R) of words with regions.
+        mask: (I R) which regions exist; None for all.
+        scale: Factor of the normalised products, an inverse temperature; 4 to 20 in the papers.
+
+    Returns:
+        (T L I R) weights that sum to 1 over regions; 0 where the mask is False.
+
+    Complexity:
+        T L I R.
     """
     clipped = torch.nn.functional.leaky_relu(products, SLOPE)
     logits = clipped * (scale / (_length(clipped, 1) + EPSILON))
@@ -44,7 +67,19 @@ def over_regions(
 def over_words(
     products: Float[Tensor, "t l i r"], mask: Bool[Tensor, "i r"] | None, scale: float
 ) -> Float[Tensor, "t l i r"]:
-    """Attention of each region to each word; the products of a word are divided by their length over the regions."""
+    """Attention of each region to each word; the products of a word are divided by their length over the regions.
+
+    Args:
+        products: (T L I R) of words with regions.
+        mask: (I R) which regions exist; None for all.
+        scale: Factor of the normalised products, an inverse temperature; 4 to 20 in the papers.
+
+    Returns:
+        (T L I R) weights that sum to 1 over words.
+
+    Complexity:
+        T L I R.
+    """
     clipped = torch.nn.functional.leaky_relu(products, SLOPE)
     if mask is not None:
         clipped = clipped * mask
@@ -59,14 +94,35 @@ def word_cosines(
 ) -> Float[Tensor, "t l i"]:
     """Cosine of every word with its context, the weighted sum of regions.
 
-    lengths  of the words              gram  products of each image's regions with each other
+    Args:
+        products: (T L I R) of words with regions.
+        attention: (T L I R) weights of the regions.
+        lengths: (T L) of the words.
+        gram: (I R R) products of each image's regions with each other.
+
+    Returns:
+        (T L I) in [-1, 1].
+
+    Complexity:
+        T L I R^2; no context is formed.
     """
     along = (attention * products).sum(dim=3)
     return along / (lengths[:, :, None] * region_lengths(attention, gram)).clamp_min(EPSILON)
 
 
 def region_lengths(attention: Float[Tensor, "t l i r"], gram: Float[Tensor, "i r r"]) -> Float[Tensor, "t l i"]:
-    """The length of every word's context."""
+    """The length of every word's context.
+
+    Args:
+        attention: (T L I R) weights of the regions.
+        gram: (I R R) products of each image's regions with each other.
+
+    Returns:
+        (T L I), above 0.
+
+    Complexity:
+        T L I R^2.
+    """
     by_image = attention.flatten(0, 1).transpose(0, 1)
     squares = (torch.bmm(by_image, gram) * by_image).sum(dim=2)
     return _root(squares.T.unflatten(0, attention.shape[:2]))
@@ -80,7 +136,17 @@ def region_cosines(
 ) -> Float[Tensor, "t i r"]:
     """Cosine of every region with its context, the weighted sum of words.
 
-    lengths  of the regions            gram  products of each text's words with each other
+    Args:
+        products: (T L I R) of words with regions.
+        attention: (T L I R) weights of the words.
+        lengths: (I R) of the regions.
+        gram: (T L L) products of each text's words with each other.
+
+    Returns:
+        (T I R) in [-1, 1].
+
+    Complexity:
+        T I R L^2; no context is formed.
     """
     along = (attention * products).sum(dim=1)
     flat = attention.flatten(2)
@@ -96,10 +162,22 @@ def context_differences(
     *,
     bf16: bool = False,
 ) -> Float[Tensor, "i t l d"]:
-    """Every word's context at unit length, minus the word; `gram` as in `word_cosines`.
+    """Every word's context at unit length, minus the word.
 
-    The weights are divided by the length that the sum will have, which costs R numbers a word instead of D. `bf16`
-    gathers in bfloat16.
+    The weights are divided by the length that the sum will have, which costs R numbers a word instead of D.
+
+    Args:
+        words: (T L D).
+        attention: (T L I R) weights of the regions.
+        regions: (I R D).
+        gram: (I R R) products of each image's regions with each other.
+        bf16: Multiply in bfloat16 where the device supports it.
+
+    Returns:
+        (I T L D).
+
+    Complexity:
+        Time T L I R (D + R), memory T L I D.
     """
     texts, longest = attention.shape[:2]
     weights = attention / (region_lengths(attention, gram) + EPSILON)[..., None]
@@ -109,7 +187,14 @@ def context_differences(
 
 
 def unit_vectors(values: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-    """Vectors over their length, as SGRAF's code has it: the length grows by 1e-8 first."""
+    """Vectors over their length, as SGRAF's code has it: the length grows by 1e-8 first.
+
+    Args:
+        values: (... D).
+
+    Returns:
+        (... D) of length 1, or less for vectors shorter than about 1e-7.
+    """
     return values / (_length(values, -1) + EPSILON)
 
 
@@ -117,12 +202,28 @@ def sigmoid(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """The logistic function by tanh.
 
     On a processor torch's own gives another last bit at the end of a run of numbers than inside it; tanh does not.
+
+    Args:
+        values: Of any shape.
+
+    Returns:
+        Numbers in (0, 1), of the same shape.
     """
     return (values / 2).tanh() / 2 + 0.5
 
 
 def gram(parts: Float[Tensor, "n p d"]) -> Float[Tensor, "n p p"]:
-    """Inner products of each item's parts with each other."""
+    """Inner products of each item's parts with each other.
+
+    Args:
+        parts: (N P D).
+
+    Returns:
+        (N P P).
+
+    Complexity:
+        N P^2 D.
+    """
     return parts @ parts.mT
 
 
@@ -142,8 +243,10 @@ FusionKind = Literal["gated", "mean", "sum", "concat"]
 class Fusion(nn.Module):
     """One vector from two of width D.
 
-    gated   t * f + (1 - t) * h, f = A x, h = B y, t = sigmoid(C f + E h) (as DSRAN, Wen et al. 2020)
-    mean, sum  without weights         concat  a linear map of both side by side
+    Args:
+        width: D.
+        kind: "gated": t * f + (1 - t) * h, with f = A x, h = B y and t = sigmoid(C f + E h), as DSRAN (Wen et al.
+            2020). "mean" and "sum" have no weights. "concat" is a linear map of both side by side.
     """
 
     def __init__(self, width: int, kind: FusionKind = "gated") -> None:
@@ -163,7 +266,13 @@ class Fusion(nn.Module):
     ) -> Float[Tensor, "*out d"]:
         """The fused vectors. Leading axes are broadcast; zero padding (`numerics.padded`) stays zero.
 
-        bf16  products in bfloat16 where the device supports it
+        Args:
+            first: (... D).
+            second: (... D); its leading axes may differ.
+            bf16: Multiply in bfloat16 where the device supports it.
+
+        Returns:
+            (... D).
         """
         if self.kind == "mean":
             return (first + second) / 2

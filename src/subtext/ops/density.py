@@ -20,11 +20,15 @@ Join = Literal["min", "sum", "product"]
 class DensityOptions:
     """How density is computed. The defaults are this project's reading of Amrani et al. 2021.
 
-    neighbours  the number of nearest pairs, 1 or more; 10
-    join        similarity of two pairs from the standardised cosines z of both modalities: the smaller one (close in
-                both), their sum, or the product of their normal distribution functions
-    value       "mean" similarity of the nearest pairs, or that of the "last" of them
-    scale       "range": 0 for the least dense pair, 1 for the densest; "rank": evenly by rank
+    Args:
+        neighbours: The number of nearest pairs, 1 or more.
+        join: Similarity of two pairs from the standardised cosines z of both modalities: the smaller one (close in
+            both), their sum, or the product of their normal distribution functions.
+        value: "mean" similarity of the nearest pairs, or that of the "last" of them.
+        scale: "range": 0 for the least dense pair, 1 for the densest. "rank": evenly by rank.
+
+    Raises:
+        RequirementError: If `neighbours` is below 1.
     """
 
     neighbours: int = 10
@@ -49,25 +53,39 @@ def density(
     groups: Int[Tensor, "n"] | None = None,
     block: int = 1024,
 ) -> Float[Tensor, "n"]:
-    """(N) in [0, 1]: how close the nearest other pairs are, in both modalities at once (Amrani et al. 2021).
+    """How close the nearest other pairs are to each pair, in both modalities at once (Amrani et al. 2021).
 
-    similarity_ij = min(z(cos(v_i, v_j)), z(cos(t_i, t_j))),   z(c) = (c - mean) / deviation over all pairs i != j
-    p_i = mean of the largest similarities of i, then scaled over the data set.
+    With cosines c of the features v of one modality and t of the other, and z the standardised cosine::
 
-    first, second  features of the N pairs in each modality, rows in the same order; of any length
-    groups         (N) pairs of one group are not each other's neighbours: texts of the same image have an image cosine
-                   of 1. None: every other pair may be a neighbour
-    block          rows of the N x N similarities held at a time; the result does not depend on it
+        z(c) = (c - mean) / deviation, over all pairs i != j
+        similarity_ij = min(z(cos(v_i, v_j)), z(cos(t_i, t_j)))
+        p_i = mean of the largest similarities of i, then scaled over the data set
 
-    Mean and deviation, always over all pairs, are exact without any cosine: sum_ij c_ij = |sum_i u_i|^2 and
-    sum_ij c_ij^2 = |U^T U|^2 for unit rows u. All equal cosines have deviation 0 and z = 0. Time N^2 (D + E), memory
-    block N.
+    Mean and deviation, always over all pairs, are exact without any cosine. For rows u of length 1, and U of all rows,
+    the sum of all cosines is the squared length of the sum of u; the sum of their squares is that of the entries of U^T
+    U. If all cosines are equal, the deviation and every z are 0.
 
-    Raises RequirementError where a pair has fewer pairs outside its group than neighbours.
+    Args:
+        first: (N D) features of the pairs in one modality, of any length.
+        second: (N E) features of the same pairs in the other, in the same order.
+        settings: Neighbours, join, value and scale.
+        groups: (N) pairs of one group are not each other's neighbours: texts of the same image have an image cosine of
+            1. None where every other pair may be a neighbour.
+        block: Rows of the N x N similarities held at a time. The result does not depend on it.
 
-    >>> line = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [-1.0, 0.0]])
-    >>> [round(value, 2) for value in density(line, line, DensityOptions(neighbours=1)).tolist()]
-    [0.9, 1.0, 1.0, 0.0]
+    Returns:
+        (N) in [0, 1].
+
+    Raises:
+        RequirementError: If a pair has fewer pairs outside its group than neighbours.
+
+    Complexity:
+        Time N^2 (D + E), memory block N.
+
+    Example:
+        >>> line = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8], [-1.0, 0.0]])
+        >>> [round(value, 2) for value in density(line, line, DensityOptions(neighbours=1)).tolist()]
+        [0.9, 1.0, 1.0, 0.0]
     """
     count = len(first)
     group_of_pair = torch.arange(count, device=first.device) if groups is None else groups.to(first.device)

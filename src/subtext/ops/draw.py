@@ -17,26 +17,49 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def key(name: str) -> int:
-    """A key for one item from its name: 63 bits, the same on every machine."""
+    """A key for one item from its name, the same on every machine.
+
+    Args:
+        name: Any text.
+
+    Returns:
+        A whole number of 63 bits.
+    """
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
 
 
 def keys(names: list[str]) -> NDArray[np.int64]:
-    """(N) keys for N names."""
+    """The keys of several names.
+
+    Args:
+        names: N texts.
+
+    Returns:
+        (N) int64.
+    """
     return np.fromiter((key(name) for name in names), dtype=np.int64, count=len(names))
 
 
 def uniform(
     item_keys: NDArray[np.int64], *, seed: int, epoch: int, purpose: str, count: int = 1
 ) -> NDArray[np.float64]:
-    """(N, count) numbers in [0, 1) for N items.
+    """Uniform numbers for each item. The first columns do not depend on `count`.
 
-    The first columns do not depend on `count`.
+    Args:
+        item_keys: (N) of the items (`key`).
+        seed: The seed of the run.
+        epoch: The epoch, from 0.
+        purpose: What the numbers are for: other purposes get independent numbers.
+        count: Numbers per item.
 
-    >>> a = uniform(np.array([7, 8]), seed=0, epoch=1, purpose="flip")
-    >>> b = uniform(np.array([8, 7]), seed=0, epoch=1, purpose="flip")
-    >>> bool((a == b[::-1]).all())
-    True
+    Returns:
+        (N count) in [0, 1).
+
+    Example:
+        >>> a = uniform(np.array([7, 8]), seed=0, epoch=1, purpose="flip")
+        >>> b = uniform(np.array([8, 7]), seed=0, epoch=1, purpose="flip")
+        >>> bool((a == b[::-1]).all())
+        True
     """
     base = np.uint64(key(f"{seed}/{epoch}/{purpose}"))
     with np.errstate(over="ignore"):
@@ -49,19 +72,40 @@ def uniform(
 def integers(
     item_keys: NDArray[np.int64], bound: NDArray[np.int64] | int, *, seed: int, epoch: int, purpose: str, count: int = 1
 ) -> NDArray[np.int64]:
-    """(N, count) whole numbers in [0, bound); `bound` is one number or one an item."""
+    """Whole numbers for each item.
+
+    Args:
+        item_keys: (N) of the items (`key`).
+        bound: One number, or (N) one per item, above 0.
+        seed: The seed of the run.
+        epoch: The epoch, from 0.
+        purpose: What the numbers are for.
+        count: Numbers per item.
+
+    Returns:
+        (N count) in [0, bound).
+    """
     limit = np.broadcast_to(np.asarray(bound, dtype=np.int64), item_keys.shape)[:, None]
     samples = uniform(item_keys, seed=seed, epoch=epoch, purpose=purpose, count=count) * limit
     return np.minimum(samples.astype(np.int64), limit - 1)
 
 
 def normal(item_keys: NDArray[np.int64], *, seed: int, epoch: int, purpose: str, count: int = 1) -> NDArray[np.float32]:
-    """(N, count) standard normal numbers for N items (Box and Muller 1958).
+    """Standard normal numbers for each item (Box and Muller 1958). The first columns do not depend on `count`.
 
-    The first columns do not depend on `count`.
+    Args:
+        item_keys: (N) of the items (`key`).
+        seed: The seed of the run.
+        epoch: The epoch, from 0.
+        purpose: What the numbers are for.
+        count: Numbers per item.
 
-    >>> normal(np.array([7, 8]), seed=0, epoch=1, purpose="noise", count=3).shape
-    (2, 3)
+    Returns:
+        (N count) float32.
+
+    Example:
+        >>> normal(np.array([7, 8]), seed=0, epoch=1, purpose="noise", count=3).shape
+        (2, 3)
     """
     pairs = (count + 1) // 2
     samples = uniform(item_keys, seed=seed, epoch=epoch, purpose=purpose, count=2 * pairs)
@@ -75,13 +119,32 @@ def normal(item_keys: NDArray[np.int64], *, seed: int, epoch: int, purpose: str,
 
 
 def permutation(length: int, *, seed: int, epoch: int, purpose: str) -> NDArray[np.int64]:
-    """A shuffled range(length)."""
+    """A shuffled range(length).
+
+    Args:
+        length: How many numbers.
+        seed: The seed of the run.
+        epoch: The epoch, from 0.
+        purpose: What the order is for.
+
+    Returns:
+        (length) int64, each number of [0, length) once.
+    """
     samples = uniform(np.arange(length, dtype=np.int64), seed=seed, epoch=epoch, purpose=purpose)[:, 0]
     return np.argsort(samples, kind="stable")
 
 
 def number(*, seed: int, epoch: int, purpose: str) -> int:
-    """One 63-bit number, for seeding another library's generator."""
+    """One number, for seeding another library's generator.
+
+    Args:
+        seed: The seed of the run.
+        epoch: The epoch, from 0.
+        purpose: What the generator is for.
+
+    Returns:
+        A whole number of 63 bits.
+    """
     return key(f"{seed}/{epoch}/{purpose}")
 
 

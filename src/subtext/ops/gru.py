@@ -20,9 +20,19 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 def padded_states(
     words: Float[Tensor, "n p e"], lengths: Int[Tensor, "n"], rnn: nn.GRU, *, learning: bool
 ) -> Float[Tensor, "n p h"]:
-    """States of every word of texts of these lengths, 1 or more; zero beyond a text's end. Padding is never read.
+    """States of every word of padded texts; zero beyond a text's end. Padding is never read.
 
-    learning  whether gradients will be asked for, which are fast by `packed_states` alone
+    Args:
+        words: (N P E) word vectors.
+        lengths: (N) words of each text, 1 or more.
+        rnn: Whose weights are used.
+        learning: Whether gradients will be needed, which are fast by `packed_states` alone.
+
+    Returns:
+        (N P H), with H the sum over both directions.
+
+    Complexity:
+        Words of all texts times H (E + H) per layer.
     """
     if learning and words.device.type == "cpu" and not torch.is_autocast_enabled("cpu"):
         # Packed words stand longest text first, and position by position.
@@ -41,7 +51,16 @@ def padded_states(
 def end_states(
     states: Float[Tensor, "n p h"], lengths: Int[Tensor, "n"], *, both_directions: bool
 ) -> Float[Tensor, "n h"]:
-    """The state after each text's last word, and of a backward half the one after its first word."""
+    """The state after each text's last word, and of a backward half the one after its first word.
+
+    Args:
+        states: (N P H) of every word.
+        lengths: (N) words of each text, 1 or more.
+        both_directions: Whether the second half of H was read backwards.
+
+    Returns:
+        (N H).
+    """
     last = states[torch.arange(len(states), device=states.device), lengths - 1]
     if not both_directions:
         return last
@@ -52,9 +71,17 @@ def end_states(
 def packed_states(words: Float[Tensor, "t e"], sizes: Sequence[int], rnn: nn.GRU) -> Float[Tensor, "t h"]:
     """States of the top layer for packed words, both directions side by side.
 
-    words  every text's first word, longest text first, then every text's second word, ...: PackedSequence.data
-    sizes  how many texts have a first word, a second, ...: PackedSequence.batch_sizes
-    rnn    whose weights are taken; its dropout between layers is not
+    Args:
+        words: (T E) every text's first word, longest text first, then every text's second word, and so on:
+            `PackedSequence.data`.
+        sizes: How many texts have a first word, a second, and so on: `PackedSequence.batch_sizes`.
+        rnn: Whose weights are used; its dropout between layers is not.
+
+    Returns:
+        (T H), with H the sum over both directions.
+
+    Complexity:
+        T H (E + H) per layer.
     """
     for layer in range(rnn.num_layers):
         sides = []
@@ -70,7 +97,9 @@ def packed_states(words: Float[Tensor, "t e"], sizes: Sequence[int], rnn: nn.GRU
 class _GruDirection(torch.autograd.Function):
     """One layer, read one way.
 
-    r, z = sigmoid(W x + b + U h + c)    n = tanh(W x + b + r (U h + c))    h' = n + z (h - n)
+    With x the words, h the state before and h' the state after::
+
+        r, z = sigmoid(W x + b + U h + c)    n = tanh(W x + b + r (U h + c))    h' = n + z (h - n)
     """
 
     @staticmethod

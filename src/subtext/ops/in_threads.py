@@ -19,10 +19,16 @@ Result = TypeVar("Result")
 def in_threads(
     work: Callable[[slice], Result], rows: int, *, threads: int | None = None, most: int | None = None
 ) -> list[Result]:
-    """The results of `work` on blocks of rows, in order; on one empty block where there are no rows.
+    """The results of a function on blocks of rows, in order; on one empty block if there are no rows.
 
-    threads  None for as many as torch uses
-    most     rows of a block at most; None for one block a thread
+    Args:
+        work: Called with the slice of each block.
+        rows: How many rows there are.
+        threads: How many; None for as many as torch uses.
+        most: Maximum rows of a block; None for one block a thread.
+
+    Returns:
+        One result per block.
     """
     threads = threads or torch.get_num_threads()
     block = max(1, min(rows if most is None else most, -(-rows // threads)))

@@ -45,11 +45,15 @@ Average = Literal["pairs", "lists"]
 class Scoring:
     """What is averaged. The defaults are the paper's formulas as printed.
 
-    second    items that discrepancy compares an item with: neighbours of its neighbours as often as they are listed,
-              the item included (multiset), each of them once (unique), its neighbours (direct), or no items: no
-              discrepancy, at half the cost (none)
-    diagonal  whether diversity compares a neighbour with itself too
-    average   of lists of unequal length: over all listed items (pairs), or over the means of the lists (lists)
+    Args:
+        second: Items that discrepancy compares an item with: neighbours of its neighbours as often as they are listed,
+            the item included ("multiset"), each of them once ("unique"), its neighbours ("direct"), or no items
+            ("none"): no discrepancy, at half the cost.
+        diagonal: Whether diversity compares a neighbour with itself too.
+        average: Of lists of unequal length: over all listed items ("pairs"), or over the means of the lists ("lists").
+
+    Raises:
+        ShapeError: If average="lists" and second is not "multiset".
     """
 
     second: Second = "multiset"
@@ -69,7 +73,12 @@ AS_PRINTED = Scoring()
 
 
 class Scores(NamedTuple):
-    """(N) each, NaN for an item with too few neighbours."""
+    """Both scores of N items.
+
+    Args:
+        diversity: (N); NaN for an item with too few neighbours.
+        discrepancy: (N); NaN for an item without neighbours.
+    """
 
     diversity: Float[Tensor, "n"]
     discrepancy: Float[Tensor, "n"]
@@ -78,7 +87,8 @@ class Scores(NamedTuple):
 class NeighbourLists:
     """The neighbours of N items as one row of numbers, and the start of each list in it.
 
-    neighbours  (N E) rows; below 0 is none
+    Args:
+        neighbours: (N E) rows; below 0 is none.
     """
 
     def __init__(self, neighbours: Int[Tensor, "n e"]) -> None:
@@ -94,7 +104,14 @@ class NeighbourLists:
         self.starts = (self.counts.cumsum(0) - self.counts).int()
 
     def over(self, rows: Int[Tensor, "n"]) -> NeighbourLists:
-        """The same lists, by rows of a bank: several items may share a row."""
+        """The same lists, by rows of a bank: several items may share a row.
+
+        Args:
+            rows: (N) the row of each item in the bank.
+
+        Returns:
+            Lists whose `sums` read the bank.
+        """
         shared = copy(self)
         shared.rows = rows.int().index_select(0, self.rows)
         return shared
@@ -104,7 +121,17 @@ class NeighbourLists:
         return len(self.counts)
 
     def sums(self, values: Float[Tensor, "m w"]) -> Float[Tensor, "n w"]:
-        """The sum of `values` over the rows of each list, in at least float32."""
+        """The sum of values over the rows of each list, in at least float32.
+
+        Args:
+            values: (M W).
+
+        Returns:
+            (N W); 0 for an empty list.
+
+        Complexity:
+            N E W.
+        """
         return precise(torch.nn.functional.embedding_bag(self.rows, values, self.starts, mode="sum"))
 
 
@@ -119,22 +146,29 @@ def neighbour_scores(
 ) -> Scores:
     """Diversity and discrepancy of every item under the inner product, exact.
 
-    bank        one vector per item
-    neighbours  items; below 0 is none. Or `NeighbourLists` of them
-    rows        the row of each item in the bank; None where item i has row i
-    items       the D items to score; None for all. Diversity then costs D E H, and so does discrepancy after its first
-                product, which is over all items
-    storage     type of slabs while they are gathered; None for the bank's. Half precision is faster where the processor
-                supports it; sums are float32 either way
+    Args:
+        bank: (M H) one vector per item.
+        neighbours: (N E) items; below 0 is none. Or `NeighbourLists` of them.
+        scoring: What is averaged.
+        rows: (N) the row of each item in the bank; None where item i has row i.
+        items: (D) the items to score; None for all. Diversity then costs D E H, and so does discrepancy after its first
+            product, which is over all items.
+        storage: Type of slabs while they are gathered; None for the bank's. Half precision is faster where the
+            processor supports it; sums are float32 either way.
 
-    Returns (N) or (D) each, NaN for an item without neighbours (diversity without diagonal: fewer than two).
+    Returns:
+        (N) or (D) each; NaN for an item without neighbours (diversity without diagonal: fewer than two).
 
-    >>> E = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
-    >>> found = neighbour_scores(E, torch.tensor([[1, 2], [0, 2], [1, -1]]))
-    >>> [round(value, 3) for value in found.diversity.tolist()]  # (1 + 1 + 2 * .8) / 4, (1 + 1) / 4, 1
-    [0.9, 0.5, 1.0]
-    >>> [round(value, 3) for value in found.discrepancy.tolist()]  # of the first: <E0, E0 + E2 + E1> / 3
-    [0.533, 0.933, 0.5]
+    Complexity:
+        Time N E H for each of two products; memory of `SLAB` columns of the bank and of the sums.
+
+    Example:
+        >>> E = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+        >>> found = neighbour_scores(E, torch.tensor([[1, 2], [0, 2], [1, -1]]))
+        >>> [round(value, 3) for value in found.diversity.tolist()]  # (1 + 1 + 2 * .8) / 4, (1 + 1) / 4, 1
+        [0.9, 0.5, 1.0]
+        >>> [round(value, 3) for value in found.discrepancy.tolist()]  # of the first: <E0, E0 + E2 + E1> / 3
+        [0.533, 0.933, 0.5]
     """
     lists = neighbours if isinstance(neighbours, NeighbourLists) else NeighbourLists(neighbours)
     selected = lists if items is None else NeighbourLists(lists.neighbours[items])
@@ -178,7 +212,20 @@ def second_sums(
 ) -> Float[Tensor, "n h"]:
     """The vector of each item whose product with the item's embedding, present or later, is its discrepancy.
 
-    NaN for an item without neighbours. Needs second=multiset or direct.
+    Args:
+        bank: (M H) one vector per item.
+        neighbours: (N E) items; below 0 is none. Or `NeighbourLists` of them.
+        scoring: With second="multiset" or "direct".
+        rows: (N) the row of each item in the bank; None where item i has row i.
+
+    Returns:
+        (N H); NaN for an item without neighbours.
+
+    Raises:
+        ShapeError: If second is "unique" or "none".
+
+    Complexity:
+        Time N E H for each of two products.
     """
     if scoring.second in ("unique", "none"):
         raise ShapeError(f"second_sums needs second=multiset or direct; it got {scoring.second}")
@@ -239,14 +286,29 @@ def _ratio(total: Tensor, count: Tensor) -> Tensor:
 def ascending(neighbours: Int[Tensor, "n e"]) -> Int[Tensor, "n e"]:
     """The same lists, each sorted by row: sums are the same to rounding, and gathering reads memory in order.
 
-    >>> ascending(torch.tensor([[3, 1, 2], [2, -1, 0]])).tolist()
-    [[1, 2, 3], [-1, 0, 2]]
+    Args:
+        neighbours: (N E) rows; below 0 is none.
+
+    Returns:
+        (N E).
+
+    Example:
+        >>> ascending(torch.tensor([[3, 1, 2], [2, -1, 0]])).tolist()
+        [[1, 2, 3], [-1, 0, 2]]
     """
     return neighbours.sort(dim=1).values
 
 
 def select_neighbours(neighbours: Int[Tensor, "n e"], selected: Bool[Tensor, "n"]) -> Int[Tensor, "n e"]:
-    """The selected neighbours; -1 in place of the others."""
+    """The selected neighbours; -1 in place of the others.
+
+    Args:
+        neighbours: (N E) rows; below 0 is none.
+        selected: (N) which items may stay.
+
+    Returns:
+        (N E).
+    """
     present = selected.index_select(0, neighbours.clamp_min(0).flatten()).view_as(neighbours)
     return neighbours.masked_fill(~(present & (neighbours >= 0)), -1)
 
@@ -264,6 +326,16 @@ def pooled(left: Float[Tensor, "*some q k h"], right: Float[Tensor, "*some c l h
     """Scores of the best pair of views.
 
     One product a pair of views: a maximum over the last dimensions of a single product takes about twice the time.
+
+    Args:
+        left: (... Q K H), K views of each item.
+        right: (... C L H), L views of each item.
+
+    Returns:
+        (... Q C).
+
+    Complexity:
+        Time Q C K L H, memory 2 Q C.
     """
     products = (
         left[..., mine, :] @ right[..., theirs, :].mT
@@ -277,9 +349,21 @@ def pooled(left: Float[Tensor, "*some q k h"], right: Float[Tensor, "*some c l h
 
 
 def exact_scores(bank: Float[Tensor, "n k h"], neighbours: Int[Tensor, "n e"], scoring: Scoring = AS_PRINTED) -> Scores:
-    """Both scores of every item, exact.
+    """Both scores of every item by the best pair of views, exact.
 
-    Cost: time N^2 (K^2 H + E), memory of some rows of N. Needs second=multiset or direct, and average=pairs.
+    Args:
+        bank: (N K H), K views of each item.
+        neighbours: (N E) rows; below 0 is none.
+        scoring: With second="multiset" or "direct", and average="pairs".
+
+    Returns:
+        (N) each; NaN for an item with too few neighbours.
+
+    Raises:
+        ShapeError: If the scoring is another.
+
+    Complexity:
+        Time N^2 (K^2 H + E), memory of some rows of N.
     """
     if scoring.second == "none":
         raise ShapeError("exact_scores needs second=multiset or direct; it got none; take pooled_scores")
@@ -312,7 +396,16 @@ def gram_diversity(
 ) -> Float[Tensor, "d"]:
     """Diversity of the items that have these neighbours, exact, from the scores among these alone.
 
-    Cost: time D E^2 K^2 H, less than `exact_scores` where D E^2 < N^2.
+    Args:
+        bank: (N K H), K views of each item.
+        neighbours: (D E) rows; below 0 is none.
+        scoring: Whether a neighbour is compared with itself.
+
+    Returns:
+        (D); NaN for an item with too few neighbours.
+
+    Complexity:
+        Time D E^2 K^2 H, less than `exact_scores` where D E^2 < N^2.
     """
     width, views = neighbours.shape[1], bank.shape[1]
     step = max(1, _CELLS // (width * views) ** 2)
@@ -338,12 +431,25 @@ def sampled_discrepancy(
     epoch: int,
     items: Int[Tensor, "d"] | None = None,
 ) -> Float[Tensor, "d"]:
-    """Discrepancy of every item, or of these, from at most `samples` neighbours of its neighbours (the paper: 1000).
-
-    keys  (N) of the items: a sample depends on (seed, epoch, item) alone
+    """Discrepancy of items from a sample of the neighbours of their neighbours (the paper: 1000).
 
     Samples come from the multiset without replacement: all of it where it has no more than `samples`.
-    Cost: time and gathered memory D samples K^2 H; of a small bank (N <= 32 samples) time D N K^2 H, nothing gathered.
+
+    Args:
+        bank: (N K H), K views of each item.
+        neighbours: (N E) rows; below 0 is none.
+        keys: (N) of the items (`draw.key`): a sample depends on (seed, epoch, item) alone.
+        samples: Neighbours of neighbours of each item at most.
+        seed: The seed of the run.
+        epoch: The epoch, from 0.
+        items: (D) the items to score; None for all.
+
+    Returns:
+        (D); NaN for an item without neighbours.
+
+    Complexity:
+        Time and gathered memory D samples K^2 H. Of a small bank (N <= 32 samples) time D N K^2 H, and nothing is
+        gathered.
     """
     count, views, dim = bank.shape
     dense = count <= _DENSE * samples
@@ -396,9 +502,26 @@ def pooled_scores(
     epoch: int,
     items: Int[Tensor, "d"] | None = None,
 ) -> Scores:
-    """Both scores in the cheapest way: discrepancy from `samples` samples (0: exact); diversity is always exact.
+    """Both scores by the best pair of views in the cheapest way; diversity is always exact.
 
-    items  the items to score; None for all
+    Args:
+        bank: (N K H), K views of each item.
+        neighbours: (N E) rows; below 0 is none.
+        scoring: With average="pairs", and second not "unique".
+        keys: (N) of the items (`draw.key`).
+        samples: Neighbours of neighbours of each item for discrepancy; 0 for all.
+        seed: The seed of the run.
+        epoch: The epoch, from 0.
+        items: (D) the items to score; None for all.
+
+    Returns:
+        (N) or (D) each; NaN for an item with too few neighbours.
+
+    Raises:
+        ShapeError: If the scoring is another.
+
+    Complexity:
+        That of `exact_scores`, or of `gram_diversity` and `sampled_discrepancy` where this is less.
     """
     if scoring.second in ("direct", "unique") or (not samples and scoring.second == "multiset"):
         scores = exact_scores(bank, neighbours, scoring)

@@ -13,14 +13,26 @@ from torch import Tensor, nn
 def unit(vectors: Float[Tensor, "*batch d"], *, epsilon: float = 1e-12) -> Float[Tensor, "*batch d"]:
     """Vectors over their Euclidean length; a zero vector stays zero.
 
-    >>> unit(torch.tensor([3.0, 4.0])).tolist()
-    [0.6000000238418579, 0.800000011920929]
+    Args:
+        vectors: (... D).
+        epsilon: Minimum of the length that is divided by.
+
+    Returns:
+        (... D).
+
+    Example:
+        >>> unit(torch.tensor([3.0, 4.0])).tolist()
+        [0.6000000238418579, 0.800000011920929]
     """
     return torch.nn.functional.normalize(vectors, dim=-1, eps=epsilon)
 
 
 def xavier(layer: nn.Linear) -> None:
-    """Start a layer uniform in +-sqrt(6 / (in + out)), with a bias of zero (Glorot and Bengio 2010)."""
+    """Initialise a layer uniformly in +-sqrt(6 / (in + out)), with a bias of zero (Glorot and Bengio 2010).
+
+    Args:
+        layer: Changed in place.
+    """
     nn.init.xavier_uniform_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -29,7 +41,16 @@ def xavier(layer: nn.Linear) -> None:
 def masked_softmax(
     logits: Float[Tensor, "*batch p"], mask: Bool[Tensor, "*batch p"] | None, *, dim: int = -1
 ) -> Float[Tensor, "*batch p"]:
-    """Softmax over the entries where mask is True; zero elsewhere, and zero all along where nothing is True."""
+    """Softmax over the entries where a mask is True; zero elsewhere, and zero all along where nothing is True.
+
+    Args:
+        logits: (... P).
+        mask: (... P); None for all entries.
+        dim: The axis that sums to 1.
+
+    Returns:
+        (... P) in [0, 1].
+    """
     if mask is None:
         return torch.softmax(logits, dim=dim)
     hidden = logits.masked_fill(~mask, float("-inf"))
@@ -42,7 +63,15 @@ def masked_softmax(
 def parts_first(
     parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
 ) -> tuple[Float[Tensor, "n p d"], Bool[Tensor, "n p"] | None]:
-    """Each item's parts before its padding, and their mask: a dropped region leaves a gap."""
+    """Each item's parts before its padding, and their mask: a dropped region leaves a gap.
+
+    Args:
+        parts: (N P D).
+        mask: (N P) which parts exist; None for all.
+
+    Returns:
+        Parts and mask in that order, the parts of an item in their old order.
+    """
     if mask is None or not bool((mask[:, 1:] & ~mask[:, :-1]).any()):
         return parts, mask
     order = torch.argsort((~mask).byte(), dim=1, stable=True)
@@ -50,7 +79,15 @@ def parts_first(
 
 
 def masked_mean(parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n d"]:
-    """Mean over the parts that exist; zero for an item without parts."""
+    """Mean over the parts that exist; zero for an item without parts.
+
+    Args:
+        parts: (N P D).
+        mask: (N P) which parts exist; None for all.
+
+    Returns:
+        (N D).
+    """
     if mask is None:
         return parts.mean(dim=1)
     weight = mask.to(parts.dtype)[:, :, None]
@@ -58,26 +95,55 @@ def masked_mean(parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None)
 
 
 def masked_max(scores: Float[Tensor, "q c"], mask: Bool[Tensor, "q c"]) -> Float[Tensor, "q"]:
-    """Largest score of each row where mask is True; minus infinity for a row without any."""
+    """Largest score of each row where a mask is True; minus infinity for a row without any.
+
+    Args:
+        scores: (Q C).
+        mask: (Q C).
+
+    Returns:
+        (Q).
+    """
     return scores.masked_fill(~mask, float("-inf")).amax(dim=1)
 
 
 def masked_logsumexp(scores: Float[Tensor, "q c"], mask: Bool[Tensor, "q c"]) -> Float[Tensor, "q"]:
-    """Logarithm of the sum of the exponentials of each row where mask is True.
+    """Logarithm of the sum of the exponentials of each row where a mask is True.
 
     A row without any gives a very low finite number, not minus infinity: its gradient is zero, not NaN.
+
+    Args:
+        scores: (Q C).
+        mask: (Q C).
+
+    Returns:
+        (Q).
     """
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min / 2).logsumexp(dim=1)
 
 
 def precise(values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Half precision as float32; float32 and float64 stay as they are."""
+    """Half precision as float32; float32 and float64 stay as they are.
+
+    Args:
+        values: Of any shape.
+
+    Returns:
+        The same numbers in float32 or float64.
+    """
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 
 @cache
 def supported(device: str = "cpu") -> bool:
-    """Whether a device type ("cpu", "cuda") has instructions for products of bfloat16 matrices."""
+    """Whether a device has instructions for products of bfloat16 matrices.
+
+    Args:
+        device: The type, "cpu" or "cuda".
+
+    Returns:
+        False for other types.
+    """
     if device == "cuda":
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
     if device != "cpu":
@@ -88,7 +154,14 @@ def supported(device: str = "cpu") -> bool:
 
 
 def in_inference(bf16: bool) -> bool:
-    """Whether to use bfloat16 now: never while gradients are recorded."""
+    """Whether to use bfloat16 now: never while gradients are recorded.
+
+    Args:
+        bf16: Whether it is wanted.
+
+    Returns:
+        Whether it is wanted and no gradients are recorded.
+    """
     return bf16 and not torch.is_grad_enabled()
 
 
@@ -100,8 +173,17 @@ def product(
     Scores cost little beside an encoder, and scales of up to a hundred multiply them: half precision would save nothing
     and change the order of close candidates.
 
-    bf16  multiply in bfloat16 where the device supports it: many times faster there, slower than float32 elsewhere.
-          Sums are in float32 either way
+    Args:
+        left: (... N D).
+        right: (... M D).
+        bf16: Multiply in bfloat16 where the device supports it: many times faster there, slower than float32 elsewhere.
+            Sums are in float32 either way.
+
+    Returns:
+        (... N M).
+
+    Complexity:
+        N M D.
     """
     with torch.autocast(left.device.type, enabled=False):
         if bf16 and supported(left.device.type):
@@ -110,7 +192,18 @@ def product(
 
 
 def best_views(left: Float[Tensor, "n k d"], right: Float[Tensor, "m l d"]) -> Float[Tensor, "n m"]:
-    """Largest inner product over all pairs of views of two items."""
+    """Largest inner product over all pairs of views of two items.
+
+    Args:
+        left: (N K D), K views of each item.
+        right: (M L D), L views of each item.
+
+    Returns:
+        (N M).
+
+    Complexity:
+        Time N M K L D, memory N M K L.
+    """
     count, views, _ = left.shape
     # Views of `right` come before its items: the maximum runs over contiguous rows.
     scores = product(left.flatten(0, 1), right.transpose(0, 1).flatten(0, 1))
@@ -121,6 +214,13 @@ def at_most(value: Float[Tensor, "*shape"], limit: float) -> Float[Tensor, "*sha
     """Clamp to a maximum, with a gradient that leads back below it.
 
     A plain clamp has no gradient beyond its limit: a parameter that stepped over it would stay there.
+
+    Args:
+        value: Of any shape.
+        limit: The maximum.
+
+    Returns:
+        The smaller of value and limit, of the same shape.
     """
     return _AtMost.apply(value, limit)
 
@@ -149,16 +249,32 @@ length.
 
 
 def padded(values: Float[Tensor, "*shape"], axes: int = 1) -> Float[Tensor, "*padded"]:
-    """Pad the last `axes` axes with zeros to a multiple of LANES.
+    """Pad the last axes with zeros to a multiple of LANES.
 
-    >>> padded(torch.ones(3)).tolist()
-    [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    Args:
+        values: Of any shape.
+        axes: How many axes to pad.
+
+    Returns:
+        The values themselves if nothing is missing.
+
+    Example:
+        >>> padded(torch.ones(3)).tolist()
+        [1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
     return padded_to(values, *(-(-size // LANES) * LANES for size in values.shape[values.ndim - axes :]))
 
 
 def padded_to(values: Float[Tensor, "*shape"], *sizes: int) -> Float[Tensor, "*padded"]:
-    """Pad the last axes with zeros to these sizes; an axis that is larger stays as it is."""
+    """Pad the last axes with zeros to these sizes.
+
+    Args:
+        values: Of any shape.
+        sizes: Size of each of the last axes; an axis that is larger stays as it is.
+
+    Returns:
+        The values themselves if nothing is missing.
+    """
     last = values.shape[values.ndim - len(sizes) :]
     missing = [max(size - present, 0) for size, present in zip(sizes, last, strict=True)]
     if not any(missing):
@@ -173,7 +289,17 @@ def linear(
     *,
     bf16: bool,
 ) -> Float[Tensor, "*batch m"]:
-    """A linear map by `product`; the bias is added in the input's precision."""
+    """A linear map by `product`; the bias is added in the input's precision.
+
+    Args:
+        values: (... D).
+        weight: (M D).
+        bias: (M); None for none.
+        bf16: Multiply in bfloat16 where the device supports it.
+
+    Returns:
+        (... M).
+    """
     if not (bf16 and supported(values.device.type)):
         return torch.nn.functional.linear(values, weight, bias)
     mapped = product(values.reshape(-1, values.shape[-1]), weight, bf16=True).view(*values.shape[:-1], len(weight))
@@ -187,7 +313,17 @@ def square_linear(
     *,
     bf16: bool,
 ) -> Float[Tensor, "*batch d"]:
-    """`linear` from a space to itself: zeros that pad values beyond M (`numerics.padded`) stay zeros."""
+    """`linear` from a space to itself: zeros that pad values beyond M (`numerics.padded`) stay zeros.
+
+    Args:
+        values: (... D), with D at least M.
+        weight: (M M).
+        bias: (M); None for none.
+        bf16: Multiply in bfloat16 where the device supports it.
+
+    Returns:
+        (... D).
+    """
     width = values.shape[-1]
     return linear(values, padded_to(weight, width, width), None if bias is None else padded_to(bias, width), bf16=bf16)
 
@@ -195,7 +331,20 @@ def square_linear(
 def product_minus(
     left: Float[Tensor, "b n p"], right: Float[Tensor, "b p d"], subtrahend: Float[Tensor, "b n d"], *, bf16: bool
 ) -> Float[Tensor, "b n d"]:
-    """Left @ right - subtrahend: multiplied as in `product`, subtracted in the input's precision."""
+    """Left @ right - subtrahend: multiplied as in `product`, subtracted in the input's precision.
+
+    Args:
+        left: (B N P).
+        right: (B P D).
+        subtrahend: (B N D).
+        bf16: Multiply in bfloat16 where the device supports it.
+
+    Returns:
+        (B N D).
+
+    Complexity:
+        B N P D.
+    """
     if bf16 and supported(left.device.type):
         return product(left, right.mT, bf16=True).sub_(subtrahend)
     return torch.baddbmm(subtrahend, left, right, beta=-1)

@@ -32,12 +32,12 @@ class PairSimilarity(nn.Module):
     """A similarity that reads regions and words, and not one vector an item.
 
     A subclass scores some images with texts of one length, without a mask, in `score`. It may compute terms of images
-    alone, once for all texts, in `prepare`.
+    alone, once for all texts, in `prepare`. In evaluation the texts of a block are a power of two, so that blocks of a
+    tile of scores are alike.
 
-    width  of regions and words, where the similarity has weights of that width; None for any
-    block  numbers per block in evaluation. More where much is read of every image each time
-
-    In evaluation the texts of a block are a power of two, so that blocks of a tile of scores are alike.
+    Attributes:
+        width: Of regions and words, where the similarity has weights of that width; None for any.
+        block: Numbers per block in evaluation. More where much is read of every image each time.
     """
 
     indexable = False
@@ -47,27 +47,77 @@ class PairSimilarity(nn.Module):
     def forward(self, images: Embeddings, texts: Embeddings, prepared: Any = None) -> Float[Tensor, "i t *more"]:
         """Scores of every image with every text, larger is better.
 
-        prepared  the result of `prepare` for these images, at most 64
+        Args:
+            images: I items with parts, R at most.
+            texts: T items with parts of the same width.
+            prepared: The result of `prepare` for these images, at most 64; None to compute it.
 
-        Raises RequirementError for items without parts; ShapeError for parts of unequal widths.
+        Returns:
+            (I T), or more numbers a pair behind it if `score` gives them.
+
+        Raises:
+            RequirementError: If items have no parts.
+            ShapeError: If parts are of unequal widths.
         """
         return self.all_pairs(images, texts, self.score, prepared)
 
     def prepare(self, images: Embeddings) -> Any:
-        """The terms of images alone, for scoring them with texts in several calls."""
+        """The terms of images alone, for scoring them with texts in several calls.
+
+        Args:
+            images: I items with parts.
+
+        Returns:
+            What `score` takes as `prepared`; None if there are no such terms.
+        """
 
     def score(self, images: Embeddings, prepared: Any, texts: Embeddings) -> Float[Tensor, "i t *more"]:
-        """Scores of some images with texts of one length."""
+        """Scores of some images with texts of one length.
+
+        Args:
+            images: I items with parts.
+            prepared: The result of `prepare` for these images.
+            texts: T items, all with as many parts, without a mask.
+
+        Returns:
+            (I T), larger is better.
+        """
         raise NotImplementedError
 
     def floats(self, regions: int, words: int) -> int:
-        """About how many numbers a pair takes."""
+        """About how many numbers a pair takes in memory.
+
+        Args:
+            regions: R.
+            words: L.
+
+        Returns:
+            The count, for the size of blocks.
+        """
         raise NotImplementedError
 
     def all_pairs(
         self, images: Embeddings, texts: Embeddings, compare: Callable[..., Tensor], prepared: Any = None
     ) -> Float[Tensor, "i t *more"]:
-        """`compare` of images, their terms, and texts of one length, as `score`, for every image and every text."""
+        """Compare every image with every text, in blocks of texts of one length.
+
+        Args:
+            images: I items with parts.
+            texts: T items with parts of the same width.
+            compare: Called with images, their terms, and texts of one length, as `score` is.
+            prepared: The result of `prepare` for these images, at most 64; None to compute it.
+
+        Returns:
+            (I T ...) what `compare` gives for each pair.
+
+        Raises:
+            RequirementError: If items have no parts.
+            ShapeError: If parts are of unequal widths, or not of the width of the weights.
+
+        Complexity:
+            Memory of `BLOCK_FLOATS` numbers in evaluation. In training blocks beyond `KEPT_FLOATS` are recomputed in
+            the backward pass.
+        """
         region_width, word_width = (_parts(items).shape[2] for items in (images, texts))
         if region_width != word_width:
             raise ShapeError(
@@ -111,14 +161,34 @@ def in_blocks(
     *,
     learning: bool,
 ) -> Float[Tensor, "i t"]:
-    """`compare` of blocks of images with all texts; while learning, blocks are recomputed in the backward pass."""
+    """Compare blocks of images with all texts; while learning, blocks are recomputed in the backward pass.
+
+    Args:
+        compare: Called with a block of images and all texts.
+        images: (I ...) of any item shape.
+        texts: (T ...).
+        rows: Images per block.
+        learning: Whether gradients will be needed.
+
+    Returns:
+        (I T).
+    """
     if learning:
         compare = partial(checkpoint, compare, use_reentrant=False, preserve_rng_state=False)
     return torch.cat([compare(block, texts) for block in images.split(rows)])
 
 
 def require_one_width(similarity: nn.Module, images: Embeddings, texts: Embeddings) -> None:
-    """Raise ShapeError unless vectors of both sides have one width."""
+    """Check that vectors of both sides have one width.
+
+    Args:
+        similarity: Named in the error.
+        images: The one side.
+        texts: The other.
+
+    Raises:
+        ShapeError: If the widths differ.
+    """
     if images.width != texts.width:
         raise ShapeError(
             f"{type(similarity).__name__} needs images and texts of one width; it got {images.width} and "
@@ -127,7 +197,14 @@ def require_one_width(similarity: nn.Module, images: Embeddings, texts: Embeddin
 
 
 def equal_lengths(items: Embeddings) -> Iterator[tuple[Int[Tensor, "n"], Embeddings]]:
-    """Items in groups with equal numbers of parts, fewest first: their rows, and the items without a mask."""
+    """Items in groups with equal numbers of parts, fewest first.
+
+    Args:
+        items: N items with parts.
+
+    Yields:
+        The rows of a group, and its items without a mask.
+    """
     items = packed(items)
     assert items.parts is not None
     if items.mask is None:
@@ -140,7 +217,14 @@ def equal_lengths(items: Embeddings) -> Iterator[tuple[Int[Tensor, "n"], Embeddi
 
 
 def packed(items: Embeddings) -> Embeddings:
-    """The same items, with parts before padding."""
+    """The same items, with parts before padding.
+
+    Args:
+        items: With or without parts.
+
+    Returns:
+        The items themselves if nothing moves.
+    """
     if items.parts is None:
         return items
     parts, mask = parts_first(items.parts, items.mask)
@@ -148,12 +232,33 @@ def packed(items: Embeddings) -> Embeddings:
 
 
 def parts_of(items: Embeddings) -> Float[Tensor, "n p d"]:
-    """The parts, in float32 or better, padded (`numerics.padded`). Raises RequirementError without parts."""
+    """The parts, in float32 or better, padded (`numerics.padded`).
+
+    Args:
+        items: N items with parts.
+
+    Returns:
+        (N P D).
+
+    Raises:
+        RequirementError: If they have no parts.
+    """
     return padded(precise(_parts(items)))
 
 
 def vectors_of(items: Embeddings, width: int) -> Float[Tensor, "n d"]:
-    """The first vector of each item, padded. Raises ShapeError for vectors of another width."""
+    """The first vector of each item, padded.
+
+    Args:
+        items: N items.
+        width: D, the width that they must have.
+
+    Returns:
+        (N D).
+
+    Raises:
+        ShapeError: If the vectors are of another width.
+    """
     if items.vectors.shape[2] != width:
         raise ShapeError(
             f"this similarity needs vectors of width {width}, that of its parts; it got {items.vectors.shape[2]}; "

@@ -11,10 +11,9 @@ negative.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, no_type_check
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,87 +22,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from subtext.errors import RequirementError, ShapeError
+from subtext.ops.compiled.threshold_counts import threshold_counts
 from subtext.ops.in_threads import in_threads
 from subtext.ops.sparse import CandidateLists
 
 Ints = NDArray[np.int64]
-_TILE = 16384
-"""Columns counted together: their counters and thresholds stay in the second-level cache."""
-_BAND = 16384
-"""Rows between two flushes of the packed counters: each half holds at most 32,767."""
-
-
-@no_type_check
-def _count(
-    scores: NDArray[Any],
-    row_best: NDArray[Any],
-    column_best: NDArray[Any],
-    row_counts: Ints,
-    column_counts: Ints,
-) -> None:
-    """Add to row_counts (3 R): at least the row's threshold, above it, not a number; to column_counts (2 C) likewise.
-
-    Rows are taken two at a time (R is even), so that a column's counter is loaded and stored once for both; its two
-    counts share 32 bits, "above" in the upper half. Scores that are not a number are told for the two rows together,
-    in the place of the first.
-    """
-    rows, columns = scores.shape
-    packed = np.zeros(min(_TILE, columns), np.int32)
-    shift = np.int32(16)
-    for top in range(0, rows, _BAND):
-        bottom = min(rows, top + _BAND)
-        for start in range(0, columns, _TILE):
-            width = min(columns, start + _TILE) - start
-            thresholds = column_best[start : start + width]
-            packed[:] = 0
-            for row in range(top, bottom, 2):
-                first, second = row_best[row], row_best[row + 1]
-                upper, lower = scores[row, start : start + width], scores[row + 1, start : start + width]
-                reached_first = reached_second = above_first = above_second = invalid = np.int32(0)
-                for column in range(width):
-                    x, y, z = upper[column], lower[column], thresholds[column]
-                    reached_first += np.int32(x >= first)
-                    above_first += np.int32(x > first)
-                    reached_second += np.int32(y >= second)
-                    above_second += np.int32(y > second)
-                    invalid += np.int32(x != x) + np.int32(y != y)
-                    above = np.int32(x > z) + np.int32(y > z)
-                    packed[column] += np.int32(x >= z) + np.int32(y >= z) + (above << shift)
-                row_counts[0, row] += reached_first
-                row_counts[1, row] += above_first
-                row_counts[0, row + 1] += reached_second
-                row_counts[1, row + 1] += above_second
-                row_counts[2, row] += invalid
-            for column in range(width):
-                column_counts[0, start + column] += packed[column] & 0xFFFF
-                column_counts[1, start + column] += packed[column] >> 16
-
-
-@functools.cache
-def _compiled() -> Callable[..., None]:
-    import numba
-
-    return numba.njit(nogil=True)(_count)
-
-
 Ties = Literal["pessimistic", "optimistic", "expected", "stable"]
 """Rank of a positive among negatives of equal score: last, first, the mean of all orders, or by column."""
-
-KERNEL_CELLS = 2**26
-"""Scores to be counted from which compiling the kernel pays; below, numpy is done before the compiler is."""
 
 
 @dataclass(frozen=True)
 class Counts:
     """Counts about each query's best positive, (Q) int64 each.
 
-    greater    negatives with a higher score
-    tied       negatives with the same score
-    level      positives with that score, at least 1 where there is a positive
-    positives  all positives of the query
-    negatives  candidates that are neither positive nor ignored
-    invalid    scores that are not a number, ignored cells left out
-    earlier    tied negatives that stand before the first best positive in column order; None unless asked for
+    Args:
+        greater: Negatives with a higher score.
+        tied: Negatives with the same score.
+        level: Positives with that score, at least 1 where there is a positive.
+        positives: All positives of the query.
+        negatives: Candidates that are neither positive nor ignored.
+        invalid: Scores that are not a number, ignored cells left out.
+        earlier: Tied negatives that stand before the first best positive in column order; None where they were not
+            counted.
     """
 
     greater: Ints
@@ -119,12 +59,17 @@ class Counts:
         return len(self.greater)
 
     def rank(self, ties: Ties = "pessimistic") -> NDArray[np.float64]:
-        """(Q) how many negatives stand before the best positive, from 0; NaN for a query without positives.
+        """How many negatives stand before the best positive, from 0.
 
-        "expected" is the mean over all orders of the tied: of n tied negatives, n / (level + 1) stand before the first
-        of the best positives.
+        Args:
+            ties: Order of equal scores. "expected" is the mean over all orders of the tied: of n tied negatives, n /
+                (level + 1) stand before the first of the best positives.
 
-        Raises RequirementError for "stable" when the column order was not counted.
+        Returns:
+            (Q); NaN for a query without positives.
+
+        Raises:
+            RequirementError: If ties are "stable" and the column order was not counted.
         """
         if ties == "stable":
             if self.earlier is None:
@@ -137,7 +82,18 @@ class Counts:
         return np.where(self.positives > 0, self.greater + before, np.nan)
 
     def hits(self, k: int, ties: Ties = "pessimistic") -> NDArray[np.float64]:
-        """(Q) whether a positive is among the first k; for "expected" its probability over all orders of the tied."""
+        """Whether a positive is among the first k.
+
+        Args:
+            k: How many ranks, 1 or more.
+            ties: Order of equal scores. "expected" gives the probability over all orders of the tied.
+
+        Returns:
+            (Q) in [0, 1]; NaN for a query without positives.
+
+        Raises:
+            RequirementError: If ties are "stable" and the column order was not counted.
+        """
         if ties != "expected":
             rank = self.rank(ties)
             return np.where(np.isnan(rank), np.nan, rank < k)
@@ -151,7 +107,14 @@ class Counts:
 
     @staticmethod
     def cat(blocks: Sequence[Counts]) -> Counts:
-        """One block of queries after the other."""
+        """One block of queries after the other.
+
+        Args:
+            blocks: Counts of several blocks.
+
+        Returns:
+            The counts of all; `earlier` only where every block has it.
+        """
         names = ("greater", "tied", "level", "positives", "negatives", "invalid")
         joined = {name: np.concatenate([getattr(block, name) for block in blocks]) for name in names}
         earlier = [block.earlier for block in blocks if block.earlier is not None]
@@ -166,20 +129,33 @@ def best_of(
     stable: bool = False,
     kernel: bool | None = None,
 ) -> Counts:
-    """Counts of every row of a block of scores; the block may lie in memory by rows or, transposed, by columns.
+    """Counts of every row of a block of scores.
 
-    kernel  whether compiled code counts; None for where it pays (`KERNEL_CELLS`). The counts are the same.
+    Args:
+        scores: (Q C), in memory by rows or, transposed, by columns.
+        positives: The positive candidates of each query.
+        ignored: Candidates of each query to leave out; None for none.
+        stable: Count tied negatives by column too: rows with ties are read again.
+        kernel: Whether compiled code counts; None for where it pays. The counts are the same.
 
-    Raises ShapeError when there is not one entry of truth a row.
+    Returns:
+        (Q) each.
 
-    >>> scores = torch.tensor([[0.6, 0.5, 0.6], [0.3, 0.4, 0.45]])
-    >>> counts = best_of(scores, CandidateLists.of_mask(torch.eye(2, 3, dtype=torch.bool)))
-    >>> counts.greater.tolist(), counts.tied.tolist()
-    ([0, 1], [1, 0])
+    Raises:
+        ShapeError: If there is not one entry of truth a row.
+
+    Complexity:
+        One read of the block.
+
+    Example:
+        >>> scores = torch.tensor([[0.6, 0.5, 0.6], [0.3, 0.4, 0.45]])
+        >>> counts = best_of(scores, CandidateLists.of_mask(torch.eye(2, 3, dtype=torch.bool)))
+        >>> counts.greater.tolist(), counts.tied.tolist()
+        ([0, 1], [1, 0])
     """
     matrix = _array(scores)
     side = _DirectionCounts(matrix, positives, ignored)
-    return side.counts(_totals(matrix, side.best, None, kernel)[0], stable)
+    return side.counts(threshold_counts(matrix, side.best, kernel=kernel)[0], stable)
 
 
 def both_directions(
@@ -190,10 +166,27 @@ def both_directions(
     stable: bool = False,
     kernel: bool | None = None,
 ) -> tuple[Counts, Counts]:
-    """Counts of the rows (images asking for texts) and the columns (texts asking for images) in one read."""
+    """Counts of the rows (images as queries) and of the columns (texts as queries) in one read.
+
+    Args:
+        scores: (I T).
+        image_to_text: The positive texts of each image.
+        text_to_image: The positive images of each text.
+        stable: Count tied negatives by column too: rows with ties are read again.
+        kernel: Whether compiled code counts; None for where it pays. The counts are the same.
+
+    Returns:
+        (I) each of the images, and (T) each of the texts.
+
+    Raises:
+        ShapeError: If there is not one entry of truth a query.
+
+    Complexity:
+        One read of the matrix.
+    """
     matrix = np.ascontiguousarray(_array(scores))
     rows, columns = _DirectionCounts(matrix, image_to_text, None), _DirectionCounts(matrix.T, text_to_image, None)
-    of_rows, of_columns = _totals(matrix, rows.best, columns.best, kernel)
+    of_rows, of_columns = threshold_counts(matrix, rows.best, columns.best, kernel=kernel)
     return rows.counts(of_rows, stable), columns.counts(of_columns, stable)
 
 
@@ -259,67 +252,20 @@ def _array(scores: Tensor) -> NDArray[Any]:
     return (scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy()
 
 
-def _totals(
-    matrix: NDArray[Any],
-    row_best: NDArray[Any],
-    column_best: NDArray[Any] | None,
-    kernel: bool | None,
-    threads: int | None = None,
-) -> tuple[Ints, Ints]:
-    """Cells that reach a threshold, that exceed it, and that are no number: (3 R) of rows, and (3 C) of columns."""
-    compiled = matrix.size >= KERNEL_CELLS if kernel is None else kernel
-    if column_best is None and compiled and not matrix.flags.c_contiguous:
-        # The kernel reads along memory: a transposed block is counted by its columns.
-        nothing = np.full(matrix.shape[1], np.inf, dtype=matrix.dtype)
-        return _totals(np.ascontiguousarray(matrix.T), nothing, row_best, True, threads)[::-1]
-    if compiled:
-        rows, columns = _compiled_totals(matrix, row_best, column_best, threads)
-    else:
-        levels = row_best[:, None]
-        rows = np.stack([cells.sum(axis=1) for cells in (matrix >= levels, matrix > levels, matrix != matrix)])
-        columns = np.zeros((2, matrix.shape[1]), dtype=np.int64)
-        if column_best is not None:
-            columns = np.stack([(matrix >= column_best).sum(axis=0), (matrix > column_best).sum(axis=0)])
-    invalid = np.zeros(matrix.shape[1], dtype=np.int64)
-    if column_best is not None and rows[2].any():
-        invalid = np.isnan(matrix).sum(axis=0)
-    return rows, np.concatenate([columns, invalid[None]])
-
-
-def _compiled_totals(
-    matrix: NDArray[Any], row_best: NDArray[Any], column_best: NDArray[Any] | None, threads: int | None
-) -> tuple[Ints, Ints]:
-    """(3 R) as `_totals` counts rows, and (2 C) the first two counts of columns."""
-    rows, columns = matrix.shape
-    pairs = rows // 2
-    thresholds = np.full(columns, np.inf, dtype=matrix.dtype) if column_best is None else column_best
-    row_counts = np.zeros((3, rows), dtype=np.int64)
-    kernel = _compiled()
-
-    def count(block: slice) -> Ints:
-        cut, column_counts = slice(2 * block.start, 2 * block.stop), np.zeros((2, columns), dtype=np.int64)
-        kernel(matrix[cut], row_best[cut], thresholds, row_counts[:, cut], column_counts)
-        return column_counts
-
-    by_column = np.sum(in_threads(count, pairs, threads=threads), axis=0)
-    if rows % 2:
-        last = matrix[-1]
-        row_counts[:, -1] = (last >= row_best[-1]).sum(), (last > row_best[-1]).sum(), np.isnan(last).sum()
-        by_column += np.stack([last >= thresholds, last > thresholds])
-    for row in np.flatnonzero(row_counts[2, : 2 * pairs : 2]) * 2:
-        row_counts[2, row : row + 2] = np.isnan(matrix[row : row + 2]).sum(axis=1)
-    return row_counts, by_column
-
-
 @dataclass(frozen=True)
 class PositiveRanks:
     """The positives of each query, best-scored first (equal ones by column), query after query; int64 all.
 
-    queries    (P) the query of each positive           number  (P) which of its query's positives it is, from 1
-    first      (P) number of the first positive with its score       alike  (P) how many positives have it
-    greater    (P) negatives of the query with a higher score        tied   (P) negatives with the same score
-    positives  (Q) of each query                        negatives  (Q) candidates neither positive nor ignored
-    earlier    (P) tied negatives that stand before it by column; None unless asked for
+    Args:
+        queries: (P) the query of each positive.
+        number: (P) which of its query's positives it is, from 1.
+        first: (P) number of the first positive with its score.
+        alike: (P) how many positives have its score.
+        greater: (P) negatives of the query with a higher score.
+        tied: (P) negatives of the query with the same score.
+        positives: (Q) positives of each query.
+        negatives: (Q) candidates of each query that are neither positive nor ignored.
+        earlier: (P) tied negatives that stand before it by column; None where they were not counted.
     """
 
     queries: Ints
@@ -337,9 +283,16 @@ class PositiveRanks:
         return len(self.positives)
 
     def places(self, ties: Ties) -> Ints:
-        """(P) the place of each positive among all candidates, from 1.
+        """The rank of each positive among all candidates, from 1.
 
-        Raises RequirementError for "expected", which is no one place, and for "stable" without the column order.
+        Args:
+            ties: Order of equal scores, not "expected".
+
+        Returns:
+            (P).
+
+        Raises:
+            RequirementError: If ties are "expected", which is no one rank, or "stable" without the column order.
         """
         if ties == "expected":
             raise RequirementError("a place needs an order of ties; it got 'expected'; take the mean over all orders")
@@ -351,7 +304,17 @@ class PositiveRanks:
         return before + self.earlier
 
     def precision(self, ties: Ties) -> NDArray[np.float64]:
-        """(Q) share of positives among as many first candidates as there are positives; NaN for a query without any."""
+        """Share of positives among as many first candidates as there are positives.
+
+        Args:
+            ties: Order of equal scores. "expected" gives the mean over all orders.
+
+        Returns:
+            (Q) in [0, 1]; NaN for a query without positives.
+
+        Raises:
+            RequirementError: If ties are "stable" and the column order was not counted.
+        """
         cutoff = self.positives[self.queries]
         if ties == "expected":
             # Of a run of equal scores, the places left for it are filled by any of its members alike.
@@ -362,23 +325,42 @@ class PositiveRanks:
         return self.mean_over_positives(hits)
 
     def share_of_positives(self) -> NDArray[np.float64]:
-        """(Q) positives over all candidates that are not ignored; NaN for a query without positives."""
+        """Positives over all candidates that are not ignored.
+
+        Returns:
+            (Q) in [0, 1]; NaN for a query without positives.
+        """
         candidates = np.maximum(self.positives + self.negatives, 1)
         return np.where(self.positives > 0, self.positives / candidates, np.nan)
 
     def each(self) -> Counts:
-        """The counts of every positive by itself, (P), as of a query that has it alone; `invalid` is all 0."""
+        """The counts of every positive by itself, as of a query that has it alone.
+
+        Returns:
+            (P) each; `invalid` is all 0.
+        """
         ones = np.ones(len(self.queries), dtype=np.int64)
         negatives = self.negatives[self.queries]
         return Counts(self.greater, self.tied, ones, ones, negatives, 0 * ones, self.earlier)
 
     def mean_over_positives(self, values: Float[np.ndarray, "p"]) -> Float[np.ndarray, "q"]:
-        """(Q) mean of (P) values over the positives of each query; NaN for a query without any."""
+        """The mean of values over the positives of each query.
+
+        Args:
+            values: (P) one per positive.
+
+        Returns:
+            (Q); NaN for a query without positives.
+        """
         sums = np.bincount(self.queries, values, minlength=len(self))
         return np.where(self.positives > 0, sums / np.maximum(self.positives, 1), np.nan)
 
     def best(self) -> Counts:
-        """The counts of each query's best positive, which recall and reciprocal rank read; `invalid` is all 0."""
+        """The counts of each query's best positive, which recall and reciprocal rank read.
+
+        Returns:
+            (Q) each; `invalid` is all 0.
+        """
         chosen = self.number == 1
         none = np.zeros(len(self), dtype=np.int64)
 
@@ -401,15 +383,25 @@ def rank_positives(
 ) -> list[PositiveRanks]:
     """The ranks of the positives of several truths in a block of scores.
 
-    ignored  cells left out of all of them
-    stable   count tied negatives by column too: rows with ties are read again
+    Args:
+        scores: (Q C).
+        truths: The positive candidates of each query, once per truth.
+        ignored: Candidates of each query that all truths leave out; None for none.
+        stable: Count tied negatives by column too: rows with ties are read again.
 
-    Raises ShapeError when a truth has not one entry a row.
-    Cost   one sort of each row; memory one copy of the block, two where a number is none.
+    Returns:
+        One result per truth.
 
-    >>> truth = CandidateLists.of_pairs(np.array([0, 0]), np.array([0, 2]), queries=1)
-    >>> rank_positives(torch.tensor([[0.5, 0.7, 0.3, 0.3]]), [truth])[0].places("pessimistic").tolist()
-    [2, 4]
+    Raises:
+        ShapeError: If a truth has not one entry a row.
+
+    Complexity:
+        One sort of each row; memory one copy of the block, two where a number is none.
+
+    Example:
+        >>> truth = CandidateLists.of_pairs(np.array([0, 0]), np.array([0, 2]), queries=1)
+        >>> rank_positives(torch.tensor([[0.5, 0.7, 0.3, 0.3]]), [truth])[0].places("pessimistic").tolist()
+        [2, 4]
     """
     for truth in truths:
         if len(truth) != len(scores):

@@ -21,10 +21,21 @@ def auc(scores: Float[np.ndarray, "n"], marked: Bool[np.ndarray, "n"]) -> float:
     """Area under the ROC curve: how often a marked pair has the larger score than one that is not.
 
     Equal scores count one half. 0.5 is chance; 1 and 0 separate the two sides completely. Scores that are no number are
-    left out; NaN where one side is empty.
+    left out.
 
-    >>> auc(np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, False, True, True]))
-    0.875
+    Args:
+        scores: (N).
+        marked: (N) which pairs are marked.
+
+    Returns:
+        A number in [0, 1]; NaN where one side is empty.
+
+    Complexity:
+        One sort.
+
+    Example:
+        >>> auc(np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, False, True, True]))
+        0.875
     """
     valid = ~np.isnan(scores)
     _, codes = np.unique(scores[valid], return_inverse=True)
@@ -39,11 +50,20 @@ def auc_interval(
     samples: int = 1000,
     seed: int = 0,
 ) -> tuple[float, float] | None:
-    """95 % percentile interval of `auc`, from samples of clusters with replacement; None where there are too few.
+    """95 % percentile interval of `auc`, from samples of clusters with replacement.
 
-    clusters  the units of resampling: the pairs of one image
+    Args:
+        scores: (N).
+        marked: (N) which pairs are marked.
+        clusters: (N) the units of resampling: the pairs of one image.
+        samples: How many times clusters are resampled.
+        seed: Of the samples.
 
-    Cost   one sort, and time O(n) a sample.
+    Returns:
+        The lower and the upper end; None where either side has fewer than ten clusters.
+
+    Complexity:
+        One sort, and time N a sample.
     """
     valid = ~np.isnan(scores)
     side = marked[valid]
@@ -79,7 +99,10 @@ def _auc(codes: Int[np.ndarray, "n"], marked: Bool[np.ndarray, "n"], times: Floa
 class ReliabilityBins:
     """Predictions in bins, from the lowest to the highest; empty bins are left out.
 
-    predicted  (B) mean probability      came_true  (B) share that was true      counts  (B) number of predictions
+    Args:
+        predicted: (B) mean probability.
+        came_true: (B) share that was true.
+        counts: (B) number of predictions.
     """
 
     predicted: Float[np.ndarray, "b"]
@@ -88,7 +111,9 @@ class ReliabilityBins:
 
     @property
     def error(self) -> float:
-        """Expected calibration error (Naeini and others 2015): |predicted - came true|, weighted by counts."""
+        """Expected calibration error (Naeini and others 2015), in [0, 1]: |predicted - came true|, weighted by
+        counts.
+        """
         return float(np.average(np.abs(self.predicted - self.came_true), weights=self.counts))
 
 
@@ -104,11 +129,22 @@ def reliability(
     Equal width hides errors where most predictions fall into one bin; equal counts do not. Equal predictions share a
     bin.
 
-    Raises ShapeError for values outside [0, 1], or none.
+    Args:
+        probabilities: (N) in [0, 1].
+        truth: (N) what came true.
+        bins: How many bins.
+        equal: What bins have in common, "width" or "count".
 
-    >>> found = reliability(np.array([0.1, 0.1, 0.9, 0.9]), np.array([False, False, True, False]))
-    >>> found.came_true.tolist(), round(found.error, 3)
-    ([0.0, 0.5], 0.25)
+    Returns:
+        The bins that are not empty.
+
+    Raises:
+        ShapeError: If there are no values, or values outside [0, 1].
+
+    Example:
+        >>> found = reliability(np.array([0.1, 0.1, 0.9, 0.9]), np.array([False, False, True, False]))
+        >>> found.came_true.tolist(), round(found.error, 3)
+        ([0.0, 0.5], 0.25)
     """
     if not len(probabilities) or not ((probabilities >= 0) & (probabilities <= 1)).all():
         raise ShapeError(f"reliability needs one or more probabilities from 0 to 1; it got {len(probabilities)}")

@@ -16,9 +16,11 @@ from subtext.errors import ShapeError
 class Sparse:
     """A matrix of N rows and V columns by its entries, row after row.
 
-    starts   (N + 1) int64, the start of each row among the entries
-    columns  (L) int64, rising within a row         values  (L) float32
-    width    V
+    Args:
+        starts: (N + 1) int64, the start of each row among the entries.
+        columns: (L) int64, rising within a row.
+        values: (L) float32.
+        width: V.
     """
 
     starts: Int[np.ndarray, "n1"]
@@ -39,20 +41,42 @@ class Sparse:
         count: int,
         width: int,
     ) -> Sparse:
-        """`count` rows from their entries. Columns must rise within a row."""
+        """A matrix from its entries in any order of rows.
+
+        Args:
+            rows: (L) the row of each entry.
+            columns: (L) its column. Columns must rise within a row.
+            values: (L) its value.
+            count: N, how many rows.
+            width: V, how many columns.
+
+        Returns:
+            The matrix.
+        """
         order = np.argsort(rows, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))]).astype(np.int64)
         return Sparse(starts, columns[order], values[order].astype(np.float32), width)
 
     def take(self, rows: NDArray[np.int64]) -> Sparse:
-        """The selected rows, in that order."""
+        """The selected rows, in that order.
+
+        Args:
+            rows: (M) rows; one may be there several times.
+
+        Returns:
+            A matrix of M rows.
+        """
         lengths = (self.starts[1:] - self.starts[:-1])[rows]
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         entries = concatenated_ranges(self.starts[rows], lengths)
         return Sparse(starts, self.columns[entries], self.values[entries], self.width)
 
     def transposed(self) -> Sparse:
-        """The same entries, column after column."""
+        """The same entries, column after column.
+
+        Returns:
+            A matrix of V rows and N columns.
+        """
         rows = np.repeat(np.arange(len(self), dtype=np.int64), np.diff(self.starts))
         return Sparse.of_entries(self.columns, rows, self.values, count=self.width, width=len(self))
 
@@ -60,8 +84,16 @@ class Sparse:
 def concatenated_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """The numbers start, start + 1, ... of every range, one range after the other.
 
-    >>> concatenated_ranges(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
+    Args:
+        starts: (N) the first number of each range.
+        lengths: (N) how many numbers it has.
+
+    Returns:
+        As many numbers as the lengths sum to.
+
+    Example:
+        >>> concatenated_ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+        [5, 6, 0, 1, 2]
     """
     ends = np.cumsum(lengths)
     return np.arange(lengths.sum(), dtype=np.int64) + np.repeat(starts - (ends - lengths), lengths)
@@ -74,12 +106,14 @@ class CandidateLists:
     Queries with the same candidates may share a range: the truth of N items in groups takes O(N) memory for groups of
     any size.
 
-    candidates  (L) int64, candidate rows
-    starts      (Q) int64, the start of each query's range
-    stops       (Q) int64, its end; equal to starts for a query without candidates
+    Args:
+        candidates: (L) int64, candidate rows.
+        starts: (Q) int64, the start of each query's range.
+        stops: (Q) int64, its end; equal to starts for a query without candidates.
 
-    >>> CandidateLists.of_groups(np.array([7, 8, 7]), np.array([7, 7, 9])).lengths.tolist()
-    [2, 0, 2]
+    Example:
+        >>> CandidateLists.of_groups(np.array([7, 8, 7]), np.array([7, 7, 9])).lengths.tolist()
+        [2, 0, 2]
     """
 
     candidates: NDArray[np.int64]
@@ -100,13 +134,28 @@ class CandidateLists:
         return CandidateLists(self.candidates, self.starts[queries], self.stops[queries])
 
     def expand(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Query row and candidate row of every entry, ordered by query."""
+        """Every entry by itself, ordered by query.
+
+        Returns:
+            (L) query rows and (L) candidate rows.
+        """
         rows = np.repeat(np.arange(len(self), dtype=np.int64), self.lengths)
         return rows, self.candidates[concatenated_ranges(self.starts, self.lengths)]
 
     @staticmethod
     def of_groups(query_groups: NDArray[np.int64], candidate_groups: NDArray[np.int64]) -> CandidateLists:
-        """The candidates of every query's own group, in rising order."""
+        """The candidates of every query's own group, in rising order.
+
+        Args:
+            query_groups: (Q) the group of each query.
+            candidate_groups: (C) that of each candidate.
+
+        Returns:
+            Lists of Q queries.
+
+        Complexity:
+            One sort; memory Q + C.
+        """
         order = np.argsort(candidate_groups, kind="stable").astype(np.int64)
         ordered = candidate_groups[order]
         return CandidateLists(
@@ -119,7 +168,16 @@ class CandidateLists:
     def of_pairs(rows: NDArray[np.int64], candidates: NDArray[np.int64], *, queries: int) -> CandidateLists:
         """Candidate candidates[l] for query rows[l]; duplicate pairs count once.
 
-        Raises ShapeError when the two lists differ in length.
+        Args:
+            rows: (L) query rows, in any order.
+            candidates: (L) candidate rows.
+            queries: Q, how many queries there are.
+
+        Returns:
+            Lists of Q queries, each in rising order.
+
+        Raises:
+            ShapeError: If the two arrays differ in length.
         """
         if len(rows) != len(candidates):
             raise ShapeError(f"candidate lists need one candidate per row; it got {len(rows)} and {len(candidates)}")
@@ -132,6 +190,13 @@ class CandidateLists:
 
     @staticmethod
     def of_mask(mask: Bool[Tensor, "q c"]) -> CandidateLists:
-        """The candidates of every query where its row of the mask is True."""
+        """The candidates of every query where its row of the mask is True.
+
+        Args:
+            mask: (Q C).
+
+        Returns:
+            Lists of Q queries, each in rising order.
+        """
         rows, candidates = np.nonzero(mask.detach().cpu().numpy())
         return CandidateLists.of_pairs(rows.astype(np.int64), candidates.astype(np.int64), queries=mask.shape[0])

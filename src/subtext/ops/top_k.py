@@ -17,9 +17,18 @@ from subtext.ops.rank import Ties
 
 
 def graded_relevance(comparison: Comparison, metric: str, *, least: float | None = None) -> Tensor:
-    """Relevance (Q C): finite, and at least `least` where that is given.
+    """The graded relevance of a comparison, checked.
 
-    Raises RequirementError, with the name of the metric, when there is none or a value is out of range.
+    Args:
+        comparison: With truth.relevance.
+        metric: Named in errors.
+        least: Minimum that every value must have; None for none.
+
+    Returns:
+        (Q C) on the CPU, float32 or float64.
+
+    Raises:
+        RequirementError: If there is none, or a value is not finite or below the minimum.
     """
     relevance = comparison.truth.relevance
     if relevance is None:
@@ -42,16 +51,26 @@ def graded_relevance(comparison: Comparison, metric: str, *, least: float | None
 def gains(
     scores: Float[Tensor, "q c"], relevance: Float[Tensor, "q c"], k: int, ties: Ties = "pessimistic"
 ) -> Float[np.ndarray, "q k"]:
-    """Relevance at each of the first k ranks; 0 at ranks beyond the last candidate.
-
-    ties  order of candidates with equal scores: least relevant first ("pessimistic"), most relevant first
-          ("optimistic"), by column ("stable"), or the mean over all orders ("expected")
+    """Relevance at each of the first k ranks.
 
     A NaN score ranks behind every number. The order of candidates counts for "stable" only. Scores are read in double.
-    Cost   the top k of each row; rows with ties are read one by one.
 
-    >>> gains(torch.tensor([[0.2, 0.9, 0.2]]), torch.tensor([[1.0, 0.5, 0.0]]), 2, "expected").tolist()
-    [[0.5, 0.5]]
+    Args:
+        scores: (Q C).
+        relevance: (Q C).
+        k: How many ranks.
+        ties: Order of candidates with equal scores: least relevant first ("pessimistic"), most relevant first
+            ("optimistic"), by column ("stable"), or the mean over all orders ("expected").
+
+    Returns:
+        (Q k); 0 at ranks beyond the last candidate.
+
+    Complexity:
+        The top k of each row; rows with ties are read one by one.
+
+    Example:
+        >>> gains(torch.tensor([[0.2, 0.9, 0.2]]), torch.tensor([[1.0, 0.5, 0.0]]), 2, "expected").tolist()
+        [[0.5, 0.5]]
     """
     result = np.zeros((len(scores), k))
     count = min(k, scores.shape[1])
@@ -84,10 +103,19 @@ def _by_rank(values: NDArray[Any], relevance: NDArray[np.float64], ties: Ties) -
 def occurrences(scores: Float[Tensor, "q c"], k: int) -> Float[np.ndarray, "c"]:
     """For each candidate the number of queries that have it in their top k; candidates that tie for a rank share it.
 
-    Cost   the k-th best of each row, and one read.
+    Args:
+        scores: (Q C); NaN ranks behind every number.
+        k: How many ranks; at most C count.
 
-    >>> occurrences(torch.tensor([[0.9, 0.5, 0.5], [0.9, 0.1, 0.2]]), 2).tolist()
-    [2.0, 0.5, 1.5]
+    Returns:
+        (C), which sums to Q k.
+
+    Complexity:
+        The k-th best of each row, and one read.
+
+    Example:
+        >>> occurrences(torch.tensor([[0.9, 0.5, 0.5], [0.9, 0.1, 0.2]]), 2).tolist()
+        [2.0, 0.5, 1.5]
     """
     k = min(k, scores.shape[1])
     scores = torch.nan_to_num(scores.detach().cpu(), nan=-math.inf, posinf=math.inf, neginf=-math.inf)

@@ -79,7 +79,7 @@ def image_side(context: BuildContext, inputs: InputOptions) -> Side:
             # Boxes are given in shares of the image: nothing of it may be cropped.
             numbers = replace(preprocessing_of(name, option="image"), resize="squash", crop_share=1.0)
         encoder = Detector.open(
-            name, weights=weights, assets=saved, regions=inputs.max_regions, least=inputs.min_confidence
+            name, weights=weights, assets=saved, regions=inputs.max_regions, min_confidence=inputs.min_confidence
         )
     else:
         from subtext.models.encoders.vision import Vision

@@ -25,15 +25,15 @@ from subtext.objectives.regularisers import KL
 from subtext.objectives.weighting import Neighbourhood
 from subtext.ops.neighbour_scores import Scoring
 from subtext.recipes.encoders import Side, image_side, text_side
+from subtext.recipes.neighbour_scores import NeighbourScores
 from subtext.recipes.options import DiscrepancyOptions, NeighbourOptions, RegionInputOptions, WeightOptions
-from subtext.training.neighbours import SampledNeighbours
 from subtext.training.plan import Plan
-from subtext.training.rewriting import Rewriting
 from subtext.training.setup import BuildContext, Setup
-from subtext.training.tables import NeighbourScores
 
 BATCH = 128
 """Pairs of a batch in published code whose losses are sums over them."""
+EDITED = ("image_to_noised", "image_to_retold", "retold_to_image")
+"""Comparisons with texts that are edited."""
 
 
 def setup_of(
@@ -127,8 +127,8 @@ def gaussian_terms(loss: Any, divergence: KL, *, reduction: Reduction, weight: f
     """
     terms: dict[str, Term | Penalty] = {**both_directions(loss, reduction=reduction)}
     if weight:
-        terms["image divergence"] = Penalty(replace(divergence, of="image"), weight, share_of="image_to_text")
-        terms["text divergence"] = Penalty(replace(divergence, of="text"), weight, share_of="text_to_image")
+        terms["image divergence"] = Penalty(replace(divergence, modality="image"), weight, share_of="image_to_text")
+        terms["text divergence"] = Penalty(replace(divergence, modality="text"), weight, share_of="text_to_image")
     return terms
 
 
@@ -165,15 +165,9 @@ def require_cosine(method: str, setup: Setup) -> None:
         )
 
 
-def require_no_neighbours(method: str, setup: Setup) -> None:
-    """Raise RecipeError where another method samples neighbours already."""
-    if any(isinstance(extra, SampledNeighbours) for extra in setup.extras):
-        raise RecipeError(f"{method} samples neighbours, and another method does so already; use one of them alone")
-
-
 def require_plain_texts(method: str, setup: Setup) -> None:
     """Raise RecipeError where the losses between images and texts read edited or random texts."""
-    if any(isinstance(extra, Rewriting) for extra in setup.extras):
+    if any(getattr(part, "on", "") in EDITED for part in setup.objective.parts.values()):
         raise RecipeError(
             f"{method} changes the losses between images and texts, and asymmetry has extended them; use one of "
             "these methods alone"
@@ -291,7 +285,7 @@ def neighbour_weights(
     diagonal: bool = True,
     moments: Literal["refreshed", "fixed"] = "refreshed",
 ) -> Setup:
-    """The setup with weights from a graph, and with the memory that they need.
+    """The setup with weights from a graph, and with the bank that they need.
 
     Args:
         weighting: beta, gamma and statistics; the rest comes from `weights` and `comparison`.
@@ -346,7 +340,7 @@ def neighbour_weights(
         control=weights.control,
         current=comparison.use_current,
     )
-    memory = NeighbourScores(
+    bank = NeighbourScores(
         Path(neighbours.graph),
         neighbours=neighbours.neighbours,
         # The second product is half of the cost, so it is made only where a weight reads it.
@@ -365,8 +359,8 @@ def neighbour_weights(
     setup = weight_terms(
         method,
         setup,
-        lambda direction: replace(weighting, of=direction),
+        lambda direction: replace(weighting, direction=direction),
         average=weights.average_directions,
         drop_last=weights.drop_last,
     )
-    return replace(setup, memories=(*setup.memories, memory))
+    return replace(setup, banks=(*setup.banks, bank))

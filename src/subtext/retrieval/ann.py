@@ -47,8 +47,13 @@ def best_rows(
     """The `count` rows of the largest inner product with each query, in no promised order; -1 where there are fewer.
 
     Args:
+        queries: (Q D) float32.
         vectors: float32, rows one after the other in memory, R of 1 or more.
+        count: Number of rows per query.
         dead: Rows that are passed over.
+
+    Returns:
+        (Q T) int64 rows, T the smaller of `count` and R.
 
     Complexity:
         Time Q R D; memory Q count.
@@ -76,6 +81,14 @@ def scores_of_rows(
 ) -> Float[np.ndarray, "n"]:
     """(n) inner products of one query with chosen rows. Cost time n D.
 
+    Args:
+        query: (D) float32.
+        vectors: (R D) float32, rows one after the other in memory.
+        rows: (n) int64 row numbers.
+
+    Returns:
+        (n) float32 inner products.
+
     Example:
         >>> scores_of_rows(np.float32([0, 2]), np.float32([[1, 0], [0, 1]]), np.array([1, 1, 0])).tolist()
         [2.0, 2.0, 0.0]
@@ -100,7 +113,13 @@ def rescore_top_k(
     Sums are taken in float64, row by row: a score depends on its pair alone, and not on where the row lies.
 
     Args:
+        queries: (L D) float32 views of one query.
+        vectors: (n D) float32 candidate rows.
         keys: (n) the item that each row belongs to; equal scores stand in the order of the keys.
+        top: Number of hits, 1 or more.
+
+    Returns:
+        Keys and float32 scores of at most `top` items, best first.
 
     Example:
         >>> vectors = np.float32([[1, 0], [0, 1], [0, 0.5]])
@@ -117,7 +136,13 @@ def rescore_top_k(
 
 
 def list_count(rows: int) -> int:
-    """How many lists: about twice the square root of the rows, so that centroids and lists cost alike.
+    """The number of lists: about twice the square root of the rows, so that centroids and lists cost alike.
+
+    Args:
+        rows: Number of rows.
+
+    Returns:
+        A power of two, 16 or more.
 
     Example:
         >>> list_count(100), list_count(1_000_000)
@@ -132,6 +157,10 @@ def train(vectors: Float[np.ndarray, "r d"], count: int, *, seed: int) -> Float[
     Args:
         vectors: float32; may be memory-mapped: only the sample is read.
         count: C, at most R.
+        seed: Of what is sampled; the same seed samples the same.
+
+    Returns:
+        (C D) float32 centroids.
 
     Complexity:
         Time min(R, 40 C) C D, eight times over.
@@ -148,7 +177,15 @@ def train(vectors: Float[np.ndarray, "r d"], count: int, *, seed: int) -> Float[
 
 
 def assign(vectors: Float[np.ndarray, "r d"], centroids: Float[np.ndarray, "c d"]) -> Int[np.ndarray, "r"]:
-    """(R) int64 list of each row: the centroid of the largest inner product. Cost time R C D."""
+    """(R) int64 list of each row: the centroid of the largest inner product. Cost time R C D.
+
+    Args:
+        vectors: (R D) float32.
+        centroids: (C D) float32.
+
+    Returns:
+        (R) int64 numbers of lists.
+    """
     assigned = np.empty(len(vectors), dtype=np.int64)
     for start in range(0, len(vectors), BLOCK):
         block = np.ascontiguousarray(vectors[start : start + BLOCK], dtype=np.float32)
@@ -157,13 +194,29 @@ def assign(vectors: Float[np.ndarray, "r d"], centroids: Float[np.ndarray, "c d"
 
 
 def likeliest(query: Float[np.ndarray, "d"], centroids: Float[np.ndarray, "c d"], probes: int) -> Int[np.ndarray, "p"]:
-    """The `probes` lists whose centroids are nearest, in ascending order, as they lie on the disk."""
+    """The `probes` lists whose centroids are nearest, in ascending order, as they lie on the disk.
+
+    Args:
+        query: (D) float32.
+        centroids: (C D) float32.
+        probes: Number of lists, at most C.
+
+    Returns:
+        (P) numbers of lists, ascending.
+    """
     scores = centroids @ query
     return np.sort(np.argpartition(scores, len(scores) - probes)[len(scores) - probes :])
 
 
 def rows_in(lists: Int[np.ndarray, "p"], offsets: Int[np.ndarray, "c1"]) -> Int[np.ndarray, "n"]:
     """The rows of some lists; list c holds rows offsets[c] to offsets[c + 1].
+
+    Args:
+        lists: (P) numbers of lists, ascending.
+        offsets: (C + 1) first row of each list.
+
+    Returns:
+        (n) int64 row numbers.
 
     Example:
         >>> rows_in(np.array([0, 2]), np.array([0, 2, 5, 6])).tolist()
@@ -182,12 +235,15 @@ def probes_needed(
     centroids: Float[np.ndarray, "c d"],
     offsets: Int[np.ndarray, "c1"],
 ) -> tuple[int, list[float]]:
-    """How many lists find `RECALL` of the ten nearest rows, for each set of queries; at most one in 16 too many.
+    """The number of lists that find `RECALL` of the ten nearest rows for each set of queries; up to 1/16 too large.
 
     A query that is itself a row is passed over as its own answer.
 
     Args:
         queries: Sets of (Q D), each with that recall: images and texts lie apart, and their neighbours differ.
+        vectors: (R D) float32, sorted by list.
+        centroids: (C D) float32.
+        offsets: (C + 1) first row of each list.
 
     Returns:
         The number and the recall of each set.

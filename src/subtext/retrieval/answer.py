@@ -1,4 +1,4 @@
-"""What a search returns: hits with scores, probabilities and reasons, and whether anything matches well."""
+"""The answer to a search: hits with scores, probabilities and reasons, and whether anything matches well."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
-from subtext.errors import listed
 from subtext.report.text_table import Cell, printable, shortened, table
+from subtext.text_helpers import listed
 
 if TYPE_CHECKING:
     import pandas
@@ -30,13 +30,13 @@ class Reason:
         id: Its id.
         text: Its words (None for an image).
         score: Its cosine with the query; of a nearest one, with the item.
-        of: "own": it is paired with the item; "nearest": the item has no pairs, and this is its nearest neighbour.
+        kind: "paired": it is paired with the item; "nearest": the item has no pairs, and this is its nearest neighbour.
     """
 
     id: str
     text: str | None
     score: float
-    of: Literal["own", "nearest"] = "own"
+    kind: Literal["paired", "nearest"] = "paired"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Hit:
         metadata: "split" and other columns of the data set; for a text also "images", the ids of its images.
         probability: Of a true match; None if the index is not calibrated for this kind of query, or nothing matches
             well.
-        why: Reasons, strongest first, if `explain` was set.
+        reasons: Reasons, strongest first, if `explain` was set.
         uncertainty: Root mean square of its standard deviations, for a model that compares distributions (`pcme_plus`):
             its score is then the cosine of the means minus half of both sums of variances. None for other models.
     """
@@ -63,11 +63,15 @@ class Hit:
     captions: list[str]
     metadata: dict[str, Any] = field(default_factory=dict)
     probability: float | None = None
-    why: list[Reason] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
     uncertainty: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; `uncertainty` only if there is one."""
+        """As plain data; `uncertainty` only if there is one.
+
+        Returns:
+            The fields; `uncertainty` only if there is one.
+        """
         return {name: value for name, value in asdict(self).items() if name != "uncertainty" or value is not None}
 
 
@@ -85,23 +89,27 @@ class Fit:
     threshold: float
 
     @property
-    def nothing(self) -> bool:
+    def has_no_match(self) -> bool:
         """Whether nothing in the index matches well."""
         return self.percentile < self.threshold
 
     @property
     def sentence(self) -> str:
-        """In plain words."""
+        """The judgement as a sentence."""
         share = f"{100 * self.percentile:.0f} %"
-        if not self.nothing:
+        if not self.has_no_match:
             return f"{share} of queries that have a match in this index look as weak as this one or weaker"
         weak = "no queries" if self.percentile < 0.005 else f"only {share} of the queries"
         return f"nothing here matches well: {weak} that have a match in this index look as weak as this one"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, with the sentence."""
-        fields = {"standing": self.percentile, "refused": self.threshold}
-        return {**fields, "nothing": self.nothing, "sentence": self.sentence}
+        """As plain data, with a sentence.
+
+        Returns:
+            percentile, threshold, has_no_match and sentence.
+        """
+        fields = {"percentile": self.percentile, "threshold": self.threshold}
+        return {**fields, "has_no_match": self.has_no_match, "sentence": self.sentence}
 
 
 @dataclass(frozen=True)
@@ -109,18 +117,21 @@ class Answer:
     """The results of one query. It iterates over its hits, best first.
 
     Attributes:
+        hits: The results, best first.
         unit: Of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking, "bm25" where
             the model knows no word of the query and texts of the index have some.
         target: "images" or "texts": what was searched.
         fit: Whether there is a good match; None if the index is not calibrated for this kind of query, or the
             conditions leave nothing.
+        text_only: Whether text is the only positive part of the query.
         left_out: Hits below `min_probability`.
         stale: Share of items that changed since the calibration, if it is too large for reliable probabilities.
         words: (word, whether the model knows it) for each word of the query; None for a subword model or without text.
         notes: Notes on texts that are too long for the model, and on words and values that nothing in the index has.
-        exact: Phrases, numbers, names and unknown words of the query that texts of the index have; they were searched.
-        meant: Words that no text of the index has -> the nearest that some have.
-        rare: Words of the query that the model saw a few times -> how often; then there are no probabilities.
+        exact_words: Phrases, numbers, names and unknown words of the query that texts of the index contain; they were
+            matched.
+        suggestions: Words that no text of the index has -> the nearest that some have.
+        rare_words: Words of the query that the model saw a few times -> how often; then there are no probabilities.
         request: The query as plain data, for the JSON.
     """
 
@@ -128,13 +139,14 @@ class Answer:
     unit: Literal["cosine", "deviations", "score", "bm25"] = "cosine"
     target: Literal["images", "texts"] = "images"
     fit: Fit | None = None
+    text_only: bool = True
     left_out: int = 0
     stale: float | None = None
     words: tuple[tuple[str, bool], ...] | None = None
     notes: tuple[str, ...] = ()
-    exact: tuple[str, ...] = ()
-    meant: Mapping[str, str] = field(default_factory=dict)
-    rare: Mapping[str, int] = field(default_factory=dict)
+    exact_words: tuple[str, ...] = ()
+    suggestions: Mapping[str, str] = field(default_factory=dict)
+    rare_words: Mapping[str, int] = field(default_factory=dict)
     request: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -161,30 +173,41 @@ class Answer:
     @property
     def unused_words(self) -> list[str]:
         """Those of them that no text of the index has, either."""
-        has = {word.casefold() for phrase in self.exact for word in phrase.split()}
+        has = {word.casefold() for phrase in self.exact_words for word in phrase.split()}
         return [word for word in self.unknown_words if word not in has]
 
     @property
     def meaningless(self) -> bool:
         """Whether the model knows no word of the query's text, and no text of the index has one."""
-        return self.words is not None and not self.exact and not any(known for _, known in self.words)
+        return self.words is not None and not self.exact_words and not any(known for _, known in self.words)
 
     @property
-    def found_by(self) -> str:
-        """Which exact words were searched, in plain words; "" for none."""
+    def exact_match_message(self) -> str:
+        """A message about the exact words that were matched; "" for none."""
         how = "texts that have them" if self.unit == "bm25" else "the model and by texts that have them"
-        return f"exact words ({listed(list(self.exact), WORDS_SHOWN)}): ranked by {how}" if self.exact else ""
+        return (
+            f"exact words ({listed(list(self.exact_words), WORDS_SHOWN)}): ranked by {how}" if self.exact_words else ""
+        )
 
     @property
-    def hardly_known(self) -> str:
-        """Which words the model saw a few times only, in plain words; "" for none."""
-        seen = ", ".join(f"'{word}' ({count})" for word, count in list(self.rare.items())[:WORDS_SHOWN])
+    def rare_words_message(self) -> str:
+        """A message about the words that the model saw a few times only; "" for none."""
+        seen = ", ".join(f"'{word}' ({count})" for word, count in list(self.rare_words.items())[:WORDS_SHOWN])
         return f"the model saw these words a few times only: {seen}; the scores mean little" if seen else ""
 
     @property
     def did_you_mean(self) -> str:
         """A question with the nearest words; "" where there are none."""
-        return f"did you mean {', '.join(self.meant.values())}?" if self.meant else ""
+        return f"did you mean {', '.join(self.suggestions.values())}?" if self.suggestions else ""
+
+    @property
+    def summary(self) -> list[str]:
+        """Lines that stand above the hits: no good match, exact words, number of hits left out, no hits."""
+        lines = [self.fit.sentence] if self.fit is not None and self.fit.has_no_match else []
+        lines += [self.exact_match_message] if self.exact_words else []
+        if self.left_out:
+            lines.append(f"{self.left_out} left out, below the minimum probability")
+        return lines if self.hits or self.left_out else [*lines, "nothing meets these conditions"]
 
     @property
     def warnings(self) -> list[str]:
@@ -194,12 +217,13 @@ class Answer:
         warnings = []
         if self.meaningless:
             cause = f": {names}" if unknown else "; it has no words"
-            warnings.append(f"the model knows no word of the query{cause}; this answer means nothing")
+            effect = "this answer means nothing" if self.text_only else "they add nothing; leave them out"
+            warnings.append(f"the model knows no word of the query{cause}; {effect}")
         elif unknown and self.unit == "bm25":
             warnings.append(f"neither the model nor any text has {names}; the answer uses only the other words")
         elif unknown:
             warnings.append(f"the model does not know {names}; the answer uses only the other words")
-        warnings += [*filter(None, [self.hardly_known, self.did_you_mean]), *self.notes]
+        warnings += [*filter(None, [self.rare_words_message, self.did_you_mean]), *self.notes]
         if self.stale is not None:
             warnings.append(
                 f"{100 * self.stale:.0f} % of the items were added or deleted since the index was calibrated; its "
@@ -208,23 +232,31 @@ class Answer:
         return warnings
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """As plain data.
+
+        Returns:
+            The query, the messages, and the hits.
+        """
         return {
             **self.request,
             "unknown_words": self.unknown_words,
-            "exact_words": list(self.exact),
-            "did_you_mean": dict(self.meant),
+            "exact_words": list(self.exact_words),
+            "did_you_mean": dict(self.suggestions),
             "warning": "; ".join(self.warnings) or None,
-            "for": self.target,
+            "target": self.target,
             "unit": self.unit,
-            "nothing_matches_well": None if self.fit is None else self.fit.nothing,
+            "has_no_match": None if self.fit is None else self.fit.has_no_match,
             "fit": None if self.fit is None else self.fit.to_json(),
             "left_out": self.left_out,
             "hits": [hit.to_json() for hit in self.hits],
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per hit: id, score, probability, path, captions, and a column per metadata field. Needs pandas."""
+        """The hits as a table of pandas.
+
+        Returns:
+            A row per hit: id, score, probability, path, captions, and a column per metadata field.
+        """
         import pandas
 
         rows = [
@@ -235,18 +267,17 @@ class Answer:
         return pandas.DataFrame(rows)
 
     def text(self) -> str:
-        """The answer for a terminal: whether anything matches, the hits as a table, and the reasons."""
-        lines = [self.fit.sentence] if self.fit is not None and self.fit.nothing else []
-        lines += [self.found_by] if self.exact else []
-        if self.left_out:
-            lines.append(f"{self.left_out} left out, below the minimum probability")
-        if self.hits or not self.left_out:
-            lines.append(self._table() if self.hits else f"no {self.target} of this index meet these conditions")
+        """The answer for a terminal: whether anything matches, the hits as a table, and the reasons.
+
+        Returns:
+            Lines of text; the warnings are not among them.
+        """
+        lines = [*self.summary, *([self._table()] if self.hits else [])]
         for rank, hit in enumerate(self.hits, start=1):
-            if hit.why:
+            if hit.reasons:
                 lines.append(f"why {rank}:")
-            for reason in hit.why:
-                lines.append(f"  {reason.score:.3f} {reason.of} {shortened(reason.text or reason.id, WIDTH)}")
+            for reason in hit.reasons:
+                lines.append(f"  {reason.score:.3f} {reason.kind} {shortened(reason.text or reason.id, WIDTH)}")
         return printable("\n".join(lines))
 
     __str__ = text
@@ -277,5 +308,4 @@ class Answer:
                 '<figure style="display:inline-block;width:170px;margin:4px;vertical-align:top">'
                 f'{image}<figcaption style="font-size:85%"><b>{score}</b> {caption}</figcaption></figure>'
             )
-        notes = [*self.warnings, *([self.fit.sentence] if self.fit is not None and self.fit.nothing else [])]
-        return "".join(f"<p>{escape(note)}</p>" for note in notes) + "".join(cards)
+        return "".join(f"<p>{escape(line)}</p>" for line in [*self.summary, *self.warnings]) + "".join(cards)

@@ -1,4 +1,4 @@
-"""How an index is built: what is new or has changed in a data set is embedded, chunk by chunk, and nothing else.
+"""Building an index: new and changed items of a data set are embedded, chunk by chunk.
 
 The chunks are embedded in this process, or by the workers of a Ray cluster, which do the same with each of them. Either
 way this process puts them into the store, in their order.
@@ -36,6 +36,7 @@ from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.stores.item import SIDES, Change, IndexEntry, Side, StoredRow
 from subtext.retrieval.stores.store import Store, Writer
 from subtext.retrieval.text_side import TOLERANCE, TextSide
+from subtext.text_helpers import install_hint
 from subtext.version import __version__
 
 Known = tuple[Branch | None, NDArray[np.bool_]]
@@ -45,7 +46,7 @@ CHUNK = 2048
 
 @dataclass(frozen=True)
 class WriteCounts:
-    """What became of the items of a data set: numbers of images and texts together.
+    """Numbers of items of a data set (images and texts together) by what happened to them.
 
     Attributes:
         embedded: New ones and changed ones.
@@ -74,6 +75,12 @@ def model_fingerprint(model: Model) -> str:
     """32 hexadecimal digits that change with any weight, and with how images and texts are read.
 
     A file of features is not part of it: it is the data's, not the model's.
+
+    Args:
+        model: The model.
+
+    Returns:
+        32 hexadecimal digits.
     """
     digest = hashlib.blake2b(fingerprint(model.state_dict()).encode(), digest_size=16)
     for branch in (model.image, model.text):
@@ -83,11 +90,20 @@ def model_fingerprint(model: Model) -> str:
 
 
 def require_model(store: Store, manifest: Manifest, model: Model) -> None:
-    """Raise SearchIndexError unless this is the model that made the index."""
+    """Require that a model is the one that made an index.
+
+    Args:
+        store: The index.
+        manifest: Describes the index.
+        model: The model.
+
+    Raises:
+        SearchIndexError: If another model made the index.
+    """
     actual = model_fingerprint(model)
     if actual != manifest.fingerprint:
         raise SearchIndexError(
-            f"{store.path} needs the model that made it, {manifest.run or manifest.host} "
+            f"{store.path} needs the model that made it, {manifest.run or manifest.model_name} "
             f"({manifest.fingerprint[:12]}); it got another ({actual[:12]}){_width_of(model, manifest)}"
             f"{', or that run trained further' * bool(manifest.run)}; use that model, build the index again with this "
             "model, or move it (subtext index move)"
@@ -95,7 +111,7 @@ def require_model(store: Store, manifest: Manifest, model: Model) -> None:
 
 
 def _width_of(model: Model, manifest: Manifest) -> str:
-    """How the widths of a model and of an index differ; "" where they are equal, or the model does not show its own."""
+    """The difference of the widths of a model and an index, for a message; "" if there is none, or it is unknown."""
     width = getattr(model.image.encoder, "pooled_width", None)
     shown = isinstance(model.image.head, Passthrough) and width != manifest.width
     return f" of {width} numbers where the index has {manifest.width}" if shown else ""
@@ -108,16 +124,24 @@ def new_manifest(
     width: int,
     root: Path,
     run: str = "",
-    host: str = "",
-    name: Mapping[str, str] | None = None,
+    model_name: str = "",
+    pretrained: Mapping[str, str] | None = None,
     source: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """The manifest of an index that is to hold vectors of this model; None where no model is known.
+    """The manifest of a new index of vectors of a model.
 
     Args:
-        run: As `run`, `host` and `model` of the Manifest.
-        host: See `run`.
-        name: See `run`.
+        model: The model; None for vectors of an unknown model.
+        views: Number of vectors per item of each side.
+        width: D, numbers per vector.
+        root: Folder that relative image paths start from.
+        run: Folder of the run; see `Manifest`.
+        model_name: Recipe or pretrained model; see `Manifest`.
+        pretrained: Name, revision and prompt of a pretrained model; see `Manifest`.
+        source: Where the first items come from, as plain data.
+
+    Returns:
+        The manifest, with the time and version of now.
     """
     similarity = None if model is None else model.similarity
     # Vectors of an unknown model are taken to be of the same one where they have the same width.
@@ -125,7 +149,7 @@ def new_manifest(
     return Manifest(
         fingerprint=unknown if model is None else model_fingerprint(model),
         run=run,
-        host=host,
+        model_name=model_name,
         width=width,
         scale=torch.as_tensor(getattr(similarity, "scale", 1.0), dtype=torch.float64).item(),
         shift=torch.as_tensor(getattr(similarity, "shift", 0.0), dtype=torch.float64).item(),
@@ -134,11 +158,11 @@ def new_manifest(
         data=dict(source or {}),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
-        model=dict(name or {}),
+        pretrained=dict(pretrained or {}),
     )
 
 
-def grow(
+def ingest(
     writer: Writer,
     model: Model,
     pairs: Dataset,
@@ -158,17 +182,23 @@ def grow(
     """Put a data set into an index. Called again after an interruption, it resumes: what is stored is not embedded.
 
     Args:
+        writer: Changes the index.
+        model: The model.
+        pairs: Images and texts with their links.
         verb: "build", "add" or "update", for the journal.
         source: Where the data came from, as plain data: the journal identifies the job by it.
         exact: A text keeps no links but those of the data.
         again: Also adds items that were deleted before.
         renames: A new item takes over the vectors of one of the same content that the data set has no more.
         only: Ids of each side to add; None for all.
-        cached: Of each side, as `known_outputs` gives it: items that the encoder need not run on.
+        cached: Of each side, as `find_cached_outputs` gives it: items that the encoder need not run on.
         batch_size: Items embedded together.
         workers: Threads that read ahead.
         ray: Address of the Ray cluster that embeds; None for this process.
         progress: Receives the number of images and texts processed so far.
+
+    Returns:
+        Number of items by what happened to them.
 
     Raises:
         SearchIndexError: If another model made the index.
@@ -217,7 +247,9 @@ class Chunk:
     """Items of a side that are embedded and stored together.
 
     Attributes:
-        rows: Of the data set, without those that are left out; items, these.
+        side: "images" or "texts".
+        rows: Rows of the data set without those that are left out.
+        items: The items of these rows.
         count: With those that are left out.
         stored: Id -> row of those that are in the index.
         splits: Whether their splits are metadata: those that were drawn say nothing of them.
@@ -268,7 +300,7 @@ class _Worker:
     Args:
         roots: Folders that paths of the data set and of the index start from.
         reading: Items embedded together; threads that read ahead.
-        cached: See `grow`.
+        cached: See `ingest`.
         store: The index.
         absent: What `_absent` gives, where renamed items keep their vectors.
     """
@@ -336,9 +368,16 @@ class _OnCluster:
 
 
 def require_ray(model: Model) -> None:
-    """Raise RequirementError where Ray is not installed, or there is nothing that workers could embed."""
+    """Require that Ray is installed and the model reads images and texts.
+
+    Args:
+        model: The model.
+
+    Raises:
+        RequirementError: If Ray is not installed, or the model reads precomputed features.
+    """
     if any(importlib.util.find_spec(name) is None for name in ("ray", "pandas")):
-        raise RequirementError("a Ray cluster needs Ray Data; it is not installed; pip install 'subtext[ray]'")
+        raise RequirementError(f"a Ray cluster needs Ray Data; it is not installed; {install_hint('ray')}")
     if any(isinstance(branch.input_spec, FeatureInput) for branch in (model.image, model.text)):
         raise RequirementError(
             "a Ray cluster embeds images and texts that its workers read; this model reads precomputed features, a "
@@ -395,7 +434,15 @@ def _on_cluster(address: str, worker: _Worker, chunks: Sequence[Chunk]) -> Itera
 
 
 def prune(writer: Writer, keep: Mapping[Side, set[str]]) -> WriteCounts:
-    """Delete the items whose ids are not among these; a source that has them again brings them back."""
+    """Delete the items whose ids are not among some; a source that has them again brings them back.
+
+    Args:
+        writer: Changes the index.
+        keep: Ids to keep on each side.
+
+    Returns:
+        The number of deleted items.
+    """
     deleted = 0
     for side in SIDES:
         absent = [name for name in writer.ids(side) if name not in keep[side]]
@@ -414,6 +461,8 @@ def keep_text_side(store: Store, model: Model, texts: Sequence[object]) -> str:
     """Keep the text side of an index's model in the index, so that a search by words opens no model.
 
     Args:
+        store: The index; a store that has no folder keeps none.
+        model: The model that made the index.
         texts: Of the index: some of them are embedded by the arrays and by the model, and have to be equal to
             `TOLERANCE`.
 
@@ -477,7 +526,16 @@ def _text_side(branch: Branch, fingerprint: str) -> TextSide | str:
 
 
 def stored_path(value: str, data_root: Path, index_root: Path) -> str:
-    """The path of an image as an index has it; the folders that both start from are resolved."""
+    """The path of an image as an index has it; the folders that both start from are resolved.
+
+    Args:
+        value: Path of the image, relative to the root of the data set.
+        data_root: Folder that paths of the data set start from.
+        index_root: Folder that paths of the index start from.
+
+    Returns:
+        A path relative to `index_root` if it lies inside, else an absolute one.
+    """
     if data_root == index_root:
         return value
     file = (data_root / value).resolve()
@@ -485,12 +543,28 @@ def stored_path(value: str, data_root: Path, index_root: Path) -> str:
 
 
 def file_stamp(value: str, root: Path) -> str:
-    """Size and time of an image's file, as an index keeps them."""
+    """Size and time of an image's file, as an index keeps them.
+
+    Args:
+        value: Path of the image.
+        root: Folder that relative paths start from.
+
+    Returns:
+        Size and time; "" if there is no such file.
+    """
     return " ".join(map(str, (image_stamp(value, root) or ())[:2]))
 
 
-def taken_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
-    """Id, file in the index and file of the data set of each image whose id names another file there; no copy of it."""
+def conflicting_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
+    """Images of a data set whose ids name other files in an index.
+
+    Args:
+        writer: Changes the index.
+        pairs: Images and texts to be added.
+
+    Returns:
+        (id, file in the index, file of the data set) of each; copies of the same file are left out.
+    """
     data_root, index_root, taken = pairs.root.resolve(), Path(writer.manifest.root).resolve(), []
     stored = writer.rows_of("images", pairs.images.ids)
     for name, value in zip(pairs.images.ids, pairs.images.values, strict=True):
@@ -505,7 +579,7 @@ def taken_ids(writer: Writer, pairs: Dataset) -> list[tuple[str, Path, Path]]:
 
 
 def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -> list[IndexEntry]:
-    """What an index stores of items; a file of the path, size and time of a stored one is not read again.
+    """The entries of items; a file with the path, size and time of a stored one is not read again.
 
     Args:
         data_root: Folders that the items' paths and those of the index start from.

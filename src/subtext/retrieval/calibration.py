@@ -1,7 +1,7 @@
-"""What the scores of an index are worth, as the index keeps it: JSON with a checksum.
+"""The calibration of an index, as the index stores it: JSON with a checksum.
 
-A calibration and its reliability plot are the documents `CALIBRATION` and `PLOT` of an index; `search.confidence` fits
-and applies one.
+A calibration and its reliability plot are the documents `CALIBRATION` and `PLOT` of an index; `retrieval.confidence`
+fits and applies one.
 """
 
 from __future__ import annotations
@@ -16,62 +16,69 @@ from numpy.typing import NDArray
 
 from subtext.errors import SearchIndexError
 from subtext.retrieval.manifest import checksum, with_checksum
+from subtext.retrieval.stores.documents import CALIBRATION, PLOT
 from subtext.retrieval.stores.item import SIDES, Change, Side
 from subtext.retrieval.stores.store import Store, View
 from subtext.version import FORMAT, require_format
 
-CALIBRATION, PLOT = "calibration", "plot"
-"""Names of the documents that an index keeps a calibration as."""
 STALE = 0.1
-"""Share of the items that may come and go before a calibration no longer speaks of the index as it is."""
+"""Fraction of items that may change before a calibration is reported as stale."""
 
 
 @dataclass(frozen=True)
 class DirectionCalibration:
-    """The calibration of one direction of search, such as words for images.
+    """The calibration of one direction of search, such as text to image.
 
     Attributes:
         temperature: t of the posterior exp(s / t) / sum over the index, in units of the cosine.
-        weights: Of s / t and of the level log sum exp(s / t); their bias.
-        steps: Xs, ys: from those log odds to a probability.
-        signs: Name -> (101) quantiles over queries that have a match here, rising.
-        quantiles: (101) of the lowest percentile of these queries among their signs.
-        refused: Share of them below which nothing is said to fit.
-        measured: Figures on the third part; see `search.confidence`.
-        bins: Of its reliability plot: predicted, came_true, counts.
+        weights: Of s / t and of the level log sum exp(s / t), in the log odds.
+        bias: Of the log odds.
+        isotonic: "xs" and "ys": points of the curve from log odds to a probability.
+        signal_quantiles: Name of a signal -> its (101) quantiles over queries that have a match, rising.
+        quantiles: (101) quantiles of the lowest percentile among the signals of these queries.
+        threshold: Percentile below which nothing matches well.
+        metrics: Measurements on the half that was not fitted on; see `confidence.fit_calibration`.
+        bins: Reliability plot: "predicted", "came_true" and "counts" of each bin.
     """
 
     temperature: float
     weights: tuple[float, float]
     bias: float
-    steps: Mapping[str, list[float]]
-    signs: Mapping[str, list[float]]
+    isotonic: Mapping[str, list[float]]
+    signal_quantiles: Mapping[str, list[float]]
     quantiles: list[float]
-    refused: float
-    measured: Mapping[str, float]
+    threshold: float
+    metrics: Mapping[str, float]
     bins: Mapping[str, list[float]] = field(default_factory=dict)
 
     def curve(self, log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N) probabilities of log odds."""
-        return np.interp(log_odds, self.steps["xs"], self.steps["ys"])
+        """Probabilities of log odds.
+
+        Args:
+            log_odds: (N) float64.
+
+        Returns:
+            (N) probabilities.
+        """
+        return np.interp(log_odds, self.isotonic["xs"], self.isotonic["ys"])
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What scores of an index are worth.
+    """The calibration of an index.
 
     Attributes:
-        ways: "images" and "texts", what is searched with the other -> Way.
-        pairs: A pair's cosine to the probability that it is right, where right and chance pairs are equally many: steps
-            and what was measured.
-        data: Where the pairs came from, split, how many.
-        counts: Items of each side at that time.
+        directions: "images" and "texts", what is searched with the other -> its calibration.
+        pairs: The curve from the cosine of a pair to the probability that it is right, and its measurements.
+        data: Where the held-out pairs came from, and how many they are.
+        counts: Number of items of each side at that time.
         last: Greatest key of each side at that time.
-        created: UTC time.
+        created: UTC time, ISO 8601.
         version: Version of Subtext.
+        format: Format of the file.
     """
 
-    ways: Mapping[Side, DirectionCalibration]
+    directions: Mapping[Side, DirectionCalibration]
     pairs: Mapping[str, Any]
     data: Mapping[str, Any]
     counts: Mapping[Side, int]
@@ -81,15 +88,26 @@ class Calibration:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """As indented JSON, with a checksum of all the rest."""
+        """As indented JSON, with a checksum of all the rest.
+
+        Returns:
+            JSON text.
+        """
         return with_checksum({"kind": "subtext calibration", **asdict(self)}, indent=1)
 
     @staticmethod
     def from_json(text: str, *, where: str) -> Calibration:
-        """The calibration again.
+        """Read a calibration.
+
+        Args:
+            text: JSON text.
+            where: Place of the text, for messages.
+
+        Returns:
+            The calibration.
 
         Raises:
-            SearchIndexError: Naming `where`, for anything else.
+            SearchIndexError: If the text is no calibration, is damaged, or has another format.
         """
         advice = "calibrate the index again (subtext index calibrate)"
         try:
@@ -97,24 +115,37 @@ class Calibration:
             require_format(content.get("format"), where, "index calibrate", SearchIndexError)
             if content.pop("checksum", None) != checksum(content) or content.pop("kind") != "subtext calibration":
                 raise SearchIndexError(f"{where} needs its own checksum; it was changed or damaged; {advice}")
-            ways = {
-                side: DirectionCalibration(**{**way, "weights": tuple(way["weights"])})
-                for side, way in content.pop("ways").items()
+            directions = {
+                side: DirectionCalibration(**{**direction, "weights": tuple(direction["weights"])})
+                for side, direction in content.pop("directions").items()
             }
-            return Calibration(ways=ways, **content)
+            return Calibration(directions=directions, **content)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise SearchIndexError(f"{where} needs to be a calibration; {problem!r}; {advice}") from problem
 
     def curve(self, cosines: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N) probabilities of the cosines of pairs."""
+        """Probabilities that pairs are right, where right and random pairs are equally frequent.
+
+        Args:
+            cosines: (N) cosines of pairs.
+
+        Returns:
+            (N) probabilities.
+        """
         return np.interp(cosines, self.pairs["xs"], self.pairs["ys"])
 
 
 def stored_calibration(view: View) -> Calibration | None:
-    """What the scores of an index are worth; None where that was not measured.
+    """The calibration of an index.
+
+    Args:
+        view: The index at one moment.
+
+    Returns:
+        The calibration; None for an index that is not calibrated.
 
     Raises:
-        SearchIndexError: For damage.
+        SearchIndexError: If it is damaged.
     """
     documents = view.records(CALIBRATION)
     where = f"the calibration of {view.manifest.run or 'the index'}"
@@ -122,19 +153,43 @@ def stored_calibration(view: View) -> Calibration | None:
 
 
 def calibration_mark(view: View) -> float:
-    """Changes when an index is calibrated again; 0 where it is not calibrated."""
+    """A number that changes when the index is calibrated again.
+
+    Args:
+        view: The index at one moment.
+
+    Returns:
+        0 for an index that is not calibrated.
+    """
     return float(dict(view.records("documents")).get(CALIBRATION, 0.0))
 
 
-def keep_calibration(store: Store, calibration: Calibration, plot: str) -> str:
-    """Keep a calibration and its plot, an SVG document, in an index; says where the plot is."""
+def store_calibration(store: Store, calibration: Calibration, plot: str) -> str:
+    """Store a calibration and its plot in an index.
+
+    Args:
+        store: The index.
+        calibration: The calibration.
+        plot: Reliability plot, as SVG.
+
+    Returns:
+        The place of the plot, for messages.
+    """
     with store.writing("calibrate") as writer:
         writer.apply(Change(documents={PLOT: plot, CALIBRATION: calibration.to_json()}))
-    return store.document(PLOT)
+    return store.locate_document(PLOT)
 
 
 def changed_since(view: View, calibration: Calibration) -> float:
-    """Share of the items that were added or deleted since an index was calibrated, of the side with the most."""
+    """Fraction of items that were added or deleted since the calibration.
+
+    Args:
+        view: The index at one moment.
+        calibration: The calibration of the index.
+
+    Returns:
+        The larger fraction of both sides, 0 or more.
+    """
     shares = []
     for side in SIDES:
         before = calibration.counts[side]

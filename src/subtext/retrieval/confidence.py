@@ -1,4 +1,4 @@
-"""What the scores of an index mean: the probability of each hit, and whether anything matches; and how both are fitted.
+"""The probability of each hit, and whether anything matches a query; and how both are calibrated.
 
 Both are fitted on one half of held-out pairs and measured on the other. The pairs must be used neither for training nor
 for model selection; the caller checks that. Halves are split by group, so no image is in both. The items of the pairs
@@ -46,8 +46,8 @@ MIN_GROUPS = 100
 """Groups of pairs below which nothing can be fitted and measured."""
 MAX_QUERIES = 4000
 """Queries of each modality; sampled where there are more."""
-REFUSED = 0.05
-"""Share of answerable queries that may wrongly be told that nothing matches."""
+THRESHOLD = 0.05
+"""Share of answerable queries for which Subtext wrongly reports that nothing matches."""
 PENALTY = 1e-3
 """L2 penalty of the logistic regression on standardised inputs, in units of one row."""
 TEMPERATURES = np.geomspace(0.005, 0.5, 24)
@@ -56,7 +56,15 @@ _TOLERANCE = 1e-2
 
 
 def best_products(queries: NDArray[np.float32], vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(Q N) best scores over the views of (Q L D) queries and of (N K D) items. Cost time Q L N K D."""
+    """Best inner products over the views of queries and items.
+
+    Args:
+        queries: (Q L D) float32.
+        vectors: (N K D) float32.
+
+    Returns:
+        (Q N) float32.
+    """
     count, views, dim = queries.shape
     if not len(vectors):
         return np.zeros((count, 0), dtype=np.float32)
@@ -65,9 +73,18 @@ def best_products(queries: NDArray[np.float32], vectors: NDArray[np.float32]) ->
 
 
 def sample(view: View, side: Side, count: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """At most `count` keys of a side, ascending; which ones depends on the keys and the seed alone.
+    """A sample of the items of a side. Items that come or go change few of its members.
 
     Items that come or go change few of them.
+
+    Args:
+        view: The index at one moment.
+        side: "images" or "texts".
+        count: Size of the sample; a smaller side is returned in full.
+        seed: Of what is sampled; the same seed samples the same.
+
+    Returns:
+        At most `count` int64 keys, ascending.
     """
     keys = view.keys(side)
     if len(keys) <= count:
@@ -92,12 +109,27 @@ class Background:
 
     @staticmethod
     def of(view: View, side: Side) -> Background:
-        """At most `SAMPLES` items of a side, sampled by their keys."""
+        """At most `SAMPLES` items of a side, sampled by their keys.
+
+        Args:
+            view: The index at one moment.
+            side: "images" or "texts".
+
+        Returns:
+            At most `SAMPLES` items of the side.
+        """
         keys = sample(view, side, SAMPLES)
         return Background(keys, view.vectors(side, keys), view.counts[side])
 
     def scores(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(Q M) best scores over the views of (Q L D) queries and of the items."""
+        """(Q M) best scores over the views of (Q L D) queries and of the items.
+
+        Args:
+            queries: (Q L D) float32.
+
+        Returns:
+            (Q M) float32.
+        """
         return best_products(queries, self.vectors)
 
 
@@ -127,12 +159,30 @@ class Evidence:
         background: NDArray[np.float32],
         same_side: NDArray[np.float32],
     ) -> Evidence:
-        """The evidence, with the best hits masked in the background's scores."""
+        """The evidence of one query, with the best hits masked in the background.
+
+        Args:
+            keys: (T) keys of the best hits.
+            scores: (T) scores of the best hits.
+            sample: Sampled items of the side.
+            background: (M) scores of the sampled items.
+            same_side: (M') scores with sampled items of the query's own modality.
+
+        Returns:
+            The evidence.
+        """
         masked = np.where(np.isin(sample.keys, keys), np.float32(np.nan), background)
         return Evidence(keys, scores, masked, same_side, max(sample.total, len(keys)))
 
     def level(self, temperature: float) -> float:
-        """L = log sum_j exp(s_j / t) over the side: the best hits exactly, the rest estimated from the background."""
+        """L = log sum_j exp(s_j / t) over the side: the best hits exactly, the rest estimated from the background.
+
+        Args:
+            temperature: t, above 0, in units of the score.
+
+        Returns:
+            The level; -inf for an empty side.
+        """
         terms = [self.scores.astype(np.float64) / temperature]
         sampled = self.background[~np.isnan(self.background)].astype(np.float64) / temperature
         uncounted = self.total - len(self.scores)
@@ -140,32 +190,49 @@ class Evidence:
             terms.append(sampled + np.log(uncounted / len(sampled)))
         return float(np.logaddexp.reduce(np.concatenate(terms), initial=-np.inf))
 
-    def signs(self, temperature: float) -> dict[str, float]:
+    def signals(self, temperature: float) -> dict[str, float]:
         """Numbers that are larger where the index has a match.
 
         level     t log sum exp(s / t) over all items: a soft maximum, which many fair matches raise, too
         familiar  2t log mean exp(s / 2t) over items of the query's own modality: whether the index is about such
                   things. Missing where it has none
+
+        Args:
+            temperature: t, above 0, in units of the score.
+
+        Returns:
+            "level" and, if there are items of the query's modality, "familiar".
         """
         same_side = self.same_side[~np.isnan(self.same_side)].astype(np.float64)
-        signs = {"level": temperature * self.level(temperature)}
+        signals = {"level": temperature * self.level(temperature)}
         if len(same_side):
             softer = SOFTER * temperature
-            signs["familiar"] = float(softer * (np.logaddexp.reduce(same_side / softer) - np.log(len(same_side))))
-        return signs
+            signals["familiar"] = float(softer * (np.logaddexp.reduce(same_side / softer) - np.log(len(same_side))))
+        return signals
 
-    def percentile(self, way: DirectionCalibration) -> float:
-        """Share of answerable queries for which the evidence was as weak as here, or weaker."""
-        return _percentile(_weakest_percentile(self.signs(way.temperature), way.signs), way.quantiles)
+    def percentile(self, direction: DirectionCalibration) -> float:
+        """Share of answerable queries for which the evidence was as weak as here, or weaker.
+
+        Args:
+            direction: The calibration of the direction of search.
+
+        Returns:
+            From 0 to 1.
+        """
+        return _percentile(
+            _weakest_percentile(self.signals(direction.temperature), direction.signal_quantiles), direction.quantiles
+        )
 
 
-def _weakest_percentile(signs: Mapping[str, float], quantiles: Mapping[str, Sequence[float]]) -> float:
-    """The lowest percentile of the signs: a query is weak if it is unfamiliar, or if nothing matches it.
+def _weakest_percentile(signals: Mapping[str, float], quantiles: Mapping[str, Sequence[float]]) -> float:
+    """The lowest percentile of the signals: a query is weak if it is unfamiliar, or if nothing matches it.
 
     Args:
-        quantiles: Of each sign over answerable queries; signs without quantiles are ignored.
+        quantiles: Of each sign over answerable queries; signals without quantiles are ignored.
     """
-    return min((_percentile(value, quantiles[name]) for name, value in signs.items() if name in quantiles), default=1.0)
+    return min(
+        (_percentile(value, quantiles[name]) for name, value in signals.items() if name in quantiles), default=1.0
+    )
 
 
 def _percentile(value: float, quantiles: Sequence[float]) -> float:
@@ -173,34 +240,54 @@ def _percentile(value: float, quantiles: Sequence[float]) -> float:
     return float(np.interp(value, quantiles, np.linspace(0, 1, len(quantiles))))
 
 
-def probabilities(scores: NDArray[np.float32], level: float, way: DirectionCalibration) -> NDArray[np.float64]:
-    """(T) probabilities that the hits of one query are true matches: a logistic, then an isotonic regression."""
-    scaled = scores.astype(np.float64) / way.temperature
-    return way.curve(way.weights[0] * scaled + way.weights[1] * level + way.bias)
+def probabilities(scores: NDArray[np.float32], level: float, direction: DirectionCalibration) -> NDArray[np.float64]:
+    """(T) probabilities that the hits of one query are true matches: a logistic, then an isotonic regression.
+
+    Args:
+        scores: (T) scores of the hits.
+        level: Level of the query; see `Evidence.level`.
+        direction: The calibration of the direction of search.
+
+    Returns:
+        (T) float64 from 0 to 1.
+    """
+    scaled = scores.astype(np.float64) / direction.temperature
+    return direction.curve(direction.weights[0] * scaled + direction.weights[1] * level + direction.bias)
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a calibrated index says of one query: its level, and whether anything matches.
+    """The judgement of a calibrated index on one query: its level, and whether anything matches.
 
     Attributes:
-        stale: Share of the items that changed since the calibration, where that is too much; else None.
+        direction: The calibration of the direction of search.
+        level: Level of the query; see `Evidence.level`.
+        fit: Whether there is a good match.
+        stale: Fraction of items that changed since the calibration if it is too large; else None.
     """
 
-    way: DirectionCalibration
+    direction: DirectionCalibration
     level: float
     fit: Fit
     stale: float | None
 
     def probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(T) probabilities of hits with these scores."""
-        return probabilities(scores, self.level, self.way)
+        """(T) probabilities of hits with these scores.
+
+        Args:
+            scores: (T) scores of hits.
+
+        Returns:
+            (T) float64 from 0 to 1.
+        """
+        return probabilities(scores, self.level, self.direction)
 
 
 class Confidence:
-    """The calibration and the backgrounds of an index at one moment; a view of the same moment has them at hand.
+    """The calibration and the backgrounds of an index at one moment.
 
     Args:
+        view: The index at one moment.
         calibration: None where it has none.
     """
 
@@ -212,7 +299,14 @@ class Confidence:
         self.calibration: Calibration | None = view.cache[document]
 
     def background(self, side: Side) -> Background:
-        """A sample of a side."""
+        """A sample of a side.
+
+        Args:
+            side: "images" or "texts".
+
+        Returns:
+            At most `SAMPLES` items of the side.
+        """
         name = f"background of {side}"
         if name not in self.view.cache:
             self.view.cache[name] = Background.of(self.view, side)
@@ -227,13 +321,19 @@ class Confidence:
     def judge(
         self, side: Side, modality: Side, queries: NDArray[np.float32], results: Sequence[Hits]
     ) -> Sequence[Judgement | None]:
-        """The judgement of each of (Q L D) queries; None where the index is not calibrated for their modality.
+        """Judge queries by their best hits.
 
         Args:
+            side: The side that is searched.
+            modality: The side that the queries are of.
+            queries: (Q L D) float32.
             results: Their best hits of the full side; searched again where there are fewer than `BEST`, or none.
+
+        Returns:
+            A judgement per query; None if the index is not calibrated for this modality.
         """
-        way = None if self.calibration is None or side == modality else self.calibration.ways.get(side)
-        if way is None:
+        direction = None if self.calibration is None or side == modality else self.calibration.directions.get(side)
+        if direction is None:
             return [None] * len(queries)
         if not results or any(len(result.keys) < min(BEST, self.view.counts[side]) for result in results):
             results = self.view.nearest(side, queries, top=BEST)
@@ -242,8 +342,8 @@ class Confidence:
         judgements = []
         for result, scores, same_side in rows:
             evidence = Evidence.collect(result.keys[:BEST], result.scores[:BEST], sample, scores, same_side)
-            fit = Fit(evidence.percentile(way), way.refused)
-            judgements.append(Judgement(way, evidence.level(way.temperature), fit, stale))
+            fit = Fit(evidence.percentile(direction), direction.threshold)
+            judgements.append(Judgement(direction, evidence.level(direction.temperature), fit, stale))
         return judgements
 
 
@@ -252,8 +352,9 @@ class HeldOutPairs:
     """Embedded pairs that were used neither for training nor for model selection.
 
     Attributes:
-        images: Embeddings of the pairs' items, in their order.
-        texts: See `images`.
+        pairs: The pairs.
+        images: Embeddings of the images, in their order.
+        texts: Embeddings of the texts, in their order.
     """
 
     pairs: Dataset
@@ -261,7 +362,14 @@ class HeldOutPairs:
     texts: Embeddings
 
     def side(self, side: Side) -> tuple[Items, NDArray[np.float32]]:
-        """Items and vectors (N K D) of a side."""
+        """The items of a side with their vectors.
+
+        Args:
+            side: "images" or "texts".
+
+        Returns:
+            Items, and (N K D) float32 vectors.
+        """
         images = side == SIDES[0]
         items, embedded = (self.pairs.images, self.images) if images else (self.pairs.texts, self.texts)
         return items, embedded.vectors.float().numpy()
@@ -269,7 +377,7 @@ class HeldOutPairs:
 
 @dataclass(frozen=True)
 class Observations:
-    """What the index returned for the queries of one modality, Q in number.
+    """The hits of an index for Q queries of one modality.
 
     Attributes:
         evidence: Of each query.
@@ -285,10 +393,18 @@ class Observations:
 
 
 def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, Any], seed: int = 0) -> Calibration:
-    """What the scores of an index mean, by held-out pairs.
+    """Calibrate an index by held-out pairs.
 
     Args:
+        store: The index.
+        held_out: The pairs with their embeddings.
         data: Where the pairs came from, as plain data.
+        seed: Of the halves and of random pairs.
+
+    Returns:
+        The calibration. Its metrics per direction: "queries", "hits", "correct" (share of correct hits),
+        "calibration_error" (also "_equal_counts" and "_first"), "brier", "brier_baseline", and "false_no_match" (share
+        of answerable queries below the threshold).
 
     Raises:
         DataError: For fewer than `MIN_GROUPS` groups of pairs.
@@ -303,11 +419,11 @@ def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, 
     with store.reading() as view:
         counts = {side: view.counts[side] for side in SIDES}
         last = {side: int(view.keys(side).max(initial=0)) for side in SIDES}
-        ways = {side: _fit_way(observe(view, held_out, side, seed=seed)) for side in SIDES if counts[side]}
+        directions = {side: _fit_direction(observe(view, held_out, side, seed=seed)) for side in SIDES if counts[side]}
     return Calibration(
-        ways=ways,
+        directions=directions,
         pairs=fit_pair_curve(held_out, seed=seed),
-        data={**data, "pictures": len(pairs.images), "texts": len(pairs.texts), "groups": groups},
+        data={**data, "images": len(pairs.images), "texts": len(pairs.texts), "groups": groups},
         counts=counts,
         last=last,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -316,7 +432,17 @@ def fit_calibration(store: Store, held_out: HeldOutPairs, *, data: Mapping[str, 
 
 
 def observe(view: View, held_out: HeldOutPairs, side: Side, *, seed: int = 0) -> Observations:
-    """Search one side with the held-out items of the other that have a true match."""
+    """Search one side with the held-out items of the other that have a true match.
+
+    Args:
+        view: The index at one moment.
+        held_out: The pairs with their embeddings.
+        side: "images" or "texts".
+        seed: Of the sampled queries and of the halves.
+
+    Returns:
+        Evidence and true matches of each query.
+    """
     items, vectors = held_out.side(side)
     query_items, queries = held_out.side(opposite(side))
     rows = np.flatnonzero(np.isin(query_items.groups, items.groups)).astype(np.int64)
@@ -365,7 +491,7 @@ def _index_keys(view: View, side: Side, items: Items, vectors: NDArray[np.float3
     return keys
 
 
-def _fit_way(observed: Observations) -> DirectionCalibration:
+def _fit_direction(observed: Observations) -> DirectionCalibration:
     """The calibration of one side, fitted on one half of the queries and measured on the other."""
     rows = np.flatnonzero(observed.fitted)
     evidence = [observed.evidence[row] for row in rows]
@@ -379,10 +505,10 @@ def _fit_way(observed: Observations) -> DirectionCalibration:
         for temperature in TEMPERATURES
     ]  # fmt: skip
     temperature = float(TEMPERATURES[int(np.argmax(likelihoods))])
-    signs = [query.signs(temperature) for query in evidence]
+    signals = [query.signals(temperature) for query in evidence]
     steps = np.linspace(0, 1, 101)
-    sign_quantiles = {name: np.quantile([values[name] for values in signs], steps).tolist() for name in signs[0]}
-    quantiles = np.quantile([_weakest_percentile(values, sign_quantiles) for values in signs], steps).tolist()
+    signal_quantiles = {name: np.quantile([values[name] for values in signals], steps).tolist() for name in signals[0]}
+    quantiles = np.quantile([_weakest_percentile(values, signal_quantiles) for values in signals], steps).tolist()
     correct = np.concatenate([observed.correct[row] for row in rows])
     if correct.all() or not correct.any():
         raise RequirementError(
@@ -400,14 +526,23 @@ def _fit_way(observed: Observations) -> DirectionCalibration:
         )
     xs, ys = fit_isotonic(inputs @ weights + bias, correct)
     slopes = (float(weights[0]), float(weights[1]))
-    way = DirectionCalibration(temperature, slopes, bias, {"xs": xs, "ys": ys}, sign_quantiles, quantiles, REFUSED, {})
-    return _measured(observed, way)
+    direction = DirectionCalibration(
+        temperature, slopes, bias, {"xs": xs, "ys": ys}, signal_quantiles, quantiles, THRESHOLD, {}
+    )
+    return _measured(observed, direction)
 
 
 def fit_logistic(inputs: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[NDArray[np.float64], float]:
-    """(F) weights and the bias of a logistic regression of `truth` (N) on `inputs` (N F), by scikit-learn.
+    """Logistic regression with standardised inputs, by scikit-learn.
 
     The inputs are standardised; the small L2 penalty bounds the weights where the classes do not overlap.
+
+    Args:
+        inputs: (N F) float64.
+        truth: (N) bool.
+
+    Returns:
+        (F) weights and the bias, for inputs that are not standardised.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
@@ -420,9 +555,16 @@ def fit_logistic(inputs: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple
 
 
 def fit_isotonic(values: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple[list[float], list[float]]:
-    """Points (xs, ys) of the isotonic regression of `truth` on `values` (Zadrozny and Elkan 2002), by scikit-learn.
+    """Isotonic regression (Zadrozny and Elkan 2002), by scikit-learn.
 
     Levels stay 1 / (n + 2) away from 0 and 1, where n of the values are true: so few cannot make certain.
+
+    Args:
+        values: (N) float64.
+        truth: (N) bool.
+
+    Returns:
+        xs and ys, the points of a rising curve.
     """
     from sklearn.isotonic import IsotonicRegression
 
@@ -431,27 +573,27 @@ def fit_isotonic(values: NDArray[np.float64], truth: NDArray[np.bool_]) -> tuple
     return curve.X_thresholds_.tolist(), np.clip(curve.y_thresholds_, least, 1 - least).tolist()
 
 
-def _measured(observed: Observations, way: DirectionCalibration) -> DirectionCalibration:
+def _measured(observed: Observations, direction: DirectionCalibration) -> DirectionCalibration:
     """The calibration with its figures, on the queries that it was not fitted on."""
     rows = np.flatnonzero(~observed.fitted)
     evidence, correct = [observed.evidence[row] for row in rows], [observed.correct[row] for row in rows]
-    predicted = [probabilities(query.scores, query.level(way.temperature), way) for query in evidence]
+    predicted = [probabilities(query.scores, query.level(direction.temperature), direction) for query in evidence]
     probability, truth = np.concatenate(predicted), np.concatenate(correct)
     first, first_truth = np.array([own[0] for own in predicted]), np.array([own[0] for own in correct])
     bins = reliability(probability, truth)
     figures = {
-        "questions": float(len(rows)),
+        "queries": float(len(rows)),
         "hits": float(len(truth)),
-        "right": float(truth.mean()),
+        "correct": float(truth.mean()),
         "calibration_error": bins.error,
         "calibration_error_equal_counts": reliability(probability, truth, equal="count").error,
         "calibration_error_first": reliability(first, first_truth).error,
         "brier": float(np.mean((probability - truth) ** 2)),
-        "brier_of_the_share": float(truth.mean() * (1 - truth.mean())),
-        "refused": float(np.mean([query.percentile(way) < way.refused for query in evidence])),
+        "brier_baseline": float(truth.mean() * (1 - truth.mean())),
+        "false_no_match": float(np.mean([query.percentile(direction) < direction.threshold for query in evidence])),
     }
     plot = {name: getattr(bins, name).astype(float).tolist() for name in ("predicted", "came_true", "counts")}
-    return replace(way, measured=figures, bins=plot)
+    return replace(direction, metrics=figures, bins=plot)
 
 
 def fit_pair_curve(held_out: HeldOutPairs, *, seed: int = 0) -> dict[str, Any]:
@@ -459,6 +601,13 @@ def fit_pair_curve(held_out: HeldOutPairs, *, seed: int = 0) -> dict[str, Any]:
 
     A random pair is an image and the text of another group. The points "xs" and "ys" are fitted on one half of the
     groups; "calibration_error", "brier" and "pairs" are of the other.
+
+    Args:
+        held_out: The pairs with their embeddings.
+        seed: Of the halves and of random pairs.
+
+    Returns:
+        "xs" and "ys", and the measurements "calibration_error", "brier" and "pairs".
     """
     links = held_out.pairs.links
     images, texts = held_out.side("images")[1], held_out.side("texts")[1]

@@ -16,7 +16,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.text import UNKNOWN, WordInput, cut_note, tokenise
 from subtext.errors import ArgumentError, DataError, RequirementError, SubtextError
 from subtext.retrieval.answer import Answer, Fit, Hit, Reason
-from subtext.retrieval.condition import Condition, matching, missed
+from subtext.retrieval.condition import as_conditions, matching, missed
 from subtext.retrieval.confidence import Confidence, Judgement
 from subtext.retrieval.query import (
     CombinedQuery,
@@ -27,17 +27,20 @@ from subtext.retrieval.query import (
     ids_of,
     reasons,
     require_target,
-    reranked,
-    suggested,
+    rerank_hits,
+    suggest_words,
 )
+from subtext.retrieval.rerank import Reranker
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side
-from subtext.retrieval.stores.store import Store, View, open_store
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.stores.store import Store, View
 from subtext.retrieval.text_side import TextSide
 
 if TYPE_CHECKING:
     from subtext.core import Embeddings
     from subtext.data.inputs import Input
-    from subtext.models.heads.gaussian import Distanced
+    from subtext.models.heads.gaussian import DistanceVectors
     from subtext.models.model import Model
 
 __all__ = ["Answer", "Fit", "Hit", "Index", "Query", "Reason"]
@@ -74,23 +77,27 @@ class Index:
         from subtext.models.model import Model
         from subtext.retrieval.build import require_model
 
-        model = (self._model if isinstance(self._model, Model) else self._model()).indexed("a search")
+        model = (self._model if isinstance(self._model, Model) else self._model()).to_indexable("a search")
         require_model(self.store, self.store.manifest, model)
         return model
 
     def with_model(self) -> Index:
-        """The same index with its model opened, which embeds texts, too: for many queries it is faster."""
+        """The same index with its model loaded, which is faster for many queries.
+
+        Returns:
+            An index that embeds texts by its model.
+        """
         return self if self._text_side is None else Index(self.store, self.model)
 
     @cached_property
-    def _distanced(self) -> Mapping[str, Distanced]:
+    def _distanced(self) -> Mapping[str, DistanceVectors]:
         """Heads of each side whose vectors stand for distributions; a model of such heads has no text side."""
         if self._text_side is not None:
             return {}
-        from subtext.models.heads.gaussian import Distanced
+        from subtext.models.heads.gaussian import DistanceVectors
 
         heads = {"images": self.model.image.head, "texts": self.model.text.head}
-        return {side: head for side, head in heads.items() if isinstance(head, Distanced)}
+        return {side: head for side, head in heads.items() if isinstance(head, DistanceVectors)}
 
     @property
     def _text_input(self) -> Input:
@@ -105,7 +112,15 @@ class Index:
 
     @staticmethod
     def open(index: Path | str, model: Model) -> Index:
-        """The index in a folder or at an address; `subtext.open_index` finds the model as well."""
+        """Open an index with a model.
+
+        Args:
+            index: Folder or address of the index.
+            model: The model that made it.
+
+        Returns:
+            The open index.
+        """
         return Index(open_store(index), model)
 
     def __len__(self) -> int:
@@ -136,11 +151,35 @@ class Index:
         explain: bool = False,
         captions: bool = False,
         depth: int = 200,
+        rerank: Reranker | None = None,
     ) -> Answer:
         """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
 
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
         the feature file, or an npy or npz file. Arrays as in `Model.embed_images` are also possible.
+
+        Args:
+            text: Words that the results should match; see `Query` for quotes and minus signs.
+            image: Image that the results should match.
+            like: Ids of items as positive examples.
+            not_like: Ids of items as negative examples.
+            not_text: Words that the results should not match.
+            image_weight: Weight of the image (without an image: of `like`), from 0 to 1; the text has the rest.
+            not_like_weight: Weight of all negative parts, from 0 to 1000.
+            top: Number of results, 1 or more.
+            target: "images" or "texts".
+            where: Conditions on the metadata; all must be true.
+            lexical: Also matches the words themselves (BM25); None decides by the query.
+            hubness: Correction of items that are similar to nearly every query: "csls" or "softmax".
+            diversity: From 0 to 1: ranks near-duplicates lower.
+            min_probability: Leaves out less probable results; needs a calibrated index.
+            explain: Adds to each result the captions, or images, that support it.
+            captions: Also matches images by the vectors of their own texts; for a search by text.
+            depth: Number of candidates that are re-ranked.
+            rerank: A second model that orders the results; None for none.
+
+        Returns:
+            The results, best first.
 
         Raises:
             RequirementError: For an empty query, an unknown id or metadata field, missing features, and
@@ -153,13 +192,43 @@ class Index:
         """
         return self.answer(
             Query(
-                text, image, tuple(like), tuple(not_like), not_text, image_weight, not_like_weight, top, target,
-                tuple(where), lexical, hubness, diversity, min_probability, explain, captions, depth,
-            )
-        )  # fmt: skip
+                text=text,
+                image=image,
+                like=tuple(like),
+                not_like=tuple(not_like),
+                not_text=not_text,
+                image_weight=image_weight,
+                not_like_weight=not_like_weight,
+                top=top,
+                target=target,
+                where=tuple(where),
+                lexical=lexical,
+                hubness=hubness,
+                diversity=diversity,
+                min_probability=min_probability,
+                explain=explain,
+                captions=captions,
+                depth=depth,
+            ),
+            rerank=rerank,
+        )
 
-    def answer(self, query: Query) -> Answer:
-        """The answer to one query; see `search`."""
+    def answer(self, query: Query, *, rerank: Reranker | None = None) -> Answer:
+        """Answer one query.
+
+        Args:
+            query: The query.
+            rerank: A second model that orders the results; None for none.
+
+        Returns:
+            The results, best first.
+
+        Raises:
+            RequirementError: As `search`.
+            DataError: As `search`.
+        """
+        if rerank is not None:
+            return rerank.rerank(query, self.answer(rerank.first_stage(query)))
         query = self._read(query)
         side, conditions = query.target, query.conditions
         text = query.positive_text
@@ -168,14 +237,14 @@ class Index:
             confidence = Confidence(view)
             exact, doubtful = tuple[str, ...](), [word for word, is_known in (vocabulary or {}).items() if not is_known]
             rare = self.rare_words(text) if isinstance(text, str) else {}
-            if isinstance(text, str) and self._pointed(query):
+            if isinstance(text, str) and self._uses_exact_words(query):
                 exact = exact_words(view, text, query.phrases, [*doubtful, *rare])
                 doubtful += (
                     [] if vocabulary is not None else [word for word in re.findall(r"\w+", text) if word[0].isupper()]
                 )
             notes = absent_words(view, query, exact)
             query = replace(query, lexical=True) if exact else query
-            meant = suggested(view, doubtful)
+            suggestions = suggest_words(view, doubtful)
             by_words = bool(exact) and vocabulary is not None and not any(vocabulary.values())
             raw = [self._part(view, *part) for part in query.parts]
             heads = [self._distanced.get(part.modality) for part in raw]
@@ -208,11 +277,18 @@ class Index:
             if not query.by_score:
                 background = confidence.background(modality) if query.hubness else None
                 scale = self.store.manifest.scale
-                temperature = judgement.way.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
-                result = reranked(
-                    view, result, combined, query, background, temperature=temperature, among=among,
-                    captions=by_captions, by_words=by_words,
-                )  # fmt: skip
+                temperature = judgement.direction.temperature if judgement else 1 / scale if scale > 1 else TEMPERATURE
+                result = rerank_hits(
+                    view,
+                    result,
+                    combined,
+                    query,
+                    background,
+                    temperature=temperature,
+                    among=among,
+                    captions=by_captions,
+                    by_words=by_words,
+                )
             result = Hits(result.keys[: query.top], result.scores[: query.top])
             count = len(result.keys)
             if query.min_probability is not None:
@@ -226,20 +302,28 @@ class Index:
             why = reasons(view, side, result.keys, means) if query.explain else None
             filtered = query.min_probability is not None
             shown = None if by_words or (rare and not filtered) else judgement
-            answer = self._answer(view, side, result, shown, why, weak_as_well=filtered)
+            answer = self._answer(view, side, result, shown, why, even_if_weak=filtered)
             answer = replace(answer, notes=notes, left_out=count - len(result.keys))
         unit: Literal["cosine", "deviations", "bm25"]
         unit = "bm25" if by_words else "cosine" if combined.single else "deviations"
         # What the model makes of the query says nothing about its exact words.
         fit = None if exact else answer.fit
-        answer = replace(answer, unit=unit, fit=fit, exact=exact, meant=meant, rare=rare)
-        return self._annotated(answer, query)
+        answer = replace(
+            answer,
+            unit=unit,
+            fit=fit,
+            text_only=query.text_only,
+            exact_words=exact,
+            suggestions=suggestions,
+            rare_words=rare,
+        )
+        return self._described(answer, query)
 
     def _read(self, query: Query) -> Query:
         """The query with its quotes and minus signs read; a name in precomputed text features stays as it is."""
         return query if isinstance(self._text_input, FeatureInput) else query.understood
 
-    def _pointed(self, query: Query) -> bool:
+    def _uses_exact_words(self, query: Query) -> bool:
         """Whether exact words may decide: a query of text with a phrase, a number, a capital or an unknown word."""
         if query.lexical is False or query.min_probability is not None or not (query.text and query.text_only):
             return False
@@ -252,11 +336,17 @@ class Index:
         """The answer to each query, or its error; similar text queries are embedded and searched as one batch.
 
         An error in one query does not affect the others.
+
+        Args:
+            queries: The queries.
+
+        Returns:
+            An answer or an error per query, in their order.
         """
         groups: dict[Hashable, list[int]] = {}
         queries = [self._read(query) for query in queries]
         for row, query in enumerate(queries):
-            batchable = query.batchable and query.positive_text is not None and not self._pointed(query)
+            batchable = query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
             groups.setdefault((query.target, repr(query.where)) if batchable else row, []).append(row)
         answers: dict[int, Answer | SubtextError] = {}
         for rows in groups.values():
@@ -276,7 +366,7 @@ class Index:
         top = max(query.top for query in queries)
         answers = self.nearest(vectors, modality="texts", top=top, target=first.target, where=first.where)
         return [
-            self._annotated(replace(answer, hits=answer.hits[: query.top]), query)
+            self._described(replace(answer, hits=answer.hits[: query.top]), query)
             for query, answer in zip(queries, answers, strict=True)
         ]
 
@@ -293,8 +383,18 @@ class Index:
         """The best `top` items for each of (Q L D) vectors of the model.
 
         Args:
+            vectors: (Q L D) float32 vectors of the model.
             modality: Modality of the vectors; by default that of `target`, for which there is no calibration.
+            top: Number of results per query, 1 or more.
+            target: "images" or "texts".
+            where: Conditions on the metadata; all must be true.
             exact: Compares every vector, even if the index has inverted lists.
+
+        Returns:
+            An answer per query.
+
+        Raises:
+            RequirementError: For vectors of another shape, and for an unknown metadata field.
         """
         side, source = require_target(target, top), require_target(modality or target, top)
         if vectors.ndim != 3 or vectors.shape[2] != self.store.manifest.width:
@@ -303,7 +403,7 @@ class Index:
             )
         if side == source and source in self._distanced:
             vectors = self._distanced[source].means_alone(vectors)
-        conditions = Query("", where=where).conditions
+        conditions = as_conditions(where)
         with self.store.reading() as view:
             among = matching(view, side, conditions) if conditions else None
             notes = () if among is None else missed(view, side, conditions, among)
@@ -315,7 +415,15 @@ class Index:
             ]
 
     def vectors_of(self, side: Side, name: str) -> NDArray[np.float32] | None:
-        """(K D) vectors of an item; None if there is no such item."""
+        """The vectors of an item.
+
+        Args:
+            side: "images" or "texts".
+            name: Id of the item.
+
+        Returns:
+            (K D) float32; None if there is no such item.
+        """
         with self.store.reading() as view:
             key = view.keys_of(side, [name]).get(name)
             return None if key is None else view.vectors(side, np.array([key]))[0]
@@ -324,6 +432,12 @@ class Index:
         """Each word of a text, and whether the model knows it; None for a model of subwords.
 
         If the model knows no word of a text, the answer is meaningless, even if the scores are high.
+
+        Args:
+            text: Any text.
+
+        Returns:
+            Word -> whether the model knows it; None for a model of subwords.
         """
         spec = self._text_input
         if not isinstance(spec, WordInput):
@@ -332,7 +446,14 @@ class Index:
         return {word: code != UNKNOWN for word, code in zip(words, spec.vocabulary.encode(words), strict=True)}
 
     def rare_words(self, text: str) -> dict[str, int]:
-        """The words of a text that the model knows, but saw fewer than `RARE` times, and how often it did."""
+        """The words of a text that the model knows, but saw fewer than `RARE` times, and how often it did.
+
+        Args:
+            text: Any text.
+
+        Returns:
+            Word -> number of its occurrences in the training texts.
+        """
         spec = self._text_input
         if not isinstance(spec, WordInput):
             return {}
@@ -345,6 +466,12 @@ class Index:
         """The name of an image in the model's features: its path as typed, its path in the index, or its file name.
 
         None if the model uses the image itself, or if its features have no such name.
+
+        Args:
+            image: Path or name of an image.
+
+        Returns:
+            A name in the feature file; None if the model reads images, or the file has no such name.
         """
         spec = self.model.image.input_spec
         if not isinstance(spec, FeatureInput) or spec.file is None or not isinstance(image, str | Path):
@@ -356,15 +483,33 @@ class Index:
     def embed_text(self, text: str) -> Embeddings:
         """The vectors of a text.
 
+        Args:
+            text: One text.
+
+        Returns:
+            One embedding.
+
         Raises:
             DataError: For an empty text.
-            RequirementError: For a model without words.
+            RequirementError: If the model reads precomputed text features.
+            ArgumentError: For a value that is no text.
         """
         self._require_texts([text])
         return self.model.embed_texts([text])
 
     def embed_image(self, image: Any) -> Embeddings:
-        """The vectors of an image or of its features. Raises the errors of reading it."""
+        """The vectors of an image or of its features.
+
+        Args:
+            image: As in `search`.
+
+        Returns:
+            One embedding.
+
+        Raises:
+            DataError: If there is no such file, or it cannot be read.
+            RequirementError: If the model reads features, and there are none of this image.
+        """
         spec = self.model.image.input_spec
         if isinstance(image, str | Path) and self.feature_name(image) is None and not Path(image).expanduser().exists():
             features = spec.file if isinstance(spec, FeatureInput) else None
@@ -425,17 +570,17 @@ class Index:
         judgement: Judgement | None,
         why: Sequence[list[Reason]] | None = None,
         *,
-        weak_as_well: bool = False,
+        even_if_weak: bool = False,
     ) -> Answer:
         """An answer with these items, their probabilities and uncertainties.
 
         Args:
-            weak_as_well: Gives probabilities where nothing matches well, too.
+            even_if_weak: Gives probabilities where nothing matches well, too.
         """
         missing = [None] * len(result.keys)
         chances = (
             missing
-            if judgement is None or (judgement.fit.nothing and not weak_as_well)
+            if judgement is None or (judgement.fit.has_no_match and not even_if_weak)
             else judgement.probabilities(result.scores).tolist()
         )
         head, root = self._distanced.get(side), Path(self.store.manifest.root)
@@ -449,7 +594,7 @@ class Index:
         fit, stale = (None, None) if judgement is None else (judgement.fit, judgement.stale)
         return Answer(hits, target=side, fit=fit, stale=stale)
 
-    def _annotated(self, answer: Answer, query: Query) -> Answer:
+    def _described(self, answer: Answer, query: Query) -> Answer:
         """The answer with what is known of the query's text, and the query as plain data, without defaults."""
         text = query.positive_text
         words = None if text is None else self.known_words(text)

@@ -1,4 +1,4 @@
-"""What an index holds may come from anywhere: names that stay inside it, checksums, mapped arrays, and JSON."""
+"""Safe reading of the files of an index, which may come from anywhere: names, checksums, mapped arrays, and JSON."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ LONGEST = 2**26
 def inside(folder: Path, name: object) -> Path:
     """The file or folder of a relative name in a folder; it may not exist yet.
 
+    Args:
+        folder: The folder.
+        name: Relative name of a file or folder in it.
+
+    Returns:
+        The path.
+
     Raises:
         SearchIndexError: For a name that leads elsewhere, or is a symbolic link: an index comes from anywhere, and
             nothing outside of it may be read, changed or removed in its name.
@@ -37,18 +44,40 @@ def inside(folder: Path, name: object) -> Path:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """File name -> 32 hexadecimal digits of its bytes. Cost about a second a gigabyte."""
+    """File name -> 32 hexadecimal digits of its bytes. Cost about a second a gigabyte.
+
+    Args:
+        folder: A folder of files.
+
+    Returns:
+        File name -> 32 hexadecimal digits.
+    """
     return {file.name: file_checksum(file) for file in sorted(folder.iterdir())}
 
 
 def file_checksum(file: Path) -> str:
-    """32 hexadecimal digits of the bytes of a file."""
+    """32 hexadecimal digits of the bytes of a file.
+
+    Args:
+        file: The file.
+
+    Returns:
+        32 hexadecimal digits.
+    """
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
     """An array on disk, mapped for reading.
+
+    Args:
+        path: An .npy file.
+        dtype: Expected type.
+        shape: Expected shape; None for a size of any number.
+
+    Returns:
+        The array, read-only.
 
     Raises:
         SearchIndexError: If it is missing, cut off or another.
@@ -67,7 +96,14 @@ def mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> N
 
 
 def json_object(source: object) -> dict[str, Any] | None:
-    """The object that a text of JSON is; None for anything else."""
+    """The object that a text of JSON is; None for anything else.
+
+    Args:
+        source: A text, or anything else.
+
+    Returns:
+        The object; None if the source is not the JSON of an object.
+    """
     try:
         parsed = json.loads(source) if isinstance(source, str) and len(source) <= LONGEST else None
     except (ValueError, RecursionError):
@@ -77,6 +113,13 @@ def json_object(source: object) -> dict[str, Any] | None:
 
 def stored_object(source: object, owner: str) -> dict[str, Any]:
     """The object that an index holds as JSON.
+
+    Args:
+        source: JSON from an index.
+        owner: What the object belongs to, for the message.
+
+    Returns:
+        The object.
 
     Raises:
         SearchIndexError: If it is none.

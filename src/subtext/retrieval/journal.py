@@ -16,11 +16,13 @@ class IndexJob:
     """One job of the journal.
 
     Attributes:
+        number: Number of the job, from 1.
+        verb: Name of the command, such as "add".
         source: Where its items came from, as plain data; None for a deletion or a compaction.
-        started: UTC times; finished is None while it runs, and after it was interrupted.
-        finished: See `started`.
-        done: Items processed.
-        total: How many there were.
+        started: UTC time, ISO 8601.
+        finished: UTC time; None while the job runs, and after an interruption.
+        done: Number of processed items.
+        total: Number of items to process.
     """
 
     number: int
@@ -33,7 +35,14 @@ class IndexJob:
 
 
 def journal(view: View) -> list[IndexJob]:
-    """All jobs, the first one first."""
+    """All jobs, the first one first.
+
+    Args:
+        view: The index at one moment.
+
+    Returns:
+        The jobs, oldest first.
+    """
     return [
         IndexJob(number, verb, None if source is None else stored_object(source, f"job {number}"), *times)
         for number, verb, source, *times in view.records("jobs")
@@ -41,12 +50,28 @@ def journal(view: View) -> list[IndexJob]:
 
 
 def unfinished(store: Store) -> list[IndexJob]:
-    """The jobs that are running, or were interrupted."""
+    """The jobs that are running, or were interrupted.
+
+    Args:
+        store: The index.
+
+    Returns:
+        The jobs that run or were interrupted.
+    """
     with store.reading() as view:
         return [job for job in journal(view) if job.finished is None]
 
 
 def deleted_before(view: View, side: Side, ids: Sequence[str]) -> set[str]:
-    """Those of these ids that were deleted, and have not been added again since."""
+    """Those of these ids that were deleted, and have not been added again since.
+
+    Args:
+        view: The index at one moment.
+        side: "images" or "texts".
+        ids: Ids of items of that side.
+
+    Returns:
+        Those of the ids that were deleted and not added again.
+    """
     hashes = {deletion_hash(side, name): name for name in ids}
     return {hashes[digest] for digest in view.deleted_among(list(hashes))}

@@ -1,4 +1,4 @@
-"""What an index says about itself, as JSON with a checksum.
+"""The description of an index, as JSON with a checksum.
 
 The manifest names the format, the model whose vectors the index holds, and where its items came from.
 """
@@ -21,30 +21,30 @@ STORE_NAME = re.compile(r"store-(\d+)")
 
 @dataclass(frozen=True)
 class Manifest:
-    """One index in words and numbers.
+    """The description of one index.
 
     Attributes:
-        fingerprint: Of the model that made the vectors; another model's queries are refused.
-        run: Folder of that model's run; "" for a pretrained model.
-        host: Its recipe, or the name of a pretrained model.
+        fingerprint: Of the model that made the vectors; queries of another model are refused.
+        run: Folder of the run of that model; "" for a pretrained model.
+        model_name: Its recipe, or the name of a pretrained model.
         width: D of every vector.
-        scale: The model's score is scale * cosine + shift.
+        scale: The score of the model is scale * cosine + shift.
         shift: See `scale`.
         views: "images" and "texts" -> K vectors an item.
         root: Folder that relative image paths start from.
-        data: Where the first items came from: path, split, and whatever names them again.
+        data: Where the first items came from: path, split, and the options of reading it.
         store: The folder inside the index that holds items and vectors.
         generation: Changes that had been acknowledged when this was written: fewer in the store are a loss.
-        exact_up_to: Rows of a side that are all compared; beyond them the likeliest lists are.
-        created: UTC time; version of Subtext; `version.FORMAT`.
-        version: See `created`.
-        format: See `created`.
-        model: Of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt.
+        exact_up_to: Rows of a side up to which all are compared; larger sides are searched by lists or graphs.
+        created: UTC time, ISO 8601.
+        version: Version of Subtext that created the index.
+        format: Format of the manifest.
+        pretrained: Of a pretrained model: name (absolute for a folder), revision (commit of the hub) and text_prompt.
     """
 
     fingerprint: str
     run: str
-    host: str
+    model_name: str
     width: int
     scale: float = 1.0
     shift: float = 0.0
@@ -57,19 +57,29 @@ class Manifest:
     created: str = ""
     version: str = ""
     format: int = FORMAT
-    model: Mapping[str, str] = field(default_factory=dict)
+    pretrained: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The manifest as indented JSON, with a checksum of all the rest."""
+        """The manifest as indented JSON, with a checksum of all the rest.
+
+        Returns:
+            JSON text.
+        """
         return with_checksum({"kind": "subtext index", **asdict(self)}, indent=2)
 
     @staticmethod
     def from_json(text: str, *, where: str) -> Manifest:
-        """The manifest again.
+        """Read a manifest.
+
+        Args:
+            text: JSON text.
+            where: Place of the text, for messages.
+
+        Returns:
+            The manifest.
 
         Raises:
-            SearchIndexError: Naming `where`, for other JSON, missing or wrong fields, a changed byte, and another
-                format.
+            SearchIndexError: For other JSON, missing or wrong fields, a changed byte, and another format.
         """
         try:
             content = json.loads(text)
@@ -90,9 +100,9 @@ class Manifest:
 
 
 def _missing(content: Mapping[str, Any]) -> str:
-    """What is missing or of another type; empty when nothing is."""
+    """The first field that is missing or of another type; empty if there is none."""
     types: dict[str, type | tuple[type, ...]] = {
-        "fingerprint": str, "run": str, "host": str, "width": int, "scale": (int, float), "shift": (int, float),
+        "fingerprint": str, "run": str, "model_name": str, "width": int, "scale": (int, float), "shift": (int, float),
         "views": dict, "root": str, "data": dict, "store": str, "generation": int, "exact_up_to": int,
     }  # fmt: skip
     for name, kind in types.items():
@@ -103,22 +113,36 @@ def _missing(content: Mapping[str, Any]) -> str:
     for name, least in {"width": 1, "generation": 0, "exact_up_to": 0}.items():
         if content[name] < least:
             return f"needs '{name}' of {least} or more; it has {content[name]!r}"
-    model = content.get("model", {})
-    named = isinstance(model, dict) and all(isinstance(value, str) for value in model.values())
-    if not named or (model and not model.get("name")):
-        return f"needs 'model' to name a pretrained model; it has {model!r}"
+    pretrained = content.get("pretrained", {})
+    named = isinstance(pretrained, dict) and all(isinstance(value, str) for value in pretrained.values())
+    if not named or (pretrained and not pretrained.get("name")):
+        return f"needs 'pretrained' to name a pretrained model; it has {pretrained!r}"
     if not STORE_NAME.fullmatch(content["store"]):
         return f"needs 'store' to be a folder inside it, store-NUMBER; it has {content['store']!r}"
     return ""
 
 
 def with_checksum(content: Mapping[str, Any], *, indent: int) -> str:
-    """An object as JSON with the checksum of all the rest."""
+    """An object as JSON with the checksum of all the rest.
+
+    Args:
+        content: Plain data.
+        indent: Spaces per level.
+
+    Returns:
+        JSON text.
+    """
     return json.dumps({**content, "checksum": checksum(content)}, indent=indent, ensure_ascii=False) + "\n"
 
 
 def checksum(values: Mapping[str, Any]) -> str:
     """16 hexadecimal digits of an object that JSON can hold, in whatever order its names stand.
+
+    Args:
+        values: Plain data.
+
+    Returns:
+        16 hexadecimal digits.
 
     Example:
         >>> checksum({"a": 1, "b": 2}) == checksum({"b": 2, "a": 1})

@@ -15,20 +15,22 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.errors import RequirementError, listed
+from subtext.errors import RequirementError
 from subtext.retrieval.answer import WIDTH, WORDS_SHOWN, Reason
-from subtext.retrieval.condition import TEXT, Condition, parse
+from subtext.retrieval.condition import as_conditions
 from subtext.retrieval.confidence import Background, sample
+from subtext.retrieval.stores.facets import TEXT, Condition
 from subtext.retrieval.stores.item import SIDES, Hits, Side, opposite
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.words import words
+from subtext.text_helpers import listed
 
 _AWAY = re.compile(r'(^|\s)-(?:"([^"]+)"|([^\W\d_]\S*))(?=\s|$)')
 _QUOTED = re.compile(r'"([^"]*)"')
 _STRAIGHT = str.maketrans(dict.fromkeys("“”„‟«»", '"'))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Query:
     """One search request. Text, an image and examples can be combined.
 
@@ -86,9 +88,8 @@ class Query:
         if self.text is None and self.image is None and not self.like:
             raise RequirementError("a search needs text, an image or an example item (text, image, like); it got none")
         require_target(self.target, self.top)
-        for name, least, most in (
-            ("image_weight", 0, 1), ("diversity", 0, 1), ("not_like_weight", 0, 1000), ("depth", 1, np.inf),
-        ):  # fmt: skip
+        ranges = {"image_weight": (0, 1), "diversity": (0, 1), "not_like_weight": (0, 1000), "depth": (1, np.inf)}
+        for name, (least, most) in ranges.items():
             value = getattr(self, name)
             if not least <= value <= most:
                 limits = f"from {least} to {most}" if most < np.inf else f"{least} or more"
@@ -161,7 +162,7 @@ class Query:
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """`where`, parsed."""
-        return tuple(parse(condition) if isinstance(condition, str) else condition for condition in self.where)
+        return as_conditions(self.where)
 
     @property
     def cache_key(self) -> Hashable:
@@ -193,6 +194,13 @@ class Part:
 def require_target(target: str, top: int) -> Side:
     """The side to search.
 
+    Args:
+        target: Name of the side.
+        top: Number of results.
+
+    Returns:
+        The side.
+
     Raises:
         RequirementError: For another name, and for a `top` below 1.
     """
@@ -214,7 +222,15 @@ CANDIDATES = 10
 
 
 def part_scores(part: Part, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """(N) inner products of a part with (N K D) items, of the best matching views."""
+    """(N) inner products of a part with (N K D) items, of the best matching views.
+
+    Args:
+        part: One part of a query.
+        vectors: (N K D) float32 vectors of items.
+
+    Returns:
+        (N) float64 inner products.
+    """
     products = np.einsum("nkd,ld->nkl", vectors, part.vectors, dtype=np.float64, casting="same_kind")
     return products.max(axis=(1, 2)) if len(vectors) else np.zeros(0)
 
@@ -225,6 +241,10 @@ class CombinedQuery:
 
     Cosines of texts with images and of images with images differ in size; in deviations the weights mean what they say.
     A single part keeps its cosine, and needs no background.
+
+    Attributes:
+        parts: One part or more.
+        background: Sampled items that scores are standardised over; None for a single part.
     """
 
     parts: Sequence[Part]
@@ -236,7 +256,11 @@ class CombinedQuery:
         return len(self.parts) == 1
 
     def scaled(self) -> list[tuple[Part, float, float]]:
-        """Each part, its mean over the background, and its weight divided by its standard deviation there."""
+        """Each part, its mean over the background, and its weight divided by its standard deviation there.
+
+        Returns:
+            (part, mean, factor) of each.
+        """
         if self.background is None:
             return [(self.parts[0], 0.0, 1.0)]
         scaled = []
@@ -247,17 +271,33 @@ class CombinedQuery:
         return scaled
 
     def scores(self, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(N) scores of (N K D) items."""
+        """(N) scores of (N K D) items.
+
+        Args:
+            vectors: (N K D) float32.
+
+        Returns:
+            (N) float64 scores.
+        """
         total = np.zeros(len(vectors))
         for part, mean, factor in self.scaled():
             total += factor * (part_scores(part, vectors) - mean)
         return total
 
     def search(self, view: View, side: Side, count: int, *, among: NDArray[np.int64] | None) -> Hits:
-        """The `count` best items without the query's own.
+        """The best items, without the examples of the query.
 
         Exact where items and parts have one vector each. Else candidates are the best items of each positive part, ten
         times `count`: an item that is good for all parts and among the best of none is missed.
+
+        Args:
+            view: The index at one moment.
+            side: "images" or "texts".
+            count: Number of items.
+            among: (M) int64 keys to search, ascending; None for all.
+
+        Returns:
+            At most `count` hits, best first.
         """
         examples = {part.key for part in self.parts if part.key is not None}
         scaled = self.scaled()
@@ -279,9 +319,17 @@ class CombinedQuery:
 
 
 def ids_of(view: View, side: Side, names: Sequence[str]) -> dict[str, str]:
-    """The id of each of these names that is in the index: an id, or the path of an image as an answer shows it.
+    """The ids of items that are named by their id, or by the path of an image as an answer shows it.
 
     Paths cost a look at every item; a name that is neither an id nor a file of today costs none.
+
+    Args:
+        view: The index at one moment.
+        side: "images" or "texts".
+        names: Ids or paths.
+
+    Returns:
+        Name -> id of each that is in the index.
     """
     ids = {row.id: row.id for row in view.rows(side, ids=names)}
     root = Path(view.manifest.root)
@@ -306,7 +354,13 @@ def exact_words(view: View, text: str, phrases: Sequence[str], unknown: Sequence
     """The phrases, numbers, names and unknown words of a query that texts of the index have; see `Query.lexical`.
 
     Args:
+        view: The index at one moment.
+        text: Text of the query.
+        phrases: Phrases in quotes of the query.
         unknown: Words that the model does not know.
+
+    Returns:
+        Phrases and words, each once.
     """
     exact = [phrase for phrase in phrases if len(view.select("texts", [Condition(TEXT, "contains", phrase)]))]
     keys = [key for key, _ in view.search_text(text, top=EVIDENCE)]
@@ -327,7 +381,12 @@ def absent_words(view: View, query: Query, exact: Sequence[str]) -> tuple[str, .
     """A note on the phrases of a query, and on the words of a lexical one, that no text of the index has.
 
     Args:
+        view: The index at one moment.
+        query: The query, with quotes and minus signs read.
         exact: What `exact_words` found.
+
+    Returns:
+        One sentence, or none.
     """
     if query.lexical is False:
         return ()
@@ -341,8 +400,16 @@ def absent_words(view: View, query: Query, exact: Sequence[str]) -> tuple[str, .
     return ("no text has " + listed([f"'{text[:WIDTH]}'" for text in absent], WORDS_SHOWN),) if absent else ()
 
 
-def suggested(view: View, doubtful: Sequence[str]) -> dict[str, str]:
-    """For each of these words that no text of the index has, the nearest one that some have, if one is near."""
+def suggest_words(view: View, doubtful: Sequence[str]) -> dict[str, str]:
+    """Similar words of the index for words that no text has.
+
+    Args:
+        view: The index at one moment.
+        doubtful: Words of the query that the model does not know.
+
+    Returns:
+        Word -> the most similar word of the index, if one is similar enough.
+    """
     missing = [word for word in doubtful if len(word) > 3 and word.isalpha() and not view.search_text(word, top=1)]
     if not missing:
         return {}
@@ -353,7 +420,7 @@ def suggested(view: View, doubtful: Sequence[str]) -> dict[str, str]:
     return {word: nearest[0] for word, nearest in matches.items() if nearest}
 
 
-def reranked(
+def rerank_hits(
     view: View,
     result: Hits,
     combined: CombinedQuery,
@@ -365,14 +432,25 @@ def reranked(
     captions: tuple[CombinedQuery, CombinedQuery] | None = None,
     by_words: bool = False,
 ) -> Hits:
-    """The candidates re-ranked by `query.hubness`, `captions`, `lexical` and `diversity`; their scores do not change.
+    """Candidates re-ranked by `hubness`, `captions`, `lexical` and `diversity` of a query; their scores do not change.
 
     Args:
+        view: The index at one moment.
+        result: The candidates, best first.
+        combined: The query as vectors.
+        query: The query, with quotes and minus signs read.
         background: Items of the query's own modality, for the hubness correction.
         temperature: Of the inverted softmax.
         among: Keys that the search is restricted to; None for all.
         captions: The query in standard deviations over the images, and over the texts.
         by_words: A lexical search leaves out the items that it does not find, and gives BM25 scores.
+
+    Returns:
+        At most `query.depth` hits in their new order.
+
+    Raises:
+        RequirementError: For a hubness correction of a query of several parts, or without items of its modality, and
+            for a lexical search without text.
     """
     if not len(result.keys):
         return result
@@ -466,9 +544,18 @@ def _lexical_matches(
 
 
 def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Part]) -> list[list[Reason]]:
-    """For each item its own captions (for a text: its images), by their cosine with the query.
+    """The captions (for a text: the images) that support each of some items.
 
     An item without any gets its nearest neighbours on the other side.
+
+    Args:
+        view: The index at one moment.
+        side: "images" or "texts".
+        keys: (N) int64 keys of items.
+        parts: Parts of the query.
+
+    Returns:
+        N lists of at most `REASONS` reasons, strongest first.
     """
     facing = opposite(side)
     partners = view.partners(side, keys)
@@ -492,10 +579,10 @@ def reasons(view: View, side: Side, keys: NDArray[np.int64], parts: Sequence[Par
         rows.append(row)
     items = {item.key: item for item in view.items(facing, sorted({key for row in rows for key, _ in row}))}
 
-    def reason(paired: bool, key: int, score: float) -> Reason:
+    def reason(is_paired: bool, key: int, score: float) -> Reason:
         item = items[key]
         text = item.captions[0] if facing == "texts" and item.captions else None
-        return Reason(item.id, text, score, "own" if paired else "nearest")
+        return Reason(item.id, text, score, "paired" if is_paired else "nearest")
 
     return [[reason(key in partners, *pair) for pair in row] for key, row in zip(keys.tolist(), rows, strict=True)]
 
@@ -530,8 +617,12 @@ def local_scaling(
     The query's own mean is the same for all candidates and is left out. Cost time C B.
 
     Args:
+        scores: (C) scores of the candidates.
         bank_scores: Scores of each candidate with a bank of B other queries.
         nearest: How many of the largest are averaged for r_c, which is large for a hub.
+
+    Returns:
+        (C) corrected scores.
 
     Example:
         >>> local_scaling(np.array([0.5, 0.375]), np.array([[0.5, 0.5], [0.125, 0.125]]), nearest=2).tolist()
@@ -549,6 +640,14 @@ def inverted_softmax(
     """Inverted softmax (Smith and others 2017) of one query: log of exp(s_c / t) / sum_b exp(s_cb / t).
 
     The probability that a candidate chooses this query among a bank of B others. Cost time C B.
+
+    Args:
+        scores: (C) scores of the candidates.
+        bank_scores: (C B) scores of each candidate with a bank of B other queries.
+        temperature: t, above 0.
+
+    Returns:
+        (C) log probabilities up to a constant.
 
     Example:
         >>> inverted_softmax(np.array([0.0, 0.0]), np.array([[0.0], [1.0]]), temperature=1.0).tolist()
@@ -570,8 +669,12 @@ def spread_out(
     Args:
         relevance: Of each candidate, larger is better; brought to [0, 1] over the candidates.
         similarity: Similarity of candidates, as cosines.
+        count: Number of candidates to select.
         diversity: d in [0, 1]: (1 - d) relevance - d * (the largest similarity to a selected one); 0 sorts by
             relevance.
+
+    Returns:
+        (T) int64 positions of the selected candidates, T the smaller of `count` and C.
 
     Example:
         >>> alike = np.array([[1.0, 0.99, 0.0], [0.99, 1.0, 0.0], [0.0, 0.0, 1.0]])

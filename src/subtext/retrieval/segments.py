@@ -1,6 +1,7 @@
 """Segments of vectors, in memory or mapped, and how queries are compared with all segments of a side.
 
-All rows are compared, or those of the likeliest lists. The best are scored again, by `ann.settle` as in every store.
+All rows are compared, or those of the likeliest lists. The best are scored again by `ann.rescore_top_k`, as in every
+store.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Segment:
     offsets: NDArray[np.int64] | None
 
     def __len__(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return len(self.keys)
 
     @cached_property
@@ -56,7 +57,14 @@ class Segment:
         return bool((np.diff(self._sorted) > 0).all())
 
     def rows_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        """All rows of these items, ascending; items that are not in the segment have none."""
+        """All rows of these items, ascending; items that are not in the segment have none.
+
+        Args:
+            keys: (N) int64 keys, ascending.
+
+        Returns:
+            Row numbers, ascending.
+        """
         first = np.searchsorted(self._sorted, keys, side="left")
         if self._single:
             rows = first[self._sorted[np.minimum(first, len(self) - 1)] == keys]
@@ -69,7 +77,13 @@ class Segment:
 
 @dataclass(frozen=True)
 class InvertedLists:
-    """The lists that rows of a side are sorted by: their folder, (C D) centroids, and how many a query searches."""
+    """The lists that rows of a side are sorted by.
+
+    Attributes:
+        name: Name of their folder.
+        centroids: (C D) float32.
+        probes: Number of lists that a query searches.
+    """
 
     name: str
     centroids: NDArray[np.float32]
@@ -81,6 +95,7 @@ class SegmentTable:
     """The segments of one side at one moment; shared by all views of that moment.
 
     Attributes:
+        segments: The segments, oldest first.
         deleted: Keys of deleted items, whose rows are still in the segments.
         lists: That rows of segments are sorted by; None where there are none.
         views: K, rows an item.
@@ -116,7 +131,7 @@ class SegmentTable:
 
     @property
     def by_lists(self) -> bool:
-        """Whether there are so many rows that a query searches some of the lists only."""
+        """Whether a query searches only some of the lists, as there are many rows."""
         return self.rows > self.exact_up_to and self.lists is not None
 
     def nearest(
@@ -127,7 +142,13 @@ class SegmentTable:
         Never fewer than `top` while there are as many: where the searched lists hold fewer, all rows are compared.
 
         Args:
+            queries: (Q L D) float32.
+            top: Number of hits, 1 or more.
+            among: (M) int64 keys to search, ascending; None for all items.
             exact: Compares all rows, however many there are.
+
+        Returns:
+            Q hits, best first.
         """
         by_lists = self.by_lists and not exact and (among is None or len(among) > self.exact_up_to)
         if among is None and not by_lists:
@@ -208,7 +229,14 @@ class SegmentTable:
         )
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(N K D) vectors of items, one or more, in the order of the keys; each has to be in the index."""
+        """(N K D) vectors of items, one or more, in the order of the keys; each has to be in the index.
+
+        Args:
+            keys: (N) int64 keys of items that are in the index, one or more.
+
+        Returns:
+            (N K D) float32.
+        """
         unique, positions = np.unique(keys, return_inverse=True)
         rows = [(segment, segment.rows_of(unique)) for segment in self.segments]
         owners = np.concatenate([np.zeros(0, np.int64), *(segment.keys[numbers] for segment, numbers in rows)])

@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
-from subtext.errors import SearchIndexError, listed
+from subtext.errors import SearchIndexError
 from subtext.retrieval.index_files import checksums, file_checksum, inside, mapped
 from subtext.retrieval.manifest import Manifest, checksum
-from subtext.retrieval.stores.store import IndexIssue
+from subtext.retrieval.stores.errors import IndexIssue
+from subtext.text_helpers import listed
 from subtext.version import FORMAT
 
 FOLDER, ABOUT, ARRAYS, TOKENISER = "query", "text_side.json", "arrays.npy", "tokeniser.json"
@@ -58,7 +59,14 @@ class TextSide:
     difference: float = 0.0
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N 1 D) vectors of texts."""
+        """Embed texts.
+
+        Args:
+            texts: N texts.
+
+        Returns:
+            (N 1 D) float32 vectors.
+        """
         tokens, mask = self.input_spec.codes(texts)
         is_bag, arrays = self.settings["encoder"] == "bag", self.arrays
         parts = arrays["encoder.words.weight"][tokens] if is_bag else self._states(tokens, mask)
@@ -119,7 +127,11 @@ class TextSide:
         return states
 
     def save(self, folder: Path) -> None:
-        """Write the files into a folder."""
+        """Write the files into a folder.
+
+        Args:
+            folder: An empty folder.
+        """
         spec, tokeniser = self.input_spec, {}
         if isinstance(spec, WordInput):
             spec.save(folder)
@@ -143,10 +155,14 @@ class TextSide:
 
     @staticmethod
     def open(folder: Path, fingerprint: str) -> TextSide:
-        """What `save` wrote, with its arrays mapped.
+        """Open a text side that `save` wrote, with its arrays mapped.
 
         Args:
+            folder: The folder of the text side.
             fingerprint: Of the model that made the index.
+
+        Returns:
+            The text side.
 
         Raises:
             SearchIndexError: For the arrays of another model, and for files that are missing, damaged or links.
@@ -172,6 +188,13 @@ class TextSide:
 def read_about(folder: Path, fingerprint: str) -> dict[str, Any]:
     """The description of a text side.
 
+    Args:
+        folder: The folder of the text side.
+        fingerprint: Of the model that made the index.
+
+    Returns:
+        Format, settings, shapes, and checksums of the files.
+
     Raises:
         SearchIndexError: As `TextSide.open`.
     """
@@ -196,7 +219,15 @@ def read_about(folder: Path, fingerprint: str) -> dict[str, Any]:
 
 
 def text_side_problems(folder: Path, manifest: Manifest) -> Iterator[IndexIssue]:
-    """Damage of the text side of an index, where there is one. Reads every byte of its files."""
+    """Damage of the text side of an index, where there is one. Reads every byte of its files.
+
+    Args:
+        folder: The folder of the text side; nothing is checked if there is none.
+        manifest: Describes the index: model, width and views of the vectors, root of the paths.
+
+    Returns:
+        The damage.
+    """
     if folder.exists():
         where = f"{folder.parent.name}/{folder.name}"
         try:
@@ -209,6 +240,13 @@ def text_side_problems(folder: Path, manifest: Manifest) -> Iterator[IndexIssue]
 
 def text_side_sums(folder: Path, fingerprint: str) -> dict[str, str]:
     """File -> its checksum when a text side was written.
+
+    Args:
+        folder: The folder of the text side.
+        fingerprint: Of the model that made the index.
+
+    Returns:
+        File name -> checksum.
 
     Raises:
         SearchIndexError: As `TextSide.open`.

@@ -6,22 +6,33 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from subtext.errors import SearchIndexError, counted, listed
-from subtext.retrieval.calibration import CALIBRATION, stored_calibration
+from subtext.errors import SearchIndexError
+from subtext.retrieval.calibration import stored_calibration
+from subtext.retrieval.stores.documents import CALIBRATION
+from subtext.retrieval.stores.errors import IndexIssue, IndexMovedError
 from subtext.retrieval.stores.item import SIDES
-from subtext.retrieval.stores.store import IndexIssue, IndexMovedError, Store, View, open_store, store_class
+from subtext.retrieval.stores.registry import open_store, store_class
+from subtext.retrieval.stores.store import Store, View
+from subtext.text_helpers import counted, listed
 
 ROWS = 2000
 """Rows that are read at a time."""
 ATTEMPTS = 5
-"""How often an index is verified whose moment is removed by compactions meanwhile."""
+"""Number of attempts to verify an index while compactions remove the state that is read."""
 
 
 def verify(index: Path | str) -> list[IndexIssue]:
     """All damage of an index; empty for an intact one.
 
+    Args:
+        index: Folder or address of the index.
+
+    Returns:
+        The damage, with its places.
+
     Raises:
-        SearchIndexError: Only where there is no index at all.
+        SearchIndexError: If there is no index.
+        IndexMovedError: If its storage cannot be reached.
     """
     kind = store_class(index)
     try:
@@ -37,7 +48,17 @@ def verify(index: Path | str) -> list[IndexIssue]:
 
 
 def damage(store: Store) -> list[IndexIssue]:
-    """All damage of an opened index; empty for an intact one. Reads every item and every vector once."""
+    """All damage of an opened index; empty for an intact one. Reads every item and every vector once.
+
+    Args:
+        store: The index.
+
+    Returns:
+        The damage, with its places.
+
+    Raises:
+        IndexMovedError: If the index is changed again and again while it is read.
+    """
     problems: list[IndexIssue] = []
     for attempt in range(ATTEMPTS):
         try:

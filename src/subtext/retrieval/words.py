@@ -11,9 +11,9 @@ import unicodedata
 from collections.abc import Sequence
 
 LONGEST = 200
-"""Letters of a word that count."""
+"""Letters of a word that are compared."""
 POSITIONS, TIMES = 16_383, 255
-"""PostgreSQL stores so many positions in a text, and so many of one word."""
+"""Number of positions in a text, and of one word, that PostgreSQL stores."""
 SATURATION, LENGTH = 1.2, 0.75
 """k1 and b of BM25, as FTS5 has them; `postgres_words.sql` has the same numbers."""
 LEAST = 1e-6
@@ -22,6 +22,12 @@ LEAST = 1e-6
 
 def words(text: str) -> list[str]:
     """The words of a text, in their order.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        Words without capitals and accents.
 
     Example:
         >>> words("The café's N°7 — ÉTÉ!")
@@ -38,6 +44,12 @@ def words(text: str) -> list[str]:
 def as_vector(text: Sequence[str]) -> str:
     """Words and their positions, as PostgreSQL writes a tsvector.
 
+    Args:
+        text: Words in their order.
+
+    Returns:
+        A text that PostgreSQL reads as tsvector.
+
     Example:
         >>> as_vector(["a", "dog", "a"])
         "'a':1,3 'dog':2"
@@ -50,6 +62,12 @@ def as_vector(text: Sequence[str]) -> str:
 
 def phrase_query(text: str) -> str:
     """A tsquery for all words of a text in their order; "" for none.
+
+    Args:
+        text: Words of the phrase.
+
+    Returns:
+        A text that PostgreSQL reads as tsquery.
 
     Example:
         >>> phrase_query("a dog's day")

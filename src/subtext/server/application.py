@@ -27,18 +27,18 @@ from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image
 from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
-from subtext.errors import DataError, RequirementError
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.retrieval.condition import matching
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.stores.item import Side, opposite
 from subtext.retrieval.stores.store import View
 from subtext.retrieval.traces import trace_name
 from subtext.server import schemas
-from subtext.server.images import FORMATS, MEDIA_TYPE, SIZES, Upload, add_uploads, changing, require_image
-from subtext.server.security import ERROR_HANDLERS, Guard, Refusal, etag_response, log_facts
-from subtext.server.serve import Settings
+from subtext.server.images import FORMATS, MEDIA_TYPE, Upload, add_uploads, changing, require_image
+from subtext.server.refusal import Refusal
+from subtext.server.security import ERROR_HANDLERS, Guard, etag_response, log_facts
+from subtext.server.settings import Settings
 from subtext.server.state import Library, ServerState, state_of
-from subtext.settings import did_you_mean
 from subtext.version import __version__
 
 SETTINGS = "SUBTEXT_SERVE"
@@ -73,22 +73,11 @@ _IMAGE_BODY = {
 }
 
 
-def _known_parameters(request: Request) -> None:
-    """Refuse parameters that the route does not have: a misspelt one would have no effect."""
-    path = request.scope["route"].path
-    operation = request.app.openapi()["paths"][path][request.method.lower()]
-    names = [parameter["name"] for parameter in operation.get("parameters", ())]
-    for name in request.query_params:
-        if name not in names:
-            sentence = did_you_mean(f"parameter of {path}", name[:40], dict.fromkeys(names))
-            raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, sentence)
-
-
 def _router(tag: str, refusals: Mapping[int, str]) -> APIRouter:
     responses: dict[int | str, dict[str, Any]] = {
-        status: {"model": schemas.Refused, "description": text} for status, text in sorted(refusals.items())
+        status: {"model": schemas.ErrorResponse, "description": text} for status, text in sorted(refusals.items())
     }
-    return APIRouter(responses=responses, tags=[tag], dependencies=[Depends(_known_parameters)])
+    return APIRouter(responses=responses, tags=[tag])
 
 
 ROUTERS = searching, items, changes, about = (
@@ -98,10 +87,13 @@ ROUTERS = searching, items, changes, about = (
     _router("about", REFUSALS),
 )
 
-SIZE_HELP = f"Pixels of the longer side: {', '.join(map(str, SIZES))}."
-ItemId = Annotated[schemas.Name, QueryParameters()]
-Target = Annotated[Side, QueryParameters()]
-WhichLibrary = Annotated[schemas.LibraryName, QueryParameters()]
+
+def _no_parameters(_: Annotated[schemas.NoParameters, QueryParameters()]) -> None:
+    """Refuse any parameter: a misspelt one would have no effect."""
+
+
+NO_PARAMETERS = [Depends(_no_parameters)]
+"""For routes without parameters; those of the others are refused by their forms."""
 
 BEARER = HTTPBearer(auto_error=False, description="The token that the server was started with.")
 Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
@@ -119,11 +111,11 @@ def _authorised(writes: bool) -> Callable[[Request, Token], ServerState]:
     return state
 
 
-Open = Annotated[ServerState, Depends(_state)]
+PublicAccess = Annotated[ServerState, Depends(_state)]
 """The state for a request that needs no token."""
 ReadAccess = Annotated[ServerState, Depends(_authorised(writes=False))]
 """The state for a request that may read; else it is refused."""
-Writing = Annotated[ServerState, Depends(_authorised(writes=True))]
+WriteAccess = Annotated[ServerState, Depends(_authorised(writes=True))]
 """The state for a request that may change something; else it is refused."""
 
 
@@ -148,16 +140,17 @@ def search_by_image(
     _, pixels = require_image(image, pixels=server.settings.limits.pixels)
     library = server.library(form.index)
     spec, read = library.index.model.image.input_spec, cast("bytes | ReadImage", image)
-    if isinstance(spec, PixelInput):
+    if isinstance(spec, PixelInput) and not form.rerank:
         with server.decoding.hold(pixels):
             read = spec.read(image)
     return _search(request, library, form, read)
 
 
 def _search(request: Request, library: Library, form: Any, image: Any = None) -> schemas.Results:
-    options = form.model_dump(exclude={"index", "q"})
+    options = form.model_dump(exclude={"index", "q", "rerank"})
     lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
-    query = Query(form.q, image, **{**options, **lists, "where": schemas.parse_conditions(form.where)})
+    options |= lists | {"where": schemas.parse_conditions(form.where)}
+    query = Query(text=form.q, image=image, **options)
     log_facts(request, {"index": library.name} | ({"words": form.q} if image is None else {}))
     # A client can bring no features.
     model = library.index.model
@@ -166,9 +159,20 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
             raise RequirementError(
                 f"this library's model reads precomputed features, and no {kind}; search with an item of the library"
             )
-    answer = library.batcher.answer(query)
+    reranker = _state(request).reranker if form.rerank else None
+    if form.rerank and reranker is None:
+        raise RequirementError("rerank needs a second model; this server has none; start it with --rerank RUN")
+    if reranker is not None:
+        try:
+            reranker.check(query)
+        except ArgumentError as problem:
+            raise RequirementError(str(problem)) from problem
+    if reranker is None:
+        answer = library.batcher.answer(query)
+    else:
+        answer = library.batcher.run(lambda index: index.answer(query, rerank=reranker))
     log_facts(request, {"hits": len(answer)})
-    return _results(library, query.target, answer, text_only=query.text_only)
+    return _results(library, answer)
 
 
 @searching.get("/similar")
@@ -180,11 +184,11 @@ def similar(
     _vectors(library.index, form.side, form.id)
     query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=where)
     log_facts(request, {"index": library.name, "item": form.id})
-    return _results(library, form.target, library.batcher.answer(query))
+    return _results(library, library.batcher.answer(query))
 
 
-@searching.post("/score")
-def score(request: Request, server: ReadAccess, form: schemas.PairScoring) -> schemas.PairScoresOut:
+@searching.post("/score", dependencies=NO_PARAMETERS)
+def score(request: Request, server: ReadAccess, form: schemas.ScoreRequest) -> schemas.ScoreResponse:
     """The score of words with each of some images of the library: does the image support the text?"""
     library = server.library(form.index)
     manifest = library.store.manifest
@@ -203,7 +207,7 @@ def score(request: Request, server: ReadAccess, form: schemas.PairScoring) -> sc
         schemas.PairScore(id=name, score=value, scaled=manifest.scale * value + manifest.shift)
         for name, value in zip(form.ids, values, strict=True)
     ]
-    return schemas.PairScoresOut(index=library.name, pairs=pairs, message=_message([] if note is None else [note]))
+    return schemas.ScoreResponse(index=library.name, pairs=pairs, message=_message([] if note is None else [note]))
 
 
 def _vectors(index: Index, side: Side, name: str) -> NDArray[np.float32]:
@@ -218,37 +222,22 @@ def _vectors(index: Index, side: Side, name: str) -> NDArray[np.float32]:
     return vectors
 
 
-def _results(library: Library, target: Side, answer: Answer, *, text_only: bool = True) -> schemas.Results:
+def _results(library: Library, answer: Answer) -> schemas.Results:
     """The answer, with a message that says what to know before trusting it."""
-    fits = None if answer.fit is None else not answer.fit.nothing
-    sentences = []
-    if answer.meaningless:
-        fits = False if text_only else fits
-        means = "so this answer means nothing" if text_only else "so they add nothing; take them away"
-        sentences.append(f"the model knows none of these words, {means}")
-    elif answer.unused_words:
-        names = ", ".join(answer.unused_words[:8])
-        sentences.append(f"the model does not know {names}; the answer uses only the other words")
-    sentences += [*filter(None, [answer.found_by, answer.hardly_known, answer.did_you_mean]), *answer.notes]
-    if answer.fit is not None and answer.fit.nothing:
-        sentences.append(answer.fit.sentence)
-    if not answer.hits:
+    fits = None if answer.fit is None else not answer.fit.has_no_match
+    if not answer.hits or (answer.meaningless and answer.text_only):
         fits = False
-        sentences += [] if sentences else ["nothing in this library meets these conditions"]
-    if answer.stale is not None:
-        share = f"{100 * answer.stale:.0f} % of the items"
-        sentences.append(f"{share} were added or deleted since probabilities were calibrated")
     root = library.store.manifest.root
     return schemas.Results(
         index=library.name,
-        target=target,
-        hits=[schemas.ItemOut.of(hit, target, root) for hit in answer],
-        unit="deviations" if answer.unit == "score" else answer.unit,
+        target=answer.target,
+        hits=[schemas.ItemOut.of(hit, answer.target, root) for hit in answer],
+        unit=answer.unit,
         left_out=answer.left_out,
         unknown_words=answer.unknown_words,
-        exact_words=list(answer.exact),
-        did_you_mean=dict(answer.meant),
-        message=_message(sentences),
+        exact_words=list(answer.exact_words),
+        did_you_mean=dict(answer.suggestions),
+        message=_message([*answer.summary, *answer.warnings]),
         fits=fits,
     )
 
@@ -261,7 +250,7 @@ def _message(sentences: list[str]) -> str | None:
 
 @items.get("/items")
 def list_items(
-    request: Request, server: ReadAccess, form: Annotated[schemas.ItemsQuery, QueryParameters()]
+    request: Request, server: ReadAccess, form: Annotated[schemas.ListQuery, QueryParameters()]
 ) -> schemas.ItemPage:
     """Items that meet the conditions, in the order in which they were added."""
     library = server.library(form.index)
@@ -276,13 +265,13 @@ def list_items(
 
 @items.get("/item")
 def item(
-    request: Request, server: ReadAccess, id: ItemId, target: Target = "images", index: WhichLibrary = None
+    request: Request, server: ReadAccess, form: Annotated[schemas.ItemQuery, QueryParameters()]
 ) -> schemas.ItemDetail:
     """One item with its metadata, and the score of each of its texts (or images)."""
-    library = server.library(index)
+    library, target = server.library(form.index), form.target
     root, facing = library.store.manifest.root, opposite(target)
     with library.store.reading() as view:
-        key = view.keys_of(target, [id]).get(id)
+        key = view.keys_of(target, [form.id]).get(form.id)
         if key is None:
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no such item among the {target} of this library")
         content = view.items(target, [key])[0]
@@ -294,11 +283,11 @@ def item(
         partner_vectors = view.vectors(facing, np.array(keys, dtype=np.int64)).astype(np.float64)
     products: NDArray[np.float64] = np.einsum("kd,nld->nkl", vectors, partner_vectors)
     scores = products.max(axis=(1, 2), initial=-np.inf).tolist()
-    log_facts(request, {"index": library.name, "item": id})
-    detail = schemas.ItemDetail(item=schemas.ItemOut.of(content, target, root), texts=[], pictures=[])
+    log_facts(request, {"index": library.name, "item": form.id})
+    detail = schemas.ItemDetail(item=schemas.ItemOut.of(content, target, root), texts=[], images=[])
     for partner, value in zip(partners, scores, strict=True):
         if target == "texts":
-            detail.pictures.append(schemas.ItemOut.of(partner, "images", root).model_copy(update={"score": value}))
+            detail.images.append(schemas.ItemOut.of(partner, "images", root).model_copy(update={"score": value}))
         else:
             text = partner.captions[0] if partner.captions else None
             detail.texts.append(schemas.TextOut(id=partner.id, text=text, score=value))
@@ -311,17 +300,11 @@ def item(
     responses={200: {"content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}}, 304: {}},
 )
 def thumbnail(
-    request: Request,
-    server: ReadAccess,
-    id: ItemId,
-    size: Annotated[int, QueryParameters(description=SIZE_HELP, json_schema_extra={"enum": [*SIZES]})] = 320,
-    index: WhichLibrary = None,
+    request: Request, server: ReadAccess, form: Annotated[schemas.ThumbnailQuery, QueryParameters()]
 ) -> Response:
     """The image of an item, scaled down and encoded again."""
-    if size not in SIZES:
-        raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, f"size is one of {', '.join(map(str, SIZES))}; it got {size}")
-    library = server.library(index)
-    data, fresh = library.thumbnails.of(library.store, id, size)
+    library = server.library(form.index)
+    data, fresh = library.thumbnails.of(library.store, form.id, form.size)
     if fresh:
         server.metrics.event("thumbnails_made")
     # Revalidated each time: a deleted image must also disappear from the page.
@@ -329,9 +312,9 @@ def thumbnail(
 
 
 @items.get("/fields")
-def fields(server: ReadAccess, target: Target = "images", index: WhichLibrary = None) -> schemas.Fields:
+def fields(server: ReadAccess, form: Annotated[schemas.FieldsQuery, QueryParameters()]) -> schemas.Fields:
     """The metadata to filter by, with its most common values."""
-    library = server.library(index)
+    library, target = server.library(form.index), form.target
     state = state_of(library.index)
     facets = library.fields.get((state, target))
     if facets is None:
@@ -342,24 +325,24 @@ def fields(server: ReadAccess, target: Target = "images", index: WhichLibrary = 
 
 
 def _facet(view: View, side: Side, name: str) -> schemas.Facet:
-    values = view.values(side, name, most=COMMON_VALUES, choice=MAX_CHOICES)
-    if values.dates is not None and not values.numbers:
-        first, last = (datetime.fromtimestamp(when, UTC).date().isoformat() for when in values.dates)
-        return schemas.Facet(name=name, kind="date", count=values.different, values=[], low=first, high=last)
-    if values.texts:
-        return schemas.Facet(name=name, kind="text", count=values.different, values=list(values.common))
-    low, high = values.ends if values.ends is not None else (None, None)
-    common = list(values.common) if values.different <= COMMON_VALUES else []
-    return schemas.Facet(name=name, kind="number", count=values.different, values=common, low=low, high=high)
+    values = view.values(side, name, limit=COMMON_VALUES, max_distinct=MAX_CHOICES)
+    if values.date_range is not None and not values.has_numbers:
+        first, last = (datetime.fromtimestamp(when, UTC).date().isoformat() for when in values.date_range)
+        return schemas.Facet(name=name, kind="date", count=values.distinct, values=[], low=first, high=last)
+    if values.has_texts:
+        return schemas.Facet(name=name, kind="text", count=values.distinct, values=list(values.common))
+    low, high = values.range if values.range is not None else (None, None)
+    common = list(values.common) if values.distinct <= COMMON_VALUES else []
+    return schemas.Facet(name=name, kind="number", count=values.distinct, values=common, low=low, high=high)
 
 
-@changes.post("/add", status_code=HTTPStatus.CREATED)
-def add_items(request: Request, server: Writing, addition: schemas.Addition) -> schemas.Changed:
+@changes.post("/add", status_code=HTTPStatus.CREATED, dependencies=NO_PARAMETERS)
+def add_items(request: Request, server: WriteAccess, addition: schemas.AddRequest) -> schemas.ChangeResult:
     """Add images with their texts, all or none: on the disk, and searchable, when this answers."""
     library, uploads, most = server.library(addition.index), [], 0
     for item in addition.items:
         try:
-            data = base64.b64decode(item.picture, validate=True)
+            data = base64.b64decode(item.image, validate=True)
         except (binascii.Error, ValueError) as problem:
             raise Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "an image must be written in base64") from problem
         suffix, pixels = require_image(data, pixels=server.settings.limits.pixels)
@@ -374,20 +357,20 @@ def add_items(request: Request, server: Writing, addition: schemas.Addition) -> 
     texts = [caption for upload in uploads for caption in upload.captions]
     # They are decoded again one after the other.
     with server.decoding.hold(most):
-        grown, cut = library.batcher.run(
+        written, cut = library.batcher.run(
             lambda index: (
                 add_uploads(index, uploads, storage_dir=library.storage),
                 cut_note(index.model.text.input_spec, texts),
             )
         )
-    server.metrics.event("items_added", grown.embedded)
+    server.metrics.event("items_added", written.embedded)
     log_facts(request, {"index": library.name, "added": [upload.id for upload in uploads]})
     note = "; ".join(filter(None, ["searchable now", cut]))
-    return schemas.Changed(index=library.name, pictures=len(uploads), texts=len(texts), note=note)
+    return schemas.ChangeResult(index=library.name, image_count=len(uploads), text_count=len(texts), note=note)
 
 
-@changes.post("/delete")
-def delete_items(request: Request, server: Writing, deletion: schemas.Deletion) -> schemas.Changed:
+@changes.post("/delete", dependencies=NO_PARAMETERS)
+def delete_items(request: Request, server: WriteAccess, deletion: schemas.DeleteRequest) -> schemas.ChangeResult:
     """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
     library = server.library(deletion.index)
     with changing(library.store, "delete", library.storage) as writer:
@@ -404,11 +387,11 @@ def delete_items(request: Request, server: Writing, deletion: schemas.Deletion) 
     server.metrics.event("items_deleted", deleted)
     log_facts(request, {"index": library.name, "deleted": deleted})
     note = "deleted items disappear from results immediately; `subtext index compact` removes their vectors"
-    return schemas.Changed(index=library.name, pictures=counts["images"], texts=counts["texts"], note=note)
+    return schemas.ChangeResult(index=library.name, image_count=counts["images"], text_count=counts["texts"], note=note)
 
 
-@about.get("/healthz")
-def healthz(server: Open) -> schemas.Health:
+@about.get("/healthz", dependencies=NO_PARAMETERS)
+def healthz(server: PublicAccess) -> schemas.Health:
     """Whether the server and its libraries answer. Without the read token it tells no names."""
     generations = {}
     for name, library in server.libraries.items():
@@ -417,13 +400,13 @@ def healthz(server: Open) -> schemas.Health:
     return schemas.Health(status="ok", version=__version__, libraries={} if server.settings.read_token else generations)
 
 
-@about.get("/metrics", response_class=PlainTextResponse)
+@about.get("/metrics", response_class=PlainTextResponse, dependencies=NO_PARAMETERS)
 def metrics(server: ReadAccess) -> str:
     """Metrics for Prometheus."""
     return server.metrics.text(server.item_counts())
 
 
-@about.get("/libraries")
+@about.get("/libraries", dependencies=NO_PARAMETERS)
 def libraries(server: ReadAccess) -> schemas.Libraries:
     """The libraries that can be searched here."""
     rows = []
@@ -432,21 +415,28 @@ def libraries(server: ReadAccess) -> schemas.Libraries:
         with library.store.reading() as view:
             counts, generation = view.counts, view.generation
         rows.append(
-            schemas.About(
+            schemas.LibraryInfo(
                 name=name,
-                pictures=counts["images"],
-                texts=counts["texts"],
-                host=library.store.manifest.host,
-                changed=generation,
-                asks_pictures=not isinstance(model.image.input_spec, FeatureInput),
-                asks_words=not isinstance(model.text.input_spec, FeatureInput),
+                image_count=counts["images"],
+                text_count=counts["texts"],
+                model=library.store.manifest.model_name,
+                generation=generation,
+                accepts_images=not isinstance(model.image.input_spec, FeatureInput),
+                accepts_text=not isinstance(model.text.input_spec, FeatureInput),
             )
         )
     return schemas.Libraries(libraries=rows, version=__version__, writable=bool(server.settings.token))
 
 
 def build(settings: Settings) -> FastAPI:
-    """The application with its indexes open. Raises what opening an index raises."""
+    """The application with its indexes open. Raises what opening an index raises.
+
+    Args:
+        settings: The settings.
+
+    Returns:
+        The application.
+    """
     state = ServerState(settings)
 
     @asynccontextmanager
@@ -492,5 +482,9 @@ def build(settings: Settings) -> FastAPI:
 
 
 def from_environment() -> FastAPI:
-    """The application by the settings that the first process of a server left in the environment."""
+    """The application by the settings that the first process of a server left in the environment.
+
+    Returns:
+        The application.
+    """
     return build(TypeAdapter(Settings).validate_json(os.environ[SETTINGS]))

@@ -31,11 +31,12 @@ from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image, prepare_decoder, read_bytes, stored_size
 from subtext.data.read import read
 from subtext.errors import DataError, RequirementError
-from subtext.retrieval.build import WriteCounts, grow
+from subtext.retrieval.build import WriteCounts, ingest
+from subtext.retrieval.stores.errors import IndexLockedError
 from subtext.retrieval.stores.folder import Folder, writer_lock
-from subtext.retrieval.stores.store import IndexLockedError, Store, Writer
+from subtext.retrieval.stores.store import Store, Writer
 from subtext.retrieval.traces import ADDED, CACHE, ROWS, added_rows, require_own, trace_name, write_rows
-from subtext.server.security import RETRY_SECONDS, Refusal
+from subtext.server.refusal import RETRY_SECONDS, Refusal
 
 if TYPE_CHECKING:
     from subtext.retrieval.index import Index
@@ -85,7 +86,13 @@ class Decoding:
 
     @contextmanager
     def hold(self, pixels: int) -> Iterator[None]:
-        """While an image of so many pixels is decoded.
+        """Reserve memory while an image is decoded.
+
+        Args:
+            pixels: Pixels of the image that is decoded.
+
+        Returns:
+            A context manager.
 
         Raises:
             Refusal: (503) where that has to wait too long.
@@ -113,6 +120,7 @@ class Thumbnails:
     Args:
         roots: Folders whose images may be shown; a file elsewhere, or a link that leads there, is not.
         storage: The folder of the index, or for it; None to cache nothing.
+        decoding: Bounds the memory of decoding.
     """
 
     def __init__(self, roots: Sequence[Path], storage: Path | None, decoding: Decoding) -> None:
@@ -122,6 +130,14 @@ class Thumbnails:
 
     def of(self, store: Store, name: str, size: int) -> tuple[bytes, bool]:
         """The thumbnail of an item as WebP of at most `size` pixels a side, and whether it was made just now.
+
+        Args:
+            store: The index.
+            name: Id of the image.
+            size: Pixels of the longer side; one of `SIZES`.
+
+        Returns:
+            The bytes, and whether the thumbnail was made just now.
 
         Raises:
             Refusal: If there is no such item, it has no image that may be shown, or it cannot be decoded.
@@ -202,7 +218,11 @@ def require_image(data: bytes, *, pixels: int) -> tuple[str, int]:
     """The suffix for a file with this image, and its pixels, times HEAVY; it is nothing besides. Decodes nothing.
 
     Args:
+        data: Bytes of the image.
         pixels: That it may have: width times height, times HEAVY.
+
+    Returns:
+        Suffix, and number of pixels.
 
     Raises:
         Refusal: 415 for another format, and for an image that is also a page, document or archive; 413 for too many
@@ -229,7 +249,15 @@ def require_image(data: bytes, *, pixels: int) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Upload:
-    """One image with its texts; `suffix` is that of its format."""
+    """One image with its texts.
+
+    Attributes:
+        id: Id of the image.
+        image: Bytes of the image.
+        suffix: Suffix of its format, such as ".png".
+        captions: Its texts.
+        metadata: Plain data.
+    """
 
     id: str
     image: bytes
@@ -253,6 +281,13 @@ class Upload:
 def storage_of(store: Store, storage_dir: Path | None) -> Path | None:
     """The folder for an index's thumbnails, log and uploads: its own, or `storage_dir` where it is no folder.
 
+    Args:
+        store: The index.
+        storage_dir: Folder for indexes that are no folders; None for none.
+
+    Returns:
+        The folder, or None.
+
     Raises:
         SearchIndexError: If one of them is a symbolic link inside an index.
     """
@@ -263,7 +298,12 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
     """Add items; they are on the disk and searchable when this returns.
 
     Args:
+        index: The index with its model.
+        uploads: Images with their texts; all are added, or none.
         storage_dir: Folder for the images of an index that is no folder.
+
+    Returns:
+        Number of items by what happened to them.
 
     Raises:
         Refusal: 409 for an id that exists, 503 while another process writes, 403 without a folder for images.
@@ -293,7 +333,7 @@ def add_uploads(index: Index, uploads: Sequence[Upload], *, storage_dir: Path | 
             dataset = read(batch, images=folder)
             write_rows(folder / ROWS, [*added_rows(storage), *rows])
             source = {**DataConfig(data=folder).to_json(), "split": "all"}
-            return grow(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
+            return ingest(writer, index.model, dataset, source=source, again=True, batch_size=16, workers=0)
         finally:
             batch.unlink(missing_ok=True)
             remove_orphans(store, storage)
@@ -304,7 +344,12 @@ def changing(store: Store, verb: str, storage: Path | None) -> Iterator[Writer]:
     """The store's writer, after a short wait for another one.
 
     Args:
+        store: The index.
+        verb: Name of the command, shown to others who want to write.
         storage: Folder of an index that is none itself: only one process at a time changes it.
+
+    Returns:
+        A context manager.
 
     Raises:
         Refusal: While another process writes.
@@ -326,7 +371,12 @@ def changing(store: Store, verb: str, storage: Path | None) -> Iterator[Writer]:
 
 
 def remove_orphans(store: Store, storage: Path) -> None:
-    """Remove uploads that never reached the index, as an addition failed or was cut off. Needs the writer."""
+    """Remove uploads that never reached the index, as an addition failed or was cut off. Needs the writer.
+
+    Args:
+        store: The index.
+        storage: Folder of the uploads.
+    """
     folder = storage / ADDED
     rows = added_rows(storage)
     with store.reading() as view:

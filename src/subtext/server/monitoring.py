@@ -59,18 +59,33 @@ class Metrics:
         self.events = {name: prometheus.Counter(f"subtext_{name}", text, **own) for name, text in EVENTS.items()}
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """Count an answered request."""
+        """Count an answered request.
+
+        Args:
+            path: Path of the request.
+            status: HTTP status of the answer.
+            seconds: Time until the answer.
+        """
         self.requests.labels(path if path in PATHS else "other", str(status)).inc()
         self.seconds.observe(seconds)
 
     def batch(self, size: int) -> None:
-        """Count queries that were answered as one batch."""
+        """Count queries that were answered as one batch.
+
+        Args:
+            size: Number of queries.
+        """
         self.batch_size.observe(size)
         self.event("batches")
         self.event("queries", size)
 
     def event(self, name: str, count: int = 1) -> None:
-        """Count one of EVENTS."""
+        """Count one of EVENTS.
+
+        Args:
+            name: One of `EVENTS`.
+            count: Number to add.
+        """
         self.events[name].inc(count)
 
     def text(self, items: Mapping[tuple[str, str], int]) -> str:
@@ -78,6 +93,9 @@ class Metrics:
 
         Args:
             items: (library, side) -> number of items now.
+
+        Returns:
+            The text that /metrics answers.
         """
         registry = self.registry
         if MULTIPROCESS in os.environ:
@@ -123,7 +141,11 @@ class RequestLog:
                     file.unlink()
 
     def write(self, facts: Mapping[str, Any]) -> None:
-        """Write one line. A log that cannot be written stops no answer: it is reported once, then logging ends."""
+        """Write one line. A log that cannot be written stops no answer: it is reported once, then logging ends.
+
+        Args:
+            facts: Name -> value of what is logged.
+        """
         if self.target == "":
             return
         now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""What requests bring and answers hold, as OpenAPI describes it. Search parameters come from `subtext.search`."""
+"""The schemas of requests and answers. The parameters of a search come from `subtext.search`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from pydantic import (
     StringConstraints,
     ValidationError,
     create_model,
+    field_validator,
     model_validator,
 )
 
 from subtext.api.search import search
 from subtext.errors import RequirementError
-from subtext.retrieval.condition import ORDER, Condition, Test, Value, dated, parse
+from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Hit, Reason
+from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value, dated
 from subtext.retrieval.stores.item import Item, Side
+from subtext.server.images import SIZES
 from subtext.settings import Field as Setting, fields_of
 from subtext.settings.to_pydantic import to_pydantic
 
@@ -47,6 +50,7 @@ DEFAULTS = {"top": 20}
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID, pattern=r"^[^\x00-\x1f\x7f]+$")]
 """An id: no control characters."""
+_SIZES = ", ".join(map(str, SIZES))
 NO_NULL = r"^[^\x00]*$"
 
 
@@ -72,13 +76,20 @@ LibraryName = Annotated[str | None, Field(max_length=200, description="Which lib
 
 
 class Form(BaseModel):
-    """What a request may bring; anything else is refused."""
+    """Parameters or body of a request; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 def option_field(option: Setting) -> tuple[Any, Any]:
-    """Type and pydantic field of an HTTP parameter: help, default, choices and interval are the setting's."""
+    """Type and pydantic field of an HTTP parameter: help, default, choices and interval are the setting's.
+
+    Args:
+        option: The option of `subtext.search`.
+
+    Returns:
+        The type, and the field with its default, help and bounds.
+    """
     kind: Any = {"like": Name, "not_like": Name, "where": ConditionText}.get(option.name)
     if kind is None and option.type is str and not option.choices:
         kind = Words
@@ -101,8 +112,14 @@ def _form(name: str, doc: str, *options: str, base: type[BaseModel] = Form) -> A
     return create_model(name, __base__=base, __doc__=doc, index=(LibraryName, None), **fields)  # type: ignore[call-overload]
 
 
+_RERANK = Field(
+    False, description="Re-rank the results with the second model of this server (serve --rerank RUN), if it has one."
+)
+
+
 class _TextForm(Form):
     q: Words | None = Field(None, description="Words that the results should match.")
+    rerank: bool = _RERANK
 
     @model_validator(mode="after")
     def has_positive_part(self) -> _TextForm:
@@ -114,6 +131,7 @@ class _TextForm(Form):
 
 class _ImageForm(Form):
     q: Words | None = Field(None, description="Words that the results should match, too.")
+    rerank: bool = _RERANK
 
 
 TextSearch = _form("TextSearch", "A search with words, items of the library, or both.", *OPTIONS, base=_TextForm)
@@ -128,14 +146,56 @@ class Similar(_Selection):  # type: ignore[misc, valid-type]
     side: Side = Field("images", description="The side of the item.")
 
 
-class ItemsQuery(_Selection):  # type: ignore[misc, valid-type]
+class ListQuery(_Selection):  # type: ignore[misc, valid-type]
     """A page of items."""
 
     top: int = Field(50, ge=1, le=MAX_PAGE)
     offset: int = Field(0, ge=0, le=10_000_000)
 
 
-class PairScoring(Form):
+class ItemQuery(Form):
+    """An item of a library."""
+
+    id: Name
+    target: Side = "images"
+    index: LibraryName = None
+
+
+class ThumbnailQuery(Form):
+    """The image of an item, and its size."""
+
+    id: Name
+    size: int = Field(320, description=f"Pixels of the longer side: {_SIZES}.", json_schema_extra={"enum": [*SIZES]})
+    index: LibraryName = None
+
+    @field_validator("size")
+    @classmethod
+    def is_offered(cls, size: int) -> int:
+        """Require one of the sizes that are made.
+
+        Args:
+            size: Pixels of the longer side.
+
+        Returns:
+            The size.
+        """
+        if size not in SIZES:
+            raise ValueError(f"size is one of {_SIZES}; it got {size}")
+        return size
+
+
+class FieldsQuery(Form):
+    """The side whose fields are listed."""
+
+    target: Side = "images"
+    index: LibraryName = None
+
+
+class NoParameters(Form):
+    """The parameters of a route that has none."""
+
+
+class ScoreRequest(Form):
     """Words, and images of the library that they are compared with."""
 
     index: LibraryName = None
@@ -147,7 +207,7 @@ class NewItem(Form):
     """An image with its texts."""
 
     id: Name
-    picture: str = Field(
+    image: str = Field(
         min_length=1, description="The bytes of the image's file, in base64.", json_schema_extra={"format": "byte"}
     )
     captions: list[Words] = Field([], max_length=20)
@@ -157,21 +217,25 @@ class NewItem(Form):
 
     @model_validator(mode="after")
     def has_no_reserved_names(self) -> NewItem:
-        """No metadata has the name of a column with a meaning of its own."""
+        """No metadata has the name of a column with a meaning of its own.
+
+        Returns:
+            The item.
+        """
         reserved = sorted(set(self.metadata) & RESERVED)
         if reserved:
             raise ValueError(f"metadata cannot be called '{reserved[0]}'; rename it")
         return self
 
 
-class Addition(Form):
+class AddRequest(Form):
     """Items to add, all or none."""
 
     index: LibraryName = None
     items: list[NewItem] = Field(min_length=1, max_length=16)
 
 
-class Deletion(Form):
+class DeleteRequest(Form):
     """Items to delete, all or none."""
 
     index: LibraryName = None
@@ -180,7 +244,7 @@ class Deletion(Form):
     keep_texts: bool = Field(False, description="Keep the texts that have no other image.")
 
 
-class Refused(BaseModel):
+class ErrorResponse(BaseModel):
     """Why a request was refused."""
 
     error: str
@@ -197,7 +261,7 @@ class ItemOut(BaseModel):
             then one less half the expected squared distance; else None.
         captions: Of an image; of a text, the text itself.
         metadata: As the data set has it.
-        picture: The id for /thumbnail; None for none.
+        image_id: The id for /thumbnail; None for none.
         file: Its path inside the collection; of a file elsewhere its name alone.
     """
 
@@ -205,25 +269,34 @@ class ItemOut(BaseModel):
     score: float | None = None
     probability: float | None = None
     uncertainty: float | None = None
-    why: list[Reason] = []
+    reasons: list[Reason] = []
     captions: list[str]
     metadata: dict[str, Any]
-    picture: str | None = None
+    image_id: str | None = None
     file: str | None = None
 
     @staticmethod
     def of(item: Hit | Item, side: Side, root: str) -> ItemOut:
-        """A hit, or an item of the store, without the folder of its file; `root` is the collection's folder."""
+        """A hit, or an item of the store, without the folder of its file; `root` is the collection's folder.
+
+        Args:
+            item: A hit, or an item of the store.
+            side: "images" or "texts".
+            root: Folder of the collection.
+
+        Returns:
+            The item, without the folder of its file.
+        """
         path = None if item.path is None else Path(root, item.path)
         image = None if path is None else item.id
         if side == "texts":
             image = next(iter(item.metadata.get("images", [])), None)
-        shown = ItemOut(id=item.id, captions=item.captions, metadata=item.metadata, picture=image)
+        shown = ItemOut(id=item.id, captions=item.captions, metadata=item.metadata, image_id=image)
         if path is not None:
             shown.file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
         if isinstance(item, Hit):
             shown.score, shown.probability, shown.uncertainty = item.score, item.probability, item.uncertainty
-            shown.why = item.why
+            shown.reasons = item.reasons
         return shown
 
 
@@ -244,7 +317,7 @@ class Results(BaseModel):
     index: str
     target: Side
     hits: list[ItemOut]
-    unit: Literal["cosine", "deviations", "bm25"] = "cosine"
+    unit: Literal["cosine", "deviations", "bm25", "score"] = "cosine"
     left_out: int = 0
     unknown_words: list[str] = []
     exact_words: list[str] = []
@@ -274,7 +347,7 @@ class ItemDetail(BaseModel):
 
     item: ItemOut
     texts: list[TextOut]
-    pictures: list[ItemOut]
+    images: list[ItemOut]
 
 
 class Facet(BaseModel):
@@ -311,7 +384,7 @@ class PairScore(BaseModel):
     scaled: float
 
 
-class PairScoresOut(BaseModel):
+class ScoreResponse(BaseModel):
     """Scores of words with images.
 
     Attributes:
@@ -323,31 +396,31 @@ class PairScoresOut(BaseModel):
     message: str | None = None
 
 
-class Changed(BaseModel):
+class ChangeResult(BaseModel):
     """The result of a change."""
 
     index: str
-    pictures: int
-    texts: int
+    image_count: int
+    text_count: int
     note: str
 
 
-class About(BaseModel):
+class LibraryInfo(BaseModel):
     """A library: its size, its model, and what it can be searched with."""
 
     name: str
-    pictures: int
-    texts: int
-    host: str
-    changed: int
-    asks_pictures: bool
-    asks_words: bool
+    image_count: int
+    text_count: int
+    model: str
+    generation: int
+    accepts_images: bool
+    accepts_text: bool
 
 
 class Libraries(BaseModel):
     """All libraries of this server, and whether it takes changes."""
 
-    libraries: list[About]
+    libraries: list[LibraryInfo]
     version: str
     writable: bool
 
@@ -372,6 +445,12 @@ def parse_conditions(texts: Sequence[str]) -> tuple[Condition, ...]:
     """Conditions as typed, `year >= 1990`, or {"field": "place", "test": "in", "value": ["Paris", "Wien"]}.
 
     In JSON a date as text compares with dates; several values are for "in" and "!=".
+
+    Args:
+        texts: Conditions, as typed or as JSON.
+
+    Returns:
+        As many conditions, in their order.
 
     Raises:
         RequirementError: For anything else, and for more than SQLite can process.

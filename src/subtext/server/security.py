@@ -1,4 +1,4 @@
-"""What protects a server: refusals as HTTP answers, rate limits, and checks of host and size before every request."""
+"""Protection of a server: refusals as HTTP answers, rate limits, and checks of host and size before every request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import math
 import re
-import sys
+import resource
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
@@ -21,14 +21,12 @@ from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from subtext.errors import DataError, OutputError, RequirementError, SearchIndexError, SubtextError
+from subtext.server.refusal import RETRY_SECONDS, Refusal
+from subtext.server.state import ServerState
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from subtext.server.state import ServerState
-
-RETRY_SECONDS = 1
-"""Seconds after which a refused client may try again."""
 CONNECTIONS = 512
 """Connections of a process at one time, at most."""
 HEAD_SECONDS = 10.0
@@ -57,33 +55,32 @@ CHEAP, CHEAP_COST = ("/", "/thumbnail", "/healthz", "/metrics"), 0.05
 """Paths, beside /page/..., that count little: a page of results requests an image per hit."""
 
 
-class Refusal(SubtextError):
-    """A request that is refused.
+def error_response(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """An error as {"error": "...", "status": 422}.
 
     Args:
-        status: Of HTTP.
-        retry: Seconds after which it may be tried again; None where that would not help.
+        status: HTTP status.
+        sentence: What went wrong.
+        headers: Further headers.
+
+    Returns:
+        The response.
     """
-
-    def __init__(self, status: int, sentence: str, *, retry: int | None = None) -> None:
-        super().__init__(sentence)
-        self.status = int(status)
-        self.retry = retry
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers of the answer."""
-        headers = {} if self.retry is None else {"Retry-After": str(self.retry)}
-        return {**headers, "WWW-Authenticate": "Bearer"} if self.status == HTTPStatus.UNAUTHORIZED else headers
-
-
-def error_response(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """An error as {"error": "...", "status": 422}."""
     return JSONResponse({"error": sentence, "status": status}, status_code=status, headers=dict(headers or {}))
 
 
 def etag_response(request: Request, data: bytes, media_type: str, *, cache: str = "no-cache") -> Response:
-    """The data, or 304 where the client has it already. `cache` is the Cache-Control header."""
+    """The data, or 304 where the client has it already. `cache` is the Cache-Control header.
+
+    Args:
+        request: The request.
+        data: Bytes of the body.
+        media_type: Content type.
+        cache: Value of the Cache-Control header.
+
+    Returns:
+        The response: 200 with the body, or 304 without.
+    """
     tag = f'"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
     headers = {"ETag": tag, "Cache-Control": cache}
     if request.headers.get("if-none-match") == tag:
@@ -92,7 +89,15 @@ def etag_response(request: Request, data: bytes, media_type: str, *, cache: str 
 
 
 def library_error(request: Request, error: SubtextError) -> JSONResponse:
-    """The answer for an error of the library. Server errors tell no paths; the log does."""
+    """The answer for an error of the library. Server errors tell no paths; the log does.
+
+    Args:
+        request: The request.
+        error: The error.
+
+    Returns:
+        The response.
+    """
     if isinstance(error, Refusal):
         refusal = error
     elif isinstance(error, RequirementError | DataError):
@@ -111,7 +116,15 @@ def library_error(request: Request, error: SubtextError) -> JSONResponse:
 
 
 def validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
-    """The answer for values that cannot be used. They are not echoed: they may be long, or not text at all."""
+    """The answer for values that cannot be used. They are not echoed: they may be long, or not text at all.
+
+    Args:
+        request: The request.
+        error: The errors of the validator.
+
+    Returns:
+        The response, 422.
+    """
     return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, "; ".join(map(_sentence, error.errors()[:3])))
 
 
@@ -125,7 +138,7 @@ _NEEDS = {
     "greater_than": "needs more than {gt}", "string_too_long": "needs {max_length} characters or fewer",
     "string_too_short": "needs {min_length} characters or more",
     "too_long": "needs {max_length} or fewer", "too_short": "needs {min_length} or more",
-    "string_pattern_mismatch": "has characters that it cannot have", "extra_forbidden": "is no name that is known here",
+    "string_pattern_mismatch": "has characters that it cannot have", "extra_forbidden": "is not accepted here",
 }  # fmt: skip
 """Kind of a validator's error -> the rest of a sentence about the value; others keep the validator's words."""
 
@@ -149,7 +162,12 @@ ERROR_HANDLERS: dict[int | type[Exception], Any] = {
 
 
 def log_facts(request: Request, facts: Mapping[str, Any]) -> None:
-    """Add facts to the request's line in the log."""
+    """Add facts to the request's line in the log.
+
+    Args:
+        request: The request.
+        facts: Name -> value.
+    """
     request.scope.setdefault("subtext.log", {}).update(facts)
 
 
@@ -171,6 +189,13 @@ class RateLimit:
     def wait(self, client: str, *, cost: float = 1.0) -> int:
         """Take `cost` tokens; 0, or the seconds after which there will be as many.
 
+        Args:
+            client: Address of the client.
+            cost: Number of tokens.
+
+        Returns:
+            Seconds; 0 where the tokens were taken.
+
         Example:
             >>> limit = RateLimit(2, 1, clock=lambda: 0.0)
             >>> limit.wait("a"), limit.wait("a"), limit.wait("b")
@@ -189,11 +214,11 @@ class RateLimit:
 
 
 def most_connections() -> int:
-    """Connections that a process has at one time: CONNECTIONS, or a third of the files that it may have open."""
-    if sys.platform == "win32":
-        return CONNECTIONS
-    import resource
+    """Connections that a process has at one time: CONNECTIONS, or a third of the files that it may have open.
 
+    Returns:
+        1 or more.
+    """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return CONNECTIONS if files == resource.RLIM_INFINITY else max(1, min(CONNECTIONS, files // 3))
 
@@ -209,7 +234,11 @@ class Connection(H11Protocol):
     head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request, and end another connection where there are too many."""
+        """Wait for a request, and end another connection where there are too many.
+
+        Args:
+            transport: Transport of the connection.
+        """
         super().connection_made(transport)
         self.idle_since = self.loop.time()
         self.head_timer = self.loop.call_later(HEAD_SECONDS, self.end)
@@ -218,7 +247,11 @@ class Connection(H11Protocol):
             min((one for one in present if one.idle), key=lambda one: one.idle_since).end()
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request; the time for its head starts with its first byte."""
+        """Read a part of a request; the time for its head starts with its first byte.
+
+        Args:
+            data: Bytes of a request.
+        """
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE or self.ended:
             self._stop_timer()
@@ -231,7 +264,11 @@ class Connection(H11Protocol):
         super().on_response_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Forget the connection.
+
+        Args:
+            exc: The error that ended it; None for none.
+        """
         self._stop_timer()
         super().connection_lost(exc)
 
@@ -252,7 +289,12 @@ class Connection(H11Protocol):
 
 
 class Guard:
-    """Middleware: refuses a request that is too much before anything is computed; adds headers, metrics and the log."""
+    """Middleware: refuses a request that is too much before anything is computed; adds headers, metrics and the log.
+
+    Args:
+        app: The application behind the guard.
+        state: The state of the server.
+    """
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self.app = app
@@ -264,7 +306,13 @@ class Guard:
 
     @no_type_check  # The shape checks of the tests take a coroutine for a wrong result.
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it."""
+        """Pass a request on, or refuse it.
+
+        Args:
+            scope: As in ASGI.
+            receive: As in ASGI.
+            send: As in ASGI.
+        """
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

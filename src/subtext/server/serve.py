@@ -2,88 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import tempfile
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from subtext.api.options import Device, Quiet
 from subtext.errors import ArgumentError, RequirementError
+from subtext.server.settings import Limits, Settings
 from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
+from subtext.text_helpers import install_hint
 
 SHUTDOWN_SECONDS = 20
-"""Seconds in which requests must end when the server is told to stop."""
+"""Seconds in which requests must end when the server stops."""
 HEAD_BYTES = 16_384
 """Bytes of a request's head."""
 TOKEN_LETTERS = 16
 """Shortest token."""
 
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Host names of a server that listens to this machine alone."""
 _FILE, _FOLDER = Metavar("FILE"), Metavar("DIR")
 _DATA, _ADDRESS, _LIMITS = OptionGroup("Data"), OptionGroup("Address"), OptionGroup("Limits")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The cost that a request may have.
-
-    Attributes:
-        body: Bytes are decoded at one time.
-        pixels: Of an image that is uploaded, and of all that.
-        body_seconds: Time to send it.
-        answer_seconds: Time to answer it.
-        rate: Requests per second and client, on average; 0 for no limit.
-        burst: Requests at once.
-        max_requests: Requests in work or waiting; more are refused with 503.
-        cached_hits: Hits of earlier answers that are kept in memory.
-    """
-
-    body: int = 20 * 2**20
-    pixels: int = 50_000_000
-    body_seconds: float = 15.0
-    answer_seconds: float = 30.0
-    rate: float = 20.0
-    burst: int = 200
-    max_requests: int = 96
-    cached_hits: int = 20_000
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of a server, as plain data that its processes pass on; see `serve`.
-
-    Attributes:
-        token: Of a change, which "" refuses.
-        read_token: Of every request, where "" asks for none.
-        storage_dir: "" for none.
-        log: "index" writes into the first index, "-" to standard output, "" nowhere.
-    """
-
-    indexes: tuple[str, ...]
-    run: str | None = None
-    model: str | None = None
-    features: str | None = None
-    device: str = "cpu"
-    host: str = "127.0.0.1"
-    port: int = 8000
-    allowed_hosts: tuple[str, ...] = ()
-    workers: int = 1
-    token: str = ""
-    read_token: str = ""
-    image_folders: tuple[str, ...] = ()
-    storage_dir: str = ""
-    log: str = "index"
-    log_private: bool = False
-    trust_proxy: bool = False
-    limits: Limits = field(default_factory=Limits)
-
-    def to_json(self) -> str:
-        """For the processes that this one starts."""
-        return json.dumps(asdict(self))
 
 
 @command
@@ -98,6 +37,12 @@ def serve(
         _DATA,
     ] = None,
     features: Annotated[str | Path | None, "Image features of the first index.", _FILE, _DATA] = None,
+    rerank: Annotated[
+        str | Path | None,
+        "Run of a second model, which re-ranks the results of a search that says rerank=true.",
+        Metavar("RUN"),
+        _DATA,
+    ] = None,
     image_folder: Annotated[
         tuple[str | Path, ...], "Another folder whose images may be shown; repeatable.", _FOLDER, _DATA
     ] = (),
@@ -142,6 +87,30 @@ def serve(
     files. Changes need a token. The page can compare two indexes side by side. /openapi.json describes the routes;
     docs/serving.md describes how to serve an index to others.
 
+    Args:
+        indexes: Folders or addresses of indexes.
+        run: New folder of the first run, if it was moved.
+        model: New folder of the first pretrained model, if it was moved.
+        features: Image features of the first index.
+        rerank: Run of a second model, which re-ranks the results of a search that says rerank=true.
+        image_folder: Another folder whose images may be shown.
+        storage_dir: Folder for the thumbnails, uploads and log of an INDEX in a database.
+        host: Address to listen on.
+        port: Port to listen on; from 1 to 65535.
+        allowed_host: Host name in allowed requests. Default: names of this machine; with `host`, any.
+        trust_proxy: Trust X-Forwarded-For from a local proxy.
+        workers: Processes; 1 or more.
+        token_file: File with the token for /add and /delete in its first line. Default: no changes allowed.
+        read_token_file: File with the token that every request needs.
+        max_body: MB per request; 1 or more.
+        max_pixels: Million pixels per image; 1 or more.
+        rate: Requests per second and client, on average; 0 for no limit; 0 or more.
+        log: Where to log requests: the first INDEX (for a database: `storage_dir`), or - for standard output: "index",
+            "-", "none".
+        log_private: Also log query texts and client addresses.
+        device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
+        quiet: Show no progress.
+
     Raises:
         RequirementError: If a package is missing or the address is in use.
         ArgumentError: For contradictory arguments, and the errors of opening an index. It returns when the process gets
@@ -174,6 +143,7 @@ def serve(
             run=None if run is None else str(run),
             model=None if model is None else str(model),
             features=None if features is None else str(features),
+            rerank=None if rerank is None else absolute(rerank),
             device=choose_device(device),
             host=host,
             port=port,
@@ -193,7 +163,15 @@ def serve(
 
 
 def start(settings: Settings, *, quiet: bool = False) -> None:
-    """Serve by these settings until SIGTERM or SIGINT; see `serve`."""
+    """Serve by these settings until SIGTERM or SIGINT; see `serve`.
+
+    Args:
+        settings: The settings.
+        quiet: Prints nothing.
+
+    Raises:
+        RequirementError: If a package is missing, or the address is in use.
+    """
     try:
         import uvicorn
 
@@ -202,10 +180,10 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
         from subtext.server.state import ServerState
     except ModuleNotFoundError as problem:
         raise RequirementError(
-            f"serving needs the package '{problem.name}', which is not installed; pip install 'subtext[serve]'"
+            f"serving needs the package '{problem.name}', which is not installed; {install_hint('serve')}"
         ) from problem
     from subtext.report.progress import say
-    from subtext.retrieval.stores.store import store_class
+    from subtext.retrieval.stores.registry import store_class
 
     # Before a model is loaded for nothing.
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -215,7 +193,7 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
             probe.bind((settings.host, settings.port))
         except OSError as problem:
             raise RequirementError(
-                f"a server needs an address of its own; {settings.host}:{settings.port} cannot be had: "
+                f"a server needs an address of its own; {settings.host}:{settings.port} cannot be used: "
                 f"{problem.strerror or problem}; name another (--port)"
             ) from problem
     options = server_options(settings)
@@ -238,7 +216,14 @@ def start(settings: Settings, *, quiet: bool = False) -> None:
 
 
 def server_options(settings: Settings) -> dict[str, Any]:
-    """The options of uvicorn for these settings; few enough connections that files can still be opened."""
+    """The options of uvicorn; connections are few enough that files can still be opened.
+
+    Args:
+        settings: The settings.
+
+    Returns:
+        Keyword arguments of `uvicorn.Config`.
+    """
     from subtext.server.security import Connection, most_connections
 
     return {
@@ -265,7 +250,9 @@ def _token(file: str | Path | None, name: str) -> str:
     try:
         token = (Path(file).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0].strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise ArgumentError(f"{name}: {file} cannot be read: {problem}") from problem
+        raise ArgumentError(f"{name}: {file} cannot be read: {problem}", field=name) from problem
     if len(token) < TOKEN_LETTERS:
-        raise ArgumentError(f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}")
+        raise ArgumentError(
+            f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}", field=name
+        )
     return token

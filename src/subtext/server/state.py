@@ -14,17 +14,20 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from subtext.api.load import open_run
 from subtext.api.search import open_index
 from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import calibration_mark
 from subtext.retrieval.index import Answer, Index, Query
+from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.folder import Folder
-from subtext.retrieval.stores.store import Store, store_class
+from subtext.retrieval.stores.registry import store_class
+from subtext.retrieval.stores.store import Store
 from subtext.retrieval.traces import ADDED, remove_traces
 from subtext.server.images import Decoding, Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
-from subtext.server.security import RETRY_SECONDS, Refusal
-from subtext.server.serve import LOOPBACK, Settings
+from subtext.server.refusal import RETRY_SECONDS, Refusal
+from subtext.server.settings import LOOPBACK, Settings
 
 T = TypeVar("T")
 
@@ -50,6 +53,12 @@ class Cache(Generic[T]):
     def get(self, key: Hashable) -> T | None:
         """The value; None where there is none.
 
+        Args:
+            key: Key of the value.
+
+        Returns:
+            The value, or None.
+
         Example:
             >>> cache = Cache[str](4)
             >>> cache.put("dog", "a dog", weight=3)
@@ -63,7 +72,13 @@ class Cache(Generic[T]):
             return self._values[key][0]
 
     def put(self, key: Hashable, value: T, *, weight: int = 1) -> None:
-        """Store a value; those that were not used for longest go."""
+        """Store a value; those that were not used for longest go.
+
+        Args:
+            key: Key of the value.
+            value: The value.
+            weight: Weight of the value, as counted by `limit`.
+        """
         with self._lock:
             if key in self._values:
                 self._weight -= self._values.pop(key)[1]
@@ -74,7 +89,14 @@ class Cache(Generic[T]):
 
 
 def state_of(index: Index) -> Hashable:
-    """Differs whenever answers may: by the model, the store, its changes, and its calibration."""
+    """Differs whenever answers may: by the model, the store, its changes, and its calibration.
+
+    Args:
+        index: The index with its model.
+
+    Returns:
+        A key that can be compared and hashed.
+    """
     with index.store.reading() as view:
         manifest = index.store.manifest
         return manifest.fingerprint, manifest.store, view.generation, calibration_mark(view)
@@ -87,6 +109,7 @@ class Batcher:
         current_index: Returns the index; it is called before each batch, as the index may be opened again.
         cached_hits: Hits of earlier answers that are cached.
         seconds: That a client waits at most.
+        metrics: Counts of this process.
     """
 
     def __init__(
@@ -101,6 +124,12 @@ class Batcher:
 
     def answer(self, query: Query) -> Answer:
         """The answer, from the cache where the index has not changed.
+
+        Args:
+            query: The query.
+
+        Returns:
+            The answer.
 
         Raises:
             Refusal: If it takes too long, and what `Index.answer` raises.
@@ -117,7 +146,17 @@ class Batcher:
         return answer
 
     def run(self, work: Callable[[Index], T]) -> T:
-        """Run other work that needs the model, in its turn."""
+        """Run other work that needs the model, in its turn.
+
+        Args:
+            work: Called with the index in the thread that answers queries.
+
+        Returns:
+            What the work returns.
+
+        Raises:
+            Refusal: If it takes too long; also raises the errors of the work.
+        """
         return self._wait(self._thread.submit(lambda: work(self.current_index())))
 
     def close(self) -> None:
@@ -165,6 +204,9 @@ class Library:
     Args:
         name: By which requests name it.
         open_index: Opens it; called again when it was re-embedded with another model.
+        settings: The settings of the server.
+        metrics: Counts of this process.
+        decoding: Bounds the memory of decoding.
     """
 
     def __init__(
@@ -196,13 +238,13 @@ class Library:
         """The index: a new one soon after it was re-embedded with another model.
 
         Raises:
-            StoreGone: While the server of a database is away.
+            IndexMovedError: While the server of a database is away.
         """
         now = time.monotonic()
         if now - self._checked > CHECK_SECONDS and self._reopening.acquire(blocking=False):
             try:
                 self._checked = now
-                if self._index.store.moved:
+                if self._index.store.was_replaced:
                     self._index = self._open()
                 # Other processes may have deleted items.
                 with self._index.store.reading() as view:
@@ -238,6 +280,9 @@ class ServerState:
 
     Raises what opening an index raises.
 
+    Args:
+        settings: The settings of the server.
+
     Raises:
         RequirementError: For two indexes of one name.
     """
@@ -247,6 +292,9 @@ class ServerState:
         self.metrics = Metrics()
         self.decoding = Decoding(settings.limits.pixels)
         self.libraries: dict[str, Library] = {}
+        self.reranker: Reranker | None = None
+        if settings.rerank is not None:
+            self.reranker = Reranker(open_run(settings.rerank, device=settings.device).model, settings.rerank)
         for index in settings.indexes:
             name = store_class(index).name_of(index)
             if name in self.libraries:
@@ -269,6 +317,12 @@ class ServerState:
     def library(self, name: str | None) -> Library:
         """The library of that name, by default the first.
 
+        Args:
+            name: Name of the library; None for the first.
+
+        Returns:
+            The library.
+
         Raises:
             Refusal: If there is none.
         """
@@ -279,7 +333,15 @@ class ServerState:
         return self.libraries[name]
 
     def authorise(self, token: str | None, *, writes: bool) -> None:
-        """Raise Refusal unless a request with this token may read, or write."""
+        """Require that a request may read, or write.
+
+        Args:
+            token: Token of the request; None for none.
+            writes: Whether the request changes something.
+
+        Raises:
+            Refusal: 401 or 403.
+        """
         settings = self.settings
         if writes and not settings.token:
             raise Refusal(HTTPStatus.FORBIDDEN, "this server changes nothing; start it with --token-file to allow that")
@@ -293,7 +355,11 @@ class ServerState:
             raise Refusal(HTTPStatus.UNAUTHORIZED, f"this {need} (Authorization: Bearer ...)")
 
     def item_counts(self) -> dict[tuple[str, str], int]:
-        """(library, side) -> items, without libraries whose database is away."""
+        """(library, side) -> items, without libraries whose database is away.
+
+        Returns:
+            (library, side) -> number.
+        """
         counts: dict[tuple[str, str], int] = {}
         for name, library in self.libraries.items():
             with suppress(SearchIndexError):

@@ -35,20 +35,36 @@ class EpochSettings:
 
 
 def stage(plan: Plan, phases: Sequence[Phase], epoch: int) -> EpochSettings:
-    """The stage of an epoch counted from 0; the last phase takes what is left."""
+    """The settings of an epoch; the last phase takes the epochs that are left.
+
+    Args:
+        plan: Epochs, frozen epochs and norms.
+        phases: Of the training, in order; empty for one phase.
+        epoch: Counted from 0.
+
+    Returns:
+        What holds in it.
+    """
     chosen, end = Phase(epochs=plan.epochs), 0
     for phase in phases:
         chosen = phase
         end += phase.epochs
         if epoch < end:
             break
-    thawed = plan.freeze_epochs >= 0 and epoch >= plan.freeze_epochs
+    unfrozen = plan.freeze_epochs >= 0 and epoch >= plan.freeze_epochs
     frozen = plan.backbone_norms == "frozen"
-    return EpochSettings(bodies=chosen.train == "all" and thawed, factor=chosen.factor, norms_kept=frozen)
+    return EpochSettings(bodies=chosen.train == "all" and unfrozen, factor=chosen.factor, norms_kept=frozen)
 
 
 def body_norms(branch: Branch) -> list[_BatchNorm]:
-    """The batch norms of the branch's pretrained body."""
+    """The batch norms of the branch's pretrained body.
+
+    Args:
+        branch: Images or texts.
+
+    Returns:
+        The modules; empty where nothing is pretrained.
+    """
     body = getattr(branch.encoder, "body", None)
     if not isinstance(body, nn.Module) or not body_layers(branch):
         return []
@@ -56,13 +72,27 @@ def body_norms(branch: Branch) -> list[_BatchNorm]:
 
 
 def body_layers(branch: Branch) -> list[list[nn.Parameter]]:
-    """The pretrained layers of a branch's encoder, bottom to top; empty where nothing is pretrained."""
+    """The pretrained layers of a branch's encoder.
+
+    Args:
+        branch: Images or texts.
+
+    Returns:
+        The weights of each layer, bottom to top; empty where nothing is pretrained.
+    """
     layers = getattr(branch.encoder, "body_layers", None)
     return list(layers()) if callable(layers) else []
 
 
 class FreezeSchedule:
-    """Turns learning on and off, and never on for what the recipe itself turned off."""
+    """Turns learning on and off, and never on for what the recipe itself turned off.
+
+    Args:
+        model: As the recipe made it.
+
+    Attributes:
+        learning: Weights that learn in some epoch, unless the plan freezes their body in all of them.
+    """
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -80,6 +110,9 @@ class FreezeSchedule:
 
         A body that does not learn is in eval mode: its dropout is off and its running statistics stay. Batch norms
         that are kept are too, while their scale and shift learn with the rest.
+
+        Args:
+            current: Settings of the epoch.
         """
         for weight in self.learning:
             weight.requires_grad_(current.bodies or id(weight) not in self._body)
@@ -97,22 +130,49 @@ class FreezeSchedule:
             weight.requires_grad_(True)
 
     def ever_learning(self, plan: Plan, phases: Sequence[Phase]) -> set[int]:
-        """The `id` of every weight that learns in some epoch."""
+        """The weights that learn in some epoch.
+
+        Args:
+            plan: Of the training.
+            phases: Of the training.
+
+        Returns:
+            The `id` of each.
+        """
         bodies = any(stage(plan, phases, epoch).bodies for epoch in range(plan.epochs))
         return {id(weight) for weight in self.learning if bodies or id(weight) not in self._body}
 
     def never_learns(self, branch: Branch, plan: Plan, phases: Sequence[Phase]) -> bool:
-        """Whether no weight of the branch's encoder learns in any epoch; False for an encoder without weights."""
+        """Whether no weight of a branch's encoder learns in any epoch.
+
+        Args:
+            branch: Images or texts.
+            plan: Of the training.
+            phases: Of the training.
+
+        Returns:
+            False for an encoder without weights.
+        """
         weights = {id(weight) for weight in branch.encoder.parameters()}
         return bool(weights) and weights.isdisjoint(self.ever_learning(plan, phases))
 
 
 def parameter_groups(model: Model, plan: Plan) -> list[dict[str, Any]]:
-    """Groups by learning-rate factor and decay: {"params", "weight_decay", "factor"}.
+    """The weights that learn, in groups of one learning-rate factor and weight decay.
 
-    factor        1 for what is no pretrained body; backbone_lr_scale * layer_decay ** (layers above it in the body)
-                  otherwise, so that a body's top layer learns at backbone_lr_scale
-    weight_decay  0 for tensors of fewer than two axes: biases, norms, temperatures
+    The factor is 1 for what is no pretrained body, and otherwise backbone_lr_scale * layer_decay ** (layers above it in
+    the body), so that the top layer of a body learns at backbone_lr_scale. Weight decay is 0 for tensors of fewer than
+    two axes: biases, norms, temperatures.
+
+    Args:
+        model: The model that is trained.
+        plan: Its rates and decay.
+
+    Returns:
+        Groups for an optimiser: {"params", "weight_decay", "factor"}.
+
+    Raises:
+        TrainingError: If no weight learns.
     """
     factors: dict[int, float] = {}
     for branch in (model.image, model.text):
@@ -135,6 +195,13 @@ def build_optimiser(model: Model, plan: Plan) -> Optimizer:
     """The optimiser that the plan names, over all weights that ever learn.
 
     Adam, AdamW and SGD run as one fused kernel where the weights' device and type have one.
+
+    Args:
+        model: The model that is trained.
+        plan: Optimiser, rates and decay.
+
+    Returns:
+        The optimiser.
     """
     groups = parameter_groups(model, plan)
     weights = [weight for group in groups for weight in group["params"]]
@@ -149,13 +216,25 @@ def build_optimiser(model: Model, plan: Plan) -> Optimizer:
 
 
 def set_lr(optimiser: Optimizer, lr: float) -> None:
-    """Set the learning rate of every group: lr times the group's factor."""
+    """Set the learning rate of every group: lr times the group's factor.
+
+    Args:
+        optimiser: Whose groups have a "factor".
+        lr: Learning rate of what is no pretrained body.
+    """
     for group in optimiser.param_groups:
         group["lr"] = lr * group["factor"]
 
 
 def pack(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The optimiser's state: tensors named "weight/field", and the plain rest."""
+    """The optimiser's state, for a checkpoint.
+
+    Args:
+        optimiser: Any.
+
+    Returns:
+        Tensors named "weight/field", and the plain rest.
+    """
     tensors: dict[str, Tensor] = {}
     plain: dict[str, Any] = {}
     for weight, state in optimiser.state_dict()["state"].items():
@@ -165,7 +244,12 @@ def pack(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def unpack(optimiser: Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-    """Put a packed state back.
+    """Restore a packed state.
+
+    Args:
+        optimiser: A new one, over the same weights.
+        tensors: As `pack` returned them.
+        plain: Likewise.
 
     Raises:
         CheckpointError: If it is of other weights.
@@ -202,6 +286,7 @@ class AdamP(Optimizer):
     Tensors of fewer than two axes are updated as by AdamW.
 
     Args:
+        params: Weights, or groups of them.
         lr: Above 0.
         weight_decay: Decoupled, as in AdamW.
         delta: Largest cosine that is projected; the paper's value is 0.1.
@@ -214,7 +299,14 @@ class AdamP(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every weight that has a gradient; returns the closure's result."""
+        """Update every weight that has a gradient.
+
+        Args:
+            closure: Computes the loss once more; None for no such function.
+
+        Returns:
+            The closure's result.
+        """
         loss = None if closure is None else torch.enable_grad()(closure)()
         first, second = BETAS
         for group in self.param_groups:
@@ -242,7 +334,13 @@ class AdamP(Optimizer):
 
 
 def project(weight: Tensor, grad: Tensor, move: Tensor, *, delta: float) -> tuple[Tensor, Tensor]:
-    """The step without its component along the weight where gradient and weight are nearly at right angles.
+    """Remove the component of a step along the weight where gradient and weight are nearly at right angles.
+
+    Args:
+        weight: (R ...) with two axes or more.
+        grad: Its gradient, of the same shape.
+        move: The step, of the same shape.
+        delta: Largest cosine that is projected, times sqrt(width).
 
     Returns:
         The step, and () bool whether it was changed. Both tests run on the device, without waiting for it.
@@ -274,6 +372,7 @@ def lr_factor(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int =
     recursively from the rate before, with a state of their own (docs/decisions/0095).
 
     constant   1
+    step       factor ** (epoch // step_epochs)
     cosine     half a cosine from 1 to 0 over the steps after the warm-up (Loshchilov and Hutter 2017, no restarts)
     one_cycle  a straight rise from 0.04 over `warmup` of the steps (0.3 where it is 0), then half a cosine down to 4e-6
                (Smith and Topin 2018, with the momentum left alone)
@@ -283,10 +382,14 @@ def lr_factor(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int =
     not zero.
 
     Args:
-        step: Factor ** (epoch // step_epochs).
-        steps: Their number.
+        plan: Schedule and warm-up.
+        step: Steps finished.
+        steps: Steps of the whole training.
         epoch: Counted from 0, for the step schedule.
-        drops: Plateau: drops so far, which `state.Watch` counts.
+        drops: Drops so far, for the plateau schedule; `EarlyStopping` counts them.
+
+    Returns:
+        The factor.
 
     Example:
         >>> [round(lr_factor(Plan(schedule="cosine"), step=s, steps=4), 3) for s in range(4)]
@@ -319,6 +422,14 @@ class WeightAverage:
     The updates are torch's. `torch.optim.swa_utils.AveragedModel` is not used: it deep-copies the model with its open
     files and frozen encoders, and has no warm-up of the decay.
     Running statistics of norms are averaged like weights; they are not computed anew by a pass over the data.
+
+    Args:
+        model: The model that is trained.
+        plan: Kind of average.
+
+    Attributes:
+        tensors: Name -> average; empty without averaging.
+        count: Updates so far.
     """
 
     def __init__(self, model: nn.Module, plan: Plan) -> None:
@@ -338,19 +449,32 @@ class WeightAverage:
             self._update(get_ema_multi_avg_fn(decay))
 
     def after_epoch(self, epoch: int) -> None:
-        """Include the weights at the end of an epoch, counted from 0."""
+        """Include the weights at the end of an epoch.
+
+        Args:
+            epoch: Counted from 0.
+        """
         if self._plan.weight_average == "swa" and epoch >= self._first_epoch:
             self._update(get_swa_multi_avg_fn())
 
     def restore(self, tensors: Mapping[str, Tensor], count: int) -> None:
-        """Continue from a checkpoint."""
+        """Restore the average of a checkpoint.
+
+        Args:
+            tensors: As the attribute `tensors`.
+            count: Updates so far.
+        """
         for name, value in self.tensors.items():
             value.copy_(tensors[name])
         self.count = count
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The model has the averages inside the block, and its own weights after it."""
+        """Give the model the averages inside the block, and its own weights after it.
+
+        Yields:
+            Nothing; before the first update the model keeps its weights.
+        """
         if not self.count:
             yield
             return

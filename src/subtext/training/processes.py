@@ -32,12 +32,33 @@ PATIENCE = timedelta(hours=2)
 
 
 def part(length: int, rank: int, count: int) -> slice:
-    """Which of `length` items are those of one of `count` processes: contiguous, sizes differ by at most one."""
+    """Which of some items are those of one process: contiguous, sizes differ by at most one.
+
+    Args:
+        length: Number of items.
+        rank: Of the process.
+        count: Number of processes.
+
+    Returns:
+        Their range.
+    """
     return slice(rank * length // count, (rank + 1) * length // count)
 
 
 class Processes:
-    """The processes of this training, and this one's place and device among them."""
+    """The processes of a training, and the rank and the device of this one.
+
+    Args:
+        device: "auto" (a GPU where there is one) or a torch device.
+
+    Attributes:
+        rank: Of this process; the first has 0.
+        count: Number of processes.
+        device: Of this process.
+
+    Raises:
+        TrainingError: If there is no such device.
+    """
 
     def __init__(self, device: str) -> None:
         if device == "auto":
@@ -63,12 +84,19 @@ class Processes:
         return self.rank == 0
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes are here."""
         if self.count > 1:
             dist.barrier()
 
     def broadcast(self, values: Sequence[float]) -> list[float]:
-        """The first process's numbers, on all; every process gives as many."""
+        """Send numbers of the first process to all.
+
+        Args:
+            values: On every process as many.
+
+        Returns:
+            The numbers of the first process.
+        """
         if self.count == 1:
             return list(values)
         # Tensors of other devices than a GPU are sent from the CPU.
@@ -78,7 +106,11 @@ class Processes:
         return [float(value) for value in sent.tolist()]
 
     def same_start(self, model: nn.Module) -> None:
-        """Give all processes the first one's weights."""
+        """Give all processes the weights of the first one.
+
+        Args:
+            model: Changed in place.
+        """
         if self.count > 1:
             for value in [*model.parameters(), *model.buffers()]:
                 dist.broadcast(value.detach(), 0)
@@ -87,6 +119,13 @@ class Processes:
         """Sum the gradients of weights over processes, in place, and a vector of numbers with them.
 
         A weight that has a gradient nowhere is left without one.
+
+        Args:
+            weights: The same on every process.
+            numbers: (n) of this process.
+
+        Returns:
+            (n) sums of the numbers.
         """
         if self.count == 1:
             return numbers
@@ -104,7 +143,15 @@ class Processes:
         return flat[: len(numbers)]
 
     def in_order(self, items: Embeddings, count: int) -> Embeddings:
-        """Items of a step, of which this process's `count` stand first, in the order that is the same on all."""
+        """The items of a step in the order that is the same on all processes.
+
+        Args:
+            items: Of all processes, those of this one first.
+            count: How many are of this one.
+
+        Returns:
+            The items by rank.
+        """
         if self.count == 1:
             return items
         # Shares are contiguous, and what others have comes in the order of their ranks.
@@ -114,7 +161,16 @@ class Processes:
     def others(
         self, images: Embeddings, texts: Embeddings, groups: Groups
     ) -> tuple[Embeddings, Embeddings, Groups] | None:
-        """What the other processes have in this step, in the order of their ranks; None where there are none."""
+        """Gather what the other processes have in this step; gradients flow back to them.
+
+        Args:
+            images: Of this process.
+            texts: Of this process.
+            groups: Of these images and texts.
+
+        Returns:
+            Images, texts and groups of the others by rank; None where there is one process.
+        """
         if self.count == 1:
             return None
         other_images, image_groups = self._gathered(images, groups.images)

@@ -11,9 +11,9 @@ from subtext.errors import RequirementError
 from subtext.models.checkpoint import Record
 from subtext.models.model import Model
 from subtext.objectives.objective import Objective
-from subtext.training.batch_relevance import Mixing, RelevanceSource
-from subtext.training.memory import BankSource
+from subtext.training.bank import BankSource
 from subtext.training.plan import Phase, Plan
+from subtext.training.relevance import ImageMixing, RelevanceSource
 from subtext.training.step import ExtraSource
 
 
@@ -22,12 +22,12 @@ class BuildContext:
     """What a recipe builds from.
 
     Attributes:
-        image_features: Shapes of precomputed features.
-        text_features: None where the modality is read from pixels or words.
-        texts: Texts of the training split (empty when a saved run is opened): vocabularies are built from these alone.
+        image_features: Shapes of precomputed features of images; None where images are read from pixels.
+        text_features: Likewise of texts; None where texts are read by words.
+        texts: Texts of the training split (empty for a saved run): vocabularies are built from these alone.
         assets: Folder of a saved run with "image" and "text" inside (vocabulary, tokeniser, backbone configuration);
             None for a new run.
-        seed: What the initial weights of a new run are drawn from.
+        seed: Of the initial weights of a new run.
         member: Of a saved ensemble: which member's assets, a folder inside that of each modality; empty for a run's
             own.
     """
@@ -40,7 +40,13 @@ class BuildContext:
     member: str = ""
 
     def asset(self, modality: str) -> Path | None:
-        """The saved folder of one modality, None for a new run.
+        """The saved folder of one modality.
+
+        Args:
+            modality: "image" or "text".
+
+        Returns:
+            The folder; None for a new run.
 
         Raises:
             RequirementError: If the run has none.
@@ -58,10 +64,13 @@ class Setup:
     """A model, its objective and its training plan, with the hooks of methods.
 
     Attributes:
+        model: The model that is trained and saved.
+        objective: Its loss.
+        plan: How it is trained.
         phases: Parts of the training in order; empty for one phase that trains everything.
         extras: What is read beside every batch, for terms on other comparisons than those of its pairs. The last one
             compares first.
-        memories: What is kept between steps and epochs, for weightings that need more than their batch.
+        banks: What is kept between steps and epochs, for weightings that need more than their batch.
         relevance: Graded truth of a batch, for losses that read it; None for none.
         mixing: Mixes images of a batch, for losses that read the share of each; None for none.
         loss_options: Options of the model that its losses between images and texts alone read.
@@ -74,9 +83,9 @@ class Setup:
     plan: Plan
     phases: tuple[Phase, ...] = ()
     extras: tuple[ExtraSource, ...] = ()
-    memories: tuple[BankSource, ...] = ()
+    banks: tuple[BankSource, ...] = ()
     relevance: RelevanceSource | None = None
-    mixing: Mixing | None = None
+    mixing: ImageMixing | None = None
     loss_options: tuple[str, ...] = ()
     unread: Mapping[str, str] = field(default_factory=dict)
     from_start: bool = False
@@ -84,17 +93,17 @@ class Setup:
 
 @dataclass(frozen=True)
 class Report:
-    """Where a training stands; told a few times a second, at each epoch's end, and with every note.
+    """The progress of a training; sent a few times a second, at each epoch's end, and with every note.
 
     Attributes:
         epoch: Counted from 1.
-        epochs: See `epoch`.
+        epochs: Of the whole training.
         step: Finished so far in the whole training.
         steps: All of them.
         loss: Mean over the epoch so far.
         figures: Of the latest validation, empty before.
         seconds_left: Estimated, None before enough is known.
-        note: Something to say in words, None mostly.
+        note: A sentence for the user, None mostly.
         ended: The epoch that has just ended, from 1, with `loss` its mean and `figures` its own; None between.
     """
 
@@ -111,13 +120,13 @@ class Report:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What came out.
+    """What a training returns.
 
     Attributes:
         run: The folder.
         model: The model with the saved weights, in eval mode.
         record: As in RUN/run.json.
-        notes: What was said on the way.
+        notes: Sentences for the user.
     """
 
     run: Path

@@ -8,7 +8,7 @@ compute the loss on all of them and its gradient for each embedding; embed each 
 send those gradients back. A chunk is some images or some texts, so peak memory is that of one side of one chunk. The
 gradient is that of the full batch, because the loss reaches the weights through the embeddings alone. Dropout is the
 same both times: the generator is seeded anew for every chunk. A batch norm in training would break all this, and is
-refused (`fit.validate_plan`).
+refused (`checks.validate_plan`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from subtext.models.model import Branch, Model
 from subtext.objectives.objective import Objective
 from subtext.objectives.scene import Grouped, Groups, Positives, Relevance, compose
 from subtext.ops import draw
-from subtext.training.batch_relevance import LoadedRelevance, Mixing, mixed_truth
-from subtext.training.memory import BankSet
+from subtext.training.bank import BankSet
 from subtext.training.plan import Plan
 from subtext.training.processes import Processes, part
+from subtext.training.relevance import ImageMixing, LoadedRelevance
 
 Label = TypeVar("Label", bound=str)
 Side = Literal["image", "text"]
@@ -52,10 +52,16 @@ class ExtraSource(Protocol):
         """Modalities with items that are not of the data: a frozen encoder of these runs at every step."""
 
     def open(self, pairs: Dataset) -> ExtraReader:
-        """What reads it, for these training pairs.
+        """Open the extra for a training.
+
+        Args:
+            pairs: Training pairs.
+
+        Returns:
+            What reads it.
 
         Raises:
-            DataError: If it cannot be had of them.
+            DataError: If the pairs lack what it needs.
         """
 
 
@@ -69,24 +75,40 @@ class ExtraReader:
     fingerprint: str = ""
 
     def notes(self, model: Model) -> Sequence[str]:
-        """What there is to say before a training of this model begins."""
+        """Sentences for the user before a training begins.
+
+        Args:
+            model: That is trained.
+
+        Returns:
+            The sentences; most extras have none.
+        """
         return ()
 
     def __call__(
         self, reader: StepReader, draw: Draw, links: Mapping[Side, NDArray[np.int64]], texts: Tensors
     ) -> Extra:
-        """What is read beside the share of a batch that this process has.
+        """Read the extra beside the share of a batch that this process has.
 
         Args:
+            reader: Reads images and texts of the training pairs.
+            draw: Seed and epoch.
             links: Side -> (N 2) image row and text row of each of its items.
             texts: Tensors of its texts.
+
+        Returns:
+            What was read.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Extra:
-    """What was read beside a share: label -> its side, and the tensors that the step embeds."""
+    """What was read beside a share.
+
+    Attributes:
+        items: Label -> its side, and the tensors that the step embeds.
+    """
 
     items: Mapping[str, tuple[Side, Tensors]]
 
@@ -94,7 +116,11 @@ class Extra:
         """The scene with the comparisons that this adds.
 
         Args:
+            batch: Embeddings of the step.
             scene: Of the batch with the extras behind this one; None where there is none behind it.
+
+        Returns:
+            The scene.
         """
         raise NotImplementedError
 
@@ -120,7 +146,14 @@ class StepInput:
     extras: tuple[Extra, ...] = ()
 
     def to(self, device: torch.device) -> StepInput:
-        """The same on another device, without waiting for it."""
+        """The same on another device, without waiting for it.
+
+        Args:
+            device: Of the training.
+
+        Returns:
+            Itself on the CPU.
+        """
         if device.type == "cpu":
             return self
 
@@ -146,12 +179,17 @@ class StepInput:
 
 @dataclass(frozen=True)
 class StepReader:
-    """Reads the share of one process: rows of a batch -> Reading; `draw` None reads without augmentation or extras.
+    """Reads the share of one process: rows of a batch -> StepInput.
 
-    Args:
+    Attributes:
+        model: Its inputs read images and texts.
+        pairs: Training or validation pairs.
+        draw: Seed and epoch; None reads without augmentation and extras.
         together: An image of several pairs, and a text of several images, is read once.
-        related: Gives the relevance that is read beside.
-        mixing: Mixes the images of a share, and says in the place of a relevance how much of each is whose.
+        processes: Their number.
+        rank: Of this one.
+        related: Gives the relevance that is read beside; None for none.
+        mixing: Mixes the images of a share, and says in place of a relevance how much of each belongs to which text.
         extras: What methods read beside it; an image stands for its first pair.
     """
 
@@ -162,11 +200,18 @@ class StepReader:
     processes: int = 1
     rank: int = 0
     related: LoadedRelevance | None = None
-    mixing: Mixing | None = None
+    mixing: ImageMixing | None = None
     extras: Sequence[ExtraReader] = ()
 
     def __call__(self, rows: NDArray[np.int64]) -> StepInput:
-        """The tensors of a batch given as (B, 2) image row and text row."""
+        """Read a batch.
+
+        Args:
+            rows: (B 2) image row and text row.
+
+        Returns:
+            The share of this process.
+        """
         images, texts = rows, rows
         if self.together:
             images, texts = (rows[np.sort(np.unique(rows[:, side], return_index=True)[1])] for side in (0, 1))
@@ -177,8 +222,8 @@ class StepReader:
         if self.draw is not None:
             if self.mixing is not None:
                 keys = self.pairs.images.keys[own_images[:, 0]]
-                mixed, own_shares = self.mixing(image_tensors["pixels"], keys, self.draw)
-                image_tensors, relevance = {**image_tensors, "pixels": mixed}, mixed_truth(own_shares, len(rows))
+                mixed, relevance = self.mixing.mix(image_tensors["pixels"], keys, self.draw, candidates=len(rows))
+                image_tensors = {**image_tensors, "pixels": mixed}
             links: dict[Side, NDArray[np.int64]] = {"image": own_images, "text": own_texts}
             extras = tuple(extra(self, self.draw, links, text_tensors) for extra in self.extras)
         groups = torch.from_numpy(self.pairs.images.groups)
@@ -192,11 +237,26 @@ class StepReader:
         )
 
     def items(self, side: Side) -> Items:
-        """The images or the texts of the pairs."""
+        """The images or the texts of the pairs.
+
+        Args:
+            side: Which of the two.
+
+        Returns:
+            All of them.
+        """
         return self.pairs.images if side == "image" else self.pairs.texts
 
     def read(self, side: Side, rows: NDArray[np.int64]) -> Tensors:
-        """The tensors of some images or texts."""
+        """The tensors of some images or texts.
+
+        Args:
+            side: Which of the two.
+            rows: (N) rows of the items.
+
+        Returns:
+            Name -> (N ...) tensor.
+        """
         branch: Branch = getattr(self.model, side)
         return branch.read(item_batch(self.items(side), rows, self.pairs.root), self.draw)
 
@@ -219,8 +279,18 @@ class StepReader:
 def batches_of(pairs: Dataset, plan: Plan, *, epoch: int, seed: int, processes: int) -> list[NDArray[np.int64]]:
     """The batches of an epoch that every process can have a share of.
 
+    Args:
+        pairs: Training or validation pairs.
+        plan: Batch size and sampling of captions.
+        epoch: Counted from 0.
+        seed: Of the training.
+        processes: Their number.
+
+    Returns:
+        (B 2) image row and text row of the pairs of each batch.
+
     Raises:
-        TrainingError: If none has two pairs, and one for each process.
+        TrainingError: If no batch has two pairs, and one for each process.
     """
     least, together = max(2, processes), plan.caption_sampling == "together"
 
@@ -245,28 +315,35 @@ class TrainBatch:
     """The embeddings of a step, to be compared: this process's queries against everybody's candidates.
 
     Attributes:
+        similarity: Of the model.
+        processes: This process among others.
+        positives: Which texts of an image are positives.
+        step_input: What was read.
         parts: Label -> embeddings: "image", "text", and those of the extras.
     """
 
     similarity: nn.Module
     processes: Processes
     positives: Positives
-    reading: StepInput
+    step_input: StepInput
     parts: Mapping[str, Embeddings]
 
     @cached_property
     def others(self) -> tuple[Embeddings, Embeddings, Groups] | None:
         """Images, texts and groups of the other processes; None where there are none."""
-        return self.processes.others(self.parts["image"], self.parts["text"], self.reading.groups)
+        return self.processes.others(self.parts["image"], self.parts["text"], self.step_input.groups)
 
     def pairs(self, texts: Embeddings | None = None, *, scores: Tensor | None = None) -> Scene:
         """Images against texts, both ways.
 
         Args:
-            texts: In the place of the batch's, row by row; these have no relevance.
+            texts: In place of the batch's, row by row; these have no relevance.
             scores: (I T) of them, where they are computed already and there is one process.
+
+        Returns:
+            The scene of the pairs.
         """
-        images, groups = self.parts["image"], self.reading.groups
+        images, groups = self.parts["image"], self.step_input.groups
         return compose(
             self.similarity,
             images,
@@ -274,12 +351,19 @@ class TrainBatch:
             groups,
             positives=self.positives,
             gathered=self.others if texts is None else self.processes.others(images, texts, groups),
-            relevance=self.reading.relevance if texts is None else None,
+            relevance=self.step_input.relevance if texts is None else None,
             scores=scores,
         )
 
     def gather(self, sets: Mapping[Label, Grouped]) -> dict[Label, Grouped]:
-        """What the other processes have of one or two sets of items in this step; empty where there are none."""
+        """What the other processes have of one or two sets of items in this step.
+
+        Args:
+            sets: Label -> items with their groups, one or two.
+
+        Returns:
+            Label -> items of the others; empty where there is one process.
+        """
         first, *others = sets.values()
         # Two modalities are gathered at a time; where there is one, the other is empty.
         last = others[0] if others else Grouped(first.items[:0], first.groups[:0])
@@ -288,37 +372,64 @@ class TrainBatch:
 
 
 def by_side(items: tuple[Embeddings, Embeddings, Groups]) -> tuple[Grouped, Grouped]:
-    """Images and texts, each with their groups."""
+    """Images and texts, each with their groups.
+
+    Args:
+        items: Images, texts, and the groups of both.
+
+    Returns:
+        Images with groups, and texts with groups.
+    """
     return Grouped(items[0], items[2].images), Grouped(items[1], items[2].texts)
 
 
 class Stepper:
-    """Adds the gradient of one batch to the model's weights; `memories` observe the embeddings of every step."""
+    """Adds the gradient of one batch to the model's weights.
+
+    Args:
+        model: That is trained.
+        objective: Its loss.
+        plan: Gradient caching, precision and positives.
+        processes: This process among others.
+        banks: Updated with the embeddings of every step; None for none.
+
+    Attributes:
+        scaler: Scale of the loss in fp16.
+    """
 
     def __init__(
-        self, model: Model, objective: Objective, plan: Plan, processes: Processes, memories: BankSet | None = None
+        self, model: Model, objective: Objective, plan: Plan, processes: Processes, banks: BankSet | None = None
     ) -> None:
         self._model, self._objective, self._plan, self._processes = model, objective, plan, processes
-        self.memories = memories or BankSet()
+        self.banks = banks or BankSet()
         self.scaler = torch.amp.GradScaler("cuda", enabled=plan.precision == "fp16")
 
-    def __call__(self, reading: StepInput, epoch: Epoch, *, name: str, share: float = 1.0) -> tuple[Tensor, Tensor]:
+    def __call__(self, step_input: StepInput, epoch: Epoch, *, name: str, share: float = 1.0) -> tuple[Tensor, Tensor]:
         """Add the gradient of a batch, times `share`.
 
         Args:
+            step_input: What this process reads for the step, on its device.
+            epoch: With the tables that weightings read.
             name: Of the step within its epoch: dropout is a function of (seed, epoch, name, process).
+            share: 1 / number of batches whose gradients are averaged.
 
         Returns:
             This process's summand of the loss, () detached, and (parts) of each part of the objective.
+
+        Raises:
+            TrainingError: If no term of the objective has a gradient in this epoch.
         """
-        inputs: dict[str, tuple[Side, Tensors]] = {"image": ("image", reading.images), "text": ("text", reading.texts)}
-        for extra in reading.extras:
+        inputs: dict[str, tuple[Side, Tensors]] = {
+            "image": ("image", step_input.images),
+            "text": ("text", step_input.texts),
+        }
+        for extra in step_input.extras:
             inputs |= extra.items
         size = self._plan.grad_cache_chunk
-        if not size or max(map(len, reading.groups)) <= size:
+        if not size or max(map(len, step_input.groups)) <= size:
             self._seed(epoch, name)
             parts = {label: self._embed(side, tensors) for label, (side, tensors) in inputs.items()}
-            return self._compare(parts, reading, epoch, share)
+            return self._compare(parts, step_input, epoch, share)
         with torch.no_grad():
             chunked = {label: self._chunks(*items, epoch, f"{name} {label}") for label, items in inputs.items()}
             batches = {label: Embeddings.cat([chunk for _, chunk in chunks]) for label, chunks in chunked.items()}
@@ -327,38 +438,46 @@ class Stepper:
                 label: _changed(batch, lambda value: value.detach().requires_grad_(), Tensor.is_floating_point)
                 for label, batch in batches.items()
             }
-        result = self._compare(parts, reading, epoch, share)
+        result = self._compare(parts, step_input, epoch, share)
         for label, items in inputs.items():
             for rows, chunk in self._chunks(*items, epoch, f"{name} {label}"):
                 _send_back(chunk, parts[label], rows)
         return result
 
     @torch.no_grad()
-    def loss(self, reading: StepInput, epoch: Epoch) -> Tensor:
-        """() the objective of a batch on this process alone, without gradient and extras."""
-        parts = {"image": self._embed("image", reading.images), "text": self._embed("text", reading.texts)}
-        batch = TrainBatch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
+    def loss(self, step_input: StepInput, epoch: Epoch) -> Tensor:
+        """The objective of a batch on this process alone, without gradient and extras.
+
+        Args:
+            step_input: What was read.
+            epoch: Whose tables and draws are used.
+
+        Returns:
+            () loss.
+        """
+        parts = {"image": self._embed("image", step_input.images), "text": self._embed("text", step_input.texts)}
+        batch = TrainBatch(self._model.similarity, self._processes, self._plan.positives, step_input, parts)
         return self._objective.of_pairs()(batch.pairs(), epoch)[0]
 
     def _compare(
-        self, parts: Mapping[str, Embeddings], reading: StepInput, epoch: Epoch, share: float
+        self, parts: Mapping[str, Embeddings], step_input: StepInput, epoch: Epoch, share: float
     ) -> tuple[Tensor, Tensor]:
-        batch = TrainBatch(self._model.similarity, self._processes, self._plan.positives, reading, parts)
+        batch = TrainBatch(self._model.similarity, self._processes, self._plan.positives, step_input, parts)
         scene: Scene | None = None
-        for extra in reversed(reading.extras):
+        for extra in reversed(step_input.extras):
             scene = extra.compare(batch, scene)
         scene = scene or batch.pairs()
-        total, terms = self._objective(scene, epoch, share=reading.share)
+        total, terms = self._objective(scene, epoch, share=step_input.share)
         if not total.requires_grad:
             raise TrainingError(
                 f"epoch {epoch.number + 1} needs a term with a gradient; the objective's parts "
                 f"({', '.join(terms)}) have none there; let one of them count in every epoch"
             )
-        if self.memories:
+        if self.banks:
             images, texts = scene.text_to_image.candidates, scene.image_to_text.candidates
             assert images is not None and texts is not None
-            counts = map(len, reading.groups)
-            self.memories.look(*map(self._processes.in_order, (images, texts), counts))
+            counts = map(len, step_input.groups)
+            self.banks.update(*map(self._processes.in_order, (images, texts), counts))
         self.scaler.scale(total * share).backward()
         return total.detach(), torch.stack(list(terms.values()))
 

@@ -1,1 +1,1 @@
-"""Verbs of search indexes: they are built, grown, maintained and calibrated."""
+"""Public functions on search indexes: build, change, maintain and calibrate them."""

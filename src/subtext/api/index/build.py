@@ -29,10 +29,11 @@ from subtext.api.options import (
     TextPrompt,
 )
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, counted
+from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, size
 from subtext.settings import Interval, Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,14 +60,17 @@ class IndexChange(Report):
 
     Attributes:
         path: The index: a folder, or an address without password.
+        verb: "build", "add", "update" or "move".
         counts: Images and texts in the index now.
-        vectors: Their shape, as text; bytes: size on disk.
+        vectors: Their shape, as text.
+        bytes: Size on disk.
         embedded: Items that were new or had changed content.
         unchanged: Items that were in the index.
         amended: Items with changed paths, texts or metadata only.
         deleted: Items missing from the data.
         left_out: Items that were deleted before and stay deleted.
         renamed: Items with new names and known content: they keep their vectors.
+        run: Of a move: the new model.
         advice: Recommended next step.
         compared: Of a move: the comparison that allowed it, as a table.
     """
@@ -133,18 +137,34 @@ def build_index(
     The model must have a vector for each item: a model that only scores pairs is refused. Run the command again to
     resume an interrupted build.
 
+    Args:
+        index: Folder of an index, or its address.
+        data: Data set: a file or folder. Default: that of the run, or of an interrupted add.
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
+        split: Split of the data; all: the complete data set.
+        ray: Embed on a Ray cluster: HOST:PORT; auto: that of this machine; local: start one here.
+        cache: Folder of `train `cache``: read outputs of frozen encoders that are there.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
+
+    Returns:
+        Number of items embedded, and the shape and size of the index.
+
     Raises:
         RequirementError: For a model that only scores pairs, or without the cluster that `ray` needs.
         SearchIndexError: If INDEX exists and is something else.
+        ArgumentError: For `ray` together with `cache`.
     """
     from subtext.retrieval.journal import unfinished
-    from subtext.retrieval.stores.store import create_store, store_class
+    from subtext.retrieval.stores.registry import create_store, store_class
 
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), split, data=data, **options)
-    begun = interrupted_build(index)
-    if begun is None:
+    interrupted = interrupted_build(index)
+    if interrupted is None:
         store_class(index).require_free(str(index))
-    opened, source = open_source(work, begun)
+    opened, source = open_source(work, interrupted)
     if ray is not None:
         if cache is not None:
             raise ArgumentError(
@@ -153,21 +173,21 @@ def build_index(
         from subtext.retrieval.build import require_ray
 
         require_ray(opened.model)
-    if begun is not None and [job.source for job in unfinished(begun)] != [source]:
+    if interrupted is not None and [job.source for job in unfinished(interrupted)] != [source]:
         raise SearchIndexError(
-            f"{begun.path} holds an interrupted build of other data; remove it, or name another location"
+            f"{interrupted.path} holds an interrupted build of other data; remove it, or name another location"
         )
-    store = create_store(index, new_manifest_of(work, opened, source)) if begun is None else begun
+    store = create_store(index, new_manifest_of(work, opened, source)) if interrupted is None else interrupted
     complete = False
     try:
         with store.writing("build") as writer:
-            grown = _grow(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
+            written = _ingest(writer, opened, work, verb="build", source=source, ray=ray, cache=cache)
             writer.compact_large()
         complete = True
     finally:
-        if not complete and begun is None and not sum(store.counts.values()):
+        if not complete and interrupted is None and not sum(store.counts.values()):
             store.remove()  # Nothing was acknowledged: no empty index is left behind.
-    return _change(store, "build", grown)
+    return _change(store, "build", written)
 
 
 @command(defaults=DEFAULTS)
@@ -185,15 +205,27 @@ def add_to_index(
 
     Unchanged items are not embedded again. Without DATA, this resumes an interrupted add or build.
 
+    Args:
+        index: Folder of an index, or its address.
+        data: Data set: a file or folder. Default: that of the run, or of an interrupted add.
+        restore_deleted: Bring back items that were deleted before.
+        split: Split of the data; all: the complete data set.
+        run: New folder of the run of the index, if it was moved.
+        model: New folder of the pretrained model of the index, if it was moved.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
+
+    Returns:
+        Number of items embedded, changed, unchanged and left out.
+
     Raises:
         SearchIndexError: If another model made the index.
-        WriterBusy: While another process writes to it.
+        IndexLockedError: While another process writes to it.
         RequirementError: If there is nothing to add.
         DataError: If ids of the data name other files in the index.
     """
-    from subtext.retrieval.build import taken_ids
+    from subtext.retrieval.build import conflicting_ids
     from subtext.retrieval.journal import unfinished
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     work = EvaluationSubject.of(_source(store, run, model), split, data=data, **options)
@@ -211,15 +243,15 @@ def add_to_index(
     work = replace(work, sources=sources, split=split)
     with store.writing("add") as writer:
         opened, source = open_source(work, store)
-        if taken := taken_ids(writer, opened.pairs):
+        if taken := conflicting_ids(writer, opened.pairs):
             item, before, after = taken[0]
             raise DataError(
                 f"an add needs ids that name no other file in the index; {counted(len(taken), 'image')} of "
                 f"{sources.name} would replace another, first '{item}': {before} by {after}; index the folder above "
                 "both, or give the files other ids (a column `id`); an update from a new place is index update --data"
             )
-        grown = _grow(writer, opened, work, verb=name, source=source, again=restore_deleted)
-    return _change(store, "add", grown)
+        written = _ingest(writer, opened, work, verb=name, source=source, again=restore_deleted)
+    return _change(store, "add", written)
 
 
 @command(defaults=DEFAULTS)
@@ -236,9 +268,20 @@ def update_index(
 
     If the index has several data sets, all of them are read. Another DATA takes the place of a single one.
 
+    Args:
+        index: Folder of an index, or its address.
+        data: Data set: a file or folder. Default: that of the index.
+        keep_missing: Do not delete items that are missing from the data.
+        run: New folder of the run of the index, if it was moved.
+        model: New folder of the pretrained model of the index, if it was moved.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
+
+    Returns:
+        Number of items embedded, changed, unchanged and deleted.
+
     Raises:
         SearchIndexError: Like `add_to_index`.
-        WriterBusy: Like `add_to_index`.
+        IndexLockedError: Like `add_to_index`.
         RequirementError: For an index without a data set, and for DATA that is none of several.
         DataError: If a data set of the index is not there.
     """
@@ -265,7 +308,15 @@ def watch_index(
     If the data cannot be read, this is reported, and the next check tries again: the data may have been incomplete.
 
     Args:
+        index: Folder of an index, or its address.
+        data: Data set: a file or folder. Default: that of the index.
+        interval: Seconds between two checks of the data; 0 or more.
+        max_checks: Number of checks. Default: until you stop it; 1 or more.
+        keep_missing: Do not delete items that are missing from the data.
+        run: New folder of the run of the index, if it was moved.
+        model: New folder of the pretrained model of the index, if it was moved.
         wait: Sleeps for N seconds; for tests.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
         The number of checks.
@@ -316,6 +367,20 @@ def move_index(
 
     Raises the errors of `update_index`.
 
+    Args:
+        index: Folder of an index, or its address.
+        data: Data set: a file or folder. Default: that of the index.
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
+        drop_missing: Drop items that are missing from all data sets.
+        even_if_worse: Move without a comparison on held-out pairs, or against its result.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
+
+    Returns:
+        The new model, and the comparison that allowed the move.
+
     Raises:
         RequirementError: If items are missing from all data sets of the index, for a model that is worse, and without
             held-out pairs.
@@ -323,7 +388,7 @@ def move_index(
     work = EvaluationSubject.of(ModelSource.of(run, model, text_prompt), "all", data=data, **options)
     from subtext.retrieval.build import prune
     from subtext.retrieval.stores.item import SIDES
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     held_out = [] if even_if_worse else _held_out(store, work)
@@ -339,11 +404,11 @@ def move_index(
             if manifest.fingerprint == store.manifest.fingerprint:
                 raise RequirementError(f"{store.path} has the vectors of this model already")
             root, exact_up_to = store.manifest.root, store.manifest.exact_up_to
-            new = store.beside(replace(manifest, root=root, exact_up_to=exact_up_to))
+            new = store.create_replacement(replace(manifest, root=root, exact_up_to=exact_up_to))
         with new.writing("move") as writer:
             only = _present(store, only)
             # Also what an earlier attempt of this move saw deleted, and was restored since.
-            _grow(writer, opened, step, verb="add", source=source, only=only, again=True)
+            _ingest(writer, opened, step, verb="add", source=source, only=only, again=True)
     if new is not None:
         with new.writing("move") as writer:
             only = _present(store, only)
@@ -367,7 +432,9 @@ def move_index(
                 "keeps the old one; train longer, or insist: the same command with --even-if-worse embeds nothing "
                 f"again\n{table}"
             )
-    return replace(_change(store.swap(new, generation=generation), "move", None, run=work.model.label), compared=table)
+    return replace(
+        _change(store.replace_with(new, generation=generation), "move", None, run=work.model.label), compared=table
+    )
 
 
 def _held_out(store: Store, work: EvaluationSubject) -> list[str]:
@@ -422,7 +489,11 @@ def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[Lo
     """The model and the data that items come from, and the source as the journal records it.
 
     Args:
+        work: Model, data and split.
         store: An index with some of the items: files that have not changed since are not decoded again to check them.
+
+    Returns:
+        The model with its data, and the source as plain data.
 
     Raises:
         RequirementError: If a model only scores pairs.
@@ -430,7 +501,7 @@ def open_source(work: EvaluationSubject, store: Store | None = None) -> tuple[Lo
     from subtext.data.features import FeatureInput
 
     verify = True if store is None else _unlike_stored(store)
-    opened = open_subject(work, need_pairs=False, verify=verify).indexed("an index")
+    opened = open_subject(work, need_pairs=False, verify=verify).to_indexable("an index")
     files = [
         branch.input_spec.file.path
         if isinstance(branch.input_spec, FeatureInput) and branch.input_spec.file is not None
@@ -460,14 +531,23 @@ def _unlike_stored(store: Store) -> Callable[[str | bytes, Path], bool]:
 
 
 def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[str, Any]) -> Manifest:
-    """The manifest of a new index; one item of each side is embedded, which shows the shape of the vectors."""
+    """The manifest of a new index; one item of each side is embedded, which shows the shape of the vectors.
+
+    Args:
+        work: Model, data and split.
+        opened: The model with its data.
+        source: Where the items come from, as plain data.
+
+    Returns:
+        The manifest.
+    """
     import numpy as np
 
     from subtext.evaluation.embedding import embed_pairs
     from subtext.retrieval.build import new_manifest
     from subtext.retrieval.stores.item import SIDES
 
-    model, pairs, run, name = opened.model, opened.pairs, work.model.run, work.model.recorded()
+    model, pairs, run, pretrained = opened.model, opened.pairs, work.model.run, work.model.recorded()
     first = pairs.subset(*(np.arange(min(1, len(items)), dtype=np.int64) for items in (pairs.images, pairs.texts)))
     vectors = embed_pairs(model, first, batch_size=1, workers=0)
     return new_manifest(
@@ -476,16 +556,23 @@ def new_manifest_of(work: EvaluationSubject, opened: LoadedRun, source: Mapping[
         width=vectors[0].width,
         root=pairs.root,
         run="" if run is None else str(run.expanduser().resolve()),
-        host=name["name"] if opened.record is None else opened.record.model,
-        name=name,
+        model_name=pretrained["name"] if opened.record is None else opened.record.model,
+        pretrained=pretrained,
         source=source,
     )
 
 
 def interrupted_build(index: str | Path) -> Store | None:
-    """The index of an interrupted build; None where there is no index, or a finished one."""
+    """The index of an interrupted build; None where there is no index, or a finished one.
+
+    Args:
+        index: Folder or address of the index.
+
+    Returns:
+        The open index, or None.
+    """
     from subtext.retrieval.journal import unfinished
-    from subtext.retrieval.stores.store import open_store, store_class
+    from subtext.retrieval.stores.registry import open_store, store_class
 
     if not store_class(index).exists(str(index)):
         return None
@@ -496,7 +583,7 @@ def interrupted_build(index: str | Path) -> Store | None:
 def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -> IndexChange:
     from subtext.retrieval.build import WriteCounts, prune
     from subtext.retrieval.journal import journal
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     steps, former = _steps(store, work)
@@ -518,20 +605,20 @@ def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -
         for sources, split in steps:
             step = replace(work, sources=sources, split=split)
             opened, source = open_source(step, store)
-            if former and sources.data is work.sources.data:
+            if former and _is_same(sources.data, work.sources.data):
                 source["instead_of"] = former if sources is steps[-1][0] else []
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
             exact = len(steps) == 1
             renames = exact and not keep_missing
-            total += _grow(writer, opened, step, verb="update", source=source, exact=exact, renames=renames)
+            total += _ingest(writer, opened, step, verb="update", source=source, exact=exact, renames=renames)
         if not keep_missing:
             total += prune(writer, keep)
             total = replace(total, deleted=total.deleted - total.renamed)
     return _change(store, "update", total)
 
 
-def _grow(
+def _ingest(
     writer: Writer,
     opened: LoadedRun,
     work: EvaluationSubject,
@@ -545,14 +632,14 @@ def _grow(
     ray: str | None = None,
     cache: str | Path | None = None,
 ) -> WriteCounts:
-    """Put the opened pairs into an index with a meter; the options are those of `grow`.
+    """Put the opened pairs into an index with a meter; the options are those of `ingest`.
 
     Args:
         cache: Folder of cached outputs of encoders; a note counts those that are read.
     """
     from subtext.models.checkpoint import fingerprint
-    from subtext.models.feature_cache import known_outputs
-    from subtext.retrieval.build import Known, grow, keep_text_side
+    from subtext.models.feature_cache import find_cached_outputs
+    from subtext.retrieval.build import Known, ingest, keep_text_side
     from subtext.retrieval.stores.item import SIDES
 
     model, pairs = opened.model, opened.pairs
@@ -561,11 +648,11 @@ def _grow(
         sides = zip(SIDES, (model.image, model.text), (pairs.images, pairs.texts), strict=True)
         for side, branch, items in sides:
             weights = fingerprint(branch.encoder.state_dict())
-            cached[side] = known_outputs(branch, items, pairs.root, Path(cache), weights=weights)
+            cached[side] = find_cached_outputs(branch, items, pairs.root, Path(cache), weights=weights)
         counts = items_counted({side: int(is_cached.sum()) for side, (_, is_cached) in cached.items()})
         say(f"note: {cache} has the encoders' outputs for {counts}; others are computed", quiet=work.quiet)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-        grown = grow(
+        written = ingest(
             writer,
             model,
             pairs,
@@ -584,13 +671,13 @@ def _grow(
     reason = keep_text_side(writer.store, model, pairs.texts.values)
     if reason and verb == "build":
         say(f"note: each search by words opens the model with PyTorch, which takes seconds; {reason}", quiet=work.quiet)
-    return grown
+    return written
 
 
-def _change(store: Store, verb: str, grown: WriteCounts | None, *, run: str = "") -> IndexChange:
+def _change(store: Store, verb: str, written: WriteCounts | None, *, run: str = "") -> IndexChange:
     with store.reading() as view:
         counts, used = cast(Mapping[str, int], view.counts), view.stats().bytes
-    numbers = {} if grown is None else asdict(grown)
+    numbers = {} if written is None else asdict(written)
     shape, next_steps = vector_shape(store.manifest), tuple(advice(store))
     return IndexChange(str(store.path), verb, counts, shape, used, run=run, advice=next_steps, **numbers)
 
@@ -617,13 +704,13 @@ def _steps(
     if is_new and len(paths) > 1:
         raise RequirementError(
             f"{store.path} needs one of its data sets, {', '.join(map(str, paths))}; it got another, "
-            f"{work.sources.name}; add that (subtext index add), or leave data out, which reads all of them"
+            f"{work.sources.name}; add that (subtext index add), or leave --data out, which reads all of them"
         )
     steps = [] if paths or not is_new else [(work.sources, work.split or "all")]
     for earlier, split, path in recorded:
         options = work.sources if data is None or path == named or (is_new and path != uploads) else DataConfig()
         sources = options.over(earlier if features else replace(earlier, features=None, text_features=None))
-        if sources.data is not data and not (path.exists() or any(it.recognises(path) for it in readers())):
+        if not _is_same(sources.data, data) and not (path.exists() or any(it.recognises(path) for it in readers())):
             moved = "if it was moved, name its new place (--data)"
             advice = moved if paths == [path] else "put it back, or a link to where it is now"
             raise DataError(f"{store.path} needs the data that it was made of; {path} is not there; {advice}")
@@ -631,7 +718,12 @@ def _steps(
         if all((replace(before, on_error=sources.on_error), part) != (sources, split) for before, part in steps):
             steps.append((sources, split))
     former = [str(earlier.data) for earlier, _, path in recorded if is_new and named and path != uploads]
-    return sorted(steps, key=lambda step: step[0].data is data), former
+    return sorted(steps, key=lambda step: _is_same(step[0].data, data)), former
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two configurations name the same path, or the same data set in memory."""
+    return one is other or (isinstance(one, Path) and one == other)
 
 
 def _source(store: Store, run: AnyPath | None, model: AnyPath | None) -> ModelSource:
@@ -642,7 +734,7 @@ def _work_on(
     index: str | Path, run: AnyPath | None, model: AnyPath | None, **options: Unpack[DataOptions]
 ) -> EvaluationSubject:
     """The work on all data of an index with its own model."""
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     source = _source(store, run, model)
@@ -652,7 +744,7 @@ def _work_on(
 
 def _file_states(index: str | Path) -> dict[str, tuple[int, int]]:
     """Size and time of each file that an index was made of: what changes when its data changes."""
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     paths = [
@@ -752,12 +844,22 @@ def import_index(
     The file has the layout of `subtext embed`: image_ids, image_vectors, text_ids, text_vectors. With image_groups and
     text_groups (optional), images and texts of the same group are linked.
 
+    Args:
+        index: Folder of an index, or its address.
+        vectors: An .npz or .parquet of vectors.
+        data: Data set with paths, texts and metadata of the items.
+        images: Folder of relative image paths.
+        run: Run whose model computed the vectors. Without it, searches with words are not possible.
+
+    Returns:
+        Number of items put in.
+
     Raises:
         DataError: If the file has another layout, or if its ids are not unique or not in the data.
         SearchIndexError: If the index has another model or width.
     """
     from subtext.retrieval.stores.item import SIDES
-    from subtext.retrieval.stores.store import create_store, open_store, store_class
+    from subtext.retrieval.stores.registry import create_store, open_store, store_class
 
     file = Path(vectors)
     content = read_vectors(file)
@@ -787,7 +889,17 @@ def import_index(
 
 
 def read_vectors(file: Path) -> VectorFile:
-    """The vectors of an .npz or .parquet that `subtext embed` wrote, or that is laid out like one."""
+    """The vectors of an .npz or .parquet that `subtext embed` wrote, or that is laid out like one.
+
+    Args:
+        file: An .npz or .parquet file.
+
+    Returns:
+        Ids, vectors and groups of each side.
+
+    Raises:
+        DataError: If the file is missing or has another layout, or its vectors are not finite numbers of one width.
+    """
     import numpy as np
 
     from subtext.data.arrays import LARGEST, NUMBERS, as_float32, open_npz, unusable
@@ -856,9 +968,9 @@ def _manifest(content: VectorFile, run: Path | None, pairs: Dataset | None, file
             "an import needs the vectors that the run's own index holds, with the variances in them; `subtext embed` "
             "writes means beside uncertainties; build the index from the run (subtext index build)"
         )
-    model, folder = opened.model.indexed("an index"), str(run.expanduser().resolve())
-    host = opened.record.model
-    return new_manifest(model, views=views, width=width, root=root, run=folder, host=host, source=source)
+    model, folder = opened.model.to_indexable("an index"), str(run.expanduser().resolve())
+    name = opened.record.model
+    return new_manifest(model, views=views, width=width, root=root, run=folder, model_name=name, source=source)
 
 
 def _put(writer: Writer, side: Side, content: VectorFile, dataset: Dataset | None, job: int) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject, read_data_of_run
 from subtext.api.options import DEFAULTS, IndexArgument, IndexPretrained, IndexRun, ModelOptions
 from subtext.data.config import DataConfig
-from subtext.errors import DataError, RequirementError, SearchIndexError, counted
+from subtext.errors import DataError, RequirementError, SearchIndexError
 from subtext.report.text_table import Report, size, table
 from subtext.settings import Metavar, OptionGroup, command
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     from subtext.data.dataset import Dataset
@@ -49,6 +50,7 @@ class IndexInfo(Report):
         jobs: The journal.
         advice: Recommended next step.
         calibrated: The data of its calibration, and whether the calibration is still valid; "" without calibration.
+        vectors: Shape of the vectors, as text.
     """
 
     path: str
@@ -63,14 +65,18 @@ class IndexInfo(Report):
     vectors: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """As plain data.
+
+        Returns:
+            The manifest, counts, bytes, facts, fields, jobs and advice.
+        """
         content = {**self.manifest, "index": self.path, "counts": dict(self.counts), "bytes": self.bytes, **self.facts}
         content |= {"fields": dict(self.fields), "jobs": [dict(job) for job in self.jobs], "advice": list(self.advice)}
         return content | ({"calibrated": self.calibrated} if self.calibrated else {})
 
     def _lines(self) -> list[str]:
         data: Mapping[str, Any] = self.manifest["data"]
-        pretrained: Mapping[str, str] = self.manifest.get("model", {})
+        pretrained: Mapping[str, str] = self.manifest.get("pretrained", {})
         facts = [[name.replace("_", " "), _fact(value)] for name, value in self.facts.items()]
         rows = [
             ["images", f"{self.counts['images']:,}"],
@@ -81,7 +87,7 @@ class IndexInfo(Report):
             ["fields of images", ", ".join(self.fields["images"]) or "-"],
             ["fields of texts", ", ".join(self.fields["texts"]) or "-"],
             ["run", self.manifest["run"] or "-"],
-            ["model", self.manifest["host"] or "-"],
+            ["model", self.manifest["model_name"] or "-"],
             *[[name.replace("_", " "), value] for name, value in pretrained.items() if name != "name" and value],
             ["fingerprint", self.manifest["fingerprint"]],
             *[[name, str(data.get(name, "-"))] for name in ("data", "split")],
@@ -92,7 +98,7 @@ class IndexInfo(Report):
         ]
         for job in self.jobs:
             if job["finished"] is None:
-                done = f"{job['done']:,} of {job['total']:,} items, begun {job['started']}"
+                done = f"{job['done']:,} of {job['total']:,} items, started {job['started']}"
                 rows.append([f"unfinished {job['verb']}", f"{done}; run the same command again to resume"])
         return [table(["index", self.path], rows), *self.advice]
 
@@ -102,7 +108,12 @@ class IndexInfo(Report):
 
 @dataclass(frozen=True, repr=False)
 class VerifyResult(Report):
-    """Damage of an index: (location, description) of each problem; empty for an intact index."""
+    """Damage of an index.
+
+    Attributes:
+        path: The index: a folder, or an address without password.
+        problems: (place, description) of each problem; empty for an intact index.
+    """
 
     path: str
     problems: tuple[tuple[str, str], ...]
@@ -113,13 +124,17 @@ class VerifyResult(Report):
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """As plain data.
+
+        Returns:
+            index, intact and problems.
+        """
         problems = [{"where": where, "what": what} for where, what in self.problems]
-        return {"index": self.path, "whole": self.intact, "problems": problems}
+        return {"index": self.path, "intact": self.intact, "problems": problems}
 
     def _lines(self) -> list[str]:
         if self.intact:
-            return [f"{self.path}: whole"]
+            return [f"{self.path}: intact"]
         lines = [f"{self.path}: {counted(len(self.problems), 'problem')}"]
         lines += [f"  {where}: {what}" for where, what in self.problems]
         return [*lines, "restore a backup (subtext index restore), or build again"]
@@ -127,7 +142,13 @@ class VerifyResult(Report):
 
 @dataclass(frozen=True, repr=False)
 class IndexReport(Report):
-    """The result of a command on an index, as text and as numbers."""
+    """The result of a command on an index, as text and as numbers.
+
+    Attributes:
+        path: The index: a folder, or an address without password.
+        lines: Sentences that say what was done.
+        numbers: The same in numbers.
+    """
 
     path: str
     lines: tuple[str, ...]
@@ -160,17 +181,28 @@ def delete_from_index(
     Give an interrupted deletion again to finish it: ids that the same request has deleted are passed over.
 
     Args:
+        index: Folder of an index, or its address.
+        ids: Ids of items, or paths of images.
+        ids_from: A text file of ids, one per line.
+        where: Delete the items that satisfy a condition: 'year < 1950'.
+        texts: IDS and `where` name texts, not images.
+        keep_texts: Keep the texts that have no other image.
+        dry_run: List the items that would be deleted, and delete none.
         confirm: Asked before the items of a condition are deleted, with a sentence of their number; the command line
             asks.
 
+    Returns:
+        Number of deleted items of each side.
+
     Raises:
         RequirementError: If no item is named, and for an id that is not in the index. Then nothing is deleted.
+        DataError: If the file of ids cannot be read.
     """
     from subtext.retrieval.condition import matching, parse
     from subtext.retrieval.journal import journal
     from subtext.retrieval.query import ids_of
     from subtext.retrieval.stores.item import SIDES, deletion_hash
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store, side = open_store(index), SIDES[int(texts)]
     names = list(ids)
@@ -179,7 +211,8 @@ def delete_from_index(
             lines = Path(ids_from).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as problem:
             raise DataError(
-                f"ids_from needs a text file of ids, one per line; {ids_from} cannot be read: {problem}"
+                f"ids_from needs a text file of ids, one per line; {ids_from} cannot be read: {problem}",
+                field="ids_from",
             ) from problem
         names += [line for line in lines if line.strip()]
     if not names and not where:
@@ -238,8 +271,15 @@ def compact_index(
     With more than 200,000 vectors per modality, a query searches only some lists. Their number is chosen for a measured
     recall@10 of 98 %. In PostgreSQL, an HNSW graph is built from 20,000 vectors on; in LanceDB, an IVF index from
     50,000 on.
+
+    Args:
+        index: Folder of an index, or its address.
+        seed: Seed of the sample that lists are trained on.
+
+    Returns:
+        What was done, and the size before and after.
     """
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     before = store.bytes
@@ -252,11 +292,18 @@ def compact_index(
 
 @command
 def index_info(index: IndexArgument) -> IndexInfo:
-    """Show the contents of an index: items, vectors, size, fields, model, and interrupted jobs."""
+    """Show the contents of an index: items, vectors, size, fields, model, and interrupted jobs.
+
+    Args:
+        index: Folder of an index, or its address.
+
+    Returns:
+        Items, vectors, size, fields, model, jobs and advice.
+    """
     from subtext.retrieval.calibration import STALE, changed_since, stored_calibration
     from subtext.retrieval.journal import journal
     from subtext.retrieval.stores.item import SIDES
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     with store.reading() as view:
@@ -264,7 +311,7 @@ def index_info(index: IndexArgument) -> IndexInfo:
         fields = {str(side): view.fields(side) for side in SIDES}
         calibrated, calibration = "", stored_calibration(view)
         if calibration is not None:
-            images, changed = counted(calibration.data["pictures"], "image"), changed_since(view, calibration)
+            images, changed = counted(calibration.data["images"], "image"), changed_since(view, calibration)
             calibrated = f"{calibration.created}, by {images} of split {calibration.data['split']}"
             calibrated += f"; stale: {100 * changed:.0f} % were added or deleted since" if changed > STALE else ""
     manifest = json.loads(store.manifest.to_json())
@@ -285,9 +332,15 @@ def index_info(index: IndexArgument) -> IndexInfo:
 
 
 def recorded_sources(store: Store) -> list[tuple[DataConfig, str]]:
-    """The data sets and splits that an index is made of, each once; an update from a new place has put it in.
+    """The data sets and splits that an index is made of, each once.
 
-    An index of a data set in memory has none that could be read again.
+    An update from a new place replaces the earlier one.
+
+    Args:
+        store: The index.
+
+    Returns:
+        Data sets with their splits; those in memory, which cannot be read again, are not among them.
     """
     from subtext.retrieval.journal import journal
 
@@ -314,8 +367,14 @@ def verify_index(index: IndexArgument) -> VerifyResult:
     """Read every byte of an index, compare checksums, and list the damage.
 
     The exit code of the command is 1 if there is any damage.
+
+    Args:
+        index: Folder of an index, or its address.
+
+    Returns:
+        The damage; empty for an intact index.
     """
-    from subtext.retrieval.stores.store import is_address, open_store
+    from subtext.retrieval.stores.registry import is_address, open_store
     from subtext.retrieval.verification import verify
 
     problems = verify(index)
@@ -327,7 +386,15 @@ def verify_index(index: IndexArgument) -> VerifyResult:
 def backup_index(
     index: IndexArgument, out: Annotated[str | Path, "New folder of the backup.", _INDEX, Metavar("BACKUP")]
 ) -> IndexReport:
-    """Copy an index into a new folder; others can search and change the index during the copy."""
+    """Copy an index into a new folder; others can search and change the index during the copy.
+
+    Args:
+        index: Folder of an index, or its address.
+        out: New folder of the backup.
+
+    Returns:
+        What was copied.
+    """
     from subtext.retrieval.stores.folder import Folder, backup
 
     _require_folder(index)
@@ -342,6 +409,13 @@ def restore_index(
     backup: Annotated[str | Path, "Folder of a backup.", _INDEX, Metavar("BACKUP")], index: IndexArgument
 ) -> IndexReport:
     """Verify a backup, and restore it to a new index folder.
+
+    Args:
+        backup: Folder of a backup.
+        index: Folder of an index, or its address.
+
+    Returns:
+        What was restored.
 
     Raises:
         SearchIndexError: If the backup is damaged, naming what is, or the folder holds something.
@@ -361,12 +435,26 @@ def restore_index(
 
 
 def items_counted(counts: Mapping[Any, int]) -> str:
-    """Numbers of images and texts, in words."""
+    """Numbers of images and texts, in words.
+
+    Args:
+        counts: Number of "images" and "texts".
+
+    Returns:
+        A phrase such as "1 image and 2 texts".
+    """
     return f"{counted(counts['images'], 'image')} and {counted(counts['texts'], 'text')}"
 
 
 def advice(store: Store) -> list[str]:
-    """What is worth doing for an index; empty where nothing is."""
+    """Recommended steps for an index.
+
+    Args:
+        store: The index.
+
+    Returns:
+        A sentence per recommended step; empty if there is none.
+    """
     from subtext.retrieval.stores.item import SIDES
 
     with store.reading() as view:
@@ -390,7 +478,14 @@ def advice(store: Store) -> list[str]:
 
 
 def vector_shape(manifest: Manifest) -> str:
-    """The vectors of an index: K views and width."""
+    """The vectors of an index: K views and width.
+
+    Args:
+        manifest: Describes the index: model, width and views of the vectors, root of the paths.
+
+    Returns:
+        Such as "512" or "4 x 512".
+    """
     images, texts = manifest.views["images"], manifest.views["texts"]
     views = f"{images} x " if images == texts and images > 1 else f"{images} and {texts} x " if images != texts else ""
     return f"{views}{manifest.width}"
@@ -408,7 +503,7 @@ def _fact(value: Any) -> str:
 
 def _require_folder(index: str | Path) -> None:
     """Raise RequirementError for an index in a database, which has its own tools for backups."""
-    from subtext.retrieval.stores.store import is_address
+    from subtext.retrieval.stores.registry import is_address
 
     if is_address(index):
         raise RequirementError(
@@ -420,7 +515,7 @@ def _require_folder(index: str | Path) -> None:
 
 def _require_path(backup: str | Path) -> None:
     """Raise RequirementError for an address in the place of a backup; only its scheme is shown."""
-    from subtext.retrieval.stores.store import is_address
+    from subtext.retrieval.stores.registry import is_address
 
     if is_address(backup):
         raise RequirementError(
@@ -451,22 +546,26 @@ class CalibrationReport(Report):
     calibration: Calibration
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """As plain data.
+
+        Returns:
+            index, plot, and the calibration.
+        """
         return {"index": self.path, "plot": self.plot, **json.loads(self.calibration.to_json())}
 
     def _lines(self) -> list[str]:
         data = self.calibration.data
-        images, texts = counted(data["pictures"], "image"), counted(data["texts"], "text")
+        images, texts = counted(data["images"], "image"), counted(data["texts"], "text")
         split = f"split {data['split']} of {data['data']}"
         lines = [f"{self.path}: calibrated by {images} and {texts} of {split}; one half fitted, the other measured"]
-        for side, way in self.calibration.ways.items():
-            measured = way.measured
+        for side, direction in self.calibration.directions.items():
+            measured = direction.metrics
             lines.append(
                 f"  {DIRECTIONS[side]}: calibration error {measured['calibration_error']:.3f} (in bins of equal counts "
                 f"{measured['calibration_error_equal_counts']:.3f}, of first hits "
                 f"{measured['calibration_error_first']:.3f}); {measured['hits']:,.0f} hits, "
-                f"{100 * measured['right']:.1f} % right; {100 * measured['refused']:.1f} % of queries with an answer "
-                "are refused"
+                f"{100 * measured['correct']:.1f} % right; nothing is said to match for "
+                f"{100 * measured['false_no_match']:.1f} % of queries with an answer"
             )
         pairs = self.calibration.pairs
         error = f"calibration error {pairs['calibration_error']:.3f}"
@@ -493,17 +592,30 @@ def calibrate_index(
     calibration and its reliability plot. Then `subtext search` shows probabilities, accepts --min-probability, and
     reports when nothing matches well. Calibrate again when more than a tenth of the items were added or deleted.
 
+    Args:
+        index: Folder of an index, or its address.
+        data: Data set of the held-out pairs.
+        split: A split used neither for training nor for model selection.
+        skip_leak_check: Do not check whether the pairs were used for training or model selection.
+        seed: Seed of the halves and of random pairs.
+        run: New folder of the run of the index, if it was moved.
+        model: New folder of the pretrained model of the index, if it was moved.
+        **options: Options of reading the data and of embedding; see `ModelOptions`.
+
+    Returns:
+        The calibration with its measurements, and the place of the plot.
+
     Raises:
         RequirementError: For pairs that the model was trained on, or if this cannot be checked.
         SearchIndexError: If another model made the index.
     """
-    from subtext.retrieval.stores.store import open_store
+    from subtext.retrieval.stores.registry import open_store
 
     store = open_store(index)
     model_source = ModelSource.of_index(store.manifest, run, model, index=str(store.path))
     from subtext.report.plots import ReliabilityDiagram, reliability_diagrams
     from subtext.retrieval.build import require_model
-    from subtext.retrieval.calibration import keep_calibration
+    from subtext.retrieval.calibration import store_calibration
     from subtext.retrieval.confidence import HeldOutPairs, fit_calibration
 
     work = EvaluationSubject.of(model_source, split, data=data, **options)
@@ -516,19 +628,26 @@ def calibrate_index(
     diagrams = [
         ReliabilityDiagram(
             DIRECTIONS[side],
-            f"calibration error {way.measured['calibration_error']:.3f}, {way.measured['hits']:,.0f} hits",
-            way.bins["predicted"],
-            way.bins["came_true"],
-            way.bins["counts"],
+            f"calibration error {direction.metrics['calibration_error']:.3f}, {direction.metrics['hits']:,.0f} hits",
+            direction.bins["predicted"],
+            direction.bins["came_true"],
+            direction.bins["counts"],
         )
-        for side, way in calibration.ways.items()
+        for side, direction in calibration.directions.items()
     ]
-    plot = keep_calibration(store, calibration, reliability_diagrams(diagrams))
+    plot = store_calibration(store, calibration, reliability_diagrams(diagrams))
     return CalibrationReport(str(store.path), plot, calibration)
 
 
 def names_of(pairs: Dataset) -> set[str]:
-    """What pairs are recognised by: ids and paths of images, and the texts that are long enough."""
+    """Names by which pairs are recognised: ids and paths of images, and texts that are long enough.
+
+    Args:
+        pairs: Images and texts.
+
+    Returns:
+        The names.
+    """
     from subtext.data.text import tokenise
 
     values = [value for value in pairs.texts.values if isinstance(value, str)]

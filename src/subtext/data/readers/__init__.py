@@ -38,10 +38,24 @@ class Reader(Protocol):
     PRIORITY: int
 
     def recognises(self, path: Path) -> bool:
-        """Whether the path is in this format; cheap, and False for a path that is not there."""
+        """Whether the path is in this format; cheap, and False for a path that is not there.
+
+        Args:
+            path: A file, a folder or a pattern of tars; it need not exist.
+
+        Returns:
+            Whether the path is in this format. The test is cheap, and False for a missing path.
+        """
 
     def read(self, path: Path, images: Path | None) -> Source:
         """The rows of the data set.
+
+        Args:
+            path: A path that `recognises` accepts.
+            images: Folder of the images; None for the data set's own.
+
+        Returns:
+            The rows and the folder that relative image paths start from.
 
         Raises:
             DataError: If it cannot be read.
@@ -54,6 +68,9 @@ def register(reader: Any) -> Any:
     Args:
         reader: An object with LOOKS_FOR, PRIORITY, recognises(path) and read(path, images), as a `Reader` has. It
             replaces one of the same class or module, such as that of a notebook cell that runs again.
+
+    Returns:
+        The reader, unchanged.
 
     Raises:
         RequirementError: If an object lacks one of these.
@@ -76,7 +93,11 @@ register_reader = register
 
 
 def readers() -> list[Reader]:
-    """All readers, highest priority first; of equal ones, those from outside of the package."""
+    """All readers, highest priority first; of equal ones, those from outside of the package.
+
+    Returns:
+        All readers, highest priority first; of equal ones, external readers come first.
+    """
     return sorted([*_registered, *_installed()], key=lambda reader: -reader.PRIORITY)
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.dataset import RowIssue
+from subtext.data.folders import TABLES
 from subtext.data.readers import karpathy
-from subtext.data.readers.table import TABLES
 from subtext.data.rows import MERGED, Record, Row, Source, folder_of, read_object, rows_of
 from subtext.errors import DataError
 
@@ -28,7 +28,14 @@ _KARPATHY = "dataset_coco.json"
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a captions file, or a folder with some and without a table, which would be made from them."""
+    """Recognise a captions file, or a folder with some and without a table, which would be made from them.
+
+    Args:
+        path: File or folder; it need not exist.
+
+    Returns:
+        Whether it is one of these.
+    """
     if not _captions_files(path):
         return False
     return path.is_file() or not any(file.suffix.lower() in set(TABLES) - {".json"} for file in path.iterdir())
@@ -44,7 +51,14 @@ def _captions_files(path: Path) -> list[Path]:
 
 
 def read(path: Path, images: Path | None) -> Source:
-    """Images with all their captions; ids are COCO's own. The files' names give the splits.
+    """Read images with all their captions; ids are COCO's own. The files' names give the splits.
+
+    Args:
+        path: A captions file or a folder with some.
+        images: Folder of the images; None for the folder above `annotations`.
+
+    Returns:
+        A row per image, with labels where there are instances.
 
     Raises:
         DataError: If a file is no such JSON.

@@ -25,21 +25,33 @@ _TAG = re.compile(r"<[^>]*>")
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a manifest, or a folder with some."""
+    """Recognise a manifest, or a folder with some.
+
+    Args:
+        path: File or folder; it need not exist.
+
+    Returns:
+        Whether it is one of these.
+    """
     return bool(files_with(path, ".json", _CONTEXT))
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
-    """An item per canvas whose image is there; the canvases of a manifest are one group.
+    """Read an item per canvas whose image is there; the canvases of a manifest are one group.
 
     Args:
+        path: A manifest or a folder with some.
+        images: Folder of the images; None for the folder of the manifests.
         columns: Role -> fields of the manifest; its texts are `headline` and `caption` where no others are named.
+
+    Returns:
+        The rows and the folder of the images.
     """
     return images_of(files_with(path, ".json", _CONTEXT), _records, path, images, columns)
 
 
 def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
-    """Where each canvas is, the address of its image, and its row."""
+    """Position of each canvas, address of its image, and its row."""
     manifest = read_object(file)
     about = _about(manifest)
     sequences = manifest.get("sequences")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from subtext.data.dataset import RowIssue
-from subtext.data.readers.images import with_unlisted
+from subtext.data.folders import with_unlisted
 from subtext.data.readers.table import typed_records
 from subtext.data.rows import Columns, Row, Source, rows_of, split_in_name
 
@@ -15,7 +15,14 @@ _NAMES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder with metadata."""
+    """Recognise a folder with metadata.
+
+    Args:
+        path: Folder; it need not exist.
+
+    Returns:
+        Whether it has a metadata file.
+    """
     return path.is_dir() and bool(_metadata_files(path))
 
 
@@ -29,9 +36,17 @@ def _metadata_files(folder: Path) -> list[Path]:
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
-    """`file_name` is relative to the metadata's own folder; a sub-folder named after a split is that split.
+    """Read the metadata of images; `file_name` is relative to the metadata's own folder.
 
     Where the metadata has no split, and every image lies in a folder that is named after one, that is its split.
+
+    Args:
+        path: Folder with metadata, in it or in its sub-folders.
+        images: Folder of the images; None for `path`.
+        columns: Role -> columns, where they have other names.
+
+    Returns:
+        The rows of all metadata files.
     """
     rows: list[Row | RowIssue] = []
     files = _metadata_files(path)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -17,29 +16,41 @@ from urllib.parse import unquote, urlsplit
 
 from subtext.data.dataset import RowIssue
 from subtext.data.embedded import FIELDS, SIDECAR, TEXT_FIELDS, embedded_fields
-from subtext.data.readers.table import TABLES
+from subtext.data.folders import IMAGES, TABLES, list_files, suffix_of
 from subtext.data.rows import Columns, Record, Row, Source, renamed, require_columns, rows_of
-from subtext.errors import DataError, counted, listed
+from subtext.errors import DataError
+from subtext.text_helpers import counted
 
 PRIORITY = -1
 LOOKS_FOR = "images (JPEG, PNG, WebP, TIFF, GIF, BMP, AVIF, HEIC)"
-SUFFIXES = frozenset(".jpg .jpeg .jpe .png .webp .tif .tiff .gif .bmp .avif .heic .heif".split())  # noqa: SIM905
 _SIZE = re.compile(r"/(full|square|(pct:)?[\d.]+,[\d.]+,[\d.]+,[\d.]+)/[^/]+/!?[\d.]+/[a-z]+\.[a-z0-9]+$")
 """The end of an address of IIIF's Image API: region, size, rotation, quality and format."""
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder with an image, and without tables, of which nobody says which one is meant."""
+    """Recognise a folder with an image and without tables, since with a table it would be unclear which is meant.
+
+    Args:
+        path: Folder; it need not exist.
+
+    Returns:
+        Whether it is such a folder.
+    """
     if not path.is_dir() or any(file.suffix.lower() in TABLES for file in path.iterdir()):
         return False
-    return any(_suffix(name) in SUFFIXES for name in _files(path))
+    return any(suffix_of(name) in IMAGES for name in list_files(path))
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
-    """One item per image; its id is its path from the folder, with "/" between the parts.
+    """Read one item per image; its id is its path from the folder, with "/" between the parts.
 
     Args:
+        path: Folder, read down to its last sub-folder.
+        images: Another folder of the images; None for `path`.
         columns: Role -> fields of `embedded`; its texts are `headline` and `caption` where no others are named.
+
+    Returns:
+        The rows, with the metadata inside the files, and a note on files that are no images.
     """
     columns = {"text": TEXT_FIELDS, **(columns or {})}
     require_columns(columns, FIELDS, "an image")
@@ -48,13 +59,13 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
 
 def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
-    names = sorted(_files(folder, refuse=_refuse))
+    names = sorted(list_files(folder, refuse=_refuse))
     others = Counter[str]()
     # Some programs write a.XMP.
-    sidecars = {os.path.splitext(name)[0]: name for name in names if _suffix(name) == SIDECAR}  # noqa: PTH122
+    sidecars = {os.path.splitext(name)[0]: name for name in names if suffix_of(name) == SIDECAR}  # noqa: PTH122
     for name in names:
-        if _suffix(name) not in SUFFIXES:
-            others[_suffix(name) or "no suffix"] += _suffix(name) != SIDECAR
+        if suffix_of(name) not in IMAGES:
+            others[suffix_of(name) or "no suffix"] += suffix_of(name) != SIDECAR
             continue
         # Lightroom writes a.xmp beside a.jpg; darktable and digiKam write a.jpg.xmp.
         stems = (name, os.path.splitext(name)[0])  # noqa: PTH122 (100,000 paths)
@@ -73,33 +84,17 @@ def _rows(folder: Path, columns: Columns) -> Iterator[Row | RowIssue]:
         yield RowIssue(folder.name, note, fatal=False)
 
 
-def with_unlisted(rows: Iterable[Row | RowIssue], folder: Path, tables: Sequence[Path]) -> Iterator[Row | RowIssue]:
-    """The rows of all tables of a folder, and a note on its images that are in none, where some are."""
-    named, usable = set[str](), ""
-    for row in rows:
-        if isinstance(row, Row) and isinstance(row.image, str):
-            named.add(row.image)
-        elif isinstance(row, RowIssue) and row.fatal:
-            usable = "usable "
-        yield row
-    plain = {_plain(folder, name) for name in named}
-    found = (name for name in (_files(folder) if named else ()) if _suffix(name) in SUFFIXES)
-    # Paths of a table may start in the folder `images`.
-    left = [name for name in found if plain.isdisjoint(_plain(folder, n) for n in (name, name.removeprefix("images/")))]
-    if left:
-        files, are = listed([str(table.relative_to(folder)) for table in tables]), "is" if len(left) == 1 else "are"
-        note = f"{counted(len(left), 'image')} of the folder {are} in no {usable}row of {files} and {are} left out"
-        yield RowIssue(folder.name, f"{note}, first {left[0]}", fatal=False)
-
-
-def _plain(folder: Path, name: str) -> str:
-    """A path for comparison: tables may write backslashes, another case, and accents as two characters."""
-    path = os.path.join(folder, name.replace("\\", "/"))  # noqa: PTH118 (100,000 paths)
-    return unicodedata.normalize("NFC", os.path.abspath(path)).casefold()  # noqa: PTH100
-
-
 def files_with(path: Path, suffix: str, mark: str) -> list[Path]:
-    """The file, or the files of a folder by name, of this suffix that have `mark` in their first 64 KiB."""
+    """Find the files of a format by their content.
+
+    Args:
+        path: A file, or a folder whose own files are inspected.
+        suffix: Suffix of the files, such as ".xml".
+        mark: Text that the first 64 KiB of a file contain.
+
+    Returns:
+        The files, sorted by name.
+    """
     files = sorted(path.glob(f"*{suffix}")) if path.is_dir() else [path] if path.suffix.lower() == suffix else []
     return [file for file in files if file.is_file() and mark.encode() in _first_bytes(file)]
 
@@ -110,10 +105,17 @@ def _first_bytes(file: Path) -> bytes:
 
 
 def files_by_name(folder: Path) -> dict[str, list[str]]:
-    """Every end of an image's path, from its name alone to the whole, without suffix -> the paths that end so."""
+    """Map every end of an image's path, from its name alone to the whole, to the images whose paths end so.
+
+    Args:
+        folder: Folder of the images, with sub-folders.
+
+    Returns:
+        End of a path, without suffix -> the paths from the folder.
+    """
     found: dict[str, list[str]] = {}
-    for path in sorted(_files(folder, refuse=_refuse)):
-        if _suffix(path) in SUFFIXES:
+    for path in sorted(list_files(folder, refuse=_refuse)):
+        if suffix_of(path) in IMAGES:
             for end in _ends(os.path.splitext(path)[0]):  # noqa: PTH122 (100,000 paths)
                 found.setdefault(end, []).append(path)
     return found
@@ -126,7 +128,7 @@ def _ends(path: str) -> list[str]:
 
 
 def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
-    """The images that an address or a path may mean: none, one, or several of which nothing says which one is meant.
+    """Find the images that an address or a path may mean.
 
     Of the images that have the name at its end, with the same suffix or another, those count that share most folders
     with it, from the end upwards; of these, those that have its suffix if there are some. An address of
@@ -134,13 +136,17 @@ def files_at(address: str, files: Mapping[str, list[str]]) -> list[str]:
     images share the name at the end.
 
     Args:
+        address: A URL or a path.
         files: Those of `files_by_name`.
+
+    Returns:
+        Paths of images: none, one, or several of which nothing says which one is meant.
     """
     path, identifier = _paths(address)
     for end in (*(_ends(path)[:-4] if path != identifier else ()), *_ends(identifier)):
         stem, suffix = os.path.splitext(end)  # noqa: PTH122 (100,000 paths)
         # The end of MS.2 is no suffix.
-        if found := (files.get(stem) if suffix.lower() in SUFFIXES else None) or files.get(end):
+        if found := (files.get(stem) if suffix.lower() in IMAGES else None) or files.get(end):
             return [file for file in found if file.endswith(suffix)] or found
     return []
 
@@ -152,7 +158,7 @@ def _paths(address: str) -> tuple[str, str]:
 
 
 Addressed = tuple[str, str, dict[str, Any] | RowIssue]
-"""Where an image is named, its address, and its row, or the reason why it has none."""
+"""Position at which an image is named, its address, and its row or the reason why it has none."""
 
 
 def images_of(
@@ -162,14 +168,20 @@ def images_of(
     images: Path | None,
     columns: Columns | None,
 ) -> Source:
-    """A data set of files that describe the images beside them, each image for one address alone.
+    """Read files that describe the images beside them; each image belongs to one address.
 
     Where several addresses end at one image, it is that of the address that has most of its folders; where nothing
     says which one that is, each of them becomes a problem.
 
     Args:
+        descriptions: The files that describe images.
         records: The rows of a description, by the images of `files_by_name`.
+        path: The data set: a file, or a folder.
+        images: Folder of the images; None for the folder of `path`.
         columns: Role -> fields; the texts are `headline` and `caption` where no others are named.
+
+    Returns:
+        A row per image that is there.
     """
     root = images if images is not None else (path if path.is_dir() else path.parent)
     files, columns = files_by_name(root), {"text": TEXT_FIELDS, **(columns or {})}
@@ -198,13 +210,22 @@ def images_of(
 
 
 def _shared_folders(image: str, identifier: str) -> int:
-    """How many folders at the end of two paths are the same."""
+    """Count the folders at the end of two paths that are the same."""
     ends = zip(reversed(image.split("/")[:-1]), reversed(identifier.split("/")[:-1]), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
 
 
 def ambiguous(where: str, address: str, files: Sequence[str]) -> RowIssue:
-    """The problem of an address for which `files_at` found several images."""
+    """Describe an address for which `files_at` returned several images.
+
+    Args:
+        where: Position of the row.
+        address: The address.
+        files: The images.
+
+    Returns:
+        The problem, for the row.
+    """
     names = f"{', '.join(files[:3])}{', ...' if len(files) > 3 else ''}"
     return RowIssue(where, f"'{address}' may be any of {names}; keep the address' folders, or one file", name=address)
 
@@ -215,19 +236,3 @@ def _refuse(error: OSError) -> NoReturn:
         f"a folder of images needs to be readable to its last sub-folder; {error.filename}: {error.strerror or error}; "
         "correct it, or move it out of the folder"
     ) from error
-
-
-def _files(folder: Path, refuse: Callable[[OSError], NoReturn] | None = None) -> Iterator[str]:
-    """The paths of all files, from the folder; without hidden ones, which systems and editors write.
-
-    Args:
-        refuse: Called for a sub-folder that cannot be read; None passes over it, which is enough to recognise a format.
-    """
-    for parent, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        inner = os.path.relpath(parent, folder).replace(os.sep, "/")
-        yield from (name if inner == "." else f"{inner}/{name}" for name in sorted(names) if not name.startswith("."))
-
-
-def _suffix(name: str) -> str:
-    return os.path.splitext(name)[1].lower()  # noqa: PTH122 (100,000 paths)

@@ -19,7 +19,14 @@ _RESERVED = ("sentences", "filename", "filepath", "split", "sentids", "id")
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is such a JSON file, or a folder with one."""
+    """Recognise Karpathy's JSON, or a folder with one.
+
+    Args:
+        path: File or folder; it need not exist.
+
+    Returns:
+        Whether it is one of these.
+    """
     return _file(path) is not None
 
 
@@ -30,17 +37,31 @@ def _file(path: Path) -> Path | None:
 
 
 def has_images(path: Path) -> bool:
-    """Whether a JSON file is one object with a list of `images`, by its first 64 KiB."""
+    """Test by the first 64 KiB whether a JSON file is one object with a list of `images`.
+
+    Args:
+        path: A file.
+
+    Returns:
+        Whether it is.
+    """
     with path.open("rb") as file:
         start = file.read(65536).removeprefix(MARK)
     return start.lstrip().startswith(b"{") and _IMAGES.search(start) is not None
 
 
 def read(path: Path, images: Path | None) -> Source:
-    """Images with all their sentences; "restval" counts as train.
+    """Read images with all their sentences; "restval" counts as train.
 
     An image's id is its `cocoid` where it has one, else its file name; a text's id is its `sentid`. Its path is
     `filepath`/`filename`, or the file name alone where the images lie in one folder.
+
+    Args:
+        path: The JSON file or its folder.
+        images: Folder of the images; None for the folder of the file.
+
+    Returns:
+        A row per image.
 
     Raises:
         DataError: If the file is no such JSON.

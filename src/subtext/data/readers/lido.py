@@ -39,15 +39,27 @@ _LISTS = ("keywords",)
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is such a file, or a folder with some."""
+    """Recognise a LIDO file, or a folder with some.
+
+    Args:
+        path: File or folder; it need not exist.
+
+    Returns:
+        Whether it is one of these.
+    """
     return bool(files_with(path, ".xml", _NAMESPACE))
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
-    """An item per image that is there; the images of an object are one group.
+    """Read an item per image that is there; the images of an object are one group.
 
     Args:
+        path: A file or a folder with some.
+        images: Folder of the images; None for the folder of the files.
         columns: Role -> fields of the object; its texts are `headline` and `caption` where no others are named.
+
+    Returns:
+        The rows and the folder of the images.
 
     Raises:
         DataError: For a file that is no XML, or names entities.
@@ -56,7 +68,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
 
 def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
-    """Where each image of an object is, its address, and its row."""
+    """Position, address and row of each image of an object."""
     try:
         tree = parse(file).getroot()
     except (SyntaxError, ValueError) as error:

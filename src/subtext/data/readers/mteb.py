@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from subtext.data.dataset import RowIssue
-from subtext.data.readers.table import TABLES, records
+from subtext.data.folders import TABLES
+from subtext.data.readers.table import records
 from subtext.data.rows import IMAGE, Row, RowError, Source, components, image_of, name_of, split_in_name, text_error
 from subtext.errors import DataError
 
@@ -34,7 +35,14 @@ class _Judgement:
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder with corpus, queries and qrels."""
+    """Recognise a folder with corpus, queries and qrels.
+
+    Args:
+        path: Folder; it need not exist.
+
+    Returns:
+        Whether it has all three.
+    """
     return path.is_dir() and all(_files(path).values())
 
 
@@ -49,10 +57,17 @@ def _files(folder: Path) -> dict[str, list[Path]]:
 
 
 def read(path: Path, images: Path | None) -> Source:
-    """Images on one side and texts on the other; a score above 0 makes a pair, every score is a judgement.
+    """Read images on one side and texts on the other; a score above 0 makes a pair, every score is a judgement.
 
     Groups are the connected components of positive judgements; the judgements themselves are the finer truth. Where
     there are several qrels files, their names are the splits.
+
+    Args:
+        path: Folder with corpus, queries and qrels.
+        images: Folder of relative image paths; None for `path`.
+
+    Returns:
+        The rows, with judgements.
 
     Raises:
         DataError: If both sides are images, or both texts.

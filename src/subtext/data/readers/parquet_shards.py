@@ -12,7 +12,14 @@ LOOKS_FOR = "Parquet shards"
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder with Parquet files, or one with them in `data`."""
+    """Recognise a folder with Parquet files, or one with them in `data`.
+
+    Args:
+        path: Folder; it need not exist.
+
+    Returns:
+        Whether it has Parquet files.
+    """
     return path.is_dir() and bool(_files(path))
 
 
@@ -21,7 +28,15 @@ def _files(folder: Path) -> list[Path]:
 
 
 def read(path: Path, images: Path | None) -> Source:
-    """All rows of all files; the files' names give the splits where each of them names one."""
+    """Read all rows of all files; the files' names give the splits where each of them names one.
+
+    Args:
+        path: Folder of the shards.
+        images: Folder of relative image paths; None for `path`.
+
+    Returns:
+        The rows of all shards.
+    """
     files = _files(path)
     splits = [split_in_name(file.name) for file in files]
     rows = (

@@ -9,21 +9,35 @@ from subtext.data.arrays import SPLIT_FILES, scan_names, scan_splits
 from subtext.data.dataset import RowIssue
 from subtext.data.feature_file import FeatureFile
 from subtext.data.rows import Row, Source, lines_of, valid
-from subtext.errors import counted
+from subtext.text_helpers import counted
 
 PRIORITY = 80
 LOOKS_FOR = "*_ims.npy with *_caps.txt (SCAN)"
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a folder with arrays of features named as SCAN's."""
+    """Recognise a folder with arrays of features named as SCAN's.
+
+    Args:
+        path: Folder; it need not exist.
+
+    Returns:
+        Whether it has such arrays.
+    """
     return path.is_dir() and any(path.glob("*_ims.npy"))
 
 
 def read(path: Path, images: Path | None) -> Source:
-    """Images named "train/0", "train/1", ..., each with its run of lines of the captions file (usually five).
+    """Read images named "train/0", "train/1", ..., each with its run of lines of the captions file (usually five).
 
     The features come as `Source.features`, under the same names.
+
+    Args:
+        path: Folder with arrays and captions.
+        images: Folder of the images; None for `path`.
+
+    Returns:
+        The rows, with `features`.
 
     Raises:
         DataError: If there is no array, or one has no captions.

@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from subtext.data.arrays import parquet_batches
 from subtext.data.dataset import RowIssue
+from subtext.data.dates import parse_date
+from subtext.data.folders import TABLES, with_unlisted
 from subtext.data.rows import MARK, RESERVED, Columns, Record, Source, described, rows_of, valid, with_roles
-from subtext.errors import DataError, counted
+from subtext.errors import DataError
+from subtext.text_helpers import counted, install_hint
 
 if TYPE_CHECKING:
     import pyarrow
@@ -24,24 +27,27 @@ if TYPE_CHECKING:
 PRIORITY = 0
 LOOKS_FOR = "one JSON-lines, CSV, TSV, Excel or Parquet file"
 
-TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".xlsx")
-"""Suffixes of the files that `records` reads."""
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """Suffix of a table of texts -> the usual separator of its cells; the one that its first line has most often counts."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:([.,])\d+)?", re.ASCII)
-"""What is a number in a cell; 007 is a name. A comma is a point where semicolons separate the cells."""
-_DAY = re.compile(r"(\d{4})/(\d\d?)/(\d\d?)|(\d\d?)\.(\d\d?)\.(\d{4})", re.ASCII)
+"""A number in a cell; 007 is a name. A comma is a point where semicolons separate the cells."""
 _UNCLEAR = re.compile(r"-?\d+((\.\d{3})*,\d+|(,\d{3})+\.\d+)|\d\d?([/.-])\d\d?\4(\d\d){1,2}", re.ASCII)
-"""What looks like a number or a date, of which nothing says how it is meant: 1,250 or 03/05/2021."""
-_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?", re.ASCII)
+"""A number or a date of more than one meaning: 1,250 or 03/05/2021."""
 _TEXTS = {*RESERVED, "labels"}
 """Columns that are no numbers and no dates, whatever they look like."""
 _MAX_FIELD_SIZE = 64 * 2**20
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is such a file, or a folder with just one."""
+    """Recognise a table, or a folder with just one.
+
+    Args:
+        path: File or folder; it need not exist.
+
+    Returns:
+        Whether it is one of these.
+    """
     return _file(path) is not None
 
 
@@ -52,23 +58,33 @@ def _file(path: Path) -> Path | None:
 
 
 def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> Source:
-    """One file; relative image paths start at `images`, or else at the file's folder.
+    """Read one table.
 
     Args:
+        path: The file, or a folder with just one.
+        images: Folder of relative image paths; None for the file's folder.
         columns: Of each role, where they have other names.
+
+    Returns:
+        The rows; for a folder also a note on images that no row names.
     """
     file = _file(path)
     assert file is not None
     rows = rows_of(typed_records(file, columns), None if columns else file.name)
     if path.is_dir() and images is None:
-        from subtext.data.readers.images import with_unlisted  # It needs the names of tables.
-
         rows = with_unlisted(rows, path, [file])
     return Source(rows, images if images is not None else file.parent)
 
 
 def records(path: Path, prefix: str = "") -> Iterator[Record]:
-    """The rows of one file as columns, each with its position ("line 17").
+    """Read the rows of one file as columns.
+
+    Args:
+        path: The file, with a suffix of `folders.TABLES`.
+        prefix: Text before the position of each row, such as the name of a shard.
+
+    Yields:
+        The position ("line 17") with the columns, or the reason why the row cannot be used.
 
     Raises:
         DataError: If the file cannot be read at all.
@@ -88,10 +104,18 @@ def records(path: Path, prefix: str = "") -> Iterator[Record]:
 
 
 def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") -> Iterator[Record]:
-    """The rows of a file of pairs, under the names of roles; in CSV, columns of numbers or dates alone become these.
+    """Read a file of pairs under the names of roles; in CSV, columns of numbers or dates alone become these.
 
     Numbers become those of JSON, dates texts of ISO 8601. A column with other cells beside its numbers or dates stays a
     text, and a note says so.
+
+    Args:
+        path: The file.
+        columns: Role -> columns, where they have other names.
+        prefix: Text before the position of each row.
+
+    Yields:
+        As `records`, with a note on columns of mixed kinds.
     """
 
     def named() -> Iterator[Record]:
@@ -106,7 +130,7 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
     for where, row in named():
         for name, cell in () if isinstance(row, RowIssue) else row.items():
             if isinstance(cell, str) and name not in _TEXTS:
-                kind = "dates" if date_in(cell) else "unclear cells" if _UNCLEAR.fullmatch(cell) else "texts"
+                kind = "dates" if parse_date(cell) else "unclear cells" if _UNCLEAR.fullmatch(cell) else "texts"
                 if number := _NUMBER.fullmatch(cell):
                     # Of 1.250 and 12,50 in one column, nothing says which one is a thousand.
                     point = number[1] and points.setdefault(name, number[1] if semicolons else ".")
@@ -118,8 +142,8 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
         if main != "texts" and (others or main == "unclear cells"):
             where, cell, _ = others[0][1] if others else counts[main]
             has = f"{counted(count, main[:-1])} {'and' if others else 'such as'} '{cell[:40]}' ({where})"
-            told = f"column '{name}' has {has}; it is read as text, so < and > hold for none of it"
-            yield path.name, RowIssue(path.name, told, name=f"'{name}'", fatal=False)
+            note = f"column '{name}' has {has}; it is read as text, so < and > hold for none of it"
+            yield path.name, RowIssue(path.name, note, name=f"'{name}'", fatal=False)
     of_column = {name: next(iter(counts)) for name, counts in kinds.items() if len(counts) == 1}
     readings = {name: _READINGS[kind] for name, kind in of_column.items() if kind in _READINGS}
     for where, row in named():
@@ -128,20 +152,7 @@ def typed_records(path: Path, columns: Columns | None = None, prefix: str = "") 
         yield where, row
 
 
-def date_in(cell: str) -> str | None:
-    """A date as ISO 8601: 2021-03-05 with or without a time, 2021/03/05, 05.03.2021 or 5.3.2021; None for others."""
-    if match := _DAY.fullmatch(cell):
-        cell = f"{match[1] or match[6]}-{match[2] or match[5]:0>2}-{match[3] or match[4]:0>2}"
-    if not _ISO.fullmatch(cell):
-        return None
-    try:
-        datetime.fromisoformat(cell)
-    except ValueError:
-        return None
-    return cell
-
-
-_READINGS: Mapping[str, Callable[[str], Any]] = {"numbers": json.loads, "dates": date_in}
+_READINGS: Mapping[str, Callable[[str], Any]] = {"numbers": json.loads, "dates": parse_date}
 
 
 def _json(path: Path, prefix: str) -> Iterator[Record]:
@@ -186,13 +197,13 @@ def _object(value: Any, where: str) -> Mapping[str, Any] | RowIssue:
 
 
 def _separator(path: Path) -> str:
-    """What separates the cells: what a first line of Excel says ("sep=;"), or what the first line has most often."""
+    """The separator of cells: that of a first line of Excel ("sep=;"), or the most frequent one of the first line."""
     with path.open("rb") as raw:
         start = raw.read(2**16)
     _utf8(path, start)
     first, usual = start.removeprefix(MARK).strip().partition(b"\n")[0], SEPARATORS[path.suffix.lower()]
-    if said := re.fullmatch(rb"sep=([,;|\t])\r?", first):
-        return said[1].decode()
+    if match := re.fullmatch(rb"sep=([,;|\t])\r?", first):
+        return match[1].decode()
     # Spreadsheets of many countries save CSV with semicolons.
     return max((usual, ",", ";", "\t"), key=lambda mark: first.count(mark.encode()))
 
@@ -263,7 +274,7 @@ def _excel(path: Path, prefix: str) -> Iterator[Record]:
     try:
         import openpyxl
     except ImportError as error:
-        raise DataError(f"{path} is Excel, which needs openpyxl; pip install 'subtext[excel]'") from error
+        raise DataError(f"{path} is Excel, which needs openpyxl; {install_hint('excel')}") from error
     try:
         with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
             rows = book.worksheets[0].iter_rows(values_only=True)

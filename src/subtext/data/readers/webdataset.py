@@ -37,14 +37,28 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is a tar, a folder with tars, or a pattern that names some."""
+    """Recognise a tar, a folder with tars, or a pattern that names some.
+
+    Args:
+        path: File, folder or pattern; it need not exist.
+
+    Returns:
+        Whether there are tars.
+    """
     return bool(shards(path))
 
 
 def shards(pattern: Path) -> list[Path]:
-    """The tars of a folder, one tar, or all that a pattern names: braces ({000..017}, {a,b}) and * ? [ ].
+    """List the tars of a folder, one tar, or all that a pattern names.
 
-    Empty when there is none.
+    Args:
+        pattern: A path, with braces ({000..017}, {a,b}) and * ? [ ] if it is a pattern.
+
+    Returns:
+        The tars in order; empty if there are none.
+
+    Raises:
+        DataError: If braces name more than a million shards.
     """
     if pattern.is_dir():
         return sorted(path for path in pattern.rglob("*") if path.name.endswith(TARS) and path.is_file())
@@ -55,7 +69,15 @@ def shards(pattern: Path) -> list[Path]:
 
 
 def read(path: Path, images: Path | None) -> Source:
-    """All samples of all shards. A shard's name gives its split ("train-0001.tar") where every shard's does."""
+    """Read all samples of all shards. A shard's name gives its split ("train-0001.tar") where every shard's does.
+
+    Args:
+        path: A tar, a folder with tars, or a pattern.
+        images: Folder of relative image paths; None for the folder of the shards.
+
+    Returns:
+        A row per sample.
+    """
     files = shards(path)
     root = path if path.is_dir() else files[0].parent
     names = [file.relative_to(root).as_posix() if file.is_relative_to(root) else "" for file in files]

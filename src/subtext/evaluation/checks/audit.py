@@ -22,19 +22,21 @@ from torch import Tensor
 
 from subtext.core import DIRECTIONS, Embeddings
 from subtext.data.dataset import Dataset, Items, frame
-from subtext.errors import RequirementError, counted
+from subtext.errors import RequirementError
+from subtext.evaluation.checks.check import Check, Outcome
 from subtext.evaluation.embedding import embed_items
-from subtext.evaluation.gallery import of_pairs as gallery_of
+from subtext.evaluation.gallery import gallery_of
 from subtext.evaluation.metrics.recall import Recall
 from subtext.evaluation.relevance import match as matching
 from subtext.evaluation.relevance.match import Match, positions_in_groups
-from subtext.evaluation.results import Check, Outcome, Result, finite_json
+from subtext.evaluation.result import Result, finite_json
 from subtext.evaluation.scoring import in_blocks, matrix
 from subtext.models.model import Branch, Model
 from subtext.ops import draw
 from subtext.ops.rank import Ties, both_directions
 from subtext.report.page import Figure, HtmlPage, PageSection
 from subtext.report.text_table import SavedReport, as_html, table
+from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
     import pandas
@@ -63,7 +65,14 @@ class Audit(SavedReport):
         return not self.named("fail")
 
     def named(self, outcome: Outcome) -> list[str]:
-        """Names of the checks that ended so."""
+        """Names of the checks that ended so.
+
+        Args:
+            outcome: "pass", "fail" or "not applicable".
+
+        Returns:
+            The names.
+        """
         return [check.name for check in self.checks if check.outcome == outcome]
 
     @property
@@ -105,11 +114,19 @@ class Audit(SavedReport):
         return as_html([self.subject, table(["check", "outcome", "result"], rows), self.verdict])
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per check: name, outcome, what was done and what was found. Needs pandas."""
+        """A row per check: name, outcome, what was done and what was found. Needs pandas.
+
+        Returns:
+            The table.
+        """
         return frame([{name: getattr(c, name) for name in ("name", "outcome", "did", "found")} for c in self.checks])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; a missing number is null."""
+        """Plain JSON values; a missing number is null.
+
+        Returns:
+            Plain JSON values.
+        """
         checks = [
             {"name": c.name, "outcome": c.outcome, "did": c.did, "found": c.found, "figures": c.figures}
             for c in self.checks
@@ -158,6 +175,17 @@ class Sample:
     ) -> Sample:
         """So many random images with their first texts, at most five each.
 
+        Args:
+            model: Is audited.
+            pairs: The audited split.
+            size: Number of images.
+            seed: Of the sample.
+            batch_size: Items embedded together.
+            tolerance: Largest allowed change, in standard deviations of all scores.
+
+        Returns:
+            The sample with its scores.
+
         Raises:
             RequirementError: For fewer than two images: a score has no neighbours then.
         """
@@ -187,12 +215,26 @@ class Sample:
         """Embeddings of image rows, in this order.
 
         Args:
+            rows: (N) rows of images.
+            batch_size: Items embedded together.
             row_ids: Row numbers that the model gets; the true ones by default.
+
+        Returns:
+            (N) embeddings.
         """
         return self._embedded(self.model.image, self.pairs.images, rows, batch_size, row_ids)
 
     def text_embeddings(self, rows: Rows, *, batch_size: int | None = None, row_ids: Rows | None = None) -> Embeddings:
-        """The same of texts."""
+        """The same of texts.
+
+        Args:
+            rows: (N) rows of texts.
+            batch_size: Items embedded together.
+            row_ids: (N) row numbers that the model gets; None for the true ones.
+
+        Returns:
+            (N) embeddings.
+        """
         return self._embedded(self.model.text, self.pairs.texts, rows, batch_size, row_ids)
 
     def _embedded(
@@ -204,22 +246,55 @@ class Sample:
     def compared(
         self, images: Embeddings, texts: Embeddings, height: int = BLOCK, width: int = BLOCK
     ) -> Float[Tensor, "i t"]:
-        """Scores of all these pairs, `height` images and `width` texts at a time, as the similarity gives them."""
+        """Scores of all these pairs, `height` images and `width` texts at a time, as the similarity gives them.
+
+        Args:
+            images: (I) embeddings.
+            texts: (T) embeddings.
+            height: Most images of a block.
+            width: Most texts of a block.
+
+        Returns:
+            (I T) scores.
+        """
         return in_blocks(self.model.similarity, images, texts, height, width).float()
 
     def rescored(self, images: Rows | None = None, texts: Rows | None = None) -> Rescored:
-        """Embed and score the images and texts at these positions again; None for all."""
+        """Embed and score the images and texts at these positions again; None for all.
+
+        Args:
+            images: Order of the images.
+            texts: Order of the texts.
+
+        Returns:
+            Rows, columns and their scores.
+        """
         images = np.arange(len(self.images), dtype=np.int64) if images is None else images
         texts = np.arange(len(self.texts), dtype=np.int64) if texts is None else texts
         embedded = self.image_embeddings(self.images[images]), self.text_embeddings(self.texts[texts])
         return images, texts, self.compared(*embedded)
 
     def order(self, length: int, purpose: str) -> Rows:
-        """A shuffled range."""
+        """A shuffled range.
+
+        Args:
+            length: Number of items.
+            purpose: Of the draw.
+
+        Returns:
+            (N) a permutation.
+        """
         return draw.permutation(length, seed=self.seed, epoch=0, purpose=f"audit {purpose}")
 
     def check(self, name: str) -> Check:
-        """Make scores again, as CHECKS says under this name, and compare them with the usual ones."""
+        """Make scores again, as CHECKS says under this name, and compare them with the usual ones.
+
+        Args:
+            name: Of `CHECKS`.
+
+        Returns:
+            How it ended.
+        """
         did, rescore = CHECKS[name]
         spread = float(self.scores[self.scores.isfinite()].double().std(correction=0)) if len(self.scores) else 0.0
         unit = spread if spread > 0 else max(float(self.scores.nan_to_num().abs().max()), 1.0)
@@ -236,7 +311,7 @@ class Sample:
                 image = self.pairs.images.ids[self.images[images[row]]]
                 text = self.pairs.texts.ids[self.texts[texts[column]]]
                 numbers = f"{float(before[row, column]):.6g}, then {float(scores[row, column]):.6g}"
-                example = f", picture '{image}' with text '{text}': {numbers}"
+                example = f", image '{image}' with text '{text}': {numbers}"
         failed = worst > self.tolerance
         sentence = (
             f"of {counted(cells, 'score')} the one that changes most changes by {worst:.1e} standard deviations"
@@ -301,9 +376,9 @@ CHECKS: dict[str, tuple[str, Callable[[Sample], list[Rescored]]]] = {
         "A sample was embedded and scored a second time, just as the first.",
         lambda sample: [sample.rescored()],
     ),
-    "order": ("Pictures and texts of the sample were embedded and scored in three other orders.", _reordered),
+    "order": ("Images and texts of the sample were embedded and scored in three other orders.", _reordered),
     "blocks": (
-        "The sample was embedded 7 pictures and 11 texts at a time, and scored as a whole, one picture at a time, in "
+        "The sample was embedded 7 images and 11 texts at a time, and scored as a whole, one image at a time, in "
         "blocks of 7 by 13, and in the padded tiles of an exact evaluation.",
         _other_blocks,
     ),
@@ -337,6 +412,13 @@ def shuffled_truth(sample: Sample, *, ties: Ties = "pessimistic") -> Check:
     """Recall where each image stands in another one's place, beside chance.
 
     Contents move and names stay: what a model reads off names, numbers or places would still be right.
+
+    Args:
+        sample: Of the audited split.
+        ties: Where a positive stands among equal scores.
+
+    Returns:
+        How the check ended.
     """
     order = sample.order(len(sample.images), "shuffled truth")
     images = sample.image_embeddings(sample.images[order], row_ids=sample.images)
@@ -362,9 +444,9 @@ def shuffled_truth(sample: Sample, *, ties: Ties = "pessimistic") -> Check:
     remark = "; below chance, because ties count against the model" if below else ""
     outcome: Outcome = "fail" if any(figures[name] > figures[f"{name}/high"] for name in recalls) else "pass"
     if all(figures[f"{name}/high"] >= 100 for name in recalls):
-        outcome, remark = "not applicable", "; with so few pictures any recall could be chance"
+        outcome, remark = "not applicable", "; with so few images any recall could be chance"
     did = (
-        "Every picture of the sample was put in the place of another, with its name, number and partners; recall was "
+        "Every image of the sample was put in the place of another, with its name, number and partners; recall was "
         f"counted as always. It may be above chance by {_FAR:g} standard deviations of {_SHUFFLES} shuffles."
     )
     return Check("truth", did, outcome, f"{', '.join(sentences)}{remark}", figures)
@@ -376,13 +458,20 @@ def _recalls(scores: Tensor, match: Match, ties: Ties) -> tuple[dict[str, float]
     recalls, chance = {}, {}
     for direction, of_direction in zip(DIRECTIONS, counts, strict=True):
         for k in _KS:
-            recalls[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k, ties).of(of_direction)))
+            recalls[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k, ties=ties).of(of_direction)))
             chance[f"{direction}/recall@{k}"] = float(np.nanmean(Recall(k).chance(of_direction)))
     return recalls, chance
 
 
 def ties(result: Result) -> Check:
-    """How many queries have a wrong candidate with the very score of their partner."""
+    """How many queries have a wrong candidate with the very score of their partner.
+
+    Args:
+        result: Of the audited split.
+
+    Returns:
+        How the check ended.
+    """
     shares = {f"{direction}/tie_share": result.figures[f"{direction}/tie_share"] for direction in DIRECTIONS}
     labels = [direction.replace("_", " ") for direction in DIRECTIONS]
     sentence = ", ".join(f"{d} {share:.2f} % of queries" for d, share in zip(labels, shares.values(), strict=True))
@@ -399,31 +488,43 @@ def finite(
     """Whether all vectors and scores are numbers.
 
     Args:
+        result: Of the audited split.
         images: Vectors.
         texts: None where there are none.
         scores: Of a sample, or all; None where there are none.
+
+    Returns:
+        How the check ended.
     """
     figures = {
         name: int((~items.vectors.isfinite()).any(-1).any(-1).sum())
-        for name, items in (("pictures", images), ("texts", texts))
+        for name, items in (("images", images), ("texts", texts))
         if items is not None
     }
-    checked = ["vectors of all pictures and texts"] if figures else []
+    checked = ["vectors of all images and texts"] if figures else []
     figures["nan_scores"] = int(max(result.figures[f"{d}/nan_scores"] for d in DIRECTIONS))
     checked.append("all scores")
     if scores is not None:
         figures["infinite_scores"] = int(torch.isinf(scores).sum())
         checked.append("the scores at hand for infinity")
     did = f"These were looked at: {', '.join(checked)}."
-    labels = {"pictures": "vectors of pictures", "texts": "vectors of texts", "nan_scores": "scores that are no number"}
+    labels = {"images": "vectors of images", "texts": "vectors of texts", "nan_scores": "scores that are no number"}
     sentence = ", ".join(f"{labels.get(name, 'infinite scores')} {count:,}" for name, count in figures.items())
     return Check("finite", did, "fail" if any(figures.values()) else "pass", sentence, figures)
 
 
 def caption_positions(result: Result, pairs: Dataset) -> Check:
-    """Recall@1 of texts by their position among the texts of their image: one that leaked into it would stand out."""
+    """Recall@1 of texts by their position among the texts of their image: one that leaked into it would stand out.
+
+    Args:
+        result: Of the audited split.
+        pairs: The audited split.
+
+    Returns:
+        How the check ended.
+    """
     did = (
-        "Recall@1 of texts asking for pictures was told apart by the place of the text among those of its picture. A "
+        "Recall@1 of texts asking for images was told apart by the place of the text among those of its image. A "
         f"place may not be ahead of the others by {_FAR:g} standard errors, {_LIFT:g} points and {_TIMES:g} times."
     )
     owners = gallery_of(pairs).owners
@@ -432,7 +533,7 @@ def caption_positions(result: Result, pairs: Dataset) -> Check:
     has_value = (owners >= 0) & ~np.isnan(hits)
     several = np.bincount(owners[has_value], minlength=len(pairs.images)) > 1
     if several.sum() < _LEAST:
-        sentence = f"only {int(several.sum())} pictures have several texts; {_LEAST} are needed"
+        sentence = f"only {int(several.sum())} images have several texts; {_LEAST} are needed"
         return Check("captions", did, "not applicable", sentence)
     chosen = has_value & several[owners]
     sentences, suspicious = [], []
@@ -459,7 +560,15 @@ def caption_positions(result: Result, pairs: Dataset) -> Check:
 
 
 def audit_page(audit: Audit, result: Result) -> HtmlPage:
-    """The audit as a page."""
+    """The audit as a page.
+
+    Args:
+        audit: Its checks.
+        result: The figures beside them.
+
+    Returns:
+        The page.
+    """
 
     def listed(values: Mapping[str, Any]) -> str:
         return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())

@@ -84,6 +84,16 @@ def graph_quality(graph: Graph, texts: Items, judge: Judge, *, pairs: int = 10_0
 
     A random text is drawn from those that are somebody's neighbour, is not the text itself nor in its list.
 
+    Args:
+        graph: Neighbours of texts.
+        texts: Those of the graph.
+        judge: Another measure of how related texts are.
+        pairs: Number of neighbour pairs.
+        seed: Of the sample.
+
+    Returns:
+        What the judge says of neighbours and of random pairs.
+
     Raises:
         DataError: If `texts` are not those of the graph, or have no words.
     """

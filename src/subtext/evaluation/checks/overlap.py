@@ -25,8 +25,9 @@ from subtext.data.image_files import difference_hash, open_image, read_bytes
 from subtext.data.prepare import near_copies
 from subtext.data.text import MARKS, Vocabulary, WordInput
 from subtext.data.words import tokenise
-from subtext.errors import DataError, RequirementError, counted, listed
-from subtext.evaluation.results import Check, Outcome
+from subtext.errors import DataError, RequirementError
+from subtext.evaluation.checks.check import Check, Outcome
+from subtext.text_helpers import counted, listed
 
 BITS = 8
 """Bits of 64 in which the hashes of two copies may differ."""
@@ -50,9 +51,9 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class ImageFingerprint:
-    """A picture's bytes by their hash, what is seen by another, and its greys, of mean 0 and length 1.
+    """An image's bytes by their hash, what is seen by another, and its greys, of mean 0 and length 1.
 
-    Greys are None where all are the same: such a picture is like every other of its kind.
+    Greys are None where all are the same: such an image is like every other of its kind.
     """
 
     digest: bytes
@@ -63,10 +64,17 @@ class ImageFingerprint:
 def fingerprint_images(
     items: Items, root: Path, workers: int, progress: Progress | None, before: int
 ) -> list[ImageFingerprint | None]:
-    """What every picture looks like; None for one that cannot be read.
+    """What every image looks like; None for one that cannot be read.
 
     Args:
+        items: Images.
+        root: Folder that paths start from.
+        workers: Threads that read images.
         progress: Is called with how many images are done, `before` included.
+        before: Images that are done already, for the progress.
+
+    Returns:
+        One fingerprint per image.
     """
     looks: list[ImageFingerprint | None] = []
     for look in read_ahead(items.values, lambda value: _fingerprint(value, root), workers=workers):
@@ -92,7 +100,15 @@ def _fingerprint(value: str | bytes | None, root: Path) -> ImageFingerprint | No
 
 
 def alike(mine: list[ImageFingerprint | None], theirs: list[ImageFingerprint | None]) -> Iterator[tuple[int, int]]:
-    """Rows of each two images with nearly the same hash and greys; in one list, given twice, the lower row first."""
+    """Rows of each two images with nearly the same hash and greys; in one list, given twice, the lower row first.
+
+    Args:
+        mine: One image.
+        theirs: Another.
+
+    Returns:
+        Whether they are.
+    """
     looks = [
         [(row, look.bits, look.greys) for row, look in enumerate(side) if look is not None and look.greys is not None]
         for side in (mine, theirs)
@@ -117,6 +133,9 @@ def vocabulary(
         train: Texts that the run learnt from.
         audited: Texts of the audited split.
         min_count: How often the run wanted to see a word; None where it does not say.
+
+    Returns:
+        How the check ended.
     """
     did = (
         "The vocabulary was built anew from the texts of the training split"
@@ -158,7 +177,13 @@ def images(audited: Dataset, train: Dataset, *, workers: int = 2, progress: Prog
     """Copies by bytes, and by what is seen: scaled, compressed again, or in another format; no crops and no mirrors.
 
     Args:
+        audited: The audited split.
+        train: The training split.
+        workers: Threads that read images.
         progress: Is called with how many images of both splits are done.
+
+    Returns:
+        How the check ended.
     """
     did = (
         "Bytes of all audited and training images were compared by hash; then a difference hash of 8 x 8 cells "
@@ -192,7 +217,16 @@ def images(audited: Dataset, train: Dataset, *, workers: int = 2, progress: Prog
 
 
 def features(audited: Dataset, train: Dataset, file: FeatureFile) -> Check:
-    """Pictures known by their features: rows that are equal to the bit."""
+    """Images known by their features: rows that are equal to the bit.
+
+    Args:
+        audited: The audited split.
+        train: The training split.
+        file: Features of both splits.
+
+    Returns:
+        How the check ended.
+    """
     did = (
         "Features of all audited and training images were compared, number by number, since the images themselves "
         f"are not read. {IMAGES_ALLOWED:g} % of the audited images may have a copy."
@@ -207,7 +241,16 @@ def features(audited: Dataset, train: Dataset, file: FeatureFile) -> Check:
 
 
 def texts(audited: Dataset, train: Dataset, *, progress: Progress | None = None) -> Check:
-    """Near copies by MinHash, confirmed exactly."""
+    """Near copies by MinHash, confirmed exactly.
+
+    Args:
+        audited: The audited split.
+        train: The training split.
+        progress: Called with how many items are done.
+
+    Returns:
+        How the check ended.
+    """
     did = (
         f"Texts of {_WORDS} words or more were compared by MinHash and then by the runs of three words that they "
         f"share: near copies share {_JACCARD:g} of them or more (Jaccard). {TEXTS_ALLOWED:g} % of the audited texts "

@@ -22,10 +22,11 @@ from subtext.core import Comparison, Embeddings, Truth
 from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.intervals import intervals
-from subtext.evaluation.metric import Request, readings_of, requested
-from subtext.evaluation.protocol import ExtraMetrics, Protocol
+from subtext.evaluation.metric import readings_of, registered
+from subtext.evaluation.metrics import Preservation
+from subtext.evaluation.protocol import Protocol
 from subtext.evaluation.relevance import match as matching
-from subtext.evaluation.results import Result
+from subtext.evaluation.result import Result
 from subtext.graphs.graph import Graph, image_of_text
 from subtext.ops.numerics import masked_mean
 
@@ -56,8 +57,15 @@ def with_preservation(
     Figures are in per cent.
 
     Args:
+        result: Figures to add to.
+        similarity: That of the model.
         items: Embeddings of all images and all texts of `pairs`.
+        pairs: I images and T texts.
+        graph: Semantic neighbours of the texts.
         protocol: Its resampling and seed are those of the intervals; None for the default one.
+
+    Returns:
+        The result with these figures.
 
     Raises:
         DataError: If the graph was built for other data, or has no neighbours among these texts.
@@ -65,14 +73,14 @@ def with_preservation(
     Complexity:
         N^2 cosines of each modality, and the sorting of each row.
     """
-    cut = graph.within(pairs.texts)
+    cut = graph.restrict_to(pairs.texts)
     if not cut.counts.any():
         raise DataError(
             f"this graph has no neighbours among the {len(pairs.texts):,} texts that are evaluated; build one whose "
             "texts are those (subtext neighbours build GRAPH --data DATA --split NAME --candidate-split NAME)"
         )
     protocol = protocol or Protocol()
-    metrics = requested(Request("neighbours", protocol, ExtraMetrics()))
+    metrics: list[Any] = [Preservation(), *registered("neighbours")]
     owners = image_of_text(pairs)
     sides: list[tuple[str, Embeddings, TruthOf, NDArray[np.int64]]] = [
         ("image", items[0], _of_images(cut, pairs, owners), np.arange(len(pairs.images), dtype=np.int64)),
@@ -113,7 +121,7 @@ def with_preservation(
 
 def _of_texts(graph: Graph, pairs: Dataset) -> TruthOf:
     groups = torch.from_numpy(pairs.texts.groups)
-    dropped = graph.settings.get("same_picture", "drop") == "drop"
+    dropped = graph.settings["same_image"] == "drop"
 
     def truth_of(start: int, stop: int) -> Truth:
         matches = graph.truth(start, stop)
@@ -134,8 +142,8 @@ def _of_images(graph: Graph, pairs: Dataset, owners: NDArray[np.int64]) -> Truth
         match = np.zeros((stop - start, len(first)), dtype=np.bool_)
         for row, text in enumerate(first[start:stop]):
             neighbours = np.asarray(graph.neighbours[text]) if text >= 0 else np.empty(0, dtype=np.int64)
-            pictures = owners[neighbours[neighbours >= 0]]
-            match[row, pictures[pictures >= 0]] = True
+            image_rows = owners[neighbours[neighbours >= 0]]
+            match[row, image_rows[image_rows >= 0]] = True
         is_self = np.arange(start, stop)[:, None] == np.arange(len(first))
         return Truth(torch.from_numpy(match & ~is_self), torch.from_numpy(is_self))
 
@@ -143,7 +151,17 @@ def _of_images(graph: Graph, pairs: Dataset, owners: NDArray[np.int64]) -> Truth
 
 
 def with_space(result: Result, images: Embeddings, texts: Embeddings, pairs: Dataset) -> Result:
-    """The result, with the figures of `space`."""
+    """The result, with the figures of `space`.
+
+    Args:
+        result: Figures to add to.
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        pairs: I images and T texts.
+
+    Returns:
+        The result with these figures.
+    """
     return replace(result, figures=result.figures | space(images, texts, pairs))
 
 
@@ -160,16 +178,24 @@ def space(images: Embeddings, texts: Embeddings, pairs: Dataset) -> dict[str, fl
     Distances are Euclidean, of unit vectors; of an item with several views the mean of its views counts, and of one
     that is compared by its parts the mean of its regions or words: its pair has no say in that.
 
+    Args:
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        pairs: I images and T texts.
+
+    Returns:
+        Name -> number.
+
     Complexity:
         N^2 distances of each modality.
     """
     rows, columns = matching.of_pairs(pairs).image_to_text.expand()
-    pictures, words = _whole(images), _whole(texts)
+    of_images, of_texts = _whole(images), _whole(texts)
     figures = {
-        "alignment": alignment(pictures[_tensor(rows)], words[_tensor(columns)]),
-        "text/alignment": _within(words, pairs.texts.groups),
+        "alignment": alignment(of_images[_tensor(rows)], of_texts[_tensor(columns)]),
+        "text/alignment": _within(of_texts, pairs.texts.groups),
     }
-    figures |= _spread("image", pictures, pairs.images.groups) | _spread("text", words, pairs.texts.groups)
+    figures |= _spread("image", of_images, pairs.images.groups) | _spread("text", of_texts, pairs.texts.groups)
     for side, items in (("image", images), ("text", texts)):
         if (uncertainty := items.uncertainty) is not None:
             figures[f"{side}/uncertainty"] = float(uncertainty.mean())
@@ -178,8 +204,15 @@ def space(images: Embeddings, texts: Embeddings, pairs: Dataset) -> dict[str, fl
 
 
 def compares_vectors(similarity: object) -> bool:
-    """Whether a similarity of pairs makes one vector of each side of a pair, (I T 2 D), as AsCL's does."""
-    return hasattr(similarity, "compared")
+    """Whether a similarity of pairs makes one vector of each side of a pair, (I T 2 D), as AsCL's does.
+
+    Args:
+        similarity: Images and texts -> scores.
+
+    Returns:
+        Whether it does.
+    """
+    return hasattr(similarity, "pair_vectors")
 
 
 @torch.inference_mode()
@@ -193,16 +226,23 @@ def space_of_pairs(
 ) -> dict[str, float]:
     """The shape of the space of what a model of pairs makes of each item together with its own partner.
 
-    own_pair/alignment       mean distance of a picture and its text, as each is with the other
-    own_pair/text/alignment  of two texts of one picture: the mean over all such pairs
-    own_pair/image/uniformity, own_pair/text/uniformity   as in `space`; a picture of several texts is the mean of what
-                             it is with each, a text of several pictures what it is with the first
+    own_pair/alignment       mean distance of an image and its text, as each is with the other
+    own_pair/text/alignment  of two texts of one image: the mean over all such pairs
+    own_pair/image/uniformity, own_pair/text/uniformity   as in `space`; an image of several texts is the mean of what
+                             it is with each, a text of several images what it is with the first
 
     Each vector has seen the partner that it is compared with, so these figures stand beside those of other models of
     this kind, and of no others. Distances are Euclidean, of unit vectors.
 
     Args:
-        progress: Hears how many pictures are done.
+        similarity: That of AsCL with attention.
+        images: Embeddings of I images.
+        texts: Embeddings of T texts.
+        pairs: I images and T texts.
+        progress: Hears how many images are done.
+
+    Returns:
+        Name -> number.
 
     Raises:
         RequirementError: If a similarity makes no vectors of pairs.
@@ -221,23 +261,23 @@ def space_of_pairs(
     rows, columns = rows[order], columns[order]
     starts = np.searchsorted(rows, np.arange(len(images) + 1))
     both = []
-    for picture, (start, stop) in enumerate(pairwise(starts)):
+    for row, (start, stop) in enumerate(pairwise(starts)):
         if stop > start:
             image_texts = texts[_tensor(columns[start:stop])].to(device)
-            vectors = similarity.compared(images[torch.tensor([picture])].to(device), image_texts)
+            vectors = similarity.pair_vectors(images[torch.tensor([row])].to(device), image_texts)
             both.append(normalize(vectors[0].float(), dim=2).cpu())
         if progress is not None:
-            progress(picture + 1)
+            progress(row + 1)
     if not both:
         return {}
     pair_vectors = torch.cat(both)
-    pictures, words = pair_vectors[:, 0], pair_vectors[:, 1]
+    of_images, of_texts = pair_vectors[:, 0], pair_vectors[:, 1]
     used_rows = np.unique(rows)
-    means = torch.stack([pictures[starts[row] : starts[row + 1]].mean(dim=0) for row in used_rows])
+    means = torch.stack([of_images[starts[row] : starts[row + 1]].mean(dim=0) for row in used_rows])
     read, first = np.unique(columns, return_index=True)
-    figures = {"own_pair/alignment": alignment(pictures, words), "own_pair/text/alignment": _within(words, rows)}
+    figures = {"own_pair/alignment": alignment(of_images, of_texts), "own_pair/text/alignment": _within(of_texts, rows)}
     figures |= _spread("own_pair/image", means, pairs.images.groups[used_rows])
-    figures |= _spread("own_pair/text", words[_tensor(first)], pairs.texts.groups[read])
+    figures |= _spread("own_pair/text", of_texts[_tensor(first)], pairs.texts.groups[read])
     return {name: value for name, value in figures.items() if not np.isnan(value)}
 
 
@@ -283,6 +323,13 @@ def alignment(first: Float[Tensor, "l d"], second: Float[Tensor, "l d"]) -> floa
 
     Lower is nearer; vectors at right angles are sqrt(2) = 1.414 apart. Wang and Isola's alignment is its square's mean.
 
+    Args:
+        first: (N D).
+        second: (N D).
+
+    Returns:
+        In [0, 2].
+
     Example:
         >>> alignment(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]]))
         1.4142135623730951
@@ -301,7 +348,11 @@ def uniformity(vectors: Float[Tensor, "n d"], groups: Int[Tensor, "n"]) -> dict[
     distances there are, and the others are NaN where that is 0.
 
     Args:
-        groups: (N), equal for items that belong together, such as the texts of one picture; those are left out.
+        vectors: (N D).
+        groups: (N), equal for items that belong together, such as the texts of one image; those are left out.
+
+    Returns:
+        "mean", "variance" and "potential".
 
     Complexity:
         N^2 D, in blocks of 1,024 rows.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from subtext.errors import DataError, ShapeError
-from subtext.evaluation.metric import GalleryMetric, Request
+from subtext.evaluation.metric import GalleryMetric
 from subtext.ops.roc import auc
 
 
@@ -20,7 +20,8 @@ from subtext.ops.roc import auc
 class HumanAgreement(GalleryMetric):
     """Spearman's and Kendall's correlation with people's ratings of pairs, and AUC of pairs that people rated high.
 
-    Attributes:
+    Args:
+        against: For `subtext.evaluate`, the table of ratings.
         positive_rating: From which rating a pair counts as positive; None for the middle between lowest and highest.
     """
 
@@ -28,14 +29,17 @@ class HumanAgreement(GalleryMetric):
 
     reads = ("scores", "ratings")
     truth = "ratings"
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[HumanAgreement]:
-        """One, where there are ratings."""
-        return [cls(request.extra.positive_rating)] if request.truth == "ratings" else []
+    pattern = r"human"
 
     def figures(self, scores: Float[np.ndarray, "n"], ratings: Float[np.ndarray, "n"]) -> dict[str, float]:
         """The figures that have a meaning: none of these where all ratings are equal.
+
+        Args:
+            scores: (N) scores of the rated pairs.
+            ratings: (N) people's ratings of them.
+
+        Returns:
+            Name -> number.
 
         Raises:
             DataError: For fewer than two rated pairs.
@@ -57,6 +61,13 @@ def spearman(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> flo
 
     A pair with a value that is no number is left out.
 
+    Args:
+        left: (N) values.
+        right: (N) values.
+
+    Returns:
+        In [-1, 1]; NaN where all of a side are equal.
+
     Raises:
         ShapeError: If the two are not of one length.
 
@@ -75,6 +86,13 @@ def kendall(left: Float[np.ndarray, "n"], right: Float[np.ndarray, "m"]) -> floa
         (P - Q) / sqrt((P + Q + ties left) (P + Q + ties right))
 
     NaN where all of a side are equal; a pair with a value that is no number is left out.
+
+    Args:
+        left: (N) values.
+        right: (N) values.
+
+    Returns:
+        In [-1, 1]; NaN where all of a side are equal.
 
     Raises:
         ShapeError: Likewise.

@@ -5,9 +5,10 @@ Also its two reference lines: what a random order is expected to give, and the b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,8 +18,9 @@ from torch import Tensor
 
 from subtext.core import Comparison
 from subtext.errors import RequirementError
-from subtext.evaluation.metric import Metric, Request, SemanticRanks
-from subtext.ops.semantic_rank import RankTies, agreement
+from subtext.evaluation.metric import Metric, SemanticRanks
+from subtext.ops.compiled.semantic_rank import RankTies, agreement
+from subtext.ops.rank import Ties
 from subtext.ops.top_k import graded_relevance
 
 
@@ -33,6 +35,7 @@ class ASP(Metric):
     half too. Relevance with ties keeps scores without ties below 1: `ceiling` says how far.
 
     Args:
+        against: The relevance by name, such as "tfidf1"; of no importance where the metric is called with a Comparison.
         ties: "ordinal" (equal values by column, as in the published code), "min" (eq. 8: they share the best rank) or
             "average". Relevance often ties: 15 % of COCO's are exactly 0.
         top: N for the candidates of relevance rank up to N alone; 0 for all. With "min" and "average" those that tie
@@ -52,23 +55,34 @@ class ASP(Metric):
         [0.5]
     """
 
+    against: str = ""
     ties: RankTies = "ordinal"
     top: int = 0
     within: bool = True
 
-    reads = ("semantic_ranks",)
     truth = "relevance"
-    position = 70
+    sort_order = 70
+    pattern = r"asp(@(?P<top>\d+))?"
 
     def __post_init__(self) -> None:
         if self.top < 0:
             raise RequirementError(f"ASP needs top of 0 (all candidates) or more; it got {self.top}")
 
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[ASP]:
-        """Over all candidates, and over each requested number of the most relevant."""
-        extra = request.extra
-        return [cls(extra.asp_ties, top) for top in (0, *extra.asp_top)] if request.truth == "relevance" else []
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The ranks under its rule for ties of the relevance."""
+        return (f"semantic_ranks_{self.ties}",)
+
+    def with_ties(self, ties: Ties) -> Self:
+        """Itself: its rule is for ties of the relevance, and scores are ranked as they stand.
+
+        Args:
+            ties: The rule for ties.
+
+        Returns:
+            Itself.
+        """
+        return self
 
     @property
     def name(self) -> str:
@@ -97,7 +111,14 @@ class ASP(Metric):
         return values
 
     def of(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"]:
-        """The same from ranks of the relevance that are already there, with the same ties."""
+        """The same from ranks of the relevance that are already there, with the same ties.
+
+        Args:
+            ranks: `SemanticRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         top = (self.top,) if self.top else ()
         shares = agreement(
             ranks.scores, ranks.by_relevance, self.ties, top=top, within=self.within, kernel=ranks.kernel
@@ -105,11 +126,25 @@ class ASP(Metric):
         return shares[:, 0]
 
     def chance(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"] | None:
-        """Of a random order; None for ranks that are not within the top."""
+        """Of a random order; None for ranks that are not within the top.
+
+        Args:
+            ranks: `SemanticRanks` of Q queries.
+
+        Returns:
+            (Q) float64; None for ranks that are not within the top.
+        """
         return self._reference(ranks, 0)
 
     def ceiling(self, ranks: SemanticRanks) -> Float[np.ndarray, "q"] | None:
-        """Of the best order; None likewise."""
+        """Of the best order; None likewise.
+
+        Args:
+            ranks: `SemanticRanks` of Q queries.
+
+        Returns:
+            (Q) float64; None for ranks that are not within the top.
+        """
         return self._reference(ranks, 1)
 
     def _reference(self, ranks: SemanticRanks, line: int) -> Float[np.ndarray, "q"] | None:
@@ -135,8 +170,12 @@ def among_first(
     a query of which no N are meant, as ASP has it.
 
     Args:
-        best: `ops.semantic_rank.ranks(relevance, "min")`.
+        best: `ops.compiled.semantic_rank.ranks(relevance, "min")`.
         tops: Each N, a column of both results.
+        ties: As in `ASP`.
+
+    Returns:
+        (Q K) each: expected of a random order, and of the best order.
 
     Raises:
         RequirementError: If the N is below 1.

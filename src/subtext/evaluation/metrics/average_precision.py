@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.evaluation.metric import Metric, Request
+from subtext.evaluation.metric import Metric
 from subtext.ops.rank import PositiveRanks, Ties
 
 
@@ -44,21 +43,23 @@ class AveragePrecision(Metric):
     ties: Ties = "pessimistic"
 
     reads = ("positive_ranks",)
-    position = 61
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[AveragePrecision]:
-        """mAP@R for every other set of positives, and for the pairs if that is requested."""
-        needed = request.truth == "named" or (request.truth == "pairs" and request.extra.r_precision)
-        return [cls("r", request.protocol.ties)] if needed else []
+    sort_order = 61
+    pattern = r"map@(?P<cut>r|all)"
 
     @property
     def name(self) -> str:
         """With its cut."""
-        return "map@r" if self.cut == "r" else "map"
+        return f"map@{self.cut}"
 
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """The same from ranks that are already there."""
+        """The same from ranks that are already there.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         positives = ranks.positives[ranks.queries]
         last = positives if self.cut == "r" else positives + ranks.negatives[ranks.queries]
         if self.ties == "expected":

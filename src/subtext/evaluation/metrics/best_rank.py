@@ -37,25 +37,45 @@ class BestRank(Metric):
     ties: Ties = "pessimistic"
 
     reads = ("best_rank",)
-    position = 20
+    sort_order = 20
     name = "mean_rank"
     percent = False
     lower_is_better = True
     compared = False
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
-        """The same from counts that are already there."""
+        """The same from counts that are already there.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return counts.rank(self.ties) + 1
 
     def chance(self, counts: Counts) -> NDArray[np.float64]:
         """(Q) expected rank of the best positive in a random order: 1 + M / (P + 1).
 
         P positives, M negatives
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (Q) float64; NaN for a query without positives.
         """
         return np.where(counts.positives > 0, 1 + counts.negatives / (counts.positives + 1), np.nan)
 
     def figures(self, values: NDArray[np.float64]) -> dict[str, float]:
-        """The mean and the median."""
+        """The mean and the median.
+
+        Args:
+            values: (Q) values of all queries.
+
+        Returns:
+            Name -> number.
+        """
         return {self.name: mean(values), "median_rank": median_rank(values)}
 
 
@@ -84,16 +104,29 @@ class ReciprocalRank(Metric):
     ties: Ties = "pessimistic"
 
     reads = ("best_rank",)
-    position = 30
+    sort_order = 30
     name = "mrr"
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
-        """The same from counts that are already there."""
+        """The same from counts that are already there.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return 1 / (counts.rank(self.ties) + 1)
 
 
 def median_rank(ranks: NDArray[np.float64]) -> float:
     """Median of ranks counted from 1, rounded down where the two middle ranks differ (Karpathy's evaluation).
+
+    Args:
+        ranks: (Q) ranks from 1; NaN for a query without one.
+
+    Returns:
+        The median; NaN where there is no rank.
 
     Example:
         >>> median_rank(np.array([1.0, 2.0, 3.0, 7.0]))

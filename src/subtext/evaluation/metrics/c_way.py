@@ -8,7 +8,7 @@ distractors, and the value of the query is the mean over its questions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -18,14 +18,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.core import DIRECTIONS
-from subtext.errors import RequirementError, counted
-from subtext.evaluation.metric import Metric, Outcome, Request
+from subtext.core import DIRECTIONS, Direction
+from subtext.errors import RequirementError
+from subtext.evaluation.metric import Metric
 from subtext.ops import draw
 from subtext.ops.rank import Counts, PositiveRanks, Ties
-
-PLACES = (1, 3)
-"""The truth is to be the first, or among the first three."""
+from subtext.text_helpers import counted
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class _Choice(Metric):
     at: int = 1
     ties: Ties = "pessimistic"
 
-    position = 40
+    sort_order = 40
     sampled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -47,15 +45,6 @@ class _Choice(Metric):
                 f"it got c = {self.c}, at = {self.at}, ties = '{self.ties}'"
             )
 
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[Metric]:
-        """Each c of the protocol; with sampled distractors, or in closed form."""
-        protocol = request.protocol
-        if request.truth != "pairs" or protocol.sampled != cls.sampled:
-            return []
-        seed = {"seed": protocol.seed} if cls.sampled else {}
-        return [cls(c, at, protocol.ties, **seed) for c in protocol.c_way for at in PLACES if at < c]
-
     @property
     def name(self) -> str:
         """With c, and how far the truth may be from the first place."""
@@ -64,6 +53,10 @@ class _Choice(Metric):
     def chance(self, *readings: Any) -> Fraction:
         """The same for every query."""
         return Fraction(self.at, self.c)
+
+    def notes(self, figures: Mapping[str, float], negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
+        """Which choices are left out, or leave out queries."""
+        return too_few(self.c, negatives)
 
 
 @dataclass(frozen=True)
@@ -101,14 +94,29 @@ class CWay(_Choice):
     again: bool = False
 
     reads: ClassVar[tuple[str, ...]] = ("positive_ranks",)
+    pattern: ClassVar[str] = r"(?P<c>\d+)_way(@(?P<at>\d+))?"
 
     def of(self, ranks: Any) -> NDArray[np.float64]:
-        """The same from ranks that are already there."""
+        """The same from ranks that are already there.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         positives: PositiveRanks = ranks
         return positives.mean_over_positives(self.of_questions(positives.each()))
 
     def of_questions(self, counts: Counts) -> NDArray[np.float64]:
-        """Of questions that have one truth each, from its counts."""
+        """Of questions that have one truth each, from its counts.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (N) float64, one value per question; NaN where there are too few negatives.
+        """
         probability = partial(choice_probability, c=self.c, at=self.at, replacement=self.again)
         queries, pool = counts.positives > 0, counts.negatives
         if self.ties != "expected":
@@ -144,11 +152,7 @@ class CWayBest(CWay):
     """
 
     reads = ("best_rank",)
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[Metric]:
-        """Each c of the protocol, where it asks for the best of several."""
-        return super().requested(request) if request.protocol.c_way_best else []
+    pattern = r"(?P<c>\d+)_way_best(@(?P<at>\d+))?"
 
     @property
     def name(self) -> str:
@@ -156,7 +160,14 @@ class CWayBest(CWay):
         return f"{self.c}_way_best@{self.at}"
 
     def of(self, counts: Any) -> NDArray[np.float64]:
-        """The same from counts that are already there."""
+        """The same from counts that are already there.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return self.of_questions(counts)
 
 
@@ -191,7 +202,8 @@ class CWayRank(Metric):
     ties: Ties = "pessimistic"
 
     reads = ("positive_ranks",)
-    position = 41
+    sort_order = 41
+    pattern = r"(?P<c>\d+)_way_mean_rank"
     percent = False
     lower_is_better = True
     compared = False
@@ -200,45 +212,57 @@ class CWayRank(Metric):
         if self.c < 2:
             raise RequirementError(f"CWayRank needs c of at least 2; it got {self.c}")
 
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[CWayRank]:
-        """Each c of the protocol."""
-        protocol = request.protocol
-        return [cls(c, protocol.ties) for c in protocol.c_way] if request.truth == "pairs" else []
-
     @property
     def name(self) -> str:
         """With c."""
         return f"{self.c}_way_mean_rank"
 
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """The same from ranks that are already there."""
+        """The same from ranks that are already there.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return ranks.mean_over_positives(self.of_questions(ranks.each()))
 
     def of_questions(self, counts: Counts) -> NDArray[np.float64]:
-        """Of questions that have one truth each, from its counts."""
+        """Of questions that have one truth each, from its counts.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (N) float64, one value per question; NaN where there are too few negatives.
+        """
         ahead = counts.greater + counts.tied / 2 if self.ties == "expected" else counts.rank(self.ties)
         rank = 1 + (self.c - 1) * ahead / np.maximum(counts.negatives, 1)
         return np.where((counts.positives > 0) & (counts.negatives >= self.c - 1), rank, np.nan)
 
     def chance(self, ranks: PositiveRanks) -> float:
-        """The same for every query."""
+        """The same for every query.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            The same number for every query.
+        """
         return (self.c + 1) / 2
 
-    @classmethod
-    def notes(cls, outcome: Outcome) -> list[str]:
-        """Which choices are left out, or leave out queries, because there are too few wrong candidates."""
-        found = []
-        for c in outcome.protocol.c_way:
-            for direction in DIRECTIONS:
-                fewest, most = outcome.negatives[direction]
-                query, candidate = direction.split("_to_")
-                choice, needed = f"{c}-way choice of {query}s among {candidate}s", counted(c - 1, f"wrong {candidate}")
-                if most < c - 1:
-                    found.append(f"{choice} is left out: it needs {needed}, and there are at most {most:,}")
-                elif fewest < c - 1:
-                    found.append(f"{choice} leaves out queries with fewer than {needed}")
-        return found
+    def notes(self, figures: Mapping[str, float], negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
+        """Which choices are left out, or leave out queries.
+
+        Args:
+            figures: Name -> number, of all metrics.
+            negatives: Direction -> fewest and most negatives of a query.
+
+        Returns:
+            The sentences.
+        """
+        return too_few(self.c, negatives)
 
 
 @dataclass(frozen=True)
@@ -278,17 +302,60 @@ class SampledCWay(_Choice):
 
     reads = ("positive_ranks", "query_keys")
     sampled = True
+    pattern = r"(?P<c>\d+)_way_sampled(@(?P<at>\d+))?"
 
     def of(self, ranks: PositiveRanks, keys: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The same from ranks that are already there; keys (Q) name the queries."""
+        """The same from ranks that are already there; keys (Q) name the queries.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+            keys: (Q) int64 keys of the queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return ranks.mean_over_positives(self.of_questions(ranks.each(), keys[ranks.queries]))
 
     def of_questions(self, counts: Counts, keys: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Of questions that have one truth each, from its counts, under these keys."""
+        """Of questions that have one truth each, from its counts, under these keys.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+            keys: (Q) int64 keys of the queries.
+
+        Returns:
+            (N) float64, one value per question; NaN where there are too few negatives.
+        """
         usable = (counts.positives > 0) & (counts.negatives >= self.c - 1)
         ahead = np.where(usable, counts.rank(self.ties), 0).astype(np.int64)
         draws = draw.uniform(keys, seed=self.seed, epoch=0, purpose=f"{self.c}-way", count=self.c - 1)
         return np.where(usable, distractors_ahead(ahead, counts.negatives, draws) < self.at, np.nan)
+
+
+def too_few(c: int, negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
+    """Sentences on choices that are left out, or leave out queries, because there are too few negatives.
+
+    Args:
+        c: Candidates of a question.
+        negatives: Direction -> fewest and most negatives of a query.
+
+    Returns:
+        At most one sentence for each direction.
+
+    Example:
+        >>> too_few(3, {"image_to_text": (4, 4), "text_to_image": (1, 1)})
+        ['3-way choice of texts among images is left out: it needs 2 wrong images, and there are at most 1']
+    """
+    sentences = []
+    for direction in DIRECTIONS:
+        fewest, most = negatives[direction]
+        query, candidate = direction.split("_to_")
+        choice, needed = f"{c}-way choice of {query}s among {candidate}s", counted(c - 1, f"wrong {candidate}")
+        if most < c - 1:
+            sentences.append(f"{choice} is left out: it needs {needed}, and there are at most {most:,}")
+        elif fewest < c - 1:
+            sentences.append(f"{choice} leaves out queries with fewer than {needed}")
+    return sentences
 
 
 def choice_probability(
@@ -304,7 +371,14 @@ def choice_probability(
     than c - 1.
 
     Args:
+        ahead: (Q) int64, distractors that beat the truth.
+        pool: (Q) int64, distractors of each query.
+        c: Candidates of a question, 2 or more.
+        at: The truth is to be among so many first ones.
         replacement: Sample with replacement: x is binomial; ((M - g) / M)^(c-1) for at = 1.
+
+    Returns:
+        (Q) float64 in [0, 1]; NaN where the pool is too small.
 
     Example:
         >>> choice_probability(np.array([1]), np.array([9]), c=5).round(4).tolist()
@@ -333,8 +407,13 @@ def distractors_ahead(
     """(Q) how many of n distractors sampled without replacement beat the truth: one hypergeometric sample per query.
 
     Args:
+        ahead: (Q) int64, distractors that beat the truth.
+        pool: (Q) int64, distractors of each query.
         draws: (Q n) uniform numbers. Distractor t beats the truth where its number is below the share of the remaining
             pool that is ahead. With the same numbers, a better rank never does worse.
+
+    Returns:
+        (Q) int64 in [0, n].
     """
     count = np.zeros(len(ahead), dtype=np.int64)
     for t in range(draws.shape[1]):

@@ -46,16 +46,36 @@ class NDCG(GainMetric):
     gain: Literal["linear", "exponential"] = "linear"
     ties: Ties = "pessimistic"
 
-    position = 81
-    option = "ndcg"
+    sort_order = 81
+    label = "ndcg"
+    pattern = r"ndcg@(?P<k>\d+)"
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Gains of the relevance as this metric counts it."""
+        return ("gains" if self.gain == "linear" else "gains_exponential",)
 
     def worth(self, relevance: Tensor) -> Tensor:
-        """What a candidate of this relevance counts, in float64."""
+        """What a candidate of this relevance counts, in float64.
+
+        Args:
+            relevance: (Q C), 0 or more.
+
+        Returns:
+            (Q C) float64.
+        """
         relevance = relevance.double()
         return relevance if self.gain == "linear" else torch.exp2(relevance) - 1
 
     def of(self, gains: Gains) -> Float[np.ndarray, "q"]:
-        """The same from gains of k places or more that are already there, with the same ties."""
+        """The same from gains of k places or more that are already there, with the same ties.
+
+        Args:
+            gains: `Gains` of Q queries, at least k places deep.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         got, best = gains.by_score, gains.by_relevance
         discounts = 1 / np.log2(np.arange(min(self.k, got.shape[1])) + 2)
         total = (best[:, : self.k] * discounts).sum(axis=1)
@@ -94,11 +114,19 @@ class SemanticGain(GainMetric):
     k: int = 5
     ties: Ties = "pessimistic"
 
-    position = 80
-    option = "gain"
+    sort_order = 80
+    label = "gain"
+    pattern = r"gain@(?P<k>\d+)"
 
     def of(self, gains: Gains) -> Float[np.ndarray, "q"]:
-        """The same from gains of k places or more that are already there, with the same ties."""
+        """The same from gains of k places or more that are already there, with the same ties.
+
+        Args:
+            gains: `Gains` of Q queries, at least k places deep.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         got, best = gains.by_score, gains.by_relevance
         total = best[:, : self.k].sum(axis=1)
         return np.where(total > 0, got[:, : self.k].sum(axis=1) / np.where(total > 0, total, 1), np.nan)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from subtext.evaluation.metric import GalleryMetric, Request
+from subtext.evaluation.metric import GalleryMetric
 from subtext.ops.top_k import occurrences
 
 
@@ -26,25 +25,40 @@ class Hubness(GalleryMetric):
     k: int = 10
 
     reads = ("scores",)
-    position = 65
-
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[Hubness]:
-        """One, for the pairs, if its k is not 0."""
-        k = request.extra.hubness
-        return [cls(k)] if request.truth == "pairs" and k else []
+    sort_order = 65
+    pattern = r"hubness@(?P<k>\d+)"
 
     def of(self, scores: Tensor) -> Float[np.ndarray, "c"]:
-        """How many of these queries have each candidate among their first k."""
+        """How many of these queries have each candidate among their first k.
+
+        Args:
+            scores: (Q C).
+
+        Returns:
+            (C) float64 counts.
+        """
         return occurrences(scores, self.k)
 
     def figures(self, occurrences: Float[np.ndarray, "c"]) -> dict[str, float]:
-        """Both figures, from the occurrences of all queries."""
+        """Both figures, from the occurrences of all queries.
+
+        Args:
+            occurrences: (C) counts over all queries.
+
+        Returns:
+            Name -> number.
+        """
         return {f"hubness@{self.k}": skewness(occurrences), f"unfound@{self.k}": unfound(occurrences)}
 
 
 def skewness(occurrences: Float[np.ndarray, "c"]) -> float:
     """Skewness of the occurrences; NaN where all are equal.
+
+    Args:
+        occurrences: (C) counts.
+
+    Returns:
+        The skewness; NaN where all are equal.
 
     Example:
         >>> round(skewness(np.array([0.0, 0.0, 0.0, 4.0])), 6)
@@ -57,6 +71,12 @@ def skewness(occurrences: Float[np.ndarray, "c"]) -> float:
 
 def unfound(occurrences: Float[np.ndarray, "c"]) -> float:
     """Share of candidates that are among the first k of no query.
+
+    Args:
+        occurrences: (C) counts.
+
+    Returns:
+        In [0, 1].
 
     Example:
         >>> unfound(np.array([0.0, 0.0, 1.0, 3.0]))

@@ -48,7 +48,7 @@ class PMRP(Metric):
 
     reads = ("label_ranks",)
     truth = "labels"
-    position = 90
+    sort_order = 90
     name = "pmrp"
 
     def __post_init__(self) -> None:
@@ -73,11 +73,25 @@ class PMRP(Metric):
         return torch.from_numpy(self.of(dict(zip(self.zeta, ranks, strict=True))))
 
     def of(self, ranks: Mapping[int, PositiveRanks]) -> NDArray[np.float64]:
-        """The same from ranks that are already there, by zeta."""
+        """The same from ranks that are already there, by zeta.
+
+        Args:
+            ranks: Zeta -> `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return np.asarray(np.mean([ranks[zeta].precision(self.ties) for zeta in self.zeta], axis=0))
 
     def chance(self, ranks: Mapping[int, PositiveRanks]) -> NDArray[np.float64] | None:
-        """The mean share of the candidates that are plausible."""
+        """The mean share of the candidates that are plausible.
+
+        Args:
+            ranks: Zeta -> `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN for a query without positives.
+        """
         return np.asarray(np.mean([ranks[zeta].share_of_positives() for zeta in self.zeta], axis=0))
 
 
@@ -85,13 +99,24 @@ class PMRP(Metric):
 class PMRecall(PMRP):
     """Recall at 1, mean over the same readings of what is plausible."""
 
-    position = 91
+    sort_order = 91
     name = "pm_recall@1"
 
     def of(self, ranks: Mapping[int, PositiveRanks]) -> NDArray[np.float64]:
-        """The same from ranks that are already there, by zeta."""
+        """The same from ranks that are already there, by zeta.
+
+        Args:
+            ranks: Zeta -> `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return np.asarray(np.mean([ranks[zeta].best().hits(1, self.ties) for zeta in self.zeta], axis=0))
 
     def chance(self, ranks: Mapping[int, PositiveRanks]) -> None:
-        """None is reported."""
+        """None is reported.
+
+        Args:
+            ranks: Zeta -> `ops.rank.PositiveRanks` of Q queries.
+        """
         return

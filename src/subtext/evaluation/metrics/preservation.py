@@ -42,9 +42,23 @@ class Preservation(Metric):
     ties = "stable"
 
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """The same from ranks that are already there, with ties by column."""
+        """The same from ranks that are already there, with ties by column.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return ranks.precision("stable")
 
     def chance(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """(Q) share of the candidates that are neighbours."""
+        """(Q) share of the candidates that are neighbours.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN for a query without positives.
+        """
         return ranks.share_of_positives()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.evaluation.metric import Metric, Request
+from subtext.evaluation.metric import Metric
 from subtext.ops.rank import PositiveRanks, Ties
 
 
@@ -39,19 +38,27 @@ class RPrecision(Metric):
     ties: Ties = "pessimistic"
 
     reads = ("positive_ranks",)
-    position = 60
+    sort_order = 60
     name = "r_precision"
 
-    @classmethod
-    def requested(cls, request: Request) -> Iterable[RPrecision]:
-        """One for every other set of positives, and for the pairs if that is requested."""
-        needed = request.truth == "named" or (request.truth == "pairs" and request.extra.r_precision)
-        return [cls(request.protocol.ties)] if needed else []
-
     def of(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """The same from ranks that are already there."""
+        """The same from ranks that are already there.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return ranks.precision(self.ties)
 
     def chance(self, ranks: PositiveRanks) -> NDArray[np.float64]:
-        """(Q) share of the candidates that are positives."""
+        """(Q) share of the candidates that are positives.
+
+        Args:
+            ranks: `ops.rank.PositiveRanks` of Q queries.
+
+        Returns:
+            (Q) float64; NaN for a query without positives.
+        """
         return ranks.share_of_positives()

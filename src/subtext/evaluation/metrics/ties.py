@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.core import DIRECTIONS
-from subtext.evaluation.metric import Metric, Outcome
+from subtext.core import DIRECTIONS, Direction
+from subtext.evaluation.metric import Metric
 from subtext.ops.rank import Counts
 
 
@@ -31,17 +32,31 @@ class TieShare(Metric):
     """
 
     reads = ("best_rank",)
-    position = 50
+    sort_order = 50
     name = "tie_share"
     lower_is_better = True
     compared = False
 
     def of(self, counts: Counts) -> NDArray[np.float64]:
-        """The same from counts that are already there."""
+        """The same from counts that are already there.
+
+        Args:
+            counts: `ops.rank.Counts` of Q queries.
+
+        Returns:
+            (Q) float64; NaN where it is undefined.
+        """
         return np.where(counts.positives > 0, counts.tied > 0, np.nan)
 
-    @classmethod
-    def notes(cls, outcome: Outcome) -> list[str]:
-        """How many queries are tied, if any are."""
-        share = max(outcome.figures[f"{direction}/{cls.name}"] for direction in DIRECTIONS)
+    def notes(self, figures: Mapping[str, float], negatives: Mapping[Direction, tuple[int, int]]) -> list[str]:
+        """How many queries are tied, if any are.
+
+        Args:
+            figures: Name -> number, of all metrics.
+            negatives: Direction -> fewest and most negatives of a query.
+
+        Returns:
+            The sentences.
+        """
+        share = max(figures[f"{direction}/{self.name}"] for direction in DIRECTIONS)
         return [f"ties: in up to {share:.1f} % of queries a wrong candidate has the partner's score"] if share else []

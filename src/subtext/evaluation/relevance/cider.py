@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.evaluation.relevance.grams import Corpus, Grams, corpus, counted, treebank_words
-from subtext.ops.group_products import Terms
+from subtext.ops.compiled.group_products import Terms
 from subtext.ops.sparse import Sparse
 
 Variant = Literal["ciderd", "cider"]
@@ -38,15 +38,19 @@ def products(
         C[g, h]  = 10 mean over n and over r in g               (G C) in [0, 10]
 
     L counts runs of two words, as pycocoevalcap does, whose class "Cider" is CIDEr-D without stemming. There df and G
-    come from the pictures that one scores at a time; here from the groups, once, whichever pairs are asked for.
+    come from the images that one scores at a time; here from the groups, once, whichever pairs are asked for.
 
     Words are cut as the Penn Treebank tokeniser does (`words.treebank_words`).
 
     Args:
         references: Texts.
-        groups: (R) the picture of each, from 0.
+        groups: (R) the image of each, from 0.
         candidates: Texts.
+        variant: "ciderd" or "cider".
         count: G; None for as many as groups names; groups without a reference do not count in idf, and are rows of 0.
+
+    Returns:
+        The values of every group and candidate, block by block.
 
     Raises:
         DataError: If texts and groups do not agree.

@@ -12,7 +12,7 @@ from subtext.data.dataset import Dataset
 from subtext.errors import DataError, RequirementError
 from subtext.evaluation.relevance.grams import corpus
 from subtext.evaluation.relevance.tfidf import unit_rows
-from subtext.ops.group_products import Terms, group_products
+from subtext.ops.compiled.group_products import Terms, group_products
 
 NAME = "class_tfidf1"
 _EPSILON = 1e-6
@@ -23,10 +23,16 @@ _COMPILED_CELLS = 2**24
 
 
 def of_pairs(pairs: Dataset) -> tuple[list[str], list[str]]:
-    """The class of every picture and of every text of a data set; a text has that of the picture that names it.
+    """The class of every image and of every text of a data set; a text has that of the image that names it.
+
+    Args:
+        pairs: With the column "labels" of its images.
+
+    Returns:
+        (I) and (T) names of the classes.
 
     Raises:
-        RequirementError: If a picture has no label in the column "labels" or several, or a text no picture.
+        RequirementError: If an image has no label in the column "labels" or several, or a text no image.
     """
     images = []
     column = pairs.images.metadata.get("labels", [None] * len(pairs.images))
@@ -34,7 +40,7 @@ def of_pairs(pairs: Dataset) -> tuple[list[str], list[str]]:
         labels = [value] if isinstance(value, str) else list(value or ())
         if len(labels) != 1:
             raise RequirementError(
-                f"classes need one label a picture in 'labels'; '{name}' has {len(labels)}; plausible matches read "
+                f"classes need one label an image in 'labels'; '{name}' has {len(labels)}; plausible matches read "
                 "several"
             )
         images.append(str(labels[0]))
@@ -42,7 +48,7 @@ def of_pairs(pairs: Dataset) -> tuple[list[str], list[str]]:
     np.minimum.at(owners, pairs.links[:, 1], pairs.links[:, 0])
     single = np.flatnonzero(owners == len(images))
     if len(single):
-        raise RequirementError(f"classes need a picture for every text; '{pairs.texts.ids[single[0]]}' has none")
+        raise RequirementError(f"classes need an image for every text; '{pairs.texts.ids[single[0]]}' has none")
     return images, [images[row] for row in owners]
 
 
@@ -68,6 +74,9 @@ def relevance(
         candidates: Texts.
         classes: (C) the class of each.
         count: G; None for as many as groups names.
+
+    Returns:
+        (G C) float32.
 
     Raises:
         DataError: If texts and classes do not agree.
@@ -106,8 +115,13 @@ def relevance_of(
     """The same for every image of a data set, whose texts are the candidates.
 
     Args:
+        pairs: With the column "labels" of its images.
         references: Texts of images.
         images: (R) the image of each.
+        candidates: (C) texts.
+
+    Returns:
+        (I T) float32.
     """
     image_classes, text_classes = of_pairs(pairs)
     codes = {label: code for code, label in enumerate(dict.fromkeys(image_classes))}

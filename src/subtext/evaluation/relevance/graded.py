@@ -24,6 +24,8 @@ from subtext.evaluation.relevance import cider, classes, tfidf
 from subtext.evaluation.relevance.grams import corpus
 from subtext.evaluation.relevance.match import Match, positions_in_groups
 
+SHORT = {"tfidf": tfidf.NAME}
+"""Short names."""
 NAMES = ("tfidf1", "ciderd", "cider", "class_tfidf1", "judged", "sentence:MODEL")
 _SENTENCE = "sentence:"
 BLOCK_BYTES = 2**26
@@ -58,7 +60,7 @@ class Graded:
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.dtype not in (np.float16, np.float32):
             raise ShapeError(
-                f"Graded.values needs (pictures, texts) of float16 or float32; it got {self.values.shape} of "
+                f"Graded.values needs (images, texts) of float16 or float32; it got {self.values.shape} of "
                 f"{self.values.dtype}"
             )
 
@@ -69,6 +71,14 @@ class Graded:
 
     def block(self, direction: Direction, start: int, stop: int) -> Float[np.ndarray, "q c"]:
         """Queries start to stop against all candidates, float32 row after row.
+
+        Args:
+            direction: Which side asks.
+            start: First query.
+            stop: Query after the last.
+
+        Returns:
+            (Q C) float32.
 
         Raises:
             DataError: If it names the first value which is no finite number.
@@ -87,7 +97,15 @@ class Graded:
     def blocks(
         self, direction: Direction, block_bytes: int = BLOCK_BYTES
     ) -> Iterator[tuple[int, int, Float[np.ndarray, "q c"]]]:
-        """All queries of a direction in order: start, stop and their block."""
+        """All queries of a direction in order: start, stop and their block.
+
+        Args:
+            direction: Which side asks.
+            block_bytes: Memory of a block.
+
+        Returns:
+            First query, query after the last, and (Q C) relevance of each block.
+        """
         queries, candidates = self.shape if direction == "image_to_text" else self.shape[::-1]
         rows = max(1, block_bytes // (4 * max(1, candidates)))
         for start in range(0, queries, rows):
@@ -95,19 +113,44 @@ class Graded:
             yield start, stop, self.block(direction, start, stop)
 
     def take(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Graded:
-        """The chosen images and texts, as one fold of a gallery needs them; what was learnt from all stays so."""
+        """The chosen images and texts, as one fold of a gallery needs them; what was learnt from all stays so.
+
+        Args:
+            image_rows: (I) int64.
+            text_rows: (T) int64.
+
+        Returns:
+            The relevance among them.
+        """
         return replace(self, values=np.ascontiguousarray(self.values[image_rows][:, text_rows]))
 
     def truth(self, direction: Direction, start: int, stop: int, match: Match) -> Truth:
-        """Queries start to stop as a Comparison needs them: who belongs together, and how much all others do."""
+        """Queries start to stop as a Comparison needs them: who belongs together, and how much all others do.
+
+        Args:
+            direction: Which side asks.
+            start: First query.
+            stop: Query after the last.
+            match: Who belongs together.
+
+        Returns:
+            (Q C) positives and relevance.
+        """
         matches = match.truth(direction, start, stop)
         relevance = torch.from_numpy(self.block(direction, start, stop))
         return Truth(match=matches.match, ignored=matches.ignored, relevance=relevance, scale=self.name)
 
 
 def check(name: str) -> None:
-    """Raise RequirementError unless `graded` knows this name."""
-    if name not in NAMES[:-1] and not (name.startswith(_SENTENCE) and name != _SENTENCE):
+    """Check that `graded` knows a name.
+
+    Args:
+        name: Of `NAMES`, or "tfidf".
+
+    Raises:
+        RequirementError: If it does not.
+    """
+    if SHORT.get(name, name) not in NAMES[:-1] and not (name.startswith(_SENTENCE) and name != _SENTENCE):
         raise RequirementError(f"a relevance is one of {', '.join(NAMES)}; it got '{name}'")
 
 
@@ -124,11 +167,15 @@ def graded(
     An image is known by the texts that rows of the data name it with; word counts are learnt from these.
 
     Args:
+        pairs: I images and T texts.
         name: Of `NAMES`: unigram TF-IDF cosine; CIDEr-D; plain CIDEr; CUB's by class, whose classes are the column
             "labels"; the judgements that the data brings; the cosine of any sentence encoder, by hub name or folder.
         references: Texts of an image that it is known by, the first so many of them; None for all. DAA's tables: 5.
         cache: A folder where matrices are kept; None computes them each time.
         device: What a sentence encoder runs on.
+
+    Returns:
+        (I T) relevance.
 
     Raises:
         RequirementError: For an unknown name, or where the data has not what it reads.
@@ -136,6 +183,7 @@ def graded(
         OutputError: If the cache cannot be written.
     """
     check(name)
+    name = SHORT.get(name, name)
     shape = (len(pairs.images), len(pairs.texts))
     if name == "judged":
         if pairs.judgements is None:
@@ -145,7 +193,7 @@ def graded(
         degrees[pairs.judgements.images, pairs.judgements.texts] = pairs.judgements.scores
         return Graded(name, degrees)
     if references is not None and references < 1:
-        raise RequirementError(f"a picture needs at least one reference; it got {references}")
+        raise RequirementError(f"an image needs at least one reference; it got {references}")
     texts = [value for value in pairs.texts.values if isinstance(value, str)]
     if len(texts) != len(pairs.texts):
         item = next(n for n, v in zip(pairs.texts.ids, pairs.texts.values, strict=True) if not isinstance(v, str))
@@ -194,7 +242,16 @@ def cached(
     """The matrix of these settings, mapped: as `fill` wrote it into an array of that shape, now or another time.
 
     Args:
+        folder: Where matrices are kept.
         about: Whatever the numbers depend on, as JSON.
+        shape: Of the matrix.
+        fill: Writes the matrix into an array.
+
+    Returns:
+        The matrix, mapped read-only.
+
+    Raises:
+        DataError: If a file is damaged.
     """
     settings = {"form": _FORM, "shape": shape, "precision": "float32", **about}
     name = hashlib.blake2b(json.dumps(settings, sort_keys=True).encode(), digest_size=16).hexdigest()
@@ -240,7 +297,15 @@ def sentence_relevance(
     The other arguments are those of `tfidf.products`, and of its `all`. A group without references is a row of 0.
 
     Args:
+        references: (R) texts of the groups.
+        groups: (R) group of each reference, from 0.
+        candidates: (C) texts.
         encoder: Reads each different text once, such as a `SentenceEncoder`; vectors of any length but nought.
+        count: Number of groups; None for the largest plus one.
+        out: (G C) array to write to; None for a new one.
+
+    Returns:
+        (G C) float32.
 
     Raises:
         DataError: If texts and groups do not agree, or the encoder gives a vector without a direction.

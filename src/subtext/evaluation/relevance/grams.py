@@ -63,6 +63,15 @@ def corpus(
 ) -> Corpus:
     """Texts by number; groups are counted from 0, `count` of them (None for as many as the largest names).
 
+    Args:
+        references: (R) texts of the groups.
+        groups: (R) group of each reference, from 0.
+        candidates: (C) texts.
+        count: Number of groups; None for the largest plus one.
+
+    Returns:
+        The different texts, and where each stands.
+
     Raises:
         DataError: If there is no reference, not one group a reference, a group below 0 or beyond count, or a text that
             is none.
@@ -99,6 +108,14 @@ def counted(
     texts: Sequence[str], words_of: Callable[[str], list[str]], *, longest: int
 ) -> tuple[list[Grams], NDArray[np.int64]]:
     """Grams of 1, 2, ... `longest` words, and (N) how many words each text has.
+
+    Args:
+        texts: Texts.
+        words_of: Text -> its words.
+        longest: Longest n-gram, 1 or more.
+
+    Returns:
+        Grams of each length, and (N) int64 numbers of words.
 
     Example:
         >>> (ones, twos), lengths = counted(["a b a b", "b a"], str.split, longest=2)
@@ -144,6 +161,12 @@ _WORD = re.compile(
 def long_words(text: str) -> list[str]:
     """Lower-case runs of two or more letters, digits or underscores: what scikit-learn's CountVectorizer counts.
 
+    Args:
+        text: A text.
+
+    Returns:
+        Its words.
+
     Example:
         >>> long_words("A dog isn't in Zoë's boat")
         ['dog', 'isn', 'in', 'zoë', 'boat']
@@ -157,6 +180,12 @@ def treebank_words(text: str) -> list[str]:
     English clitics stand alone, words with hyphens and slashes stay whole, brackets and signs such as & are words. On
     25,000 captions of COCO and 35,000 of Flickr8k all but 1 and 7 come out as from that program. A text with letters
     beyond the Latin ones is read by the house's own tokeniser, which knows other scripts.
+
+    Args:
+        text: A text.
+
+    Returns:
+        Its words.
 
     Example:
         >>> treebank_words("A dog isn't at St. Mary's, an ice-cream stand (12:45).")

@@ -51,6 +51,13 @@ class Ratings:
     def judgements(self, image_ids: Sequence[str], text_ids: Sequence[str]) -> Judgements:
         """The pairs whose two items are among these, whichever of the two columns has the images.
 
+        Args:
+            image_ids: (I) names of images.
+            text_ids: (T) names of texts.
+
+        Returns:
+            The rated pairs by their rows.
+
         Raises:
             DataError: If no pair has an image and a text of these.
         """
@@ -76,6 +83,12 @@ def read_ratings(path: Path) -> Ratings:
     """CSV, TSV, JSONL or Parquet with a column each for the query, the candidate and the score.
 
     Columns are known by name: `QUERY`, `CANDIDATE` and `SCORE` list them, the first that is there counts.
+
+    Args:
+        path: CSV, TSV, JSONL or Parquet.
+
+    Returns:
+        The ratings.
 
     Raises:
         DataError: If a column is missing, a row is broken, a score is no finite number, or a pair stands twice.
@@ -132,13 +145,20 @@ class Positives:
     def match(self, image_ids: Sequence[str | int], text_ids: Sequence[str | int]) -> Match:
         """The truth of a gallery of these items, named by COCO's numbers or by names that end in them.
 
+        Args:
+            image_ids: (I) names of images.
+            text_ids: (T) names of texts.
+
+        Returns:
+            The positives.
+
         Raises:
             DataError: If two items have the same number, or none of them was judged.
         """
-        images, texts = _rows("picture", image_ids), _rows("caption", text_ids)
+        images, texts = _rows("image", image_ids), _rows("caption", text_ids)
         lists = []
         for subject, positives, queries, candidates in (
-            ("picture", self.image_to_text, images, texts),
+            ("image", self.image_to_text, images, texts),
             ("caption", self.text_to_image, texts, images),
         ):
             cells = [
@@ -164,6 +184,13 @@ def read_eccv(folder: Path, kind: Kind = "eccv") -> Positives:
 
     "coco" reads those of the pairs themselves, whose names begin with "original".
 
+    Args:
+        folder: With the JSON files of eccv_caption.
+        kind: Which of its truths.
+
+    Returns:
+        The positives.
+
     Raises:
         DataError: If a file is missing or is no such JSON.
     """
@@ -176,6 +203,12 @@ def read_cxc(path: Path) -> Positives:
     """The table `sits_test.csv` of Crisscrossed Captions: pairs rated `CXC_THRESHOLD` or more, in both directions.
 
     These are the positives that ECCV Caption ships for it, to the pair.
+
+    Args:
+        path: sits_test.csv.
+
+    Returns:
+        The positives.
     """
     table = read_ratings(path)
     images: dict[int, list[int]] = {}
@@ -189,6 +222,12 @@ def read_cxc(path: Path) -> Positives:
 
 def number(name: str | int) -> int:
     """The number that a name of COCO ends in.
+
+    Args:
+        name: Of an image or a text.
+
+    Returns:
+        The number that it ends in; None where there is none.
 
     Raises:
         DataError: If there is none.

@@ -18,19 +18,35 @@ class Match:
     """The positives of every query in both directions, block by block and never stored whole.
 
     Attributes:
-        image_to_text: For each picture, the rows of its texts.
-        text_to_image: For each text, the rows of its pictures.
+        image_to_text: For each image, the rows of its texts.
+        text_to_image: For each text, the rows of its images.
     """
 
     image_to_text: CandidateLists
     text_to_image: CandidateLists
 
     def cells(self, direction: Direction) -> CandidateLists:
-        """The positives of one direction's queries."""
+        """The positives of one direction's queries.
+
+        Args:
+            direction: Which side asks.
+
+        Returns:
+            For each of Q queries the rows of its positives.
+        """
         return self.image_to_text if direction == "image_to_text" else self.text_to_image
 
     def truth(self, direction: Direction, start: int, stop: int) -> Truth:
-        """Queries start to stop against all candidates, as a Comparison needs it."""
+        """Queries start to stop against all candidates, as a Comparison needs it.
+
+        Args:
+            direction: Which side asks.
+            start: First query.
+            stop: Query after the last.
+
+        Returns:
+            (Q C) positives of these queries.
+        """
         candidates = len(self.text_to_image if direction == "image_to_text" else self.image_to_text)
         rows, columns = self.cells(direction)[start:stop].expand()
         match = torch.zeros(min(stop, len(self.cells(direction))) - start, candidates, dtype=torch.bool)
@@ -38,7 +54,15 @@ class Match:
         return Truth(match=match)
 
     def take(self, image_rows: NDArray[np.int64], text_rows: NDArray[np.int64]) -> Match:
-        """The truth among the chosen pictures and texts, which are numbered anew."""
+        """The truth among the chosen images and texts, which are numbered anew.
+
+        Args:
+            image_rows: (I) int64.
+            text_rows: (T) int64.
+
+        Returns:
+            The positives among them.
+        """
         new = np.full(len(self.text_to_image), -1, dtype=np.int64)
         new[text_rows] = np.arange(len(text_rows))
         images, texts = self.image_to_text[image_rows].expand()
@@ -51,21 +75,45 @@ class Match:
 
 
 def of_pairs(pairs: Dataset) -> Match:
-    """The truth of a data set: its judgements where it brings them, else its groups."""
+    """The truth of a data set: its judgements where it brings them, else its groups.
+
+    Args:
+        pairs: I images and T texts.
+
+    Returns:
+        The positives.
+    """
     if pairs.judgements is not None:
         return of_judgements(pairs.judgements, images=len(pairs.images), texts=len(pairs.texts))
     return of_groups(pairs.images.groups, pairs.texts.groups)
 
 
 def of_groups(image_groups: NDArray[np.int64], text_groups: NDArray[np.int64]) -> Match:
-    """A picture and a text belong together when their groups are equal."""
+    """An image and a text belong together when their groups are equal.
+
+    Args:
+        image_groups: (I) int64.
+        text_groups: (T) int64.
+
+    Returns:
+        The positives.
+    """
     return Match(
         CandidateLists.of_groups(image_groups, text_groups), CandidateLists.of_groups(text_groups, image_groups)
     )
 
 
 def of_judgements(judgements: Judgements, *, images: int, texts: int) -> Match:
-    """A picture and a text belong together when they were judged above 0; what was not judged is a negative."""
+    """An image and a text belong together when they were judged above 0; what was not judged is a negative.
+
+    Args:
+        judgements: Judged pairs.
+        images: Number of images.
+        texts: Number of texts.
+
+    Returns:
+        The positives.
+    """
     above = judgements.scores > 0
     image_rows, text_rows = judgements.images[above], judgements.texts[above]
     return Match(
@@ -76,6 +124,12 @@ def of_judgements(judgements: Judgements, *, images: int, texts: int) -> Match:
 
 def positions_in_groups(groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """(N) how many items of the same group stand before each.
+
+    Args:
+        groups: (N) int64.
+
+    Returns:
+        (N) int64.
 
     Example:
         >>> positions_in_groups(np.array([4, 7, 4, 4])).tolist()

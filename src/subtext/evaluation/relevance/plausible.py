@@ -1,4 +1,4 @@
-"""Plausible matches (Chun et al. 2021): pictures with nearly the same objects might have each other's texts."""
+"""Plausible matches (Chun et al. 2021): images with nearly the same objects might have each other's texts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from subtext.ops.sparse import CandidateLists
 
 @dataclass(frozen=True)
 class Labelled:
-    """The part of a gallery whose pictures have labels, I pictures and T texts; the rest neither asks nor answers.
+    """The part of a gallery whose images have labels, I images and T texts; the rest neither asks nor answers.
 
     Attributes:
         image_rows: (I) and (T) int64, which items of the gallery they are.
         text_rows: See `image_rows`.
-        image_codes: (I) int64, the label set of each picture.
-        text_codes: (T) that of each text's picture.
+        image_codes: (I) int64, the label set of each image.
+        text_codes: (T) that of each text's image.
         codes: (U V) float32 of 0 and 1, the label sets.
     """
 
@@ -34,7 +34,15 @@ class Labelled:
     codes: Float[np.ndarray, "u v"]
 
     def take(self, images: NDArray[np.int64], texts: NDArray[np.int64]) -> Labelled | None:
-        """The labelled items among the chosen ones, numbered anew; None where no image or no text is."""
+        """The labelled items among the chosen ones, numbered anew; None where no image or no text is.
+
+        Args:
+            images: (I) int64 rows.
+            texts: (T) int64 rows.
+
+        Returns:
+            The labelled items among them; None where there is none.
+        """
         fields: dict[str, NDArray[np.int64]] = {}
         for name, rows, chosen in (("image", self.image_rows, images), ("text", self.text_rows, texts)):
             row_of = np.full(max(int(rows.max(initial=-1)), int(chosen.max(initial=-1))) + 1, -1, dtype=np.int64)
@@ -45,9 +53,15 @@ class Labelled:
         return replace(self, **fields) if len(fields["image_rows"]) and len(fields["text_rows"]) else None
 
     def match(self, zeta: int) -> Match:
-        """Who is plausible for whom: labels of the two pictures differ in at most `zeta` places.
+        """Who is plausible for whom: labels of the two images differ in at most `zeta` places.
 
-        A picture's own texts are at distance 0. Rows are those of `image_rows` and `text_rows`.
+        An image's own texts are at distance 0. Rows are those of `image_rows` and `text_rows`.
+
+        Args:
+            zeta: Number of labels that may differ, 0 or more.
+
+        Returns:
+            Positives among the labelled items.
 
         Raises:
             RequirementError: If the zeta is below 0.
@@ -64,9 +78,16 @@ class Labelled:
 
 
 def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]) -> Labelled:
-    """From the labels of all pictures of a gallery, and (T) the picture row that each text goes with (-1 for none).
+    """From the labels of all images of a gallery, and (T) the image row that each text goes with (-1 for none).
 
-    Pictures without any label, and their texts, are left out, as in the authors' code.
+    Images without any label, and their texts, are left out, as in the authors' code.
+
+    Args:
+        labels: Labels of each image; None or empty for none.
+        owners: (T) image row of each text, -1 for none.
+
+    Returns:
+        The items with labels.
 
     Raises:
         RequirementError: If none has a label.
@@ -79,7 +100,7 @@ def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]
     labelled_rows = np.array([row for row, label_set in enumerate(labels) if label_set], dtype=np.int64)
     if not len(labelled_rows):
         raise RequirementError(
-            f"plausible matches need pictures with labels; none of {len(labels)} has any; give a column 'labels', or "
+            f"plausible matches need images with labels; none of {len(labels)} has any; give a column 'labels', or "
             "COCO's instances_*.json beside its captions"
         )
     sets = [frozenset(labels[row] or ()) for row in labelled_rows]
@@ -97,7 +118,13 @@ def labelled(labels: Sequence[Collection[str] | None], owners: NDArray[np.int64]
 
 
 def of_pairs(pairs: Dataset) -> Labelled:
-    """The same of a data set with a column "labels"; a text goes with the first picture that names it.
+    """The same of a data set with a column "labels"; a text goes with the first image that names it.
+
+    Args:
+        pairs: With the column "labels" of its images.
+
+    Returns:
+        The items with labels.
 
     Raises:
         RequirementError: If they have none.

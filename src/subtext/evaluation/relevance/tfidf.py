@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.evaluation.relevance.grams import Corpus, corpus, counted, long_words
-from subtext.ops.group_products import Terms
+from subtext.ops.compiled.group_products import Terms
 from subtext.ops.sparse import Sparse
 
 NAME = "tfidf1"
@@ -32,9 +32,12 @@ def products(
 
     Args:
         references: Texts that documents are counted in: the captions of the split that is measured.
-        groups: (R) the picture of each reference, from 0.
+        groups: (R) the image of each reference, from 0.
         candidates: Texts; words that no reference has count for nothing.
         count: G; None for as many as groups names.
+
+    Returns:
+        The cosines of every group and candidate, block by block.
 
     Raises:
         DataError: If texts and groups do not agree.
@@ -56,7 +59,14 @@ def products(
 
 
 def unit_rows(texts: Corpus) -> Sparse:
-    """The unit vectors of the different texts; one without a word of the references is a row of nothing."""
+    """The unit vectors of the different texts; one without a word of the references is a row of nothing.
+
+    Args:
+        texts: Counted texts.
+
+    Returns:
+        Sparse rows of length 1; a text without known words has length 0.
+    """
     (grams,), _ = counted(texts.texts, long_words, longest=1)
     times = np.bincount(texts.references, minlength=len(texts.texts))
     frequency = np.bincount(grams.features, times[grams.rows], minlength=grams.width)

@@ -20,6 +20,7 @@ from transformers.utils import logging
 from subtext.data.starter import NAME as STARTER, starter_folder
 from subtext.errors import RequirementError
 from subtext.models.encoders.hub import BACKBONES, is_cached, require_answer, require_hub_name, source_of
+from subtext.text_helpers import install_hint
 
 Model = TypeVar("Model")
 
@@ -33,8 +34,11 @@ def read_model(name: str, read: Callable[[str, bool], Model], *, files: Sequence
     Args:
         name: A short name of `BACKBONES`, "starter" for the text tower of that name, a folder, or a hub name.
         read: Function of the folder or hub name, and whether to use local files only.
-        files: If one of them is in the hub's cache, the cache is tried first.
+        files: Files of the model; if one of them is in the hub's cache, the cache is tried first.
         option: The option that the name came from, for messages.
+
+    Returns:
+        What `read` returns.
 
     Raises:
         RequirementError: If there is no such model, the hub cannot be reached, or the model cannot be read.
@@ -101,7 +105,7 @@ def open_body(
 
     Args:
         name: A short name of `hub.BACKBONES`, a local folder, or a hub name.
-        weights: "pretrained", or "random": only the configuration is read, and for a short name the hub is not asked.
+        weights: "pretrained", or "random": only the configuration is read, and for a short name the hub is not queried.
         image_size: Side in pixels of a randomly initialised vision transformer; None for that of its configuration.
         assets: Folder of a saved run: only its configuration is read, because the run's tensors follow.
         option: The option that the name came from, for messages.
@@ -109,8 +113,11 @@ def open_body(
         complete: Requires every weight, since the library fills missing ones with random numbers: a function that first
             raises where the model is of another kind; None where weights may be missing.
 
+    Returns:
+        The model; its weights are copies in memory.
+
     Raises:
-        RequirementError: If the weights or the configuration cannot be had.
+        RequirementError: If the weights or the configuration are not available.
     """
     if assets is not None:
         return task.from_config(_config(str(assets), option), trust_remote_code=False)
@@ -151,13 +158,25 @@ def open_body(
 
 
 def has_weights(name: str, weights: Weights) -> bool:
-    """Whether `open_body` gives pretrained weights."""
+    """Whether `open_body` gives pretrained weights.
+
+    Args:
+        name: A short name of `hub.BACKBONES`, a hub name, or a folder.
+        weights: "pretrained" or "random".
+
+    Returns:
+        False for random weights, and for a short name without published weights.
+    """
     backbone = BACKBONES.get(name)
     return weights == "pretrained" and (backbone is None or backbone.hub is not None)
 
 
 def drop_pooler(body: PreTrainedModel) -> None:
-    """Remove the pooler of a transformer: nothing reads it, so that its weights would never learn."""
+    """Remove the pooler of a transformer: nothing reads it, so that its weights would never learn.
+
+    Args:
+        body: A transformer; one without a pooler stays as it is.
+    """
     pooler = getattr(body, "pooler", None)
     if isinstance(pooler, nn.Module) and any(True for _ in pooler.parameters()):
         body.pooler = None
@@ -167,6 +186,7 @@ class Pretrained(nn.Module):
     """An encoder around a body of a library.
 
     Args:
+        body: A module of a library.
         pretrained: Whether the body is pretrained: plans may freeze it or scale down its learning rate.
     """
 
@@ -182,18 +202,34 @@ class Pretrained(nn.Module):
             self.body.train(mode)
 
     def body_layers(self) -> list[list[nn.Parameter]]:
-        """Parameters of a pretrained body, bottom to top; none where all is new or learns by adapters."""
+        """Parameters of a pretrained body, bottom to top.
+
+        Returns:
+            A list per layer; empty where all is new or learns by adapters.
+        """
         return layers(self.body) if self.pretrained else []
 
     def save_assets(self, folder: Path) -> None:
-        """Write the configuration of a body of `transformers`; other libraries rebuild it from its name."""
+        """Write the configuration of a body of `transformers`; other libraries rebuild it from its name.
+
+        Args:
+            folder: An existing folder.
+        """
         config = getattr(self.body, "config", None)
         if isinstance(config, PretrainedConfig):
             config.save_pretrained(folder)
 
 
 def import_extra(module: str, name: str, package: str) -> Any:
-    """A module of the extra `encoders`, for the encoder `name`.
+    """Import a module of the extra `encoders`.
+
+    Args:
+        module: Its name in Python.
+        name: The encoder that needs it, for the message.
+        package: Its distribution, for the message.
+
+    Returns:
+        The module.
 
     Raises:
         RequirementError: If importing it fails.
@@ -203,8 +239,8 @@ def import_extra(module: str, name: str, package: str) -> Any:
     except (ImportError, RuntimeError, OSError) as error:
         # Both need torchvision, which fails in several ways where it was built for another torch.
         raise RequirementError(
-            f"'{name}' needs the packages {package} and torchvision; importing them failed: {error}; install "
-            "subtext[encoders], with the torchvision that belongs to this torch"
+            f"'{name}' needs the packages {package} and torchvision; importing them failed: {error}; "
+            f"{install_hint('encoders')}, with the torchvision that belongs to this torch"
         ) from error
 
 
@@ -212,6 +248,12 @@ def layers(body: nn.Module) -> list[list[nn.Parameter]]:
     """The parameters of a body, bottom to top: embeddings, then each layer or stage, then the modules above.
 
     The outermost list of two or more modules is the layers; a body without one is a single layer.
+
+    Args:
+        body: Any module.
+
+    Returns:
+        A list of parameters per layer, without empty ones.
     """
     named = list(body.named_parameters())
     lists = [(name, m) for name, m in body.named_modules() if isinstance(m, nn.ModuleList) and len(m) > 1]
@@ -240,10 +282,16 @@ _PROJECTIONS = {"q_proj", "k_proj", "v_proj", "query", "key", "value", "q_lin", 
 
 
 def adapt(encoder: Any, *, rank: int = 8, scale: float = 16.0, dropout: float = 0.0) -> None:
-    """Freeze an encoder's body and train rank-`rank` updates of its attention projections instead.
+    """Freeze an encoder's body and train low-rank updates of its attention projections instead.
 
     W x becomes W x + (scale / rank) B A x. A starts at small random values and B at zero: the encoder's output does
     not change at first. The encoder then has no pretrained layers to freeze or to slow down.
+
+    Args:
+        encoder: An encoder with a body of `transformers`; changed in place.
+        rank: Rank of the updates, 1 or more.
+        scale: Numerator of the factor of the updates.
+        dropout: Share of the updates' inputs set to zero in training.
 
     Raises:
         RequirementError: If `peft` is missing, or if the body has no attention projections.
@@ -261,7 +309,7 @@ def adapt(encoder: Any, *, rank: int = 8, scale: float = 16.0, dropout: float = 
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
-        raise RequirementError("low-rank adapters need the package peft; install subtext[lora]") from error
+        raise RequirementError(f"low-rank adapters need the package peft; {install_hint('lora')}") from error
     config = LoraConfig(r=rank, lora_alpha=scale, lora_dropout=dropout, target_modules=targets)
     for parameter in body.parameters():
         parameter.requires_grad_(False)

@@ -32,10 +32,16 @@ _METHODS = ("get_image_features", "get_text_features")
 
 
 def module_folder(name: str) -> str:
-    """The folder of `transformers` in one of sentence-transformers; any other name as it is.
+    """The folder of the `transformers` model inside one of sentence-transformers.
+
+    Args:
+        name: A folder or a hub name.
+
+    Returns:
+        The folder; any other name as it is.
 
     Raises:
-        RequirementError: If further modules change the vectors.
+        RequirementError: If further modules change the vectors, or their list cannot be read.
     """
     modules = Path(name, "modules.json")
     if not modules.is_file():
@@ -59,11 +65,13 @@ def module_folder(name: str) -> str:
 
 @dataclass(frozen=True)
 class Dual:
-    """Both halves of a dual encoder, and its scale and shift.
+    """Both towers of a dual encoder, and its scale and shift.
 
     Attributes:
-        scale: Scores are scale * cosine + shift.
-        shift: Shift is None for a model without (CLIP).
+        image: Encoder of images.
+        text: Encoder of texts.
+        scale: Factor of the cosine in a score.
+        shift: Added to it; None for a model without (CLIP).
     """
 
     image: SingleTower | FeatureTower
@@ -73,11 +81,19 @@ class Dual:
 
     @staticmethod
     def open(name: str, *, weights: Weights = "pretrained", assets: Path | None = None) -> Dual:
-        """By hub name or folder (see `open_body`), or from the configuration that one half saved.
+        """Open both towers by hub name or folder (see `open_body`), or from the configuration that one tower saved.
+
+        Args:
+            name: A hub name, or a folder.
+            weights: "pretrained" or "random".
+            assets: Folder of a saved run, of which the configuration alone is read; None to open the named model.
+
+        Returns:
+            Both towers.
 
         Raises:
-            RequirementError: For a model of one tower, or of two that were not trained together, and where weights are
-                missing.
+            RequirementError: If the model has one tower, or two that were not trained together, if weights are missing,
+                and for images of variable size.
         """
 
         def require_two_towers(body: PreTrainedModel) -> None:
@@ -125,11 +141,11 @@ class SingleTower(Pretrained):
     """The encoder of one modality in a pretrained dual encoder.
 
     Args:
-        body: The half's transformer.
-        projection: Into the joint space; None where the body has it (SigLIP).
-        config: Of the full model, so that either half can restore both.
+        body: The tower's transformer.
+        projection: Map into the joint space; None where the body has it (SigLIP).
+        config: Configuration of the full model, from which either tower restores both.
         input_name: "pixels" or "tokens".
-        pretrained: See `Pretrained`.
+        pretrained: Whether the body is pretrained, see `Pretrained`.
     """
 
     def __init__(
@@ -158,6 +174,9 @@ class SingleTower(Pretrained):
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """States and joint vectors of images or texts.
 
+        Args:
+            inputs: "pixels" (N 3 H W), or "tokens" (N P) int64 with "mask" (N P) bool.
+
         Returns:
             Encoded with `parts` (N P E), last hidden states, with their mask for texts; `pooled` (N G), the projected
             vector that the model compares, not yet of unit length.
@@ -179,14 +198,22 @@ class SingleTower(Pretrained):
         return Encoded(parts=output.last_hidden_state, mask=mask, pooled=self.projection(output.pooler_output))
 
     def body_layers(self) -> list[list[nn.Parameter]]:
-        """Parameters of a pretrained transformer and its projection, bottom to top; none otherwise."""
+        """Parameters of a pretrained transformer and its projection, bottom to top.
+
+        Returns:
+            A list per layer; empty where the body is not pretrained.
+        """
         if not self.pretrained:
             return []
         top = list(self.projection.parameters())
         return [*layers(self.body), top] if top else layers(self.body)
 
     def save_assets(self, folder: Path) -> None:
-        """Write the configuration of the full model."""
+        """Write the configuration of the full model.
+
+        Args:
+            folder: An existing folder.
+        """
         self.config.save_pretrained(folder)
 
 
@@ -197,10 +224,10 @@ class FeatureTower(Pretrained):
         model: The full model; only the modules that this modality uses are kept.
         method: The name of that method.
         input_name: "pixels" or "tokens".
-        pretrained: See `Pretrained`.
+        pretrained: Whether the body is pretrained, see `Pretrained`.
 
     Raises:
-        RequirementError: For a model without the sizes of its inputs, or whose method gives no vector of an item.
+        RequirementError: If the model does not say the sizes of its inputs, or its method gives no vector per item.
     """
 
     parts_width = None
@@ -248,6 +275,9 @@ class FeatureTower(Pretrained):
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """Joint vectors of images or texts.
 
+        Args:
+            inputs: "pixels" (N 3 H W), or "tokens" (N P) int64 with "mask" (N P) bool.
+
         Returns:
             Encoded with `pooled` (N G), what that method gives, not yet of unit length.
         """
@@ -261,13 +291,25 @@ class FeatureTower(Pretrained):
         return Encoded(pooled=getattr(output, "pooler_output", output))
 
     def save_assets(self, folder: Path) -> None:
-        """Write the configuration of the full model."""
+        """Write the configuration of the full model.
+
+        Args:
+            folder: An existing folder.
+        """
         self.config.save_pretrained(folder)
 
 
 @dataclass(frozen=True)
 class OpenClip:
-    """Both towers of a model of `open_clip`, its scale and shift as in `Dual`, and its preprocessing."""
+    """Both towers of a model of `open_clip`.
+
+    Attributes:
+        image: Encoder of images.
+        text: Encoder of texts.
+        scale: Factor of the cosine in a score.
+        shift: Added to it; None for a model without.
+        preprocessing: Preprocessing of its images.
+    """
 
     image: TextTower
     text: TextTower
@@ -277,14 +319,19 @@ class OpenClip:
 
     @staticmethod
     def open(name: str, *, pretrained: bool = True, fetch: bool = True, image_size: int = 0) -> OpenClip:
-        """By architecture and weights, as in "ViT-B-32/laion2b_s34b_b79k"; random weights where none are named.
+        """Open both towers by architecture and weights.
 
         Args:
+            name: Such as "ViT-B-32/laion2b_s34b_b79k".
+            pretrained: Whether to use the named weights; False for random ones.
             fetch: Whether to read weights now; not for a saved run, whose tensors follow.
             image_size: Side of images in pixels; 0 for that of the model.
 
+        Returns:
+            Both towers.
+
         Raises:
-            RequirementError: If open_clip cannot be imported, or does not know the name.
+            RequirementError: If open_clip cannot be imported, does not know the name, or the name lacks its weights.
         """
         architecture, _, tag = name.partition("/")
         has_tag = pretrained and bool(tag)
@@ -330,7 +377,7 @@ class TextTower(Pretrained):
     Args:
         body: The tower.
         input_name: "pixels" or "tokens".
-        pretrained: See `Pretrained`.
+        pretrained: Whether the body is pretrained, see `Pretrained`.
     """
 
     parts_width = None
@@ -341,7 +388,14 @@ class TextTower(Pretrained):
         self.pooled_width = int(body.output_dim)
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Joint vectors of images or texts."""
+        """Joint vectors of images or texts.
+
+        Args:
+            inputs: "pixels" (N 3 H W) or "tokens" (N P) int64.
+
+        Returns:
+            Encoded with `pooled` (N G), not yet of unit length.
+        """
         self.keep_frozen()
         return Encoded(pooled=self.body(inputs[self.input_name]))
 

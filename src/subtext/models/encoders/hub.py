@@ -1,7 +1,7 @@
 """Models by short name, folder or name of the Hugging Face hub, before torch is imported: where they are, their files.
 
-Libraries spend a minute of retries per file on a hub that cannot be reached. Here the hub is asked once, without
-retries, and only for what is not in the cache. A name that it cannot have is refused without asking.
+Libraries spend a minute of retries per file on a hub that cannot be reached. Here the hub is queried once, without
+retries, and only for what is not in the cache. An impossible name is refused without a query.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Preprocessing:
 
     Attributes:
         size: Side in pixels.
-        mean: Of each channel, on a scale of 0 to 1.
-        std: See `mean`.
-        resize: "crop" and "edge": the centre square, `crop_share` of the short side, and "squash": the full image; see
-            `PixelInput`.
-        filter: Of resampling.
+        mean: Mean of each channel, on a scale of 0 to 1.
+        std: Standard deviation of each channel, likewise.
+        resize: "crop" and "edge": the centre square; "squash": the full image. See `PixelInput`.
+        crop_share: Side of the centre square, as a share of the short side, in (0, 1].
+        filter: Filter of resampling.
     """
 
     size: int
@@ -62,7 +62,7 @@ class Backbone:
     Attributes:
         hub: Name of its pretrained weights; None where none are published.
         family: Its model type in `transformers`.
-        preprocessing: Of its images.
+        preprocessing: Preprocessing of its images.
         settings: Values of its configuration that differ from the family's defaults.
     """
 
@@ -113,23 +113,42 @@ _SHORT_NAMES = (*BACKBONES, "gru", "bag", "features", "auto", STARTER)
 
 
 def source_of(name: str) -> str:
-    """The hub name that a short name stands for; any other name as it is."""
+    """The hub name of a short name.
+
+    Args:
+        name: A short name, a hub name, or a folder.
+
+    Returns:
+        The hub name; any other name as it is.
+    """
     backbone = BACKBONES.get(name)
     return name if backbone is None or backbone.hub is None else backbone.hub
 
 
 def is_cached(source: str, files: Sequence[str]) -> bool:
-    """Whether the cache has one of these files of a hub's model."""
+    """Whether the cache has one of these files of a model of the hub.
+
+    Args:
+        source: A hub name.
+        files: Paths inside the model.
+
+    Returns:
+        True if any of them is cached.
+    """
     return any(isinstance(try_to_load_from_cache(source, file), str) for file in files)
 
 
 def require_model(name: str, *, option: str = "model") -> None:
-    """Check that a model can be had: a folder, in the cache, or of the hub, which is asked. Nothing is read or fetched.
+    """Check that a model is available: in a folder, in the cache, or on the hub, which is queried.
 
-    "tiny", "starter" and open_clip:ARCHITECTURE/WEIGHTS pass: they are not in the hub.
+    Nothing is read or fetched. "tiny", "starter" and open_clip:ARCHITECTURE/WEIGHTS pass: they are not in the hub.
+
+    Args:
+        name: A short name, a hub name, or a folder.
+        option: The option that the name came from, for messages.
 
     Raises:
-        RequirementError: As reading the model would, before the seconds that importing torch and transformers takes.
+        RequirementError: If the model is not available, which is found before torch and transformers are imported.
     """
     source = source_of(name)
     if source in (*BACKBONES, STARTER) or source.startswith("open_clip:") or (source and Path(source).is_dir()):
@@ -140,7 +159,15 @@ def require_model(name: str, *, option: str = "model") -> None:
 
 
 def model_file(name: str, path: str, *, option: str = "name") -> Path | None:
-    """The path of one file of a model, in its folder or from the hub; None when the model has no such file.
+    """The path of one file of a model, in its folder or from the hub.
+
+    Args:
+        name: A hub name, or a folder.
+        path: Path of the file inside the model.
+        option: The option that the name came from, for messages.
+
+    Returns:
+        The path; None where the model has no such file.
 
     Raises:
         RequirementError: If there is no such model, or the hub cannot be reached.
@@ -162,7 +189,16 @@ def model_file(name: str, path: str, *, option: str = "name") -> Path | None:
 
 
 def require_hub_name(source: str, name: str, option: str) -> None:
-    """Raise RequirementError for a missing path and for a misspelt short name."""
+    """Check that a name can be one of the hub.
+
+    Args:
+        source: The hub name, or the name itself.
+        name: As it was given, for the message.
+        option: The option that it came from, for the message.
+
+    Raises:
+        RequirementError: If it is the path of a missing folder, a misspelt short name, or no name of the hub.
+    """
     if source.startswith((".", "/", "~", "\\")) or source.count("/") > 1 or not source.strip():
         raise _refusal(name, option, "there is no such folder")
     if "/" not in source and get_close_matches(source, _SHORT_NAMES, n=1, cutoff=0.85) and source not in NAMES:
@@ -174,7 +210,16 @@ def require_hub_name(source: str, name: str, option: str) -> None:
 
 
 def require_answer(source: str, name: str, option: str) -> None:
-    """Raise RequirementError unless the hub says that it has the model; it is asked once."""
+    """Check that the hub has a model; it is queried once.
+
+    Args:
+        source: The hub name.
+        name: As it was given, for the message.
+        option: The option that it came from, for the message.
+
+    Raises:
+        RequirementError: If it has no such model, does not show it, or cannot be reached.
+    """
     refusals: dict[type[Exception], str] = {
         GatedRepoError: "the hub keeps it behind terms that you have not accepted",
         RepositoryNotFoundError: "it is no folder here, and the hub shows no such model",
@@ -190,7 +235,7 @@ def require_answer(source: str, name: str, option: str) -> None:
         raise _refusal(name, option, reason) from None
 
 
-@cache  # An error is not kept: only a hub that answered is not asked again.
+@cache  # An error is not cached: only a hub that answered is not queried again.
 def _ask(source: str) -> None:
     # Not by `get_hf_file_metadata`: it first fetches a list for its user agent, with a time limit of its own.
     token = get_token_to_send(None)
@@ -217,10 +262,14 @@ _FILTERS: dict[object, Literal["bilinear", "bicubic", "lanczos"]] = {1: "lanczos
 
 
 def preprocessing_of(name: str, *, option: str = "name") -> Preprocessing:
-    """The preprocessing of a backbone: of its short name, or from one of its `PROCESSORS`.
+    """The preprocessing of a backbone, from its short name or from one of its `PROCESSORS`.
 
     Args:
+        name: A short name, a hub name, or a folder.
         option: The option that the name came from, for messages.
+
+    Returns:
+        The preprocessing.
 
     Raises:
         RequirementError: If the model has none of these files, if they lack values or need steps that are not taken
@@ -315,12 +364,27 @@ def _triple(values: object) -> Triple | None:
 
 
 def revision_of(name: str) -> str:
-    """The commit of a hub's model in the cache; "" for a folder, and for a model of another library."""
+    """The commit of a hub's model in the cache.
+
+    Args:
+        name: A hub name, or a folder.
+
+    Returns:
+        The commit; "" for a folder, and for a model of another library.
+    """
     cached = None if Path(name).is_dir() or ":" in name else try_to_load_from_cache(name, "config.json")
     return Path(cached).parent.name if isinstance(cached, str) else ""
 
 
 def cached_revision(name: str, revision: str) -> str:
-    """The folder of one commit of a hub's model in the cache; the name where it is not there."""
+    """The folder of one commit of a hub's model in the cache.
+
+    Args:
+        name: A hub name.
+        revision: The commit.
+
+    Returns:
+        The folder; the name where that commit is not cached.
+    """
     cached = try_to_load_from_cache(name, "config.json", revision=revision) if revision else None
     return str(Path(cached).parent) if isinstance(cached, str) else name

@@ -30,12 +30,14 @@ class Language(Pretrained):
     """The last hidden states of a text, and one vector for the complete text.
 
     Args:
+        body: A model of the BERT family.
+        pooling: "cls" for the first token's state, "mean" for the mean of all.
         dropout: Share of the outputs set to zero in training.
-        pretrained: See `Pretrained`.
-        normalise: Pooled vectors of unit length.
+        pretrained: Whether the body is pretrained, see `Pretrained`.
+        normalise: Whether pooled vectors have unit length.
 
     Raises:
-        RequirementError: If a model is not of this family.
+        RequirementError: If the model is of another family.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Language(Pretrained):
         if not isinstance(width, int) or body.config.is_encoder_decoder:
             raise RequirementError(
                 f"a text backbone needs one stack of states of one width, as the BERT family has; it got "
-                f"{type(body).__name__}; name a BERT-like model, or use the host 'clip' for a dual encoder"
+                f"{type(body).__name__}; name a BERT-like model, or use the model 'clip' for a dual encoder"
             )
         drop_pooler(body)
         self.pooling, self.normalise = pooling, normalise
@@ -68,7 +70,20 @@ class Language(Pretrained):
         pooling: Literal["cls", "mean"] = "cls",
         dropout: float = 0.0,
     ) -> Language:
-        """By hub name or folder; see `open_body`. `starter` pools as it was trained: the mean, at unit length."""
+        """Open a text backbone by hub name or folder; see `open_body`.
+
+        `starter` pools as it was trained: the mean, at unit length.
+
+        Args:
+            name: A hub name, a folder, or "starter".
+            weights: "pretrained" or "random".
+            assets: Folder of a saved run, of which the configuration alone is read; None to open the named model.
+            pooling: "cls" or "mean".
+            dropout: Share of the outputs set to zero in training.
+
+        Returns:
+            The encoder.
+        """
         body = open_body(name, weights=weights, assets=assets, option="text")
         is_starter, pretrained = name == STARTER, has_weights(name, weights)
         pooling = "mean" if is_starter else pooling
@@ -78,7 +93,7 @@ class Language(Pretrained):
         """States and pooled vectors of texts.
 
         Args:
-            inputs: Tokens (N P) int64, mask (N P) bool.
+            inputs: "tokens" (N P) int64, "mask" (N P) bool.
 
         Returns:
             Encoded with `parts` (N P E), last hidden states, with their mask; `pooled` (N E), the first token's state
@@ -115,10 +130,10 @@ class SentenceEncoder:
 
     Args:
         model: "sentence-transformers/all-MiniLM-L6-v2", or a folder that transformers reads.
-        pooling: "mean" of all states, as most sentence encoders were trained with; "cls": the first.
-        max_tokens: Longer texts are cut.
-        batch_size: Texts at a time; it does not change the vectors beyond rounding.
-        device: What the backbone runs on.
+        pooling: "mean" of all states, as most sentence encoders were trained with; "cls": the first state.
+        max_tokens: Number of tokens beyond which a text is cut.
+        batch_size: Number of texts at a time; it does not change the vectors beyond rounding.
+        device: Device of the backbone.
     """
 
     model: str
@@ -128,11 +143,18 @@ class SentenceEncoder:
     device: str = "cpu"
 
     def __call__(self, texts: Sequence[str], progress: Callable[[int], None] | None = None) -> Float[np.ndarray, "n d"]:
-        """The vectors of texts, float32, not scaled to unit length; `progress` hears how many texts are done.
+        """The vectors of texts, not scaled to unit length.
+
+        Args:
+            texts: N texts.
+            progress: Called with the number of texts that are done.
+
+        Returns:
+            (N D) float32.
 
         Raises:
             RequirementError: If the model or its tokeniser cannot be read.
-            DataError: For an item without a text.
+            DataError: If an item has no text.
         """
         input_spec = SubwordInput(tokeniser(self.model, option="sentence"), max_tokens=self.max_tokens)
         encoder = Language.open(self.model, pooling=self.pooling).eval().to(self.device)
@@ -150,10 +172,14 @@ class SentenceEncoder:
 
 
 def tokeniser(name: str, *, option: str = "text") -> Any:
-    """The tokeniser of a text backbone, by name or folder.
+    """The tokeniser of a text backbone.
 
     Args:
+        name: A hub name, a folder, or "starter".
         option: The option that gave the name, for messages.
+
+    Returns:
+        A tokeniser of `transformers`.
 
     Raises:
         RequirementError: If it is not available, or has no vocabulary.

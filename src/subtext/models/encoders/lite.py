@@ -74,7 +74,10 @@ class _Block(nn.Module):
 
 
 class EfficientNetLite2(nn.Module):
-    """The network without its classifier. Takes pixels (N 3 H W); gives the last feature map (N 1280 H/32 W/32)."""
+    """The network without its classifier.
+
+    Maps pixels (N 3 H W) to the last feature map (N 1280 H/32 W/32).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,20 +91,36 @@ class EfficientNetLite2(nn.Module):
         self.head = nn.Sequential(_Layer(width_in, _HEAD), nn.ReLU6(inplace=True))
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """The last feature map."""
+        """The last feature map.
+
+        Args:
+            pixels: (N 3 H W).
+
+        Returns:
+            (N 1280 H/32 W/32).
+        """
         states = self.stem(pixels)
         for block in self.blocks:
             states = block(states)
         return self.head(states)
 
     def load_published(self, tensors: dict[str, Tensor]) -> None:
-        """Load the tensors of the published file, which has other names in the same order, then the classifier."""
+        """Load the tensors of the published file, which has other names in the same order, then the classifier.
+
+        Args:
+            tensors: Of the published file, by name.
+        """
         published = {name: value for name, value in tensors.items() if not name.startswith("_fc.")}
         self.load_state_dict(dict(zip(self.state_dict(), published.values(), strict=True)))
 
 
 class LiteVision(Pretrained):
-    """The cells of an image by EfficientNet-Lite2, and one vector for the complete image."""
+    """The cells of an image by EfficientNet-Lite2, and one vector for the complete image.
+
+    Args:
+        body: An `EfficientNetLite2`.
+        pretrained: Whether the body is pretrained, see `Pretrained`.
+    """
 
     def __init__(self, body: Any, *, pretrained: bool = False) -> None:
         super().__init__(body, pretrained=pretrained)
@@ -109,12 +128,16 @@ class LiteVision(Pretrained):
 
     @staticmethod
     def open(*, weights: Weights = "pretrained", fetch: bool = True) -> LiteVision:
-        """With the weights of the installed package, or random ones.
+        """Open the encoder with the weights of the installed package, or random ones.
 
         Raises the errors of `starter_file`.
 
         Args:
+            weights: "pretrained" or "random".
             fetch: Whether to read the weights now; not for a saved run, whose tensors follow.
+
+        Returns:
+            The encoder.
         """
         body = EfficientNetLite2()
         if fetch and weights == "pretrained":
@@ -125,7 +148,7 @@ class LiteVision(Pretrained):
         """Cells and pooled vectors of images.
 
         Args:
-            inputs: Pixels (N 3 H W).
+            inputs: "pixels" (N 3 H W).
 
         Returns:
             Encoded with `parts` (N P 1280), cells of the last feature map in row-major order; `pooled` (N 1280), their

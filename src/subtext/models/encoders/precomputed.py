@@ -22,19 +22,19 @@ class Precomputed(nn.Module):
     """Precomputed features, with scaling and dropout.
 
     Args:
-        pooled_width: Widths of the features.
-        grid_width: None for those that the file does not have.
+        pooled_width: Width of pooled features; None where the file has none.
+        grid_width: Width of grid features, with boxes; None where the file has none.
         scaling: "unit": each vector over its length; "standard": each dimension by `mean` and `std`, which are part of
             the state and so are saved with a run.
-        mean: "pooled" and "grid" -> (width), over the training split; zeros and ones where they are missing.
-        std: See `mean`.
+        mean: "pooled" and "grid" -> (width), over the training split; zeros where missing.
+        std: Likewise; ones where missing.
         dropout: Share of the scaled features set to zero in training.
         append_pooled: Whether the pooled vector becomes one more part; needs equal widths.
         boxes: Whether the last four numbers of each region are its box, as `Detector` has them: they are neither scaled
-            nor dropped, nor part of the mean. The pooled vector's box is the full image. grid_width counts them.
+            nor dropped, nor part of the mean. The pooled vector's box is the full image.
 
     Raises:
-        RequirementError: If neither is there, and for `append_pooled` with unequal widths.
+        RequirementError: If there are neither pooled nor grid features, and for `append_pooled` with unequal widths.
     """
 
     def __init__(
@@ -75,12 +75,15 @@ class Precomputed(nn.Module):
         """The features of a batch.
 
         Args:
-            inputs: Pooled (N G) and/or grid (N P E), mask (N P) bool.
+            inputs: "pooled" (N G) and/or "grid" (N P E), and "mask" (N P) bool.
 
         Returns:
             Encoded with `parts` (N P E), the grid, with the pooled vector as one more part where `append_pooled` is
             set; the pooled vector alone where there is no grid; `pooled` (N G), the pooled vector, or the mean of the
             grid.
+
+        Raises:
+            RequirementError: If the batch lacks features.
         """
         missing = [name for name in self.widths if name not in inputs]
         if missing:
@@ -113,9 +116,9 @@ class Precomputed(nn.Module):
         return Encoded(parts=grid, mask=mask, pooled=pooled_or_mean)
 
 
-def _buffer(statistics: Mapping[str, NDArray[np.float32]] | None, name: str, width: int, otherwise: float) -> Tensor:
+def _buffer(statistics: Mapping[str, NDArray[np.float32]] | None, name: str, width: int, default: float) -> Tensor:
     if statistics is None or name not in statistics:
-        return torch.full((width,), otherwise)
+        return torch.full((width,), default)
     value = torch.as_tensor(np.asarray(statistics[name], dtype=np.float32)).clone()
     if tuple(value.shape) != (width,):
         raise RequirementError(f"the statistics of {name} features need {width} numbers; got {tuple(value.shape)}")

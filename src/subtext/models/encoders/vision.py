@@ -22,6 +22,7 @@ from subtext.models.encoders.backbone import (
     open_body,
 )
 from subtext.models.encoders.hub import Preprocessing
+from subtext.text_helpers import install_hint
 
 Pooling = Literal["auto", "average", "cls"]
 
@@ -31,11 +32,11 @@ class Vision(Pretrained):
 
     Args:
         body: A convolutional network or a vision transformer.
-        pooling: "auto" takes the class token where there is one.
-        pretrained: See `Pretrained`.
+        pooling: "average" of the cells, "cls" for the class token, or "auto": the class token where there is one.
+        pretrained: Whether the body is pretrained, see `Pretrained`.
 
     Raises:
-        RequirementError: For "cls" and a body without class token.
+        RequirementError: If pooling is "cls" and the body has no class token.
     """
 
     def __init__(self, body: PreTrainedModel, *, pooling: Pooling = "auto", pretrained: bool = False) -> None:
@@ -68,7 +69,18 @@ class Vision(Pretrained):
         assets: Path | None = None,
         pooling: Pooling = "auto",
     ) -> Vision:
-        """By short name, hub name or folder; see `open_body`."""
+        """Open a vision backbone by short name, hub name or folder; see `open_body`.
+
+        Args:
+            name: A short name of `hub.BACKBONES`, a hub name, or a folder.
+            weights: "pretrained" or "random".
+            image_size: Side in pixels of a randomly initialised vision transformer; None for that of its configuration.
+            assets: Folder of a saved run, of which the configuration alone is read; None to open the named model.
+            pooling: See the class.
+
+        Returns:
+            The encoder.
+        """
         body = open_body(name, weights=weights, image_size=image_size, assets=assets, option="image")
         return Vision(body, pooling=pooling, pretrained=has_weights(name, weights))
 
@@ -76,11 +88,14 @@ class Vision(Pretrained):
         """Cells and pooled vectors of images.
 
         Args:
-            inputs: Pixels (N 3 H W).
+            inputs: "pixels" (N 3 H W).
 
         Returns:
             Encoded with `parts` (N P E), cells of the last feature map in row-major order, or the last patch tokens;
             `pooled` (N E), their average, or the class token.
+
+        Raises:
+            RequirementError: If pooling is "cls" and there is no class token.
         """
         self.keep_frozen()
         pixels = inputs["pixels"]
@@ -112,8 +127,8 @@ class TimmVision(Pretrained):
     """The cells or patches of an image, and one vector for the complete image, from timm.
 
     Args:
-        body: a `timm` model made with num_classes=0.
-        pretrained: See `Pretrained`.
+        body: A model of `timm` that was made with num_classes=0.
+        pretrained: Whether the body is pretrained, see `Pretrained`.
     """
 
     def __init__(self, body: Any, *, pretrained: bool = False) -> None:
@@ -123,12 +138,17 @@ class TimmVision(Pretrained):
 
     @staticmethod
     def open(name: str, *, pretrained: bool = True, fetch: bool = True, image_size: int = 0) -> TimmVision:
-        """A model of `timm` by name.
+        """Open a model of `timm` by name.
 
         Args:
+            name: As `timm.list_models()` has it.
+            pretrained: Whether the body counts as pretrained, see `Pretrained`.
             fetch: Whether to read its weights now; not for a saved run, whose tensors follow.
             image_size: Side in pixels of a transformer's position embeddings; 0 for its own. Convolutions take any
                 size.
+
+        Returns:
+            The encoder.
 
         Raises:
             RequirementError: If timm cannot be imported or does not know the name.
@@ -164,7 +184,11 @@ class TimmVision(Pretrained):
         """Cells and pooled vectors of images.
 
         Args:
-            inputs: Pixels (N 3 H W).
+            inputs: "pixels" (N 3 H W).
+
+        Returns:
+            Encoded with `parts` (N P E), cells of the last feature map in row-major order, or the last patch tokens;
+            `pooled` (N E), what the body's own head pools.
         """
         self.keep_frozen()
         states = self.body.forward_features(inputs["pixels"])
@@ -183,29 +207,44 @@ class Detector(Pretrained):
 
     Args:
         body: A query-based model for object detection.
-        regions: R; all queries where there are fewer.
-        least: From 0 to 1.
+        regions: R, the number of boxes; all of the detector's where it has fewer.
+        min_confidence: Probability below which a box is masked, 0 to 1.
 
     Raises:
-        RequirementError: For a model without one state per box, and regions below 1.
+        RequirementError: If regions is below 1, or the model has no state per box.
     """
 
-    def __init__(self, body: PreTrainedModel, *, regions: int = 36, least: float = 0.0) -> None:
+    def __init__(self, body: PreTrainedModel, *, regions: int = 36, min_confidence: float = 0.0) -> None:
         super().__init__(body.requires_grad_(False).eval(), pretrained=False)
         if regions < 1:
             raise RequirementError(f"a detector needs 1 region or more; it got {regions}")
-        self.regions, self.least = regions, least
+        self.regions, self.min_confidence = regions, min_confidence
         self.pooled_width = int(body.config.hidden_size)
         self.parts_width = self.pooled_width + BOX
 
     @staticmethod
     def open(
-        name: str, *, weights: Weights = "pretrained", assets: Path | None = None, regions: int = 36, least: float = 0.0
+        name: str,
+        *,
+        weights: Weights = "pretrained",
+        assets: Path | None = None,
+        regions: int = 36,
+        min_confidence: float = 0.0,
     ) -> Detector:
-        """By hub name or folder; see `open_body`.
+        """Open a detector by hub name or folder; see `open_body`.
+
+        Args:
+            name: A hub name, or a folder.
+            weights: "pretrained" or "random".
+            assets: Folder of a saved run, of which the configuration alone is read; None to open the named model.
+            regions: See the class.
+            min_confidence: See the class.
+
+        Returns:
+            The encoder.
 
         Raises:
-            RequirementError: If the detector cannot be had.
+            RequirementError: If the detector, or a package that it needs, is not available.
         """
         try:
             body = open_body(name, weights=weights, assets=assets, option="image", task=AutoModelForObjectDetection)
@@ -213,12 +252,19 @@ class Detector(Pretrained):
             # Published DETR has a backbone of timm.
             raise RequirementError(
                 f"image=detector:{name} needs packages that are not there: {str(error).strip().splitlines()[0]}; "
-                "install subtext[encoders], or take a detector without them (YOLOS, RT-DETR)"
+                f"{install_hint('encoders')}, or take a detector without them (YOLOS, RT-DETR)"
             ) from error
-        return Detector(body, regions=regions, least=least)
+        return Detector(body, regions=regions, min_confidence=min_confidence)
 
     def train(self, mode: bool = True) -> Detector:
-        """Set the mode of this module; the body stays in eval mode."""
+        """Set the mode of this module; the body stays in eval mode.
+
+        Args:
+            mode: Whether this module is in training mode.
+
+        Returns:
+            This module.
+        """
         super().train(mode)
         self.body.eval()
         return self
@@ -228,12 +274,15 @@ class Detector(Pretrained):
         """The most confident regions of images.
 
         Args:
-            inputs: Pixels (N 3 H W): the full image, since boxes are relative to it.
+            inputs: "pixels" (N 3 H W): the full image, since boxes are relative to it.
 
         Returns:
             Encoded with `parts` (N R E+4), of the R most confident boxes, best first, the last state of the box's
-            query, then the box; `mask` (N R), boxes of probability `least` or more; an image always keeps its best box;
-            `pooled` (N E), the mean of those states.
+            query, then the box; `mask` (N R), boxes of probability `min_confidence` or more, and an image's best box in
+            any case; `pooled` (N E), the mean of those states.
+
+        Raises:
+            RequirementError: If the model has no state per box.
         """
         output = self.body(pixel_values=inputs["pixels"])
         states, logits = getattr(output, "last_hidden_state", None), getattr(output, "logits", None)
@@ -253,7 +302,7 @@ class Detector(Pretrained):
         count = min(self.regions, confidence.shape[1])
         # Of equal boxes the earlier query comes first, on any machine.
         order = confidence.argsort(dim=1, descending=True, stable=True)[:, :count]
-        mask = confidence.gather(1, order) >= self.least
+        mask = confidence.gather(1, order) >= self.min_confidence
         mask[:, 0] = True
         states, boxes = (
             values.gather(1, order[..., None].expand(-1, -1, values.shape[2])) for values in (states, boxes)

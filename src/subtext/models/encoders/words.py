@@ -1,4 +1,4 @@
-"""Words to a pooled vector: by their mean (a bag of words), or by a gated recurrent unit, which gives states too."""
+"""Words to a pooled vector: by their mean (a bag of words), or by a gated recurrent unit, which also returns states."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class Bag(nn.Module):
 
     Args:
         words: Size of the vocabulary; token 0 is padding.
-        width: E, of the embedding.
+        width: E, the width of the embedding.
         dropout: Share of the embeddings' numbers set to zero in training.
-        parts: False: no parts, and the mean is taken without storing them, in a fraction of the memory.
+        parts: Whether to give word embeddings; False: the mean is taken without storing them, in a fraction of the
+            memory.
     """
 
     def __init__(self, words: int, width: int, *, dropout: float = 0.0, parts: bool = True) -> None:
@@ -37,7 +38,7 @@ class Bag(nn.Module):
         """Word embeddings of texts, and their means.
 
         Args:
-            inputs: Tokens (N P) int64, mask (N P) bool.
+            inputs: "tokens" (N P) int64, "mask" (N P) bool.
 
         Returns:
             Encoded with `parts` (N P E), the embeddings, with dropout; `pooled` (N E), their mean over the words.
@@ -59,15 +60,18 @@ class Recurrent(nn.Module):
 
     Args:
         words: Size of the vocabulary; token 0 is padding.
-        width: Of the states; in a bidirectional GRU half of it for each direction.
-        word_width: Of the embedding.
+        width: Width of the states; in a bidirectional GRU half of it for each direction.
+        word_width: Width of the word embedding.
         layers: Number of stacked GRUs.
         both_directions: Whether the GRU is bidirectional; then it needs an even width.
-        parts: What the parts are.
+        parts: Whether the parts are the "states" of the GRU or the embedded "words".
         word_dropout: Share of the embeddings' numbers set to zero in training.
-        dropout: The same for the states and the pooled vector.
-        legacy_last: Take both directions at the last word, where the backward half has read one word only. PVSE's
-            published numbers were made so (card A1.5d).
+        dropout: Share of the states and of the pooled vector set to zero in training.
+        legacy_last: Whether to take both directions at the last word, where the backward half has read one word only.
+            PVSE's published numbers were made so.
+
+    Raises:
+        RequirementError: If the GRU is bidirectional and the width odd.
     """
 
     def __init__(
@@ -94,7 +98,7 @@ class Recurrent(nn.Module):
         self.rnn = nn.GRU(word_width, width_per_direction, layers, batch_first=True, bidirectional=both_directions)
         self.word_dropout = nn.Dropout(word_dropout)
         self.dropout = nn.Dropout(dropout)
-        self.gives = parts
+        self.parts_source = parts
         self.legacy_last = legacy_last
         self.parts_width = word_width if parts == "words" else width
         self.pooled_width = width
@@ -103,7 +107,8 @@ class Recurrent(nn.Module):
         """States or embeddings of words, and pooled vectors, of texts.
 
         Args:
-            inputs: Tokens (N P) int64, mask (N P) bool, words first. A text without words counts as one padding token.
+            inputs: "tokens" (N P) int64, "mask" (N P) bool, words first. A text without words counts as one padding
+                token.
 
         Returns:
             Encoded with `parts` (N P E), the states of every word, or the word embeddings, which PIE-Net attends to;
@@ -115,5 +120,5 @@ class Recurrent(nn.Module):
         words = self.word_dropout(self.words(tokens[:, :longest]))
         states = padded_states(words, lengths, self.rnn, learning=self.training)
         pooled = end_states(states, lengths, both_directions=self.rnn.bidirectional and not self.legacy_last)
-        parts = words if self.gives == "words" else self.dropout(states)
+        parts = words if self.parts_source == "words" else self.dropout(states)
         return Encoded(parts=parts, mask=mask[:, :longest], pooled=self.dropout(pooled))

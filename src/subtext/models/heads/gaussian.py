@@ -1,6 +1,6 @@
 """Heads of probabilistic models: an item is a normal distribution.
 
-Gaussian joins a head of the mean with a head of the deviations (Spread, PooledSpread); Distanced turns mean and
+Gaussian joins a head of the mean with a head of the deviations (Spread, PooledSpread); DistanceVectors turns mean and
 deviations into one vector, whose inner products are expected distances.
 """
 
@@ -35,13 +35,14 @@ class Gaussian(nn.Module):
     Args:
         mean: A head of one unit vector per item: mu.
         spread: Encoded -> (N D), the natural logarithm of the standard deviation in each dimension.
+        width: D of the vectors.
         draws: K, the number of samples; 0 for a model that reads mean and spread alone, as PCME++ does.
         drawn: When to sample: "always", or while "learning"; then items are ranked by mu.
         side: "image" or "text": each has samples of its own.
         seed: Of samples in evaluation; in training they depend on the run's seed and the epoch.
 
     Raises:
-        RequirementError: For fewer than 0 draws, and what both parts raise.
+        RequirementError: If draws is below 0, and what both parts raise.
     """
 
     def __init__(
@@ -70,11 +71,12 @@ class Gaussian(nn.Module):
         """Samples of every item, or its mean.
 
         Args:
-            encoded: As both parts do.
+            encoded: As `mean` and `spread` need it.
             ids: (N) The id of each item.
+            noise: (N K D) standard normal numbers; None for the mean alone.
 
         Returns:
-            Embeddings, vectors (N K D), of no fixed length, or mu (N 1 D); log_std (N 1 D).
+            Embeddings with vectors (N K D) of no fixed length, or mu (N 1 D), and log_std (N 1 D).
         """
         vectors: Tensor = self.mean(encoded, ids).vectors
         log_std: Tensor = self.spread(encoded)[:, None]
@@ -83,10 +85,15 @@ class Gaussian(nn.Module):
         return Embeddings(vectors=vectors, ids=ids, log_std=log_std)
 
     def noise(self, keys: NDArray[np.int64], *, seed: int | None, epoch: int) -> Float[Tensor, "n k d"] | None:
-        """Standard normal numbers for the items of these keys; None where nothing is sampled.
+        """Standard normal numbers for the items of these keys.
 
         Args:
-            seed: Of the run; None in evaluation.
+            keys: (N) int64, one per item.
+            seed: Of the run in training; None in evaluation.
+            epoch: From 0; not read in evaluation.
+
+        Returns:
+            (N K D) float32; None where nothing is sampled.
         """
         if not self.draws or (seed is None and self.drawn == "learning"):
             return None
@@ -98,12 +105,16 @@ class Gaussian(nn.Module):
         )
         return torch.from_numpy(np.ascontiguousarray(numbers)).view(len(keys), self.draws, self.width)
 
-    def by_mean(self) -> Gaussian:
-        """The same weights without samples."""
+    def to_means(self) -> Gaussian:
+        """The same weights without samples.
+
+        Returns:
+            A Gaussian head that shares the weights and draws nothing.
+        """
         return Gaussian(self.mean, self.spread, self.width, side=self.side, seed=self.seed).train(self.training)
 
 
-class Distanced(nn.Module):
+class DistanceVectors(nn.Module):
     """Distanced head (for PCME++, Chun 2024, eq. 1): two more numbers turn the closed-form distance into a product.
 
     image: [mu, -v, 1]   text: [mu', 1, -v']   v = (|mu|^2 + sum of std^2 - 1) / 2
@@ -138,11 +149,14 @@ class Distanced(nn.Module):
         """One vector per item.
 
         Args:
-            encoded: As `gaussian` does.
+            encoded: As `gaussian` needs it.
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, vectors (N 1 D+2), or (N 1 2D+2), float32 or better; deviations are in the vectors.
+            Embeddings with vectors (N 1 D+2), or (N 1 2D+2), float32 or better; deviations are in the vectors.
+
+        Raises:
+            RequirementError: See the class.
         """
         items: Embeddings = self.gaussian(encoded, ids)
         if items.log_std is None:
@@ -155,20 +169,40 @@ class Distanced(nn.Module):
         return Embeddings(vectors[:, None], ids)
 
     def width(self, vectors: Float[np.ndarray, "n k d"]) -> int:
-        """D, the width of the mean, in vectors of this head."""
+        """D, the width of the mean, in vectors of this head.
+
+        Args:
+            vectors: (N K D+2), or (N K 2D+2).
+
+        Returns:
+            D.
+        """
         return (vectors.shape[2] - 2) // (2 if self.kind == "wasserstein" else 1)
 
     def means_alone(self, vectors: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k d"]:
-        """Query vectors for items of the same modality: only the mean is not zero, so products are those of means."""
+        """Query vectors for items of the same modality: only the mean is not zero, so products are those of means.
+
+        Args:
+            vectors: (N K D+2), or (N K 2D+2), of this head.
+
+        Returns:
+            Vectors of the same shape.
+        """
         means = np.zeros_like(vectors)
         width = self.width(vectors)
         means[:, :, :width] = vectors[:, :, :width]
         return means
 
     def uncertainty(self, vectors: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n"]:
-        """The root mean square of each item's deviations, as `Embeddings.uncertainty` has it, from its vector.
+        """The root mean square of each item's deviations, computed from its vector; see `Embeddings.uncertainty`.
 
         Exact to rounding where means are of unit length.
+
+        Args:
+            vectors: (N 1 D+2), or (N 1 2D+2), of this head.
+
+        Returns:
+            (N) 0 or more.
         """
         offset = -vectors[:, 0, -2 if self.side == "image" else -1]
         return np.sqrt(np.maximum(2 * offset, 0) / self.width(vectors))
@@ -185,12 +219,13 @@ class Spread(nn.Module):
     Args:
         parts_width: E.
         width: D.
-        pooled_width: Of the pooled vector; None with `recurrent`.
+        pooled_width: Width of the pooled vector; not read with `recurrent`.
+        recurrent: Whether g is the last state of a GRU over the parts.
         start: Initial b: 0 as published, a deviation of 1 in every dimension of unit means. With a lower value a short
             training begins with samples close to the mean.
 
     Raises:
-        RequirementError: If either is missing, and for an odd width with `recurrent`.
+        RequirementError: If both pooled_width and `recurrent` are missing, and for an odd width with `recurrent`.
     """
 
     def __init__(
@@ -249,12 +284,12 @@ class PooledSpread(nn.Module):
         parts_width: E.
         width: D.
         layers: Of self-attention before the pooling; 1 in the paper, whose parts are CLIP's tokens.
-        perceptron: Of the pooling, as for the mean.
+        perceptron: Whether the pooling adds a perceptron, as for the mean.
         start: Initial bias of the logarithm of the variance. Variances add up over dimensions: at -9, a thousand
             dimensions add 0.1 to a squared distance between 0 and 4.
 
     Raises:
-        RequirementError: If there are no parts.
+        RequirementError: If the encoder gives no parts.
     """
 
     inputs = ("parts",)
@@ -280,4 +315,4 @@ class PooledSpread(nn.Module):
         parts = parts_of(encoded, "a spread")
         for layer in self.layers:
             parts = layer(parts, encoded.mask)
-        return self.pooling.pooled(parts, encoded.mask) / 2
+        return self.pooling.project_and_pool(parts, encoded.mask) / 2

@@ -1,124 +1,31 @@
-"""Generalised pooling head: the values of each dimension, sorted over the parts and weighted by rank.
-
-Sorting the few parts of an item in every dimension is slow because each sort is tiny and lies across memory. Here the
-place of a value is counted instead: how many others of its item and dimension are larger, a comparison that runs along
-memory for all dimensions at once. O(N P^2 D) comparisons of a vector unit's width, against N D sorts of P.
-"""
+"""Generalised pooling head: the values of each dimension, sorted over the parts and weighted by rank."""
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import Any, no_type_check
 
 import torch
 from jaxtyping import Bool, Float, Int
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from subtext.core import Embeddings, Encoded
 from subtext.models.heads.mean import linear, parts_of
-from subtext.ops.in_threads import in_threads
+from subtext.ops.compiled.ordered_sum import MOST_PARTS, ordered_sum
 from subtext.ops.numerics import masked_softmax, parts_first, unit
-
-Array = NDArray[Any]
-MOST_PARTS = 255
-"""Places are kept in a byte."""
-
-
-def ordered_sum(
-    parts: Float[Tensor, "n p d"], lengths: Int[Tensor, "n"], weights: Float[Tensor, "n p"]
-) -> Float[Tensor, "n d"]:
-    """(N D) sum over k < lengths of weights_k (k-th largest of the item's first values), float32 on the processor.
-
-    Equal values keep the order of their parts. What lies beyond an item's length is never read. The machine code is
-    made at the first call, about two seconds.
-    """
-    return _OrderedSum.apply(parts, lengths, weights)
-
-
-class _OrderedSum(torch.autograd.Function):
-    """z_nd = sum over i of w_n,place(i) x_nid; so dx_nid = w_n,place(i) g_nd, and dw_nk sums g x where place is k."""
-
-    @staticmethod
-    def forward(ctx: Any, parts: Tensor, lengths: Tensor, weights: Tensor) -> Tensor:
-        parts, weights = parts.detach().contiguous(), weights.detach().contiguous()
-        items, longest, width = parts.shape
-        out = torch.zeros(items, width)
-        ranks = torch.zeros(items, longest, width, dtype=torch.uint8)
-        _in_threads(0, parts, lengths, weights, out, ranks)
-        ctx.save_for_backward(parts, lengths, weights, ranks)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, Tensor]:
-        parts, lengths, weights, ranks = ctx.saved_tensors
-        of_parts, of_weights = torch.zeros_like(parts), torch.zeros_like(weights)
-        grad = grads[0].contiguous()
-        _in_threads(1, parts, lengths, weights, ranks, grad, of_parts, of_weights)
-        return of_parts, None, of_weights
-
-
-def _in_threads(index: int, *tensors: Tensor) -> None:
-    """Run a kernel on the items of all tensors."""
-    kernel, arrays = _compiled(index), [tensor.numpy() for tensor in tensors]
-    in_threads(lambda items: kernel(*(array[items] for array in arrays)), len(arrays[0]))
-
-
-@functools.cache
-def _compiled(index: int) -> Callable[..., None]:
-    import numba
-
-    return numba.njit(nogil=True)((_forward, _backward)[index])
-
-
-@no_type_check
-def _forward(parts: Array, lengths: Array, weights: Array, out: Array, ranks: Array) -> None:
-    items, _, width = parts.shape
-    for item in range(items):
-        length = lengths[item]
-        for low in range(length):
-            low_values, rank = parts[item, low], ranks[item, low]
-            for high in range(low + 1, length):
-                high_values, high_rank = parts[item, high], ranks[item, high]
-                for d in range(width):
-                    larger = high_values[d] > low_values[d]
-                    rank[d] += larger
-                    high_rank[d] += not larger
-        total = out[item]
-        for part in range(length):
-            value, rank = parts[item, part], ranks[item, part]
-            for d in range(width):
-                total[d] += weights[item, rank[d]] * value[d]
-
-
-@no_type_check
-def _backward(
-    parts: Array, lengths: Array, weights: Array, ranks: Array, grad: Array, of_parts: Array, of_weights: Array
-) -> None:
-    items, _, width = parts.shape
-    for item in range(items):
-        for part in range(lengths[item]):
-            value, rank, slope = parts[item, part], ranks[item, part], of_parts[item, part]
-            for d in range(width):
-                slope[d] = weights[item, rank[d]] * grad[item, d]
-                of_weights[item, rank[d]] += grad[item, d] * value[d]
-
 
 COUNTED_CELLS = 1 << 20
 """Numbers to sort from which compiling the counting kernel pays."""
 
 
-class PlaceWeights(nn.Module):
+class RankWeights(nn.Module):
     """Learnt weight of the k-th largest of n values, from k and n only (GPO, Chen et al. 2021, eq. 4-5).
 
     theta = softmax over k <= n of W s_k / temperature     s: a bidirectional GRU over sinusoids of k, averaged
 
     Args:
-        width: Of the sinusoids.
-        hidden: Of each direction of the GRU.
+        width: Width of the sinusoids.
+        hidden: Width of each direction of the GRU.
         temperature: 0.1 in the paper's code; towards zero one rank takes all.
     """
 
@@ -130,9 +37,16 @@ class PlaceWeights(nn.Module):
         self.temperature = temperature
 
     def forward(self, lengths: Int[Tensor, "n"], longest: int) -> Float[Tensor, "n p"]:
-        """The weights of `longest` ranks for items of `lengths` parts; zero beyond an item's length.
+        """The weights of ranks, by an item's number of parts.
 
         Items of one length share their weights: the GRU runs once per length.
+
+        Args:
+            lengths: (N) int64, number of parts of each item.
+            longest: P, number of ranks.
+
+        Returns:
+            (N P), which sum to 1 over an item's ranks; zero beyond its length.
         """
         present, row_of_length = torch.unique(lengths, return_inverse=True)
         positions = _sinusoids(longest, self.width).to(self.linear.weight)
@@ -149,30 +63,30 @@ class PlaceWeights(nn.Module):
 class Gpo(nn.Module):
     """Generalised pooling head (VSE-infinity, Chen et al. 2021): a learnt combination of mean, max and k-max pooling.
 
-    z_d = sum over k of theta_k (k-th largest of x_:d)     x = W f + b, and a perceptron of f beside it where asked
+    z_d = sum over k of theta_k (k-th largest of x_:d)     x = W f + b, plus a perceptron of f if `perceptron`
     then z / |z|
 
     Args:
         width_in: E of the parts.
         width: D.
-        perceptron: Adds a two-layer perceptron with batch norm between, as the paper does for regions and not for
-            words.
-        place_width: Of the sinusoids and of the GRU over places.
+        perceptron: Whether to add a two-layer perceptron with a batch norm between, as the paper does for regions and
+            not for words.
+        place_width: Width of the sinusoids and of the GRU over ranks.
 
     Raises:
-        RequirementError: If there are no parts.
+        RequirementError: If the encoder gives no parts.
 
     Complexity:
-        O(N P log P D) for the sort.
+        O(N P log P D) for the sort; O(N P^2 D) comparisons where ranks are counted.
     """
 
     inputs = ("parts",)
-    """What it takes of an encoder's output."""
+    """Fields of Encoded that the head reads."""
 
     def __init__(self, width_in: int, width: int, *, perceptron: bool = False, place_width: int = 32) -> None:
         super().__init__()
         self.project = linear(width_in, width)
-        self.places = PlaceWeights(width=place_width, hidden=place_width)
+        self.places = RankWeights(width=place_width, hidden=place_width)
         self.inner: nn.Linear | None = None
         if perceptron:
             self.inner = linear(width_in, width // 2)
@@ -180,20 +94,28 @@ class Gpo(nn.Module):
             self.outer = linear(width // 2, width)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """One vector an item.
+        """One vector per item.
 
         Args:
             encoded: With parts.
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, vectors (N 1 D).
+            Embeddings with vectors (N 1 D) of unit length.
         """
         parts = parts_of(encoded, "generalised pooling")
-        return Embeddings(vectors=unit(self.pooled(parts, encoded.mask))[:, None], ids=ids)
+        return Embeddings(vectors=unit(self.project_and_pool(parts, encoded.mask))[:, None], ids=ids)
 
-    def pooled(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n d"]:
-        """The pooled vectors as they are, of no fixed length."""
+    def project_and_pool(self, parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None) -> Float[Tensor, "n d"]:
+        """The pooled vectors before they are scaled to unit length.
+
+        Args:
+            parts: (N P E).
+            mask: (N P) bool, True where a part exists; None where all do.
+
+        Returns:
+            (N D).
+        """
         # Padding is zero, costs nothing and enters no batch statistics.
         present = torch.ones(parts.shape[:2], dtype=torch.bool, device=parts.device) if mask is None else mask
         inside = parts[present]
@@ -218,7 +140,15 @@ class Gpo(nn.Module):
     def pool(
         self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n p"]]:
-        """Pooled vectors, and the weights of the places."""
+        """Pool projected parts by rank.
+
+        Args:
+            parts: (N P D), already projected.
+            mask: (N P) bool, True where a part exists; None where all do.
+
+        Returns:
+            (N D) pooled vectors, and (N P) weights of the ranks.
+        """
         items, longest = parts.shape[:2]
         lengths = torch.full((items,), longest, device=parts.device) if mask is None else mask.sum(dim=1)
         weights = self.places(lengths, longest)

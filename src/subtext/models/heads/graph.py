@@ -32,7 +32,8 @@ class GraphAttention(nn.Module):
         dropout: Inside the graphs, 0.2 in the authors' code.
 
     Raises:
-        RequirementError: For other numbers of joint graphs, without parts, and for no more parts than `cells`.
+        RequirementError: If the number of joint graphs is another, the encoder gives no parts, or no more parts than
+            `cells`.
 
     Complexity:
         O(N P^2 D + N P D^2) per graph.
@@ -62,7 +63,10 @@ class GraphAttention(nn.Module):
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, vectors (N 1 D).
+            Embeddings with vectors (N 1 D) of unit length.
+
+        Raises:
+            RequirementError: See the class.
         """
         parts, mask, cut = parts_of(encoded, "a graph head"), encoded.mask, self.cells
         if cut and parts.shape[1] <= cut:
@@ -96,8 +100,8 @@ class GraphAttentionLayer(nn.Module):
 
     Args:
         width: D, of input and output.
-        heads: 0 for 8, or the largest divisor of D below.
-        dropout: Of attention, and before both sums.
+        heads: Number of heads; 0 for the largest divisor of D up to 8.
+        dropout: Share dropped of attention weights, and of both sums before they are added.
         norm: "batch" as DSRAN has it, or "layer".
     """
 
@@ -115,7 +119,15 @@ class GraphAttentionLayer(nn.Module):
         self.inner_norm, self.outer_norm = kind(width), kind(width)
 
     def forward(self, parts: Float[Tensor, "n p d"], mask: Bool[Tensor, "n p"] | None = None) -> Float[Tensor, "n p d"]:
-        """The parts after attention to each other."""
+        """The parts after attention to each other.
+
+        Args:
+            parts: (N P D).
+            mask: (N P) bool, True where a part exists; None where all do.
+
+        Returns:
+            (N P D), zero where no part exists.
+        """
         query, key, value = (
             layer(parts).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )

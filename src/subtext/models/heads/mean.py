@@ -25,11 +25,11 @@ class Mean(nn.Module):
         source: "pooled" or "parts".
         project: False: no W and b; then D = E (a GRU of the joint width).
         dropout: Share of x set to zero in training.
-        residual: Add a two-layer perceptron of x, with D / 2 hidden units, to W x.
-        normalise: False keeps the length, as VSE0 published (`no_imgnorm`).
+        residual: Whether to add a two-layer perceptron of x, with D / 2 hidden units, to W x.
+        normalise: Whether vectors have unit length; False keeps the length, as VSE0 published (`no_imgnorm`).
 
     Raises:
-        RequirementError: If the source is missing, or if D is not E without a projection.
+        RequirementError: If the encoder lacks the source, or D is not E without a projection.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Mean(nn.Module):
         """One vector per item.
 
         Args:
-            encoded: With what `source` names.
+            encoded: With the field that `source` names.
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, vectors (N 1 D).
+            Embeddings with vectors (N 1 D).
         """
         if self.source == "parts":
             pooled = masked_mean(parts_of(encoded, "a mean over parts", "; take source='pooled'"), encoded.mask)
@@ -80,10 +80,18 @@ class Mean(nn.Module):
 
 
 def parts_of(encoded: Encoded, head: str, advice: str = "") -> Float[Tensor, "n p e"]:
-    """The parts.
+    """The parts of an encoder's output.
+
+    Args:
+        encoded: Of N items.
+        head: Who needs them, for the message.
+        advice: What to do, for the message; starts with "; ".
+
+    Returns:
+        (N P E).
 
     Raises:
-        RequirementError: In the name of the head, for an encoder without parts.
+        RequirementError: If the encoder gives no parts.
     """
     if encoded.parts is None:
         raise RequirementError(f"{head} needs an encoder that gives parts; it gave a pooled vector alone{advice}")
@@ -91,10 +99,18 @@ def parts_of(encoded: Encoded, head: str, advice: str = "") -> Float[Tensor, "n 
 
 
 def pooled_of(encoded: Encoded, head: str, advice: str = "") -> Float[Tensor, "n e"]:
-    """The pooled vector.
+    """The pooled vector of an encoder's output.
+
+    Args:
+        encoded: Of N items.
+        head: Who needs it, for the message.
+        advice: What to do, for the message; starts with "; ".
+
+    Returns:
+        (N E).
 
     Raises:
-        RequirementError: In the name of the head, for an encoder without one.
+        RequirementError: If the encoder gives no pooled vector.
     """
     if encoded.pooled is None:
         raise RequirementError(f"{head} needs an encoder that gives a pooled vector; it gave parts alone{advice}")
@@ -102,14 +118,33 @@ def pooled_of(encoded: Encoded, head: str, advice: str = "") -> Float[Tensor, "n
 
 
 def norm_rows(norm: nn.Module, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """A norm of rows. A single row has no variance: in a batch norm it uses the running statistics."""
+    """Apply a norm to rows.
+
+    A single row has no variance: a batch norm then uses its running statistics.
+
+    Args:
+        norm: A batch norm or a layer norm.
+        rows: (N D).
+
+    Returns:
+        (N D).
+    """
     if isinstance(norm, nn.BatchNorm1d) and len(rows) < 2:
         return nn.functional.batch_norm(rows, norm.running_mean, norm.running_var, norm.weight, norm.bias)
     return norm(rows)
 
 
 def linear(width_in: int, width: int, *, bias: bool = True) -> nn.Linear:
-    """A linear map that starts Xavier-uniform, with a bias of zero."""
+    """A linear map that starts Xavier-uniform, with a bias of zero.
+
+    Args:
+        width_in: Width of the input.
+        width: Width of the output.
+        bias: Whether there is a bias.
+
+    Returns:
+        The layer.
+    """
     layer = nn.Linear(width_in, width, bias=bias)
     xavier(layer)
     return layer
@@ -119,7 +154,7 @@ class Passthrough(nn.Module):
     """Passthrough head (CLIP, Radford et al. 2021): z = x / |x| of the pooled vector x (N D).
 
     Raises:
-        RequirementError: If there is no pooled vector.
+        RequirementError: If the encoder gives no pooled vector.
     """
 
     inputs = ("pooled",)
@@ -133,7 +168,7 @@ class Passthrough(nn.Module):
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, vectors (N 1 D).
+            Embeddings with vectors (N 1 D) of unit length.
         """
         return Embeddings(vectors=unit(pooled_of(encoded, "a passthrough head"))[:, None], ids=ids)
 
@@ -151,7 +186,7 @@ class Adapter(nn.Module):
         dropout: Share of u set to zero in training, before U.
 
     Raises:
-        RequirementError: If there is no pooled vector.
+        RequirementError: If the encoder gives no pooled vector.
     """
 
     inputs = ("pooled",)
@@ -163,14 +198,14 @@ class Adapter(nn.Module):
         self.perceptron = nn.Sequential(nn.Dropout(dropout), linear(width, hidden), nn.ReLU(), last)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """The pooled vectors with what was learnt, at unit length.
+        """The pooled vectors plus the learnt residual, at unit length.
 
         Args:
             encoded: With a pooled vector.
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, vectors (N 1 D).
+            Embeddings with vectors (N 1 D) of unit length.
         """
         vectors = unit(pooled_of(encoded, "an adapter"))
         return Embeddings(vectors=unit(vectors + self.perceptron(vectors))[:, None], ids=ids)

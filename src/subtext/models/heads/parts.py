@@ -1,4 +1,4 @@
-"""Heads of parts: Parts gives each, Attended adds a weighted mean, Fused makes one vector of them, Pie K vectors."""
+"""Heads of parts: Parts keeps them, SelfAttention adds a weighted mean, FusedMean joins them, Pie makes K vectors."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ class Parts(nn.Module):
     p = W x + b of every part x, then p / |p|
 
     Args:
-        width_in: E of the parts; with `halves` of both directions together.
+        width_in: E of the parts; with `halves` the width of both directions together.
         width: D.
         project: False: no W and b; then D is E, or E / 2 with `halves`.
-        halves: Average the two halves of x, the directions of a GRU, first.
-        normalise: False keeps the length of parts and vectors.
+        halves: Whether to average the two halves of x, the directions of a GRU, first.
+        normalise: Whether parts and vectors have unit length.
         vector: The source of `vectors`: the mean of the parts, or a linear map of the pooled vector of `pooled_width`.
+        pooled_width: Width of the pooled vector; read with vector="pooled" alone.
 
     Raises:
-        RequirementError: If either is missing, or if widths do not fit without a projection.
+        RequirementError: If the encoder lacks what is read, or widths do not fit without a projection.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class Parts(nn.Module):
         self.inputs = ("parts", "pooled") if self.pooled is not None else ("parts",)
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """The parts of every item, and one vector of it.
+        """The parts of every item, and one vector.
 
         Args:
             encoded: With parts, and with a pooled vector for vector="pooled".
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, parts (N P D) with their mask, vectors (N 1 D).
+            Embeddings with parts (N P D) and their mask, and vectors (N 1 D).
         """
         parts = parts_of(encoded, "a parts head")
         if self.halves:
@@ -85,14 +86,15 @@ class Parts(nn.Module):
         )
 
 
-class Fused(nn.Module):
+class FusedMean(nn.Module):
     """Fused head (AsCL without cross attention, Gong et al. 2024, "w/o MF"): z = Fusion(mean of parts, G), z / |z|.
 
     Raises what `parts` raises.
 
     Args:
         parts: The head of the parts, of width D, and of G, its vectors.
-        fusion: See `ops.fusion`; "none": without G.
+        width: D.
+        fusion: How G is added, see `ops.attention.Fusion`; "none": without G.
         keep: Whether to keep the parts, for a training that changes them.
     """
 
@@ -107,11 +109,11 @@ class Fused(nn.Module):
         """One vector per item.
 
         Args:
-            encoded: As `parts` does.
+            encoded: As `parts` needs it.
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, vectors (N 1 D); with `keep` parts (N P D) and their mask.
+            Embeddings with vectors (N 1 D) of unit length; with `keep` also parts (N P D) and their mask.
         """
         items = self.parts(encoded, ids)
         assert items.parts is not None
@@ -121,7 +123,7 @@ class Fused(nn.Module):
         return Embeddings(fused, ids, parts=items.parts, mask=items.mask) if self.keep else Embeddings(fused, ids)
 
 
-class Attended(nn.Module):
+class SelfAttention(nn.Module):
     """Self-attention head (SGRAF, Diao et al. 2021): parts of unit length, and their weighted mean.
 
     a = softmax over parts of w (tanh(A p) * tanh(B mean p));  g = |sum of a p|
@@ -129,13 +131,14 @@ class Attended(nn.Module):
     Args:
         parts: The head of the parts, of width D.
         width: D.
-        dropout: Of both tanh, 0.4 in the authors' code.
-        normalise: A batch norm before each tanh, as for images in the authors' code. Theirs has statistics for each of
-            36 regions, which ties a model to that number.
-        regions: That number; 0: one statistic for all regions, of which images then may have any number.
+        dropout: Of both tanh terms; 0.4 in the authors' code.
+        normalise: Whether a batch norm precedes each tanh, as for images in the authors' code. Theirs has statistics
+            for each of 36 regions, which ties a model to that number.
+        regions: Number of regions with statistics of their own; 0: one statistic for all regions, of which images then
+            may have any number.
 
     Raises:
-        RequirementError: If there are no parts, or not as many as `regions`.
+        RequirementError: If the encoder gives no parts, or not as many as `regions`.
     """
 
     inputs = ("parts",)
@@ -155,14 +158,17 @@ class Attended(nn.Module):
         self.whole_norm = nn.BatchNorm1d(width) if normalise else None
 
     def forward(self, encoded: Encoded, ids: Int[Tensor, "n"]) -> Embeddings:
-        """The parts of every item, and one vector of it.
+        """The parts of every item, and their weighted mean.
 
         Args:
             encoded: With parts.
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, parts (N P D) with their mask, vectors (N 1 D).
+            Embeddings with parts (N P D) and their mask, and vectors (N 1 D) of unit length.
+
+        Raises:
+            RequirementError: See the class.
         """
         items = self.parts(encoded, ids)
         parts, mask = items.parts, items.mask
@@ -197,8 +203,8 @@ class Pie(nn.Module):
     A = softmax over parts of W2 tanh(W1 x)     x: parts (N P E), A: (N P K)
     r_k = dropout(sigmoid(W A_k^T x + b))       e_k = layer_norm(g + r_k), then e_k / |e_k|
 
-    W1 and W2 have no bias and E // 2 rows between them. Everything starts Xavier-uniform, biases at zero; the paper's
-    code omits that for W_g (card A1.5e).
+    W1 and W2 have no bias and E // 2 rows between them. Everything starts Xavier-uniform, biases at zero; the authors'
+    code omits that for W_g.
 
     An item with a single part has K equal views: take one.
 
@@ -208,12 +214,14 @@ class Pie(nn.Module):
             `project` is False.
         width: D.
         views: K.
+        project: Whether to map the pooled vector; False: D is its width.
         dropout: On g and on r.
-        base: "parts": g is instead the mean over the parts of relu(p / |p|), p = W_g x + b_g, as PCME-bert has it (Li
-            et al. 2022, code); W_g then reads parts. The authors' mean runs over padding as well.
+        base: Source of g. "parts": g is the mean over the parts of relu(p / |p|), p = W_g x + b_g, as PCME-bert has it
+            (Li et al. 2022, code); W_g then reads parts. The authors' mean runs over padding as well.
 
     Raises:
-        RequirementError: If either is missing, or D is not the pooled width without a projection.
+        RequirementError: If views is below 1, the encoder lacks what is read, or D is not the pooled width without a
+            projection.
     """
 
     def __init__(
@@ -252,7 +260,10 @@ class Pie(nn.Module):
             ids: (N) The id of each item.
 
         Returns:
-            Embeddings, vectors and residuals (N K D).
+            Embeddings with vectors and residuals (N K D).
+
+        Raises:
+            RequirementError: See the class.
         """
         pooled = encoded.pooled
         if encoded.parts is None or (pooled is None and self.whole == "pooled"):
@@ -268,7 +279,16 @@ class Pie(nn.Module):
     def views(
         self, base: Float[Tensor, "n d"], parts: Float[Tensor, "n p e"], mask: Bool[Tensor, "n p"] | None
     ) -> tuple[Float[Tensor, "n k d"], Float[Tensor, "n k d"], Float[Tensor, "n p k"]]:
-        """The views of a global vector in the joint space, their residuals, and the attention to parts."""
+        """The views of a global vector.
+
+        Args:
+            base: (N D), the global vector in the joint space.
+            parts: (N P E).
+            mask: (N P) bool, True where a part exists; None where all do.
+
+        Returns:
+            (N K D) views of unit length, (N K D) residuals, and (N P K) attention to parts.
+        """
         logits = self.outer(torch.tanh(self.inner(parts))).transpose(1, 2)
         shown = None if mask is None else mask[:, None, :].expand_as(logits)
         attention = masked_softmax(logits, shown).transpose(1, 2)

@@ -65,16 +65,17 @@ class Ascl(PairSimilarity):
 
     Args:
         width: D of parts and vectors, 1,024 in the paper.
-        heads: H, which divides D; unspecified in the paper.
+        heads: H, which divides D; 0 for 8 where that divides D, else 1. Unspecified in the paper.
         local_share: u in [0, 1]: 0.8 on COCO, 0.6 on Flickr30K.
-        fusion: Of the words' context with the image's vector G: "gated" as in DSRAN, "mean", "sum", "concat"; "none":
+        fusion: Joins the words' context and the image's vector G: "gated" as in DSRAN, "mean", "sum", "concat"; "none":
             without G. Unspecified in the paper.
         directions: "separate": regions and words query with parameters of their own; "shared": with the same.
         temperature: 0.05 on COCO, 0.01 on Flickr30K; InfoNCE reads scores after this division.
-        bf16: See `CrossAttention`.
+        bf16: Whether products are in bfloat16, see `CrossAttention`.
 
     Raises:
-        RequirementError: For items without parts, heads that do not divide D, and shares outside [0, 1].
+        RequirementError: If items have no parts, heads do not divide D, local_share is outside [0, 1], or the
+            temperature is not above 0.
 
     Complexity:
         Four products I T R L D, and I T (L (H R)^2 + R (H L)^2 + (R + L) H D): Z^O is folded into the queries, and
@@ -110,18 +111,25 @@ class Ascl(PairSimilarity):
             )
         self.by_words = _AsclDirection(width)
         self.by_regions = _AsclDirection(width) if directions == "separate" else self.by_words
-        self.picture = nn.Linear(width, width, bias=False) if fusion != "none" else None
+        self.image_map = nn.Linear(width, width, bias=False) if fusion != "none" else None
         self.fusion = Fusion(width, fusion) if fusion != "none" else None
         self.local_share = local_share
         self.temperature = temperature
         self.width = width
         self.bf16 = bf16
 
-    def compared(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t 2 d"]:
+    def pair_vectors(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t 2 d"]:
         """The two vectors of every pair that S_global compares: the image's given the text, and the text's.
 
+        Args:
+            images: I items with parts, and vectors unless fusion is "none".
+            texts: T items with parts.
+
+        Returns:
+            (I T 2 D).
+
         Raises:
-            RequirementError: For a local share of 1, which has no S_global.
+            RequirementError: If local_share is 1, where there is no S_global.
         """
         if self.local_share == 1:
             raise RequirementError(
@@ -131,11 +139,26 @@ class Ascl(PairSimilarity):
         return self.all_pairs(images, texts, lambda *pairs: torch.stack(self._terms(*pairs)[1](), dim=2))
 
     def prepare(self, images: Embeddings) -> _AsclSide:
-        """The terms of images alone, for scoring them with texts in several calls."""
+        """The terms of images alone, for scoring them with texts in several calls.
+
+        Args:
+            images: I items with parts.
+
+        Returns:
+            The terms.
+        """
         return self._side(images, attended=self.by_words, attending=self.by_regions)
 
     def floats(self, regions: int, words: int) -> int:
-        """About how many numbers a pair takes."""
+        """About how many numbers a pair takes in memory.
+
+        Args:
+            regions: Number of regions of an image.
+            words: Number of words of a text.
+
+        Returns:
+            The number.
+        """
         return 8 * self.heads * regions * words + 6 * self.width
 
     def _side(self, items: Embeddings, *, attended: _AsclDirection, attending: _AsclDirection) -> _AsclSide:
@@ -162,7 +185,16 @@ class Ascl(PairSimilarity):
         return parts.unflatten(2, (self.heads, -1)).permute(2, 0, 1, 3).contiguous()
 
     def score(self, images: Embeddings, prepared: _AsclSide, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of some images with texts of one length."""
+        """Scores of images with texts of one length.
+
+        Args:
+            images: I items with parts.
+            prepared: The result of `prepare` for these images.
+            texts: T items with parts, none masked.
+
+        Returns:
+            (I T) scores.
+        """
         local, vectors = self._terms(images, prepared, texts)
         if self.local_share == 1:
             return local / self.temperature
@@ -172,16 +204,16 @@ class Ascl(PairSimilarity):
     def _terms(
         self, images: Embeddings, image_side: _AsclSide, texts: Embeddings
     ) -> tuple[Float[Tensor, "i t"], Callable[[], tuple[Tensor, Tensor]]]:
-        """S_local, and a function that gives the two vectors (I T D) of every pair that S_global compares."""
+        """S_local, and a function that returns the two vectors (I T D) of every pair that S_global compares."""
         text_side = self._side(texts, attended=self.by_regions, attending=self.by_words)
         words, gathered = self._attend(text_side, image_side, None, images.mask)
         regions, text_vectors = self._attend(image_side, text_side, images.mask, None)
 
         def vectors() -> tuple[Tensor, Tensor]:
             context, bf16 = gathered.transpose(0, 1), in_inference(self.bf16)
-            if self.fusion is None or self.picture is None:
+            if self.fusion is None or self.image_map is None:
                 return context, text_vectors
-            image_vectors = square_linear(image_side.vectors, self.picture.weight, bf16=bf16)
+            image_vectors = square_linear(image_side.vectors, self.image_map.weight, bf16=bf16)
             return self.fusion(context, image_vectors[:, None], bf16=bf16), text_vectors
 
         return (words.T + regions) / 2, vectors

@@ -22,16 +22,18 @@ class Cosine(nn.Module):
     With one view it is the plain cosine. Vectors are not normalised here: heads give unit vectors.
 
     Args:
-        temperature: Divides the cosine; scale multiplies it: give one of the two, or neither for 1. CLIP starts from
-            temperature 0.07, SigLIP from scale 10.
+        temperature: Divides the cosine; above 0. Give a temperature, a scale, or neither for 1. CLIP starts from
+            temperature 0.07.
+        scale: Multiplies the cosine; above 0. SigLIP starts from scale 10.
         learnable: Whether scale and shift are trained; the parameter is the logarithm of the scale.
-        shift: Added after scaling; None for none. SigLIP starts from -10. In score units.
+        shift: In score units, added after scaling; None for none. SigLIP starts from -10.
         largest: Upper bound of a learnt scale (CLIP: 100), from which it can come back.
-        block_bytes: With several views: bytes of scores of pairs of views held at a time.
+        block_bytes: With several views: bytes of scores of pairs of views in memory at a time.
 
     Raises:
-        RequirementError: For both or non-positive temperature and scale.
-        ShapeError: For unequal widths.
+        RequirementError: If both temperature and scale are given, one is not above 0, or a learnt scale starts above
+            largest.
+        ShapeError: If the widths of images and texts differ.
 
     Complexity:
         Time I K T K D; memory I T, and block_bytes while views are compared. Blocks are recomputed in the backward
@@ -93,8 +95,8 @@ class Cosine(nn.Module):
         """Scores of every image with every text, larger is better.
 
         Args:
-            images: Of one width; K may differ between the modalities.
-            texts: As `images`.
+            images: I items of width D.
+            texts: T items of width D; K may differ between the modalities.
 
         Returns:
             (I T) scores in float32 or better; the gradient reaches the winning pair of views alone (equal winners share
@@ -106,7 +108,15 @@ class Cosine(nn.Module):
         return scores + self.shift if self.learnt_shift is not None or self._fixed_shift else scores
 
     def cosine(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """The cosine of the best pair of views, in [-1, 1], without scale and shift."""
+        """The cosine of the best pair of views, without scale and shift.
+
+        Args:
+            images: I items of width D.
+            texts: T items of width D.
+
+        Returns:
+            (I T) in [-1, 1].
+        """
         require_one_width(self, images, texts)
         if images.views == texts.views == 1:
             return product(images.vectors[:, 0], texts.vectors[:, 0])

@@ -34,11 +34,11 @@ class CrossAttention(PairSimilarity):
         pooling: "mean", or "lse": ln of the sum of exp(pooling_scale * cos), over pooling_scale.
         attention_scale: Multiplies s'; 0 for the published 9 (words as queries) or 4 (regions).
         pooling_scale: Multiplies the cosines; 0 for the published 6 (words) or 20 (regions; Flickr30K: 5).
-        bf16: Products in bfloat16 where the device supports it, not in training.
+        bf16: Whether products are in bfloat16, outside of training and where the device supports it.
 
     Raises:
-        RequirementError: For items without parts and scales below 0.
-        ShapeError: For unequal widths.
+        RequirementError: If items have no parts, or a scale is below 0.
+        ShapeError: If the widths of parts differ.
 
     Complexity:
         One product of all words with all regions, I T R L D; c is never formed: its length comes from the products of
@@ -76,16 +76,40 @@ class CrossAttention(PairSimilarity):
         self.bf16 = bf16
 
     def prepare(self, images: Embeddings) -> Tensor:
-        """Products of each image's regions with each other (I R R), or the lengths of regions (I R)."""
+        """The terms of images alone, for scoring them with texts in several calls.
+
+        Args:
+            images: I items with parts.
+
+        Returns:
+            (I R R) products of each image's regions with each other, or (I R) lengths of regions.
+        """
         regions = parts_of(images)
         return attention.gram(regions) if self.attending == "text_to_image" else regions.norm(dim=2)
 
     def floats(self, regions: int, words: int) -> int:
-        """About how many numbers a pair takes."""
+        """About how many numbers a pair takes in memory.
+
+        Args:
+            regions: Number of regions of an image.
+            words: Number of words of a text.
+
+        Returns:
+            The number.
+        """
         return 6 * regions * words
 
     def score(self, images: Embeddings, prepared: Tensor, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of some images with texts of one length."""
+        """Scores of images with texts of one length.
+
+        Args:
+            images: I items with parts.
+            prepared: The result of `prepare` for these images.
+            texts: T items with parts, none masked.
+
+        Returns:
+            (I T) scores.
+        """
         words = parts_of(texts)
         mask: Tensor | None = None
         products = attention.products(words, parts_of(images), bf16=in_inference(self.bf16))
@@ -115,11 +139,11 @@ class Chan(PairSimilarity):
         pooling: "lse": ln of the sum of exp(A_w / temperature), as published for a GRU; "mean", for a BERT.
         temperature: Of the soft maximum, 0.1. As in the authors' code the result is not multiplied by it: "lse" scores
             are about 1 / temperature times as large as cosines.
-        bf16: See `CrossAttention`.
+        bf16: Whether products are in bfloat16, see `CrossAttention`.
 
     Raises:
-        RequirementError: For items without parts and temperatures of 0 or less.
-        ShapeError: For unequal widths.
+        RequirementError: If items have no parts, or the temperature is not above 0.
+        ShapeError: If the widths of parts differ.
 
     Complexity:
         I T R L D for the products, and one pass over them. Memory I T R L while training, bounded otherwise.
@@ -143,11 +167,28 @@ class Chan(PairSimilarity):
         self.bf16 = bf16
 
     def floats(self, regions: int, words: int) -> int:
-        """About how many numbers a pair takes."""
+        """About how many numbers a pair takes in memory.
+
+        Args:
+            regions: Number of regions of an image.
+            words: Number of words of a text.
+
+        Returns:
+            The number.
+        """
         return 2 * regions * words
 
     def score(self, images: Embeddings, prepared: None, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of some images with texts of one length."""
+        """Scores of images with texts of one length.
+
+        Args:
+            images: I items with parts.
+            prepared: Not read.
+            texts: T items with parts, none masked.
+
+        Returns:
+            (I T) scores.
+        """
         products = attention.products(parts_of(texts), parts_of(images), bf16=in_inference(self.bf16))
         if images.mask is not None:
             products = products.masked_fill(~images.mask, -math.inf)
@@ -207,13 +248,13 @@ class Imram(PairSimilarity):
 
     Args:
         width: D of the parts, 1,024 in the paper.
-        asking: The queries: "text" (words), "image" (regions), or "full" (the sum of both).
-        steps: 3 (COCO, words as queries), 1 (Flickr30K, regions as queries).
-        attention_scale: 9; 11 for words on COCO.
-        bf16: See `CrossAttention`.
+        queries: "text" (words), "image" (regions), or "full" (the sum of both).
+        steps: Number of steps; 3 (COCO, words as queries), 1 (Flickr30K, regions as queries).
+        attention_scale: Above 0; 9, or 11 for words on COCO.
+        bf16: Whether products are in bfloat16, see `CrossAttention`.
 
     Raises:
-        RequirementError: For items without parts, fewer than one step, and a scale of 0 or less.
+        RequirementError: If items have no parts, steps is below 1, or the scale is not above 0.
 
     Complexity:
         I T L R (D + R) a step and side: c is never formed, as in `CrossAttention`. Every step but the last adds 2 I T L
@@ -221,7 +262,7 @@ class Imram(PairSimilarity):
         blocks that are recomputed in the backward pass beyond 512 MB.
 
     Example:
-        >>> part = Imram(width=2, steps=2, asking="text")
+        >>> part = Imram(width=2, steps=2, queries="text")
         >>> items = Embeddings(torch.zeros(1, 1, 2), torch.arange(1), parts=torch.tensor([[[0.6, 0.8]]]))
         >>> round(part(items, items).item(), 6)  # one region: every word attends to it in every step
         2.0
@@ -233,7 +274,7 @@ class Imram(PairSimilarity):
         self,
         *,
         width: int = 1024,
-        asking: Literal["text", "image", "full"] = "full",
+        queries: Literal["text", "image", "full"] = "full",
         steps: int = 3,
         attention_scale: float = 9.0,
         bf16: bool = False,
@@ -241,7 +282,7 @@ class Imram(PairSimilarity):
         super().__init__()
         if steps < 1 or attention_scale <= 0:
             raise RequirementError(f"Imram needs a step and a scale above 0; it got {steps} and {attention_scale}")
-        sides = ("text", "image") if asking == "full" else (asking,)
+        sides = ("text", "image") if queries == "full" else (queries,)
         self.memories = nn.ModuleDict({side: _Memory(width) for side in sides if steps > 1})
         self.sides = sides
         self.width = width
@@ -250,16 +291,40 @@ class Imram(PairSimilarity):
         self.bf16 = bf16
 
     def prepare(self, images: Embeddings) -> _Context | None:
-        """The terms of images as context of words."""
+        """The terms of images as context of words, for scoring them with texts in several calls.
+
+        Args:
+            images: I items with parts.
+
+        Returns:
+            The terms; None where words are no queries.
+        """
         return self._context("text", images) if "text" in self.sides else None
 
     def floats(self, regions: int, words: int) -> int:
-        """About how many numbers a pair takes."""
+        """About how many numbers a pair takes in memory.
+
+        Args:
+            regions: Number of regions of an image.
+            words: Number of words of a text.
+
+        Returns:
+            The number.
+        """
         query_count = (words if "text" in self.sides else 0) + (regions if "image" in self.sides else 0)
         return query_count * ((4 * self.width if self.steps > 1 else 0) + 6 * max(regions, words))
 
     def score(self, images: Embeddings, prepared: _Context | None, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """Scores of some images with texts of one length."""
+        """Scores of images with texts of one length.
+
+        Args:
+            images: I items with parts.
+            prepared: The result of `prepare` for these images.
+            texts: T items with parts, none masked.
+
+        Returns:
+            (I T) scores.
+        """
         scores = []
         if prepared is not None:
             scores.append(self._scores("text", texts, prepared, images.mask).T)

@@ -38,13 +38,13 @@ class ClosedFormDistance(_Scaled):
     ablation): equal items are then at distance 0 however uncertain they are.
 
     Args:
-        kind: Which distance.
-        scale: Initial values of both, which are learnt without bounds, as published.
-        shift: 5 in the paper.
+        kind: "sampled", the expected distance, or "wasserstein".
+        scale: Initial scale, which is learnt without bounds, as published; 5 in the paper.
+        shift: Initial shift, likewise; 5 in the paper.
 
     Raises:
-        RequirementError: For an unknown kind, a start that is not finite and missing deviations.
-        ShapeError: For unequal widths.
+        RequirementError: If the kind is unknown, a start is not finite, or deviations are missing.
+        ShapeError: If the widths of images and texts differ.
 
     Complexity:
         One product of means, I T D, and for Wasserstein one of deviations. Memory I T.
@@ -71,7 +71,7 @@ class ClosedFormDistance(_Scaled):
         """Scores of every image with every text, larger is better.
 
         Args:
-            images: With log_std, and the mean for a vector; of several draws their mean is taken.
+            images: I items with log_std, whose vector is the mean; several draws are averaged.
             texts: As `images`.
 
         Returns:
@@ -80,7 +80,15 @@ class ClosedFormDistance(_Scaled):
         return self.shift - self.scale * self.distance(images, texts)
 
     def distance(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """The distance d of every image and every text, 0 or more."""
+        """The distance d of every image and every text.
+
+        Args:
+            images: I items with log_std.
+            texts: T items with log_std.
+
+        Returns:
+            (I T) distances, 0 or more.
+        """
         (images_mean, images_std), (texts_mean, texts_std) = _normal(images), _normal(texts)
         require_one_width(self, images, texts)
         crossed = product(images_mean, texts_mean)
@@ -124,11 +132,11 @@ class MatchProbability(_Scaled):
     Items of one vector are compared by it: for means the order is that of their cosines.
 
     Args:
-        scale: Initial values of both, which are learnt without bounds, as published: 15 for COCO, 5 for CUB.
-        shift: See `scale`.
+        scale: Initial scale, which is learnt without bounds, as published: 15 for COCO, 5 for CUB.
+        shift: Initial shift, likewise.
 
     Raises:
-        ShapeError: For unequal widths.
+        ShapeError: If the widths of images and texts differ.
         RequirementError: If a start is not finite.
 
     Complexity:
@@ -168,7 +176,15 @@ class MatchProbability(_Scaled):
         return in_blocks(self._log_odds, images_precise, texts_precise, rows, learning=learning)
 
     def probability(self, images: Embeddings, texts: Embeddings) -> Float[Tensor, "i t"]:
-        """The probability p of every image with every text, in [0, 1]."""
+        """The probability p of every image with every text.
+
+        Args:
+            images: I items.
+            texts: T items.
+
+        Returns:
+            (I T) in [0, 1].
+        """
         return torch.sigmoid(self(images, texts))
 
     def _log_odds(

@@ -61,8 +61,16 @@ class _Nodes(nn.Module):
         return values.square() if torch.is_grad_enabled() else values.square_()
 
 
-def decided(nodes: Float[Tensor, "*batch m"], layer: nn.Linear) -> Float[Tensor, "*batch"]:
-    """A layer of one number, of nodes that zeros fill up."""
+def score_nodes(nodes: Float[Tensor, "*batch m"], layer: nn.Linear) -> Float[Tensor, "*batch"]:
+    """Apply a layer of one output to nodes.
+
+    Args:
+        nodes: (... M), padded by zeros beyond the layer's width.
+        layer: A linear map to one number.
+
+    Returns:
+        (...), one number per node.
+    """
     weight = padded_to(layer.weight, nodes.shape[-1])
     return torch.nn.functional.linear(nodes, weight, layer.bias)[..., 0]
 
@@ -100,11 +108,11 @@ class Saf(_OfNodes):
     Args:
         width: D of parts and vectors, 1,024 in the paper.
         nodes: Width of m, 256.
-        bf16: See `CrossAttention`.
+        bf16: Whether products are in bfloat16, see `CrossAttention`.
 
     Raises:
-        RequirementError: For items without parts, and sizes below 1.
-        ShapeError: For unequal widths.
+        RequirementError: If items have no parts, or a size is below 1.
+        ShapeError: If the widths of parts differ.
 
     Complexity:
         I T L (R D + D m). Memory I T L (D + m), in blocks that are recomputed in the backward pass beyond 512 MB.
@@ -128,8 +136,9 @@ class Saf(_OfNodes):
         """Scores of every image with every text, larger is better; in training they update the running statistics.
 
         Args:
-            images: With parts and one vector an item, of width D.
-            texts: As `images`.
+            images: I items with parts and one vector, of width D.
+            texts: T items with parts and one vector, of width D.
+            prepared: The result of `prepare` for these images; None to compute it here.
 
         Returns:
             (I T) scores in (0, 1); the gradient reaches parts and vectors.
@@ -141,9 +150,18 @@ class Saf(_OfNodes):
         return scores[:, :, 0]
 
     def score(self, images: Embeddings, prepared: Tensor, texts: Embeddings) -> Float[Tensor, "i t *three"]:
-        """Scores; in training with the mean and variance that normalised their text."""
+        """Scores of images with texts of one length; in training also the mean and variance that normalised each text.
+
+        Args:
+            images: I items with parts and one vector.
+            prepared: The result of `prepare` for these images.
+            texts: T items with parts and one vector, none masked.
+
+        Returns:
+            (I T) scores; in training (I T 3): score, mean, variance.
+        """
         nodes = self.nodes(images, prepared, texts)
-        logits = decided(nodes, self.attend)
+        logits = score_nodes(nodes, self.attend)
         if self.training:
             variance, mean = torch.var_mean(logits, dim=(0, 2), correction=0)
         else:
@@ -155,7 +173,7 @@ class Saf(_OfNodes):
         beta = sigmoid(norm * self.norm.weight + self.norm.bias)
         beta = beta / (beta.sum(dim=2, keepdim=True) + 1e-8)
         filtered = unit_vectors((beta[..., None] * nodes).sum(dim=2))
-        scores = sigmoid(decided(filtered, self.decide))
+        scores = sigmoid(score_nodes(filtered, self.decide))
         if not self.training:
             return scores
         # The running variance is the unbiased one.
@@ -215,11 +233,11 @@ class Sgr(_OfNodes):
         width: D of parts and vectors, 1,024 in the paper.
         nodes: Width of m, 256.
         steps: Message steps, each with its own weights; 3.
-        bf16: See `CrossAttention`.
+        bf16: Whether products are in bfloat16, see `CrossAttention`.
 
     Raises:
-        RequirementError: For items without parts, and sizes below 1.
-        ShapeError: For unequal widths.
+        RequirementError: If items have no parts, or a size or number of steps is below 1.
+        ShapeError: If the widths of parts differ.
 
     Complexity:
         I T L (R D + D m + 2 steps m m); in the last step only m_0 is computed, and queries and keys are one map. Memory
@@ -241,16 +259,32 @@ class Sgr(_OfNodes):
         xavier(self.decide)
 
     def prepare(self, images: Embeddings) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """Products of each image's regions with each other (I R R), and the merged maps of every step."""
+        """The terms of images alone, for scoring them with texts in several calls.
+
+        Args:
+            images: I items with parts.
+
+        Returns:
+            (I R R) products of each image's regions with each other, and the merged maps of every step.
+        """
         return super().prepare(images), [step.merged() for step in self.steps if isinstance(step, _Step)]
 
     def score(
         self, images: Embeddings, prepared: tuple[Tensor, list[tuple[Tensor, Tensor]]], texts: Embeddings
     ) -> Float[Tensor, "i t"]:
-        """Scores of some images with texts of one length."""
+        """Scores of images with texts of one length.
+
+        Args:
+            images: I items with parts and one vector.
+            prepared: The result of `prepare` for these images.
+            texts: T items with parts and one vector, none masked.
+
+        Returns:
+            (I T) scores in (0, 1).
+        """
         gram, merged = prepared
         nodes = self.nodes(images, gram, texts)
         state = nodes.flatten(0, 1)
         for number, (step, maps) in enumerate(zip(self.steps, merged, strict=True)):
             state = step(state, maps, last=number == len(merged) - 1, bf16=in_inference(self.nodes.bf16))
-        return sigmoid(decided(state[:, 0], self.decide)).view(nodes.shape[:2])
+        return sigmoid(score_nodes(state[:, 0], self.decide)).view(nodes.shape[:2])

@@ -37,15 +37,15 @@ class Angular:
 
     Args:
         degrees: The angle, in (0, 90); 45 in their code, 36 to 55 with Wang et al.
-        form: Smooth or hinge.
-        repeated: Smooth: each of M negatives counts M times, as in their code, which repeats pairs for all M^2 rows of
-            negatives. That adds log M to the logarithm of the sum; nothing is repeated here.
-        own: Smooth: the positive is one more negative, as in the symmetric and image terms of their code, whose index
-            fails to exclude it. Its f is 4t + (2t - 2) a p, at 45 degrees the constant 4.
+        form: "smooth" or "hinge", see above.
+        repeated: Smooth: whether each of M negatives counts M times, as in their code, which repeats pairs for all M^2
+            rows of negatives. That adds log M to the logarithm of the sum; nothing is repeated here.
+        include_positive: Smooth: whether the positive is one more negative, as in the symmetric and image terms of
+            their code, whose index fails to exclude it. Its f is 4t + (2t - 2) a p, at 45 degrees the constant 4.
 
     Raises:
-        RequirementError: For an unknown angle or form, a switch that the hinge does not read, and a comparison without
-            embeddings.
+        RequirementError: If the angle or form is unknown, the hinge gets a switch that it does not read, or the
+            comparison has no embeddings.
 
     Complexity:
         Time M C K D, memory M C K over all M positives, where repeating would take (C^2)^2.
@@ -62,16 +62,16 @@ class Angular:
     degrees: float = 45.0
     form: Literal["smooth", "hinge"] = "smooth"
     repeated: bool = False
-    own: bool = False
+    include_positive: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.degrees < 90:
             raise RequirementError(f"Angular needs degrees between 0 and 90; it got {self.degrees}")
         require_choice(self, "form")
-        if self.form == "hinge" and (self.repeated or self.own):
+        if self.form == "hinge" and (self.repeated or self.include_positive):
             raise RequirementError(
                 "Angular needs form 'smooth' for repeated negatives or the positive among them; it got 'hinge'; leave "
-                "repeated and own out"
+                "repeated and include_positive out"
             )
 
     def __call__(self, comparison: Comparison) -> Float[Tensor, "q"]:
@@ -81,8 +81,8 @@ class Angular:
             comparison: With the embeddings on both sides, of unit length; scores, and so temperatures, are not read.
 
         Returns:
-            (Q) >= 0; 0 without positives or without negatives (log(1 + e^f) of itself under `own`). The gradient
-            reaches the views named above.
+            (Q) >= 0; 0 without positives or without negatives (with `include_positive` log(1 + e^f) of the positive).
+            The gradient reaches the views named above.
         """
         anchors, negatives = (precise(items.vectors) for items in embeddings_of(comparison, "Angular"))
         query, candidate = comparison.truth.match.nonzero(as_tuple=True)
@@ -102,7 +102,7 @@ class Angular:
             values = (angles + (2 - 6 * t)).relu().masked_fill(~negative, 0).sum(dim=1)
         else:
             total, members = masked_logsumexp(angles, negative), negative.sum(dim=1)
-            if self.own:
+            if self.include_positive:
                 total, members = torch.logaddexp(total, 4 * t + (2 * t - 2) * fit), members + 1
             times = members.clamp_min(1).to(total.dtype).log() if self.repeated else 0
             values = softplus(total + times)

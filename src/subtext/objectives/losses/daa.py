@@ -12,8 +12,8 @@ from torch import Tensor
 from subtext.core import Comparison, require_choice
 from subtext.errors import RequirementError
 from subtext.objectives.scene import compare_draws
+from subtext.ops.compiled.soft_rank import soft_above, soft_rank
 from subtext.ops.numerics import precise
-from subtext.ops.soft_rank import soft_above, soft_rank
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class DAA:
     """Differentiable ASP approximation (Li et al. 2022, eq. 11 and 12): ranks candidates by their relevance.
 
     value_q = 1 - 1/|C| sum_c min(rank_C(c), rank_S(c)) / max(rank_C(c), rank_S(c))
-    with soft ranks (`ops.soft_rank`) of the relevance C and of the scores S in the query's row. As the temperature
+    with soft ranks (`ops/compiled`) of the relevance C and of the scores S in the query's row. As the temperature
     falls, and nothing is tied, it becomes 1 - ASP. The best possible value is 0, that of a random order about 0.5.
 
     Args:
@@ -36,8 +36,8 @@ class DAA:
             with each other, and never reads the other modality.
 
     Raises:
-        RequirementError: For a temperature that is not above 0, for an unknown variant, and for a comparison without
-            what it needs.
+        RequirementError: If the temperature is not above 0, the variant is unknown, or the comparison lacks what it
+            needs.
 
     Complexity:
         Memory Q C; time Q C^2, and less for long float32 rows on a CPU. With K draws of both sides K^2 and K^3 times as

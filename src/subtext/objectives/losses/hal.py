@@ -35,7 +35,7 @@ class HAL:
             is also 0: "one", D = 1. "none": D = 0.
 
     Raises:
-        RequirementError: For a gamma that is not above 0 and an unknown diagonal.
+        RequirementError: If gamma is not above 0, or the diagonal is unknown.
 
     Complexity:
         Time and memory Q C.

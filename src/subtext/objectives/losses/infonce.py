@@ -30,7 +30,7 @@ class InfoNCE:
         label_smoothing: In [0, 1): share of the target spread evenly over D_qp, p included; 0 in CLIP.
 
     Raises:
-        RequirementError: For a label_smoothing outside [0, 1).
+        RequirementError: If label_smoothing is outside [0, 1).
 
     Complexity:
         Time and memory Q C.

@@ -24,7 +24,7 @@ class Listwise:
         temperature: Above 0, of the scores; a similarity may have divided them by another one already.
 
     Raises:
-        RequirementError: For a temperature that is not above 0, and for a comparison without relevance.
+        RequirementError: If the temperature is not above 0, or the comparison has no relevance.
 
     Complexity:
         Time and memory Q C.
@@ -52,6 +52,9 @@ class Listwise:
 
         Returns:
             (Q) >= 0, 0 where both are equal. The gradient reaches every score and never the relevance.
+
+        Raises:
+            RequirementError: If the comparison has no relevance.
         """
         truth = comparison.truth
         if truth.relevance is None:

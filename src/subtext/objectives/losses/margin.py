@@ -20,7 +20,7 @@ class Margin:
     """Margin loss (Wu et al. 2017, section 4): keeps positives within a distance and negatives beyond it.
 
     value_q = sum_{p in P_q} [d_qp - boundary + margin]+ + sum_{n in N_q} [boundary - d_qn + margin]+
-    with d = sqrt(2 - 2 s). Made for few negatives per query, sampled by `Distance` (mining).
+    with d = sqrt(2 - 2 s). Made for few negatives per query, sampled by `DistanceSampling` (mining).
 
     The authors' code divides by the number of terms above 0 in the batch. Here the mean over queries is taken: the same
     direction, with smaller steps as fewer terms are active.
@@ -29,11 +29,11 @@ class Margin:
     losses own no parameters: the boundary is fixed.
 
     Args:
-        margin: In distance, 0 or more; 0.2 in their code.
-        boundary: In distance, above 0; 1.2.
+        margin: A distance, 0 or more; 0.2 in their code.
+        boundary: A distance, above 0; 1.2 in their code.
 
     Raises:
-        RequirementError: For a margin below 0 and a boundary that is not above 0.
+        RequirementError: If margin is below 0, or boundary is not above 0.
 
     Complexity:
         Time and memory Q C.

@@ -28,7 +28,7 @@ class Sigmoid:
         over: "sum" over candidates, or their "mean", which does not grow with the batch.
 
     Raises:
-        RequirementError: If the `over` is unknown.
+        RequirementError: If `over` is unknown.
 
     Complexity:
         Time and memory Q C.

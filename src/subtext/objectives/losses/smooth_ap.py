@@ -37,8 +37,8 @@ class SmoothAP:
             products: all samples of a positive are positives, as Li et al. 2022 train PCME.
 
     Raises:
-        RequirementError: For a temperature that is not above 0, for an unknown variant, and for a comparison without
-            what it needs.
+        RequirementError: If the temperature is not above 0, the variant is unknown, or the comparison lacks what it
+            needs.
 
     Complexity:
         Time and memory M C over all M positives; with K draws of both sides K^3 times as much.
@@ -69,6 +69,9 @@ class SmoothAP:
 
         Returns:
             (Q) in [0, 1); 0 for a query without positives. The gradient reaches positives and close candidates.
+
+        Raises:
+            RequirementError: If "released" gets another number of candidates than of queries, or `draws` no embeddings.
         """
         queries = len(comparison.scores)
         if self.variant == "released" and queries != comparison.scores.shape[1]:

@@ -37,7 +37,7 @@ class SoftContrastive:
         smoothing: In [0, 0.5); 1e-4 in PCME++.
 
     Raises:
-        RequirementError: For a pseudo below 0 and a smoothing outside [0, 0.5).
+        RequirementError: If pseudo is below 0, or smoothing is outside [0, 0.5).
 
     Complexity:
         Time and memory Q C.

@@ -28,12 +28,12 @@ class Structure:
     `farthest` on text_neighbours, all with mean reduction.
 
     Args:
-        margin: In distances, 0 or more; 0.05 in the code.
+        margin: A distance, 0 or more; 0.05 in the code.
         hardest: Number of negatives, 1 or more, 10 in the code; all where there are fewer.
-        positives: Each or farthest.
+        positives: "each" or "farthest", see above.
 
     Raises:
-        RequirementError: For a margin below 0, no negatives, and an unknown kind of positives.
+        RequirementError: If margin is below 0, hardest is below 1, or the kind of positives is unknown.
 
     Complexity:
         A partial sort of each positive's row: time and memory |P| C over all positives.

@@ -32,10 +32,10 @@ class Triplet:
 
     Args:
         margin: In score units, 0 or more; 0.2 in VSE++, 0.1 in PVSE.
-        negatives: Which negatives count.
+        negatives: "all", "hardest" or "semi-hard", see above.
 
     Raises:
-        RequirementError: For a margin below 0 and an unknown kind of negatives.
+        RequirementError: If margin is below 0, or the kind of negatives is unknown.
 
     Complexity:
         Time and memory Q C, with one positive per query; "all" and "semi-hard" take |P| C over all positives.

@@ -35,7 +35,7 @@ def distance(
     from subtext.errors import RecipeError
     from subtext.objectives.losses.margin import Margin
     from subtext.objectives.losses.triplet import Triplet
-    from subtext.objectives.mining import Distance
+    from subtext.objectives.mining import DistanceSampling
     from subtext.objectives.objective import Objective, Term
     from subtext.recipes.parts import losses_of, ranking_terms, replace_terms, require_plain_texts, uses_cosine
 
@@ -52,7 +52,7 @@ def distance(
         parts[name] = replace(
             term,
             loss=Margin(margin, boundary) if loss == "margin" else replace(term.loss, negatives="all"),
-            mining=Distance(direction, min_distance, max_distance),
+            mining=DistanceSampling(direction, min_distance, max_distance),
             reduction="mean",
             weight=term.weight / 2,
         )
@@ -65,7 +65,7 @@ def distance(
     if loss == "margin" and uses_cosine(setup):
         terms: dict[str, Term] = {}
         for side in DIRECTIONS:
-            mining = Distance(side, min_distance, max_distance)
+            mining = DistanceSampling(side, min_distance, max_distance)
             terms[side] = Term(Margin(margin, boundary), on=side, weight=0.5, mining=mining)
         return replace_terms("distance", setup, terms)
     raise RecipeError(

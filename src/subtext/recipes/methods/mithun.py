@@ -56,7 +56,7 @@ def mithun(
             # The hardest negative is one value per query: a mean over all cells would shrink it.
             reduction = "mean" if reduction == "mean over cells" else reduction
         weight = term.weight / 2 if average_directions and not hardest_only else term.weight
-        weighting = Rank(of=direction, strength=strength)
+        weighting = Rank(direction=direction, strength=strength)
         parts[name] = replace(term, weighting=weighting, loss=loss, reduction=reduction, weight=weight)
     unread = {"negatives": "mithun:hardest_only takes the hardest"} if hardest_only else {}
     return replace(setup, objective=Objective(parts), unread={**setup.unread, **unread})

@@ -41,8 +41,8 @@ def struc(
     from subtext.errors import RecipeError
     from subtext.objectives.losses.structure import Structure
     from subtext.objectives.objective import Term
-    from subtext.recipes.parts import replace_terms, require_cosine, require_no_neighbours
-    from subtext.training.neighbours import SampledNeighbours
+    from subtext.recipes.methods.neighbourhoods.sampling import SampledNeighbours, require_no_neighbours
+    from subtext.recipes.parts import replace_terms, require_cosine
     from subtext.training.step import Side
 
     require_cosine("struc", setup)

@@ -51,7 +51,7 @@ def ascl(
 
     A pretrained text backbone stays frozen by default (`freeze_epochs`): the published rate would destroy it.
     """
-    from subtext.models.heads.parts import Fused
+    from subtext.models.heads.parts import FusedMean
     from subtext.models.similarity.ascl import Ascl
     from subtext.models.similarity.cosine import Cosine
     from subtext.objectives.losses.infonce import InfoNCE
@@ -69,7 +69,7 @@ def ascl(
     if not attention:
         # A dual encoder: means of regions, fused with the feature of the whole image, and of words.
         image, text = parts_heads(sides, embed_dim, unit=False, pooled=fusion != "none")
-        fused = Fused(image, embed_dim, fusion), Fused(text, embed_dim, "none", keep=True)
+        fused = FusedMean(image, embed_dim, fusion), FusedMean(text, embed_dim, "none", keep=True)
         return setup_of(sides, fused, Cosine(temperature=temperature), terms, PLAN, loss_options=options)
     similarity = Ascl(
         width=embed_dim,

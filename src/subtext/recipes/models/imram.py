@@ -30,6 +30,6 @@ def imram(
     from subtext.recipes.parts import hardest_negative_triplet, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, inputs, embed_dim)
-    similarity = Imram(width=embed_dim, asking=attention_mode, steps=steps, attention_scale=attention_scale, bf16=bf16)
+    similarity = Imram(width=embed_dim, queries=attention_mode, steps=steps, attention_scale=attention_scale, bf16=bf16)
     terms, options = hardest_negative_triplet(margin, all_negatives_epochs), ("margin", "all_negatives_epochs")
     return setup_of(sides, parts_heads(sides, embed_dim), similarity, terms, PLAN, loss_options=options)

@@ -79,7 +79,11 @@ def pvse(
     if views > 1 and mmd_weight:
         parts["mmd"] = Penalty(MMD(), mmd_weight)
     if views > 1 and diversity_weight:
-        parts["image view diversity"] = Penalty(ViewDiversity(of="image"), diversity_weight, share_of="image_to_text")
-        parts["text view diversity"] = Penalty(ViewDiversity(of="text"), diversity_weight, share_of="text_to_image")
+        parts["image view diversity"] = Penalty(
+            ViewDiversity(modality="image"), diversity_weight, share_of="image_to_text"
+        )
+        parts["text view diversity"] = Penalty(
+            ViewDiversity(modality="text"), diversity_weight, share_of="text_to_image"
+        )
     options = ("loss", "temperature", "margin", "negatives")
     return setup_of((image, text), (heads[0], heads[1]), similarity, parts, PLAN, loss_options=options)

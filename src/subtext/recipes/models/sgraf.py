@@ -33,15 +33,15 @@ def sgraf(
 
     The published SGRAF is the mean of the scores of two runs, one of each. Filtration (saf) trains ten epochs less.
     """
-    from subtext.models.heads.parts import Attended
+    from subtext.models.heads.parts import SelfAttention
     from subtext.models.similarity.sgraf import Saf, Sgr
     from subtext.recipes.parts import hardest_negative_triplet, pair_sides, parts_heads, setup_of
 
     sides = pair_sides(context, inputs, embed_dim)
     image, text = parts_heads(sides, embed_dim)
     heads = (
-        Attended(image, embed_dim, dropout=dropout, normalise=True, regions=num_regions),
-        Attended(text, embed_dim, dropout=dropout),
+        SelfAttention(image, embed_dim, dropout=dropout, normalise=True, regions=num_regions),
+        SelfAttention(text, embed_dim, dropout=dropout),
     )
     if reasoning == "saf":
         plan = replace(PLAN, epochs=30, step_epochs=20)

@@ -42,14 +42,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
-from subtext.errors import OutputError, SearchIndexError, counted
+from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
-from subtext.retrieval.calibration import CALIBRATION, PLOT
-from subtext.retrieval.condition import facets
 from subtext.retrieval.index_files import checksums, inside, mapped, stored_object
 from subtext.retrieval.manifest import STORE_NAME, Manifest
 from subtext.retrieval.segments import InvertedLists, Segment, SegmentTable
+from subtext.retrieval.stores.documents import CALIBRATION, PLOT
+from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
+from subtext.retrieval.stores.facets import facets
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -62,9 +63,10 @@ from subtext.retrieval.stores.item import (
     link_sum,
 )
 from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, SqlWriter, Tables, with_facet
-from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store
+from subtext.retrieval.stores.store import Stats, Store
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems, text_side_sums
 from subtext.retrieval.traces import ADDED, LOGS, remove_traces, require_own
+from subtext.text_helpers import counted
 from subtext.version import FORMAT
 
 TABLES = "items.sqlite"
@@ -85,6 +87,7 @@ class SqliteTables(Tables):
     """The tables of an index, by one connection to SQLite.
 
     Args:
+        file: The database file.
         write: For the one writer; else nothing can be changed, and the folder may be one that cannot be written.
 
     Raises:
@@ -116,7 +119,15 @@ class SqliteTables(Tables):
                 self.connection.execute(f"PRAGMA {setting}")
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`."""
+        """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`.
+
+        Args:
+            statement: SQL, with `?` for a value.
+            *values: The values, in the order of the question marks.
+
+        Returns:
+            The rows.
+        """
         # CROSS JOIN holds SQLite to the order of the tables: left to itself it has read all texts for each image.
         statement, flat = statement.replace(" JOIN ", " CROSS JOIN "), list[Any]()
         for value in values:
@@ -132,13 +143,25 @@ class SqliteTables(Tables):
             return self.connection.execute(statement, flat).fetchall()
 
     def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement with the values of each row."""
+        """Run a statement with the values of each row.
+
+        Args:
+            statement: SQL, with `?` for a value.
+            rows: Values of each run.
+        """
         with translated(self.file):
             self.connection.executemany(statement, rows)
 
     @contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[None]:
-        """Inside the block all statements see one state; a change is made completely, or not at all on any error."""
+        """Inside the block all statements see one state; a change is made completely, or not at all on any error.
+
+        Args:
+            write: Whether the block changes the tables.
+
+        Returns:
+            A context manager.
+        """
         with translated(self.file):
             self.connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
@@ -149,7 +172,14 @@ class SqliteTables(Tables):
                     self.connection.execute("ROLLBACK")
 
     def storable(self, names: Sequence[str]) -> list[str]:
-        """All of these names: SQLite can hold any text."""
+        """All of these names: SQLite can hold any text.
+
+        Args:
+            names: Any texts.
+
+        Returns:
+            The same texts.
+        """
         return list(names)
 
     def empty_log(self) -> None:
@@ -190,7 +220,18 @@ def _recovered(file: Path, log: Path) -> sqlite3.Connection:
 
 @contextmanager
 def translated(file: Path) -> Iterator[None]:
-    """Inside the block errors of SQLite become errors of the project."""
+    """Inside the block errors of SQLite become errors of the project.
+
+    Args:
+        file: The database file, for messages.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        OutputError: If the disk is full or cannot be written.
+        SearchIndexError: For any other error of SQLite.
+    """
     try:
         yield
     except sqlite3.OperationalError as problem:
@@ -214,7 +255,16 @@ Block = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> Segment:
-    """A segment's files, mapped.
+    """Open a segment.
+
+    Args:
+        folder: Folder of the segment.
+        rows: R, number of rows that the tables name.
+        width: D, numbers per vector.
+        lists: Name of the lists that the rows are sorted by; None for none.
+
+    Returns:
+        The segment, its files mapped.
 
     Raises:
         SearchIndexError: If a file is missing, or is not of the shape that the store remembers.
@@ -231,6 +281,16 @@ def write_segment(
     folder: Path, blocks: Iterable[Block], *, rows: int, width: int, offsets: NDArray[np.int64] | None = None
 ) -> dict[str, str]:
     """Write blocks of (r D) vectors and (r) keys as one segment, completely or not at all; the files' checksums.
+
+    Args:
+        folder: New folder of the segment.
+        blocks: (r D) float32 vectors and (r) int64 keys, block by block.
+        rows: R, number of all rows.
+        width: D, numbers per vector.
+        offsets: (C + 1) first row of each list; None for rows that are in no lists.
+
+    Returns:
+        File name -> checksum.
 
     Raises:
         OutputError: If the disk is full or may not be written.
@@ -259,6 +319,7 @@ class LiveRows:
     """The rows of a side that belong to items in the index, in the order of the items.
 
     Args:
+        table: The segments of a side.
         keys: (r) the item of each row.
         rows: (r) its number among the rows of all segments.
     """
@@ -273,7 +334,14 @@ class LiveRows:
         self.keys = owners[self.rows]
 
     def blocks(self, order: NDArray[np.int64] | None = None) -> Iterator[Block]:
-        """Vectors and keys of all rows, or in another order, block by block."""
+        """Vectors and keys of all rows, or in another order, block by block.
+
+        Args:
+            order: (r) numbers of live rows; None for all in their order.
+
+        Returns:
+            Blocks of (b D) vectors and (b) keys.
+        """
         order = np.arange(len(self.rows)) if order is None else order
         for start in range(0, len(order), BLOCK):
             block = order[start : start + BLOCK]
@@ -286,7 +354,15 @@ class LiveRows:
             yield vectors, self.keys[block]
 
     def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
-        """At most `count` vectors, sampled by the seed; there has to be one."""
+        """At most `count` vectors, sampled by the seed; there has to be one.
+
+        Args:
+            count: Size of the sample.
+            seed: Of what is sampled; the same seed samples the same.
+
+        Returns:
+            (n D) float32, n the smaller of `count` and the number of live rows.
+        """
         chosen = draw.permutation(len(self.rows), seed=seed, epoch=0, purpose="compaction: sample")[:count]
         return np.concatenate([vectors for vectors, _ in self.blocks(np.sort(chosen))])
 
@@ -299,14 +375,20 @@ DOCUMENTS = {CALIBRATION: "calibration.json", PLOT: "calibration.svg"}
 QUERIES = 512
 """Vectors of each side that the number of lists to search is measured with: 128 measured recall to a point only."""
 ATTEMPTS = 5
-"""How often a reader tries again when a compaction has removed the segments that it was about to open."""
+"""Number of attempts of a reader when a compaction removes the segments that it is about to open."""
 MERGE_ROWS = 32_768
 """Small segments are merged up to this size: a change stays fast, and there are few segments to search."""
 
 
 @dataclass(eq=False)
 class FolderView(SqlView):
-    """An index folder at one moment."""
+    """An index folder at one moment.
+
+    Attributes:
+        tables: The tables at this moment.
+        sides: The segments of each side.
+        folder: The index.
+    """
 
     tables: SqliteTables
     sides: Mapping[Side, SegmentTable]
@@ -325,7 +407,11 @@ class FolderView(SqlView):
     in_value = "typeof(value) = 'text' AND instr(fold(value), ?) > 0"
 
     def stats(self) -> Stats:
-        """Size and state of the folder: rows, segments and deleted items of each side, and what lists were measured."""
+        """Size and state of the folder: rows, segments and deleted items of each side, and what lists were measured.
+
+        Returns:
+            Bytes on disk, unindexed vectors, and facts of the store.
+        """
         lists = self.tables.run("SELECT side, probes, recalls FROM lists")
         sides = self.sides.items()
         return Stats(
@@ -337,23 +423,50 @@ class FolderView(SqlView):
                 "segments": {side: len(table.segments) for side, table in sides},
                 "deleted": {side: len(table.deleted) for side, table in sides},
                 "lists": {SIDES[side]: {"probes": int(n), **stored_object(it, "lists")} for side, n, it in lists},
-                "earlier_stores": [store.name for store in self.folder.others() if not self.folder.is_begun(store)],
+                "earlier_stores": [
+                    store.name for store in self.folder.other_stores() if not self.folder.is_pending(store)
+                ],
             },
         )
 
     def keys(self, side: Side) -> NDArray[np.int64]:
-        """The keys of all items of a side, ascending: segments are read sooner than tables."""
+        """The keys of all items of a side, ascending: segments are read sooner than tables.
+
+        Args:
+            side: "images" or "texts".
+
+        Returns:
+            (N) int64 keys, ascending.
+        """
         return self.sides[side].live
 
     def search_text(self, words: str, *, top: int) -> list[tuple[int, float]]:
-        """The `top` texts that contain some of the words, as (key, BM25 score), best first."""
+        """The `top` texts that contain some of the words, as (key, BM25 score), best first.
+
+        Args:
+            words: Words of the query; see `retrieval.words` for what counts as a word.
+            top: Number of texts, 1 or more.
+
+        Returns:
+            (key of the text, BM25 score), best first.
+        """
         tokens = " OR ".join(map(_quoted, words.split()))
         statement = "SELECT rowid, -bm25(words) FROM words WHERE words MATCH ? ORDER BY bm25(words), rowid LIMIT ?"
         rows = self.tables.run(statement, tokens, top) if tokens else []
         return [(int(key), float(score)) for key, score in rows]
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
-        """Other records of the index; see `View.records`."""
+        """Other records of the index; see `View.records`.
+
+        Args:
+            kind: "jobs", "deleted", "documents" or the name of a document, as listed above.
+
+        Returns:
+            Rows of the record; their columns depend on the kind.
+
+        Raises:
+            SearchIndexError: For a document that is no text, or lies behind a symbolic link.
+        """
         if kind in ("jobs", "deleted"):
             return super().records(kind)
         files = {name: self.folder.store / file for name, file in DOCUMENTS.items()}
@@ -378,7 +491,12 @@ class FolderView(SqlView):
 
 
 class FolderWriter(SqlWriter):
-    """Changes an index folder; made by `Folder.writing`, which holds the lock."""
+    """Changes an index folder; made by `Folder.writing`, which holds the lock.
+
+    Args:
+        store: The index.
+        sqlite: Its tables, opened for writing.
+    """
 
     store: Folder
     tables: SqliteTables
@@ -388,7 +506,11 @@ class FolderWriter(SqlWriter):
         self.tables = sqlite
 
     def clean(self) -> None:
-        """Remove what an interrupted writer left behind, and finish what it had acknowledged."""
+        """Remove what an interrupted writer left behind, and finish what it had acknowledged.
+
+        Raises:
+            SearchIndexError: If acknowledged changes were lost.
+        """
         self._remove_unnamed()
         home = self.store.path
         hidden = [*home.glob(f"{HIDDEN}*"), *self.store.store.glob(f"{HIDDEN}*"), *(home / LOGS).rglob(f"{HIDDEN}*")]
@@ -407,7 +529,14 @@ class FolderWriter(SqlWriter):
         self._remove_traces()
 
     def apply(self, change: Change) -> Applied:
-        """Make a change, completely or not at all; see `Writer.apply`."""
+        """Make a change, completely or not at all; see `Writer.apply`.
+
+        Args:
+            change: Items to put in and to delete, links, documents, and an entry of the journal.
+
+        Returns:
+            Number of deleted items of each side, and the number of the job.
+        """
         for name in sorted(change.documents, reverse=True):
             write_text(self.store.store / DOCUMENTS[name], change.documents[name])
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
@@ -447,6 +576,9 @@ class FolderWriter(SqlWriter):
         Args:
             seed: Of the sample that the lists of a large side are trained on.
 
+        Returns:
+            Sentences that say what was done.
+
         Raises:
             OutputError: If that is missing; then nothing has changed.
         """
@@ -476,8 +608,8 @@ class FolderWriter(SqlWriter):
             figures = [f"{value:.3f} for {of.removeprefix('recall_of_')}" for of, value in json.loads(recalls).items()]
             lines.append(f"{SIDES[number]}: a query searches {probes} lists; recall@10 {' and '.join(figures)}")
         if self.in_use:
-            for other in self.store.others():
-                if not self.store.is_begun(other):
+            for other in self.store.other_stores():
+                if not self.store.is_pending(other):
                     shutil.rmtree(other)
                     lines.append(f"removed {other.name}, of an earlier model")
                     continue
@@ -499,14 +631,26 @@ class FolderWriter(SqlWriter):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """One change of the tables, made completely and flushed; acknowledged in the manifest after it."""
+        """One change of the tables, made completely and flushed; acknowledged in the manifest after it.
+
+        Returns:
+            A context manager.
+        """
         with self.tables.transaction(write=True):
             yield
             self.add_to("generation", 1)
         self._acknowledge()
 
     def new_name(self, side: Side, kind: str = "") -> str:
-        """A name that no segment had before."""
+        """A name that no segment had before.
+
+        Args:
+            side: "images" or "texts".
+            kind: End of the name, such as ".lists".
+
+        Returns:
+            A file name.
+        """
         self.add_to("segment", 1)
         return f"{self.tables.state('segment'):06d}.{side}{kind}"
 
@@ -552,7 +696,7 @@ class FolderWriter(SqlWriter):
         return name, SIDES.index(side), int(name.partition(".")[0]), rows, lists, json.dumps(sums)
 
     def _compacted(self, side: Side, segments: Mapping[Side, SegmentTable], seed: int) -> dict[str, tuple[Any, ...]]:
-        """Write one side's segment, and its lists where it has so many rows; table -> its row of them."""
+        """Write the segment of a side, and lists if it has many rows; table -> new row."""
         live, store = LiveRows(segments[side]), self.store.store
         count = len(live.rows)
         if not count:
@@ -630,7 +774,7 @@ class FolderWriter(SqlWriter):
             side: [own[0] for digest, own in names.items() if deletion_hash(side, own[0]).hex() == digest]
             for side in SIDES
         }
-        for other in self.store.others():
+        for other in self.store.other_stores():
             try:
                 with closing(SqliteTables(other / TABLES, write=True)) as tables:
                     writer = FolderWriter(self.store, tables)
@@ -668,10 +812,11 @@ class FolderWriter(SqlWriter):
 
 
 class Folder(Store):
-    """An index folder, opened.
+    """An index folder.
 
     Args:
-        pending: The name of a store that is built beside the one in use; see `beside`.
+        path: The folder.
+        pending: The name of a store that is built beside the one in use; see `create_replacement`.
 
     Raises:
         SearchIndexError: If it is no index, or is damaged.
@@ -698,6 +843,13 @@ class Folder(Store):
     def create(cls, location: Path | str, manifest: Manifest) -> Folder:
         """An empty index.
 
+        Args:
+            location: Folder or address of the index.
+            manifest: Describes the index: model, width and views of the vectors, root of the paths.
+
+        Returns:
+            The open index.
+
         Raises:
             SearchIndexError: If the folder holds something.
             OutputError: If it cannot be written.
@@ -710,12 +862,26 @@ class Folder(Store):
 
     @classmethod
     def exists(cls, location: Path | str) -> bool:
-        """Whether there is an index at this path."""
+        """Whether there is an index at this path.
+
+        Args:
+            location: Folder or address of the index.
+
+        Returns:
+            True if an index can be opened there.
+        """
         return (Path(location).expanduser() / MANIFEST).is_file()
 
     @classmethod
     def require_free(cls, location: Path | str) -> None:
-        """Raise SearchIndexError unless an index can be created there: a free path, or an empty folder."""
+        """Raise SearchIndexError unless an index can be created there: a free path, or an empty folder.
+
+        Args:
+            location: Folder or address of the index.
+
+        Raises:
+            SearchIndexError: If the folder holds something.
+        """
         path = Path(location).expanduser()
         empty = path.is_dir() and not any(path.iterdir())
         if not empty and (path.exists() or path.is_symlink()):
@@ -726,7 +892,14 @@ class Folder(Store):
 
     @classmethod
     def name_of(cls, location: Path | str) -> str:
-        """The name of the folder."""
+        """The name of the folder.
+
+        Args:
+            location: Folder or address of the index.
+
+        Returns:
+            The last part of the location.
+        """
         return Path(location).expanduser().resolve().name
 
     @property
@@ -740,13 +913,21 @@ class Folder(Store):
         return self.store / TEXT_SIDE
 
     @property
-    def moved(self) -> bool:
+    def was_replaced(self) -> bool:
         """Whether another store has taken the place of this one since it was opened: open the index again."""
         return read_manifest(self.path).store != self.manifest.store
 
     @contextmanager
     def reading(self) -> Iterator[FolderView]:
-        """The index at this moment; inside another such block of the thread, at that block's moment."""
+        """The index at this moment; inside another such block of the thread, at that block's moment.
+
+        Returns:
+            A view, valid inside the block.
+
+        Raises:
+            SearchIndexError: If files of the index are missing.
+            IndexMovedError: If the index was removed, or moved and compacted.
+        """
         if (current := getattr(self._thread, "view", None)) is not None:
             yield current
             return
@@ -786,9 +967,16 @@ class Folder(Store):
     def writing(self, verb: str) -> Iterator[FolderWriter]:
         """The one writer.
 
+        Args:
+            verb: Name of the command, shown to others who want to write.
+
+        Returns:
+            A writer, valid inside the block.
+
         Raises:
             IndexLockedError: While another one writes.
             OutputError: If the folder is read-only.
+            SearchIndexError: If the index was moved to another model since it was opened.
         """
         require_own(self.path)
         with writer_lock(self.path, verb):
@@ -806,12 +994,24 @@ class Folder(Store):
                     sqlite.empty_log()
 
     def check(self) -> list[IndexIssue]:
-        """Damage of files and tables."""
+        """Damage of files and tables.
+
+        Returns:
+            The damage; empty for an intact index.
+        """
         return check(self.path)
 
     @classmethod
     def damage(cls, location: Path | str, problem: SearchIndexError) -> list[IndexIssue]:
-        """Damage of an index that cannot be opened."""
+        """Damage of an index that cannot be opened.
+
+        Args:
+            location: Folder or address of the index.
+            problem: The error raised by opening it.
+
+        Returns:
+            The damage; at least one entry.
+        """
         path = Path(location).expanduser()
         try:
             return check(path) or [IndexIssue("index", str(problem))]
@@ -823,17 +1023,35 @@ class Folder(Store):
         self.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def others(self) -> list[Path]:
-        """The folders of the other stores: those of earlier models, and those that an unfinished move builds."""
+    def other_stores(self) -> list[Path]:
+        """The folders of other stores: of earlier models, and of unfinished moves.
+
+        Returns:
+            The folders, oldest first.
+        """
         return [store for store in stores(self.path) if store.name != self.store.name]
 
-    def is_begun(self, other: Path) -> bool:
-        """Whether an unfinished move builds this store: one begun before the store in use will never be finished."""
+    def is_pending(self, other: Path) -> bool:
+        """Whether an unfinished move builds a store. One begun before the store in use will never be finished.
+
+        Args:
+            other: Folder of the store.
+
+        Returns:
+            True for a store that a move can still finish.
+        """
         return (other / PENDING).is_file() and _number(other) > _number(self.store)
 
-    def beside(self, manifest: Manifest) -> Folder:
-        """A store for the vectors of another model inside the same folder; one that was begun for it is resumed."""
-        for other in filter(self.is_begun, self.others()):
+    def create_replacement(self, manifest: Manifest) -> Folder:
+        """Create a store for another model inside the same folder, or resume one for the same model.
+
+        Args:
+            manifest: Describes the new index.
+
+        Returns:
+            The new index. An unfinished replacement for the same model is resumed.
+        """
+        for other in filter(self.is_pending, self.other_stores()):
             if read_manifest(other, name=PENDING).fingerprint == manifest.fingerprint:
                 return Folder(self.path, pending=other.name)
         manifest = replace(manifest, store=f"store-{max(map(_number, stores(self.path))) + 1}", generation=0)
@@ -841,8 +1059,19 @@ class Folder(Store):
         write_text(self.path / manifest.store / PENDING, manifest.to_json())
         return Folder(self.path, pending=manifest.store)
 
-    def swap(self, new: Store, *, generation: int) -> Folder:
-        """Put the store that was built beside in use; the old one stays until the index is compacted."""
+    def replace_with(self, new: Store, *, generation: int) -> Folder:
+        """Put the store that was built beside in use; the old one stays until the index is compacted.
+
+        Args:
+            new: What `create_replacement` returned, with all items.
+            generation: Generation of this index when the replacement began.
+
+        Returns:
+            The open index in its new form.
+
+        Raises:
+            SearchIndexError: If this index has changed since that generation.
+        """
         assert isinstance(new, Folder)
         with self.writing("move") as writer:
             if writer.manifest.generation != generation:
@@ -858,8 +1087,15 @@ class Folder(Store):
             new.manifest_file.unlink()
         return Folder(self.path)
 
-    def document(self, name: str) -> str:
-        """Where a document of the index is, for messages."""
+    def locate_document(self, name: str) -> str:
+        """Where a document of the index is, for messages.
+
+        Args:
+            name: Name of the document.
+
+        Returns:
+            A path, or a description of the place.
+        """
         return str(self.store / DOCUMENTS[name])
 
     def close(self) -> None:
@@ -900,6 +1136,13 @@ def _segment_table(
 def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
     """The manifest of an index folder.
 
+    Args:
+        path: Folder of the manifest.
+        name: Its file name.
+
+    Returns:
+        The manifest.
+
     Raises:
         SearchIndexError: If there is none.
     """
@@ -917,6 +1160,12 @@ def read_manifest(path: Path, *, name: str = MANIFEST) -> Manifest:
 
 def stores(path: Path) -> list[Path]:
     """The folders of all stores of an index, the first one first.
+
+    Args:
+        path: Folder of the index.
+
+    Returns:
+        The folders, oldest first.
 
     Raises:
         SearchIndexError: If one is a symbolic link.
@@ -936,7 +1185,11 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
     The system takes the lock back from a process that ends, however it ends.
 
     Args:
+        path: Folder of the index.
         verb: What is done, for the message that a second writer gets.
+
+    Returns:
+        A context manager.
 
     Raises:
         IndexLockedError: If somebody writes there already.
@@ -963,7 +1216,7 @@ def writer_lock(path: Path, verb: str) -> Iterator[None]:
 
 
 def _owner(descriptor: int) -> str:
-    """Who is writing, as the lock file says."""
+    """The writer that the lock file names."""
     try:
         owner = json.loads(os.pread(descriptor, 4096, 0))
         return f"`subtext index {owner['verb']}` (process {owner['process']} on {owner['host']}) since {owner['since']}"
@@ -1004,6 +1257,13 @@ def backup(folder: Folder, out: Path) -> Folder:
 
     Every file is checked against its checksum on the way. Caches and logs stay behind. What a killed copy to the same
     place left is removed.
+
+    Args:
+        folder: The index.
+        out: New folder of the copy.
+
+    Returns:
+        The copy, opened.
 
     Raises:
         SearchIndexError: If `out` holds something or a file is damaged.
@@ -1085,6 +1345,12 @@ def check(path: Path) -> list[IndexIssue]:
 
     Reads every byte of vectors once, while the index is read and written: it reads again where a compaction has removed
     files meanwhile.
+
+    Args:
+        path: Folder of the index.
+
+    Returns:
+        The damage; empty for an intact index.
     """
     problems = _check_store(path, path / MANIFEST)
     try:

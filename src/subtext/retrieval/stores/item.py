@@ -1,4 +1,4 @@
-"""What an index stores of an image or a text beside its vectors, and the changes that put items in or take them out."""
+"""Items as an index stores them, and the changes that put items in or delete them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ SIDES: tuple[Side, Side] = ("images", "texts")
 
 
 def opposite(side: Side) -> Side:
-    """The other side."""
+    """The other side.
+
+    Args:
+        side: "images" or "texts".
+
+    Returns:
+        The other of the two sides.
+    """
     return SIDES[1 - SIDES.index(side)]
 
 
@@ -50,7 +57,15 @@ class IndexEntry:
         return json.dumps(dict(self.metadata), ensure_ascii=False, default=plain)
 
     def digest(self, side: int, key: int) -> bytes:
-        """16 bytes that change with everything that is stored of the item: what `verify` compares."""
+        """16 bytes that change with everything that is stored of the item: what `verify` compares.
+
+        Args:
+            side: Number of the side in `SIDES`.
+            key: Key of the item in the index.
+
+        Returns:
+            16 bytes.
+        """
         return item_digest((key, side, self.id, self.path, self.text, self.metadata_json, self.content, self.stamp))
 
 
@@ -60,7 +75,12 @@ class StoredRow:
 
     Attributes:
         key: Its number in the index; never used again for another item.
+        id: Name of the item, unique on its side.
+        path: Of an image, relative to the root of the index; None for an item without a file.
+        text: Of a text; None for others.
         metadata: JSON.
+        content: Digest of what was embedded.
+        stamp: Size and time of the file; None for an item without a file.
         digest: Of all the rest, as it was when the item was written.
         links: Keys of the items of the other side that it is linked with, ascending; empty where they were not asked
             for.
@@ -77,7 +97,11 @@ class StoredRow:
     links: tuple[int, ...] = ()
 
     def entry(self) -> IndexEntry:
-        """The item as it was put in."""
+        """The item as it was put into the index.
+
+        Returns:
+            The entry, with the metadata parsed.
+        """
         return IndexEntry(self.id, self.content, self.path, self.text, self.fields, self.stamp)
 
     @property
@@ -90,7 +114,14 @@ class StoredRow:
         return stored_object(self.metadata, f"item {self.id!r}")
 
     def is_intact(self, side: int) -> bool:
-        """Whether the digest is still that of the row, and the metadata is what `fields` can read."""
+        """Whether the digest fits the row, and the metadata can be read.
+
+        Args:
+            side: Number of the side in `SIDES`.
+
+        Returns:
+            True for an intact row.
+        """
         columns = (self.key, side, self.id, self.path, self.text, self.metadata, self.content, self.stamp)
         return item_digest(columns) == self.digest and json_object(self.metadata) is not None
 
@@ -100,6 +131,9 @@ class Item:
     """One item as search returns it.
 
     Attributes:
+        key: Key of the item in the index.
+        id: Name of the item, unique on its side.
+        path: Of an image, relative to the root of the index; None for an item without a file.
         captions: The texts of an image; for a text hit, the text itself.
         metadata: As it was put in; of a text also "images", the ids of its images.
     """
@@ -113,7 +147,12 @@ class Item:
 
 @dataclass(frozen=True)
 class Hits:
-    """The best items of one query, best first: (t) keys, and (t) float32 scores."""
+    """The best items of one query, best first.
+
+    Attributes:
+        keys: (T) int64 keys.
+        scores: (T) float32 scores.
+    """
 
     keys: NDArray[np.int64]
     scores: NDArray[np.float32]
@@ -124,11 +163,16 @@ NO_HITS = Hits(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32))
 
 @dataclass(frozen=True)
 class JobUpdate:
-    """What a change notes in the journal.
+    """An entry of the journal that belongs to a change.
 
     Attributes:
-        number: Of a job that was begun; None begins one, or resumes an unfinished one of the same verb and source.
+        number: Number of an earlier job; None begins one, or resumes an unfinished one of the same verb and
+            source.
+        verb: Name of the command, such as "add".
+        source: Where the items come from, as plain data; None for none.
         done: Items processed so far.
+        total: Number of items to process.
+        finished: Whether the job is done.
     """
 
     number: int | None = None
@@ -149,6 +193,7 @@ class Change:
     """A change of one side, which is made completely or not at all.
 
     Attributes:
+        side: The side that the change concerns.
         entries: N items that are new or whose content has changed.
         vectors: Their (N K D) vectors.
         amended: Items that are in the index, of which only paths, texts or metadata have changed.
@@ -156,6 +201,8 @@ class Change:
         exact_texts: Ids of texts that are to have these links alone.
         deleted: Ids of items to delete, which the index remembers where `remember` is set: a data set that still has
             them does not bring them back; texts of deleted images only, unless `keep_texts`.
+        keep_texts: Keeps the texts that have no other image when images are deleted.
+        remember: Keeps a hash of each deleted item.
         remembered: Hashes of items that count as deleted; see `deletion_hash`.
         job: What the journal notes with the change.
         documents: Name -> text that the index keeps beside its items, such as a calibration.
@@ -175,7 +222,14 @@ class Change:
     documents: Mapping[str, str] = field(default_factory=dict)
 
     def checked_vectors(self, views: int, width: int) -> NDArray[np.float32]:
-        """The (N K D) vectors of the entries; (0 K D) where there is none.
+        """The vectors of the entries, after checks.
+
+        Args:
+            views: K, vectors per item.
+            width: D, numbers per vector.
+
+        Returns:
+            (N K D) float32 vectors; (0 K D) without entries.
 
         Raises:
             SearchIndexError: For vectors that are not finite or of another shape, and for an id that occurs twice.
@@ -203,7 +257,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Applied:
-    """What a change did: deleted items of each side, and the number of its job."""
+    """The result of a change.
+
+    Attributes:
+        deleted: Number of deleted items of each side.
+        job: Number of the job; None where the change had none.
+    """
 
     deleted: Mapping[Side, int]
     job: int | None = None
@@ -214,40 +273,69 @@ class FieldValues:
     """The values of one metadata field over all items of one side.
 
     Attributes:
-        texts: Whether there are such values.
-        numbers: See `texts`.
-        different: How many different values there are.
-        common: The most frequent values and how many items have each; empty where there are too many different ones.
-        ends: The least and the greatest number; None where there is none.
-        dates: Of a field of dates, the first and the last in seconds since 1970; else None.
+        has_texts: Whether some values are texts.
+        has_numbers: Whether some values are numbers.
+        distinct: Number of distinct values.
+        common: The most frequent values, each with its number of items; empty if there are too many distinct ones.
+        range: The least and the greatest number; None without numbers.
+        date_range: Of a field of dates, the first and the last in seconds since 1970; else None.
     """
 
-    texts: bool
-    numbers: bool
-    different: int
+    has_texts: bool
+    has_numbers: bool
+    distinct: int
     common: tuple[tuple[str | int | float, int], ...] = ()
-    ends: tuple[float, float] | None = None
-    dates: tuple[float, float] | None = None
+    range: tuple[float, float] | None = None
+    date_range: tuple[float, float] | None = None
 
 
 def deletion_hash(side: Side, name: str) -> bytes:
-    """16 bytes that stand for a deleted item, and in the names of cached files for any item."""
+    """16 bytes that stand for a deleted item, and in the names of cached files for any item.
+
+    Args:
+        side: "images" or "texts".
+        name: Id of the item.
+
+    Returns:
+        16 bytes.
+    """
     return hashlib.blake2b(f"{side}/{name}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def item_digest(columns: tuple[Any, ...]) -> bytes:
-    """16 bytes of a row of items: key, side, id, path, text, metadata, content and stamp."""
+    """16 bytes of a row of items: key, side, id, path, text, metadata, content and stamp.
+
+    Args:
+        columns: Key, side, id, path, text, metadata, content and stamp.
+
+    Returns:
+        16 bytes.
+    """
     text = json.dumps([value.hex() if isinstance(value, bytes) else value for value in columns], ensure_ascii=False)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def vectors_digest(vectors: NDArray[np.float32]) -> bytes:
-    """16 bytes of an item's (K D) vectors: what `verify` compares."""
+    """16 bytes of an item's (K D) vectors: what `verify` compares.
+
+    Args:
+        vectors: (K D) float32.
+
+    Returns:
+        16 bytes.
+    """
     return hashlib.blake2b(np.ascontiguousarray(vectors, dtype="<f4").tobytes(), digest_size=16).digest()
 
 
 def plain(value: Any) -> Any:
-    """NumPy numbers and dates as JSON represents them; else the value's text."""
+    """NumPy numbers and dates as JSON represents them; else the value's text.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        A value that `json` can write.
+    """
     if isinstance(value, date | datetime):
         return value.isoformat()
     if hasattr(value, "tolist"):
@@ -256,11 +344,29 @@ def plain(value: Any) -> Any:
 
 
 def facet_sum(side: int, name: str, value: str | int | float, key: int) -> int:
-    """The checksum of a facet; the sum over all facets, in any order, shows whether any is missing."""
+    """The checksum of a facet; the sum over all facets, in any order, shows whether any is missing.
+
+    Args:
+        side: Number of the side in `SIDES`.
+        name: The field.
+        value: One value of the field.
+        key: Key of the item.
+
+    Returns:
+        A whole number below 2**56.
+    """
     text = json.dumps([side, key, name, value], ensure_ascii=False)
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "little")
 
 
 def link_sum(image: str, text: str) -> int:
-    """The checksum of a link; the sum over all links shows whether any is missing."""
+    """The checksum of a link; the sum over all links shows whether any is missing.
+
+    Args:
+        image: Id of the image.
+        text: Id of the text.
+
+    Returns:
+        A whole number below 2**56.
+    """
     return int.from_bytes(hashlib.blake2b(json.dumps([image, text]).encode(), digest_size=7).digest(), "little")

@@ -10,15 +10,15 @@ deleted items, finished jobs. Facets and links are lists in the rows of items.
 
 Every change, however many rows of however many kinds it touches, is one commit of Lance: new fragments, and deletions
 in old ones. Every commit replaces the row of the state, so that two writers that began at the same version conflict
-in it: the later one begins again, a bounded number of times. A change that was committed, although its answer was
-lost on the way, is recognised in the state. What a killed process leaves are files that no version names.
+in it: the later one begins again, a bounded number of times. Commits are idempotent: a retry detects an earlier
+success from the state row. A killed process leaves files that no version names.
 
 Small sides are compared from memory, as a folder does; a reader fetches what is new. Beyond `Manifest.exact_up_to`
 vectors Lance's IVF index finds candidates, also among those that a filter passes, which are scored again: hits and
 scores are those of a folder. Vectors that came after the index are compared until `compact` builds it again.
 
 A move to another model builds a table `items-NUMBER` beside the one in use, whose state names it. Its last commit
-empties the old table but for a state that leads to the new one: whoever changes the old one meanwhile conflicts.
+empties the old table but for a state that leads to the new one: a change of the old one meanwhile conflicts.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from subtext.data.atomic import HIDDEN
-from subtext.errors import OutputError, SearchIndexError, counted, listed
+from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
-from subtext.retrieval.condition import facets
 from subtext.retrieval.index_files import LONGEST, inside, json_object
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.segments import MARGIN, Segment, SegmentTable
+from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
+from subtext.retrieval.stores.facets import facets
 from subtext.retrieval.stores.item import (
     NO_HITS,
     SIDES,
@@ -77,9 +78,10 @@ from subtext.retrieval.stores.item import (
     vectors_digest,
 )
 from subtext.retrieval.stores.sql import ROUND, Part, Scalar, SqlView, Tables, require_storable, with_facet
-from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store, View, Writer
+from subtext.retrieval.stores.store import Stats, Store, View, Writer
 from subtext.retrieval.text_side import FOLDER as TEXT_SIDE, text_side_problems
 from subtext.retrieval.words import LEAST, LENGTH, SATURATION, words
+from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
 # Processes that Subtext forks, such as those that decode images, use no index.
@@ -95,7 +97,7 @@ EXACT_UP_TO = 50_000
 LATER = 0.1
 """Share of the vectors that may have come after the index, before it is built again."""
 ATTEMPTS, FAILURES = 60, 3
-"""How often a change is tried while others change the index, and while the storage fails."""
+"""Number of attempts of a change while others change the index, and while the storage fails."""
 ABANDONED = timedelta(days=1)
 """Age from which on the files of an index that was never finished are those of a killed process."""
 GRACE = 3.0
@@ -103,7 +105,7 @@ GRACE = 3.0
 OLD = timedelta(minutes=10)
 """Age of versions that are removed on the way."""
 MERGE_ROWS, LARGE = 32_768, 262_144
-"""Small fragments are merged up to so many rows by changes, and up to so many by a compaction."""
+"""Rows up to which small fragments are merged: by changes, and by a compaction."""
 CHUNK = 8192
 """Values that one filter names, rows that are read at a time, and hashes of deleted items in a row."""
 SINGLE = 2**15
@@ -113,7 +115,7 @@ REMEMBERED = 64
 NUMBERS = ("generation", "key", *SIDES, "worded", "words", "links", "deleted", "epoch", "job")
 """Numbers of the state."""
 PATIENCE = {"client_max_retries": "6", "client_retry_timeout": "30"}
-"""How often a request to an object store is repeated, and for how many seconds."""
+"""Number of retries of a request to an object store, and their seconds."""
 CACHE = 2**28
 """Bytes of indexes, and of metadata, that a reader has in memory."""
 QUERIES = 64
@@ -139,6 +141,12 @@ def schema(width: int) -> pa.Schema:
     facets                  what the metadata is filtered by; a number is `number` + `rest`, exactly
     links                   of a text: the ids of its images
     vectors_digest          of all vectors of the item: what `verify` compares
+
+    Args:
+        width: D, numbers per vector.
+
+    Returns:
+        The columns with their types.
     """
     facet = [("name", pa.string()), ("word", pa.string()), ("folded", pa.string()), ("number", pa.float64())]
     texts = dict.fromkeys(["id", "path", "text", "metadata", "stamp", "folded", "words"], pa.string())
@@ -154,6 +162,12 @@ def schema(width: int) -> pa.Schema:
 
 def literal(value: Any) -> str:
     """A value as SQL has it; a list as its values.
+
+    Args:
+        value: Text, number, None, or a list of them.
+
+    Returns:
+        SQL.
 
     Example:
         >>> literal("it's"), literal(None), literal([1, 2.5]), literal([])
@@ -171,6 +185,12 @@ def literal(value: Any) -> str:
 def split_float64(number: float) -> tuple[float, int]:
     """A number as the nearest float64 and the rest, which together are exact for whole numbers of 64 bits.
 
+    Args:
+        number: An int or a float.
+
+    Returns:
+        The nearest float64, and a whole number.
+
     Example:
         >>> split_float64(2**60 + 1), split_float64(0.5), split_float64(-0.0)
         ((1.152921504606847e+18, 1), (0.5, 0), (0.0, 0))
@@ -184,11 +204,23 @@ def split_float64(number: float) -> tuple[float, int]:
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Inside the block what Lance and its storage refuse becomes one of the project's errors."""
+    """Inside the block what Lance and its storage refuse becomes one of the project's errors.
+
+    Args:
+        where: Address of the index, for messages.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        OutputError: If the storage is full or cannot be written.
+        IndexMovedError: If the storage cannot be reached, or was compacted meanwhile.
+        SearchIndexError: For any other error of Lance.
+    """
     try:
         yield
     except CommitConflictError:
-        raise  # An OSError to Python; whoever commits knows what to do.
+        raise  # An OSError to Python; the caller that commits handles it.
     except (OSError, ValueError, RuntimeError) as problem:
         # Without the places in Lance's source.
         brief = str(problem).partition(", /")[0].strip().replace("\n", "; ")[:300]
@@ -219,7 +251,7 @@ def _is_job(job: Any) -> bool:
 
 
 def _wrong(now: dict[str, Any], rows: int) -> str:
-    """What of a state is missing, or of another type or range; empty where nothing is."""
+    """The first entry of a state that is missing, or of another type or range; empty if there is none."""
     wrong = [name for name, kind in _STATE.items() if not _is(now.get(name), kind)]
     if wrong:
         return wrong[0]
@@ -237,8 +269,13 @@ class LanceTables(Tables):
     """The table of an index at one version.
 
     Args:
+        dataset: The dataset of Lance, at this version.
+        where: Address of the index, for messages.
         now: The state: numbers and lists of the index.
         cache: What was computed of this version, for all views of it.
+
+    Raises:
+        SearchIndexError: If the state is missing or damaged.
     """
 
     def __init__(self, dataset: Any, where: str) -> None:
@@ -257,33 +294,82 @@ class LanceTables(Tables):
         self.now = now
 
     def scan(self, columns: Sequence[str], where: str, options: Mapping[str, Any] | None = None) -> pa.Table:
-        """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner."""
+        """Columns of the rows that fulfil a filter; `options` are those of Lance's scanner.
+
+        Args:
+            columns: Names of columns.
+            where: Filter in SQL.
+            options: Further options of the scanner.
+
+        Returns:
+            The rows.
+        """
         fixed = {"columns": list(columns), "filter": where, "prefilter": True, "disable_scoring_autoprojection": True}
         with translated(self.where):
             return self.dataset.scanner(**fixed, **(options or {})).to_table()
 
     def query(self, statement: str, *values: Any) -> pa.Table:
-        """What a statement on `items`, `facets` and `dataset` gives."""
+        """The result of a statement on `items`, `facets` and `dataset`.
+
+        Args:
+            statement: SQL, with `?` for a value.
+            *values: The values, in the order of the question marks.
+
+        Returns:
+            The rows.
+        """
         parts = statement.replace("= ANY(?", "IN (?").replace("::text[])", ")").replace("::bigint[])", ")").split("?")
         written = parts[0] + "".join(literal(value) + part for value, part in zip(values, parts[1:], strict=True))
         with translated(self.where):
             return self.dataset.sql(_RELATIONS + written).build().to_stream_reader().read_all()
 
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives; see `sql.Tables`."""
+        """The rows that a statement gives; see `sql.Tables`.
+
+        Args:
+            statement: SQL, with `?` for a value.
+            *values: The values, in the order of the question marks.
+
+        Returns:
+            The rows.
+        """
         columns = self.query(statement, *values).columns
         return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
     def keys(self, statement: str, *values: Any) -> NDArray[np.int64]:
-        """The keys that a statement gives, in any order."""
+        """The keys that a statement gives, in any order.
+
+        Args:
+            statement: SQL that selects a column `key`.
+            *values: The values, in the order of the question marks.
+
+        Returns:
+            (N) int64 keys.
+        """
         return self.query(statement, *values).column(0).to_numpy().astype(np.int64)
 
     def state(self, name: str) -> int:
-        """One number of the store's state."""
+        """One number of the store's state.
+
+        Args:
+            name: Name of the number.
+
+        Returns:
+            The number.
+        """
         return int(self.now[name])
 
     def records(self, side: int, column: str, values: Sequence[Any]) -> Iterator[tuple[StoredRow, list[str]]]:
-        """The items of a side that have one of these keys or ids, and of a text the ids of its images."""
+        """The items of a side that have one of these keys or ids, and of a text the ids of its images.
+
+        Args:
+            side: Number of the side in `SIDES`.
+            column: "key" or "id".
+            values: Keys or ids.
+
+        Returns:
+            Each row, and of a text the ids of its images.
+        """
         for start in range(0, len(values), CHUNK):
             own = f"{column} IN ({literal(values[start : start + CHUNK])})"
             for record in self.scan(_ITEM, f"kind = {side} AND {own}").to_pylist():
@@ -291,12 +377,28 @@ class LanceTables(Tables):
                 yield StoredRow(**record), images
 
     def stored(self, side: int, column: str, values: Sequence[Any]) -> Items:
-        """The items of a side that have one of these keys or ids."""
+        """The items of a side that have one of these keys or ids.
+
+        Args:
+            side: Number of the side in `SIDES`.
+            column: "key" or "id".
+            values: Keys or ids.
+
+        Returns:
+            (side, id) -> item.
+        """
         records = self.records(side, column, values)
         return {(side, row.id): StateRow(row.key, row.entry(), frozenset(images)) for row, images in records}
 
     def linked_with(self, images: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
-        """The key of each text that is linked with any of some images, and those of them that it is linked with."""
+        """The key of each text that is linked with any of some images, and those of them that it is linked with.
+
+        Args:
+            images: Ids of images.
+
+        Returns:
+            Key of a text, and the ids of its images among these.
+        """
         few, chosen = len(images) <= CHUNK, set(images)
         where = f"array_has_any(links, [{literal(list(images))}])" if few else "links IS NOT NULL"
         for batch in self.batches(["key", "links"], f"kind = 1 AND {where}"):
@@ -307,7 +409,17 @@ class LanceTables(Tables):
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
     ) -> list[StoredRow]:
-        """The rows of these keys, or of these ids; see `View.rows`."""
+        """The rows of these keys, or of these ids; see `View.rows`.
+
+        Args:
+            side: "images" or "texts".
+            keys: Keys of items; None where `ids` are given.
+            ids: Ids of items; None where `keys` are given.
+            links: Also reads the links of each row.
+
+        Returns:
+            The rows, in any order.
+        """
         number = SIDES.index(side)
         column, values = ("key", list(keys or ())) if ids is None else ("id", self.storable(ids))
         records = list(self.records(number, column, values))
@@ -323,12 +435,27 @@ class LanceTables(Tables):
         return [replace(row, links=tuple(sorted(partners[row.id]))) for row, _ in records]
 
     def batches(self, columns: Sequence[str], where: str) -> Iterator[pa.RecordBatch]:
-        """Columns of the rows that fulfil a filter, block by block, as they lie in the storage."""
+        """Columns of the rows that fulfil a filter, block by block, as they lie in the storage.
+
+        Args:
+            columns: Names of columns.
+            where: Filter in SQL.
+
+        Returns:
+            Batches of rows.
+        """
         with translated(self.where):
             yield from self.dataset.scanner(columns=list(columns), filter=where, batch_size=CHUNK).to_batches()
 
     def vectors_at(self, rows: NDArray[np.uint64]) -> NDArray[np.float32]:
-        """(n D) vectors of rows of the table."""
+        """(n D) vectors of rows of the table.
+
+        Args:
+            rows: (n) row ids of the table.
+
+        Returns:
+            (n D) float32.
+        """
         blocks = [np.zeros((0, self.dataset.schema.field("vector").type.list_size), dtype=np.float32)]
         for start in range(0, len(rows), CHUNK):
             with translated(self.where):
@@ -338,7 +465,7 @@ class LanceTables(Tables):
 
     @cached_property
     def index(self) -> tuple[str, set[int]]:
-        """What the index of the vectors is named by, "" where there is none; and the fragments that it contains."""
+        """The name of the index of the vectors, "" without one; and the fragments that it contains."""
         with translated(self.where):
             indexes = [
                 described for described in self.dataset.describe_indices() if described.field_names == ["vector"]
@@ -354,7 +481,14 @@ class LanceTables(Tables):
 
 
 def as_matrix(column: Any) -> NDArray[np.float32]:
-    """(n D) vectors of a column."""
+    """(n D) vectors of a column.
+
+    Args:
+        column: A column of vectors.
+
+    Returns:
+        (n D) float32.
+    """
     return np.asarray(pc.list_flatten(column)).reshape(-1, column.type.list_size)
 
 
@@ -363,10 +497,13 @@ class LanceVectors:
     """The vectors of one side at one moment; the store has those of small sides in memory, for all moments.
 
     Attributes:
-        where: The rows that have them.
-        count: Items, vectors of each, and of all.
-        views: See `count`.
-        rows: See `count`.
+        tables: The table at this version.
+        side: "images" or "texts".
+        store: The index.
+        where: Filter of the rows that hold the vectors.
+        count: Number of items.
+        views: K, vectors per item.
+        rows: Number of vectors.
     """
 
     tables: LanceTables
@@ -395,7 +532,17 @@ class LanceVectors:
     def nearest(
         self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
     ) -> list[Hits]:
-        """The best `top` items of each of (Q L D) queries, or of those `among` these keys; see `View.nearest`."""
+        """The best `top` items of each of (Q L D) queries, or of those `among` these keys; see `View.nearest`.
+
+        Args:
+            queries: (Q L D) float32.
+            top: Number of hits, 1 or more.
+            among: (M) int64 keys to search, ascending; None for all items.
+            exact: Compares all vectors, however many there are.
+
+        Returns:
+            Q hits, best first.
+        """
         if self.in_memory:
             return self._matrix().nearest(queries, top=top, among=among, exact=True)
         possible = self.count if among is None else len(among)
@@ -410,7 +557,17 @@ class LanceVectors:
         return hits
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+        """(N K D) vectors of items, in the order of the keys; each has to be in the index.
+
+        Args:
+            keys: (N) int64 keys of items that are in the index.
+
+        Returns:
+            (N K D) float32.
+
+        Raises:
+            SearchIndexError: If vectors are missing.
+        """
         if self.in_memory:
             return self._matrix().vectors_of(keys)
         unique, positions = np.unique(keys, return_inverse=True)
@@ -429,7 +586,17 @@ class LanceVectors:
         lists: Mapping[str, Any],
         among: NDArray[np.int64] | None = None,
     ) -> list[Hits]:
-        """The best items in the likeliest lists of Lance's index, and among the rows that came after it."""
+        """The best items in the likeliest lists of Lance's index, and among the rows that came after it.
+
+        Args:
+            queries: (Q L D) float32.
+            top: Number of hits, 1 or more.
+            lists: "lists" and "probes", as measured by a compaction.
+            among: (M) int64 keys to search, ascending; None for all items.
+
+        Returns:
+            Q hits, best first.
+        """
         share = 1.0 if among is None else max(1e-3, len(among) / self.count)
         probes = min(lists["lists"], math.ceil(lists["probes"] / share))
         nearest = {"column": "vector", "k": top * self.views + MARGIN, "metric": "dot", "nprobes": probes}
@@ -443,7 +610,16 @@ class LanceVectors:
         return hits
 
     def compared(self, queries: NDArray[np.float32], top: int, among: NDArray[np.int64] | None = None) -> list[Hits]:
-        """The best items of each query, every vector compared, or every one of the items `among` these keys."""
+        """The best items of each query, every vector compared, or every one of the items `among` these keys.
+
+        Args:
+            queries: (Q L D) float32.
+            top: Number of hits, 1 or more.
+            among: (M) int64 keys to search, ascending; None for all items.
+
+        Returns:
+            Q hits, best first.
+        """
         hits = [NO_HITS] * len(queries)
         for keys, vectors in self._blocks(among):
             new = self._table(keys, vectors).nearest(queries, top=top)
@@ -465,13 +641,28 @@ class LanceVectors:
             yield keys[chosen], as_matrix(batch["vector"])[chosen]
 
     def sample(self, count: int, *, seed: int) -> NDArray[np.float32]:
-        """At most `count` vectors, sampled by the seed."""
+        """At most `count` vectors, sampled by the seed.
+
+        Args:
+            count: Size of the sample.
+            seed: Of what is sampled; the same seed samples the same.
+
+        Returns:
+            (n D) float32, n the smaller of `count` and the number of vectors.
+        """
         rows = self.positions()[1]
         chosen = draw.permutation(len(rows), seed=seed, epoch=0, purpose="compaction: sample")[:count]
         return self.tables.vectors_at(rows[np.sort(chosen)])
 
     def positions(self, among: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """The key of each vector, of some items or all, in the order of the keys; the row of the table it lies in."""
+        """The key of each vector, of some items or all, in the order of the keys; the row of the table it lies in.
+
+        Args:
+            among: (M) int64 keys, ascending; None for all items.
+
+        Returns:
+            (n) keys, and (n) row ids of the table.
+        """
         name = f"rows of {self.side}"
         if name not in self.tables.cache:
             table = self.tables.scan(["key", "view"], self.where, {"with_row_id": True})
@@ -517,7 +708,14 @@ def _best(one: Hits, other: Hits, top: int) -> Hits:
 
 @dataclass(eq=False)
 class LanceView(SqlView):
-    """An index in Lance at one moment."""
+    """An index in Lance at one moment.
+
+    Attributes:
+        tables: The table at this version.
+        sides: The vectors of each side.
+        store: The index.
+        renewed: Whether this is a later moment than it was at first.
+    """
 
     tables: LanceTables
     sides: Mapping[Side, LanceVectors]
@@ -535,7 +733,11 @@ class LanceView(SqlView):
     )
 
     def renew(self) -> bool:
-        """Go on at the newest version where this one was removed; whether it was."""
+        """Go on at the newest version where this one was removed; whether it was.
+
+        Returns:
+            True if the view is at another version now.
+        """
         with translated(self.store.path):
             versions = {each["version"] for each in self.store.opened().versions()}
         if self.tables.dataset.version in versions:
@@ -545,6 +747,13 @@ class LanceView(SqlView):
 
     def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
         """The items of these keys, in their order.
+
+        Args:
+            side: "images" or "texts".
+            keys: Keys of items of that side.
+
+        Returns:
+            Items in the order of the keys.
 
         Raises:
             KeyError: For one that is not in the index.
@@ -557,7 +766,11 @@ class LanceView(SqlView):
             raise IndexMovedError(f"{self.store.path} was changed while it was read for long; do it again") from problem
 
     def stats(self) -> Stats:
-        """Size and state of the table: its version, fragments, and what lists were measured."""
+        """Size and state of the table: its version, fragments, and what lists were measured.
+
+        Returns:
+            Bytes on disk, unindexed vectors, and facts of the store.
+        """
         unindexed = {side: vectors.unindexed for side, vectors in self.sides.items()}
         dataset = self.tables.dataset
         fragments = len(dataset.get_fragments())
@@ -565,24 +778,51 @@ class LanceView(SqlView):
         return Stats(sum(file["size_bytes"] for file in self.store.files()), unindexed, facts)
 
     def fields(self, side: Side) -> list[str]:
-        """Names of the metadata fields, sorted."""
+        """Names of the metadata fields, sorted.
+
+        Args:
+            side: "images" or "texts".
+
+        Returns:
+            Names, sorted.
+        """
         cached = f"fields of {side}"
         if cached not in self.cache:  # Every filter needs them, and they take as long as the filter itself.
             names = self.tables.run("SELECT DISTINCT name FROM facets WHERE side = ?", SIDES.index(side))
             self.cache[cached] = sorted(name for (name,) in names if not name.endswith("@"))
         return list(self.cache[cached])
 
-    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
-        """The values of a field: the `most` frequent ones where no more than `choice` are different."""
-        values = super().values(side, name, most=most, choice=choice)
+    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
+        """The values of a field; see `View.values`.
+
+        Args:
+            side: "images" or "texts".
+            name: The field.
+            limit: Number of most frequent values to return.
+            max_distinct: No values are returned if there are more distinct ones than this.
+
+        Returns:
+            Kinds, number and range of the values, and the most frequent ones.
+        """
+        values = super().values(side, name, limit=limit, max_distinct=max_distinct)
         common = tuple((_whole(value), count) for value, count in values.common)
-        return replace(values, common=common, ends=values.ends and (_whole(values.ends[0]), _whole(values.ends[1])))
+        return replace(values, common=common, range=values.range and (_whole(values.range[0]), _whole(values.range[1])))
 
     def search_text(self, words_: str, *, top: int) -> list[tuple[int, float]]:
         """The `top` texts that contain some of the words, as (key, BM25 score), best first.
 
         Every text is looked through. Lance's own index of words ranks by other numbers than a folder does, and leaves
         out what came after it.
+
+        Args:
+            words_: Words of the query.
+            top: Number of texts, 1 or more.
+
+        Returns:
+            (key of the text, BM25 score), best first.
+
+        Raises:
+            SearchIndexError: If the count of texts is damaged.
         """
         query, number = Counter(words(words_)), self.tables.state("worded")
         if not query or not number:
@@ -608,7 +848,17 @@ class LanceView(SqlView):
         return [(int(keys[row]), float(scores[row])) for row in np.lexsort((keys, -scores))[:top]]
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
-        """Other records of the index; see `View.records`."""
+        """Other records of the index; see `View.records`.
+
+        Args:
+            kind: "jobs", "deleted", "documents" or the name of a document, as listed above.
+
+        Returns:
+            Rows of the record; their columns depend on the kind.
+
+        Raises:
+            SearchIndexError: If the records are damaged.
+        """
         if kind == "jobs":
             texts = self.tables.scan(["text"], f"kind = {JOB}")["text"].to_pylist()
             finished = [json_object(f'{{"job": {text}}}') or {} for text in texts]
@@ -628,7 +878,14 @@ class LanceView(SqlView):
         return [(row["id"], row["key"]) if kind == "documents" else (row["text"],) for row in rows]
 
     def damage(self, side: Side) -> list[IndexIssue]:
-        """Vectors, facets, words and links of a side that are not those that were put in."""
+        """Vectors, facets, words and links of a side that are not those that were put in.
+
+        Args:
+            side: "images" or "texts".
+
+        Returns:
+            The damage; empty for an intact side.
+        """
         number, vectors, views = SIDES.index(side), self.sides[side], self.manifest.views[side]
         links, damaged = 0, dict[str, list[str]]()
         columns = ["key", "id", "text", "metadata", "words", "links", "facets", "vectors_digest"]
@@ -745,7 +1002,7 @@ Items = dict[tuple[int, str], StateRow]
 
 @dataclass(eq=False)
 class PendingCommit:
-    """What a change writes, at one version of the table.
+    """The rows that a change writes and deletes, at one version of the table.
 
     Attributes:
         state: As it is to be.
@@ -754,6 +1011,7 @@ class PendingCommit:
         rows: Columns of new rows.
         where: Filters of rows that go, besides that of the state.
         fragments: That were written already, in the place of those of the numbers `replaced`.
+        replaced: Numbers of fragments that go.
     """
 
     state: dict[str, Any]
@@ -771,9 +1029,15 @@ class LanceWriter(Writer):
     store: LanceStore
 
     def apply(self, change: Change) -> Applied:
-        """Make a change, completely or not at all; see `Writer.apply`.
+        """Make a change, completely or not at all.
 
         Items whose metadata was to change, and which another writer has deleted meanwhile, stay deleted.
+
+        Args:
+            change: Items to put in and to delete, links, documents, and an entry of the journal.
+
+        Returns:
+            Number of deleted items of each side, and the number of the job.
 
         Raises:
             SearchIndexError: Also for a text that the table cannot hold.
@@ -783,7 +1047,7 @@ class LanceWriter(Writer):
         vectors = change.checked_vectors(self.manifest.views[change.side], self.manifest.width)
         require_storable([*change.entries, *change.amended])
         draft = self.commit(lambda tables: self._draft(tables, change, vectors))
-        moving = self.store.moving() if change.deleted else None
+        moving = self.store.pending_move() if change.deleted else None
         if moving is not None:
             with moving.writing("delete") as writer:
                 # An unfinished move takes over what is remembered at its end.
@@ -803,6 +1067,9 @@ class LanceWriter(Writer):
 
         Args:
             seed: Of the sample that the lists of a large side are trained on.
+
+        Returns:
+            Sentences that say what was done.
 
         Raises:
             IndexLockedError: If somebody else compacts.
@@ -830,7 +1097,7 @@ class LanceWriter(Writer):
                         with suppress(FileNotFoundError):
                             filesystem.delete_file(f"{folder}/{file['path']}")
         freed = self.store.remove_unused()
-        moving = self.store.moving()
+        moving = self.store.pending_move()
         if moving is not None:
             with moving.writing("compact") as writer:
                 writer.compact(seed=seed)
@@ -956,7 +1223,17 @@ class LanceWriter(Writer):
         return measured
 
     def commit(self, plan: Callable[[LanceTables], PendingCommit]) -> PendingCommit:
-        """Make what a plan says of the newest version, again and again while others are faster."""
+        """Make what a plan says of the newest version, again and again while others are faster.
+
+        Args:
+            plan: From the newest version to what is written.
+
+        Returns:
+            What was committed.
+
+        Raises:
+            IndexLockedError: If others change the index all the time.
+        """
         token, failures = uuid.uuid4().hex, 0
         draft: PendingCommit | None = None
         for attempt in range(ATTEMPTS):
@@ -1024,7 +1301,7 @@ class LanceWriter(Writer):
                     dataset.cleanup_old_versions(older_than=OLD)
 
     def _draft(self, tables: LanceTables, change: Change, vectors: NDArray[np.float32]) -> PendingCommit:
-        """What a change writes and deletes."""
+        """The commit of a change."""
         number = SIDES.index(change.side)
         state = {**tables.now, "generation": tables.state("generation") + 1}
         names: list[set[str]] = [{image for image, _ in change.links}, {text for _, text in change.links}]
@@ -1169,6 +1446,7 @@ class LanceStore(Store):
     """An index in Lance, opened.
 
     Args:
+        location: Address of the index.
         table: Its name; by default the one in use.
         earlier: Tables of earlier models, which lead to it.
         vectors: Of small sides, for all views of this process.
@@ -1209,7 +1487,12 @@ class LanceStore(Store):
         """An empty index; beyond `EXACT_UP_TO` vectors, or the manifest's, searched by lists.
 
         Args:
+            location: Folder or address of the index.
+            manifest: Describes the index: model, width and views of the vectors, root of the paths.
             table: Of a move, in the place of another one.
+
+        Returns:
+            The open index.
 
         Raises:
             SearchIndexError: If the name is taken.
@@ -1228,6 +1511,13 @@ class LanceStore(Store):
     def exists(cls, location: str, table: str = TABLE) -> bool:
         """Whether there is an index at this location.
 
+        Args:
+            location: Address of the index.
+            table: Name of the table.
+
+        Returns:
+            True if an index can be opened there.
+
         Raises:
             IndexMovedError: If the storage cannot be reached.
         """
@@ -1241,7 +1531,11 @@ class LanceStore(Store):
         return True
 
     def latest(self) -> LanceTables:
-        """The table at its newest version."""
+        """The table at its newest version.
+
+        Returns:
+            The table.
+        """
         with self._opens, translated(self.path):
             tables = self._tables
             if tables is None or tables.dataset.latest_version != tables.dataset.version:
@@ -1249,7 +1543,11 @@ class LanceStore(Store):
             return tables
 
     def opened(self) -> Any:
-        """The newest version as a dataset of its own, for work on indexes, which moves it to yet newer ones."""
+        """The newest version as a dataset of its own, for work on indexes, which moves it to yet newer ones.
+
+        Returns:
+            A dataset of Lance.
+        """
         with translated(self.path):
             return lance.dataset(self.uri, storage_options=PATIENCE, session=self._session)
 
@@ -1259,6 +1557,9 @@ class LanceStore(Store):
 
         A compaction removes that version `GRACE` seconds after it has made another one, and changes do so after `OLD`.
         A reader who needs more of it then goes on at the newest one.
+
+        Returns:
+            A view, valid inside the block.
         """
         outer = getattr(self._thread, "view", None)
         self._thread.view = outer or self.view(self.latest())
@@ -1268,7 +1569,14 @@ class LanceStore(Store):
             self._thread.view = outer
 
     def view(self, tables: LanceTables) -> LanceView:
-        """The index at one version."""
+        """The index at one version.
+
+        Args:
+            tables: The table at a version.
+
+        Returns:
+            A view of that version.
+        """
         self.require_same(tables.now)
         sides = {side: LanceVectors(tables, side, self) for side in SIDES}
         counts = {side: vectors.count for side, vectors in sides.items()}
@@ -1277,7 +1585,14 @@ class LanceStore(Store):
 
     @contextmanager
     def writing(self, verb: str) -> Iterator[LanceWriter]:
-        """A writer, beside others."""
+        """A writer, beside others.
+
+        Args:
+            verb: Name of the command, shown to others who want to write.
+
+        Returns:
+            A writer, valid inside the block.
+        """
         tables = self.latest()
         self.require_same(tables.now)
         writer = LanceWriter(self, self._manifest(tables.now))
@@ -1287,20 +1602,28 @@ class LanceStore(Store):
             self.manifest = writer.manifest
 
     def check(self) -> list[IndexIssue]:
-        """Damage of the text side, vectors, facets, words and links. Reads every row and vector once."""
+        """Damage of the text side, vectors, facets, words and links. Reads every row and vector once.
+
+        Returns:
+            The damage; empty for an intact index.
+        """
         with self.reading() as view:
             problems = [problem for side in SIDES for problem in view.damage(side)]
         return problems if self.text_side is None else [*problems, *text_side_problems(self.text_side, self.manifest)]
 
     def remove(self) -> None:
         """Remove the index, with all its tables."""
-        moving = self.moving()
+        moving = self.pending_move()
         with translated(self.path):
             for table in [*self.earlier, self.table, *([] if moving is None else [moving.table])]:
                 lance.LanceDataset.drop(place(self.path, table), PATIENCE)
 
-    def moving(self) -> LanceStore | None:
-        """The index that an unfinished move builds beside this one; None where there is none."""
+    def pending_move(self) -> LanceStore | None:
+        """The index that an unfinished move builds beside this one; None where there is none.
+
+        Returns:
+            The index; None if no move is unfinished.
+        """
         table = self._named("moving")
         return LanceStore(self.path, table=table) if table and self.exists(self.path, table) else None
 
@@ -1325,9 +1648,16 @@ class LanceStore(Store):
             for own in (folder, *folder.iterdir()):
                 inside(own.parent, own.name)
 
-    def beside(self, manifest: Manifest) -> LanceStore:
-        """A table for the vectors of another model, in the same place; one that was begun for it is resumed."""
-        begun = self.moving()
+    def create_replacement(self, manifest: Manifest) -> LanceStore:
+        """Create a table for another model beside this one, or resume one for the same model.
+
+        Args:
+            manifest: Describes the new index.
+
+        Returns:
+            The new index. An unfinished replacement for the same model is resumed.
+        """
+        begun = self.pending_move()
         if begun is not None and begun.manifest.fingerprint == manifest.fingerprint:
             return begun
         table = f"items-{uuid.uuid4().hex[:8]}.lance"
@@ -1337,8 +1667,19 @@ class LanceStore(Store):
         self.remove_unused()
         return self.create(self.path, manifest, table=table)
 
-    def swap(self, new: Store, *, generation: int) -> LanceStore:
-        """Let this table lead to `new`, in one commit; its rows stay in old versions until the index is compacted."""
+    def replace_with(self, new: Store, *, generation: int) -> LanceStore:
+        """Let this table lead to `new`, in one commit; its rows stay in old versions until the index is compacted.
+
+        Args:
+            new: What `create_replacement` returned, with all items.
+            generation: Generation of this index when the replacement began.
+
+        Returns:
+            The open index in its new form.
+
+        Raises:
+            SearchIndexError: If this index has changed since that generation.
+        """
         assert isinstance(new, LanceStore)
         with self.reading() as view, new.writing("move") as writer:
             writer.apply(Change(remembered=[digest for (digest,) in view.records("deleted")]))
@@ -1357,7 +1698,11 @@ class LanceStore(Store):
         return LanceStore(self.path)
 
     def remove_unused(self) -> bool:
-        """Remove the rows of earlier models, and tables of moves that cannot end any more; whether there were any."""
+        """Remove the rows of earlier models, and tables of moves that cannot end any more; whether there were any.
+
+        Returns:
+            True if something was removed.
+        """
         with translated(self.path):
             filesystem, folder = fs.FileSystem.from_uri(self.uri)
             beside = filesystem.get_file_info(fs.FileSelector(folder.rpartition("/")[0]))
@@ -1379,7 +1724,14 @@ class LanceStore(Store):
         return bool(unused or freed)
 
     def require_same(self, state: Mapping[str, Any]) -> None:
-        """Raise SearchIndexError unless the index is still of the model that it was opened with."""
+        """Require that the index is still of the model that it was opened with.
+
+        Args:
+            state: State of the table.
+
+        Raises:
+            SearchIndexError: If it was moved to another model.
+        """
         if state.get("moved") or self._manifest(state).fingerprint != self.manifest.fingerprint:
             raise SearchIndexError(f"{self.path} was moved to another model meanwhile; open it again")
 
@@ -1397,7 +1749,11 @@ class LanceStore(Store):
         return place(self.path, self.table)
 
     def files(self) -> list[dict[str, Any]]:
-        """Each file of the table: path, size_bytes and last_modified."""
+        """Each file of the table: path, size_bytes and last_modified.
+
+        Returns:
+            A dictionary per file.
+        """
         with translated(self.path):
             return self.opened().all_files().read_all().to_pylist()
 
@@ -1409,6 +1765,16 @@ class LanceStore(Store):
 
 def place(location: str, table: str = TABLE) -> str:
     """The address of a table, as Lance has it.
+
+    Args:
+        location: Address of the index.
+        table: Name of the table.
+
+    Returns:
+        A path or an address.
+
+    Raises:
+        SearchIndexError: For an address without a place, or with keys or parameters.
 
     Example:
         >>> place("s3://archive/library/"), place("lance:///data/library")

@@ -41,12 +41,13 @@ from psycopg import IsolationLevel, errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from subtext.errors import OutputError, SearchIndexError, SubtextError, counted, listed
+from subtext.errors import OutputError, SearchIndexError, SubtextError
 from subtext.retrieval.ann import rescore_top_k
-from subtext.retrieval.condition import facets
 from subtext.retrieval.index_files import json_object
 from subtext.retrieval.manifest import Manifest
 from subtext.retrieval.segments import MARGIN
+from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
+from subtext.retrieval.stores.facets import facets
 from subtext.retrieval.stores.item import SIDES, Applied, Change, Hits, IndexEntry, Side, vectors_digest
 from subtext.retrieval.stores.sql import (
     Part,
@@ -58,8 +59,9 @@ from subtext.retrieval.stores.sql import (
     require_storable,
     with_facet,
 )
-from subtext.retrieval.stores.store import IndexIssue, IndexLockedError, IndexMovedError, Stats, Store
+from subtext.retrieval.stores.store import Stats, Store
 from subtext.retrieval.words import as_vector, phrase_query, words as split
+from subtext.text_helpers import counted, listed
 from subtext.version import FORMAT, require_format
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -76,7 +78,7 @@ WIDEST = 2000
 EXACT_UP_TO = 20_000
 """Vectors of a side that are all compared by default: beyond them a search of the graph is faster."""
 EF_SEARCH, MAX_EF_SEARCH = 200, 1000
-"""Rows that a search of the graph keeps in view (hnsw.ef_search): more find more, and take longer; at most so many."""
+"""Candidates of a graph search (hnsw.ef_search), and their maximum: more find more, and are slower."""
 MAX_SCAN = 100_000
 """Rows that a search of the graph with a filter scans at most, before all rows that pass it are compared."""
 LATER = 0.1
@@ -105,6 +107,12 @@ class Address:
         """The address of `postgresql://USER@HOST:PORT/DATABASE?index=NAME`; all of libpq's parameters are understood.
 
         It is the index "subtext" where it names none.
+
+        Args:
+            location: Address of an index, or one that is parsed already.
+
+        Returns:
+            The parsed address.
 
         Raises:
             SearchIndexError: For anything else, without repeating it: a password may be in it.
@@ -148,6 +156,12 @@ class Address:
         """A text in which nothing that the address keeps secret is left.
 
         Whoever speaks to a server hears its messages, which the server may write as it likes.
+
+        Args:
+            text: Any text.
+
+        Returns:
+            The text with *** in the place of each secret.
         """
         for key in _SECRET:
             value = str(self.parameters.get(key) or "")
@@ -157,7 +171,14 @@ class Address:
 
 
 def connect(address: Address) -> Connection:
-    """A connection that keeps each statement by itself, unless it stands in a transaction."""
+    """A connection that keeps each statement by itself, unless it stands in a transaction.
+
+    Args:
+        address: The index.
+
+    Returns:
+        The connection.
+    """
     # Statements are planned anew each time: how many items fulfil a filter decides how it is best searched.
     return psycopg.connect(**address.parameters, autocommit=True, prepare_threshold=None)
 
@@ -166,7 +187,11 @@ def connect_index(address: Address, *, write: bool = False) -> Connection:
     """A connection that finds an index's tables by their names; its transactions see one state, and change nothing.
 
     Args:
+        address: The index.
         write: Changes are possible; they are on the server's disk when they are acknowledged.
+
+    Returns:
+        The connection.
 
     Raises:
         IndexMovedError: If there is no server, or it lets nobody in.
@@ -199,7 +224,17 @@ def connect_index(address: Address, *, write: bool = False) -> Connection:
 
 @contextmanager
 def translated(address: Address) -> Iterator[None]:
-    """Inside the block what PostgreSQL refuses becomes one of the project's errors, without anything secret."""
+    """Inside the block what PostgreSQL refuses becomes one of the project's errors, without anything secret.
+
+    Args:
+        address: The index, for messages.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        SubtextError: IndexLockedError, IndexMovedError, OutputError or SearchIndexError.
+    """
     try:
         yield
     except psycopg.Error as problem:
@@ -232,7 +267,11 @@ def translated(address: Address) -> Iterator[None]:
 
 
 class PostgresTables(Tables):
-    """The tables of an index, by one connection to PostgreSQL."""
+    """The tables of an index, by one connection to PostgreSQL.
+
+    Args:
+        connection: The connection.
+    """
 
     joined = "string_agg(key::text, ',')"
 
@@ -243,27 +282,42 @@ class PostgresTables(Tables):
         """The rows that a statement gives; see `sql.Tables`.
 
         Args:
+            statement: SQL, with `?` for a value.
+            *values: The values, in the order of the question marks.
             binary: Rows come as PostgreSQL stores them: vectors are read sooner.
+
+        Returns:
+            The rows.
         """
         cursor = self.connection.execute(statement.replace("?", "%s"), values, binary=binary)
         return cursor.fetchall() if cursor.description is not None else []
 
     def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement with the values of each row."""
+        """Run a statement with the values of each row.
+
+        Args:
+            statement: SQL, with `?` for a value.
+            rows: Values of each run.
+        """
         with self.connection.cursor() as cursor:
             cursor.executemany(statement.replace("?", "%s"), rows)
 
 
 def current(connection: Connection, address: Address, like: Manifest | None = None) -> tuple[Manifest, dict[str, int]]:
-    """What an index says about itself, and the numbers of its state, at this moment.
+    """The manifest of an index and the numbers of its state, at this moment.
 
     Args:
-        like: What it said before: it has to be of the same model still.
+        connection: A connection to the index.
+        address: The index.
+        like: The manifest when it was opened: the model must be the same.
+
+    Returns:
+        Manifest, and name -> number.
 
     Raises:
         SearchIndexError: If there is no index, or one of another format or model.
     """
-    # Whoever moves the index locks its state first, and so does whoever reads it: neither waits for the other for ever.
+    # Moves and readers both lock the state first, so they cannot deadlock.
     statement = f'SELECT json, name, value FROM "{address.name}".state, "{address.name}".manifest'
     with translated(address):
         rows = connection.execute(statement).fetchall()
@@ -282,7 +336,10 @@ class GraphVectors:
     """The vectors of one side at one moment; of use inside the transaction of its view.
 
     Attributes:
+        tables: The tables at this moment.
+        side: "images" or "texts".
         count: Items of the side.
+        manifest: Describes the index.
         cache: What was read of this moment, for all views of it.
     """
 
@@ -314,7 +371,17 @@ class GraphVectors:
     def nearest(
         self, queries: NDArray[np.float32], *, top: int, among: NDArray[np.int64] | None = None, exact: bool = False
     ) -> list[Hits]:
-        """The best `top` items of each of (Q L D) queries, or of those `among` these keys; see `View.nearest`."""
+        """The best `top` items of each of (Q L D) queries, or of those `among` these keys; see `View.nearest`.
+
+        Args:
+            queries: (Q L D) float32.
+            top: Number of hits, 1 or more.
+            among: (M) int64 keys to search, ascending; None for all items.
+            exact: Compares all vectors, however many there are.
+
+        Returns:
+            Q hits, best first.
+        """
         possible = self.count if among is None else len(among)
         by_graph = not exact and possible > self.manifest.exact_up_to and self.graph is not None
         results = []
@@ -326,7 +393,17 @@ class GraphVectors:
         return results
 
     def vectors_of(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+        """(N K D) vectors of items, in the order of the keys; each has to be in the index.
+
+        Args:
+            keys: (N) int64 keys of items that are in the index.
+
+        Returns:
+            (N K D) float32.
+
+        Raises:
+            SearchIndexError: If vectors are missing.
+        """
         unique, positions = np.unique(keys, return_inverse=True)
         views, width = self.manifest.views[self.side], self.manifest.width
         statement = f"SELECT vector FROM {self.side}_vectors WHERE key = ANY(?::bigint[]) ORDER BY key, view"
@@ -371,7 +448,13 @@ def _array(keys: NDArray[np.int64]) -> str:
 
 @dataclass(eq=False)
 class DatabaseView(SqlView):
-    """An index in PostgreSQL at one moment; of use inside its transaction."""
+    """An index in PostgreSQL at one moment; of use inside its transaction.
+
+    Attributes:
+        tables: The tables at this moment.
+        sides: The vectors of each side.
+        state: Name -> number.
+    """
 
     tables: PostgresTables
     sides: Mapping[Side, GraphVectors]
@@ -388,7 +471,11 @@ class DatabaseView(SqlView):
     in_id, in_value = "strpos(folded_id, ?) > 0", "strpos(folded, ?) > 0"
 
     def stats(self) -> Stats:
-        """Size and state of the index: versions of the server, sides that have a graph, and vectors after it."""
+        """Size and state of the index: versions of the server, sides that have a graph, and vectors after it.
+
+        Returns:
+            Bytes on disk, unindexed vectors, and facts of the store.
+        """
         ((size, extension),) = self.tables.run(
             "SELECT sum(pg_total_relation_size(oid)), (SELECT extversion FROM pg_extension WHERE extname = 'vector') "
             "FROM pg_class WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relkind = 'r'"
@@ -407,6 +494,13 @@ class DatabaseView(SqlView):
 
         sum over words of idf f (k1 + 1) / (f + k1 (1 - b + b length / mean length)), idf = log((N - n + .5) / (n + .5))
         for N texts that have words, and n that have this one.
+
+        Args:
+            words: Words of the query; see `retrieval.words` for what counts as a word.
+            top: Number of texts, 1 or more.
+
+        Returns:
+            (key of the text, BM25 score), best first.
         """
         query, number = split(words), self.state["worded"]
         if not query or not number:
@@ -421,7 +515,14 @@ class DatabaseView(SqlView):
         return [(int(key), float(score)) for key, score in self.tables.connection.execute(_SEARCH, values)]
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
-        """Other records of the index; see `View.records`."""
+        """Other records of the index; see `View.records`.
+
+        Args:
+            kind: "jobs", "deleted", "documents" or the name of a document, as listed above.
+
+        Returns:
+            Rows of the record; their columns depend on the kind.
+        """
         if kind == "documents":
             return self.tables.run("SELECT name, extract(epoch FROM written)::float8 FROM kept")
         if kind in ("jobs", "deleted"):
@@ -445,7 +546,13 @@ class DatabaseView(SqlView):
 
 
 class DatabaseWriter(SqlWriter):
-    """Changes an index in PostgreSQL, beside other writers; made by `Database.writing`."""
+    """Changes an index in PostgreSQL, beside other writers; made by `Database.writing`.
+
+    Args:
+        store: The index.
+        connection: A connection that may write.
+        manifest: Describes the index: model, width and views of the vectors, root of the paths.
+    """
 
     store: Database
     tables: PostgresTables
@@ -460,6 +567,12 @@ class DatabaseWriter(SqlWriter):
         """Make a change, completely or not at all; see `Writer.apply`.
 
         Items whose metadata was to change, and which another writer has deleted meanwhile, stay deleted.
+
+        Args:
+            change: Items to put in and to delete, links, documents, and an entry of the journal.
+
+        Returns:
+            Number of deleted items of each side, and the number of the job.
 
         Raises:
             SearchIndexError: Also for a text that PostgreSQL cannot hold.
@@ -485,6 +598,12 @@ class DatabaseWriter(SqlWriter):
         A graph that lacks more than `LATER` of the vectors, or more than `exact_up_to`, is built again. A graph is
         built in one transaction: other writers wait for it, readers go on. How much memory the server may use for it is
         its own setting (maintenance_work_mem): a graph that fits into it is built many times faster.
+
+        Args:
+            seed: Of what is sampled; the same seed samples the same.
+
+        Returns:
+            Sentences that say what was done.
         """
         built, dropped = [], []
         with self.store.reading() as view:
@@ -523,7 +642,10 @@ class DatabaseWriter(SqlWriter):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """One change, made completely; whoever else changes the index waits until it is committed.
+        """One change, made completely; other writers wait until it is committed.
+
+        Returns:
+            A context manager.
 
         Raises:
             SearchIndexError: If the index has been moved to another model since it was opened.
@@ -596,6 +718,9 @@ class DatabaseWriter(SqlWriter):
 class Database(Store):
     """An index in PostgreSQL, opened.
 
+    Args:
+        address: The index.
+
     Raises:
         SearchIndexError: If there is none, or it has another format.
         IndexMovedError: Without a server.
@@ -614,6 +739,13 @@ class Database(Store):
     @classmethod
     def create(cls, location: str | Address, manifest: Manifest) -> Database:
         """An empty index, made completely or not at all; beyond `EXACT_UP_TO` vectors, or the manifest's, by graphs.
+
+        Args:
+            location: Folder or address of the index.
+            manifest: Describes the index: model, width and views of the vectors, root of the paths.
+
+        Returns:
+            The open index.
 
         Raises:
             SearchIndexError: If the name is taken, or vectors are wider than pgvector's graphs take.
@@ -640,6 +772,12 @@ class Database(Store):
     def exists(cls, location: str | Address) -> bool:
         """Whether there is an index of that name.
 
+        Args:
+            location: Folder or address of the index.
+
+        Returns:
+            True if an index can be opened there.
+
         Raises:
             IndexMovedError: Without a server.
         """
@@ -652,6 +790,9 @@ class Database(Store):
     def require_free(cls, location: str | Address) -> None:
         """Require a free name, in which this user may make an index.
 
+        Args:
+            location: Address of the index.
+
         Raises:
             SearchIndexError: If a name is taken.
             OutputError: If this user may not.
@@ -662,12 +803,22 @@ class Database(Store):
 
     @classmethod
     def name_of(cls, location: str | Address) -> str:
-        """The name of the index in its database."""
+        """The name of the index in its database.
+
+        Args:
+            location: Folder or address of the index.
+
+        Returns:
+            The last part of the location.
+        """
         return Address.parse(location).name
 
     @contextmanager
     def reading(self) -> Iterator[DatabaseView]:
         """The index at this moment.
+
+        Returns:
+            A view, valid inside the block.
 
         Raises:
             IndexMovedError: If the server goes away meanwhile; one that was restarted before is connected again.
@@ -686,6 +837,12 @@ class Database(Store):
     def writing(self, verb: str) -> Iterator[DatabaseWriter]:
         """A writer, beside others; the server's administrator sees `verb`.
 
+        Args:
+            verb: Name of the command, shown to others who want to write.
+
+        Returns:
+            A writer, valid inside the block.
+
         Raises:
             OutputError: If this user may not write.
         """
@@ -703,6 +860,9 @@ class Database(Store):
 
         Reads every row and every vector once. Bytes under the rows are PostgreSQL's own to check (data checksums,
         pg_amcheck).
+
+        Returns:
+            The damage; empty for an intact index.
         """
         with self.reading() as view:
             problems = [problem for side in SIDES for problem in _check(view, side)]
@@ -712,7 +872,7 @@ class Database(Store):
             return problems
 
     @property
-    def moved(self) -> bool:
+    def was_replaced(self) -> bool:
         """Whether an index of another model has taken the place of this one since it was opened: open it again."""
         with self.connected() as connection:
             return current(connection, self.address)[0].fingerprint != self.manifest.fingerprint
@@ -723,8 +883,15 @@ class Database(Store):
         with translated(self.address), connect_index(self.address, write=True) as connection:
             connection.execute(f'DROP SCHEMA "{self.address.name}" CASCADE')
 
-    def beside(self, manifest: Manifest) -> Database:
-        """An index for the vectors of another model, in the same database; one that was begun for it is resumed."""
+    def create_replacement(self, manifest: Manifest) -> Database:
+        """Create an index for another model in the same database, or resume one for the same model.
+
+        Args:
+            manifest: Describes the new index.
+
+        Returns:
+            The new index. An unfinished replacement for the same model is resumed.
+        """
         address = replace(self.address, name=f"{self.address.name[:56]}_moving")
         if Database.exists(address):
             begun = Database(address)
@@ -733,8 +900,19 @@ class Database(Store):
             begun.remove()
         return Database.create(address, manifest)
 
-    def swap(self, new: Store, *, generation: int) -> Database:
-        """Put `new` in the place of this index, whose tables go; searches wait for it, and see either."""
+    def replace_with(self, new: Store, *, generation: int) -> Database:
+        """Put `new` in the place of this index, whose tables go; searches wait for it, and see either.
+
+        Args:
+            new: What `create_replacement` returned, with all items.
+            generation: Generation of this index when the replacement began.
+
+        Returns:
+            The open index in its new form.
+
+        Raises:
+            SearchIndexError: If this index has changed since that generation.
+        """
         assert isinstance(new, Database)
         new.close()
         old, fresh = f'"{self.address.name}"', f'"{new.address.name}"'
@@ -752,8 +930,15 @@ class Database(Store):
             )
         return Database(self.address)
 
-    def document(self, name: str) -> str:
-        """Where a document of the index is, for messages."""
+    def locate_document(self, name: str) -> str:
+        """Where a document of the index is, for messages.
+
+        Args:
+            name: Name of the document.
+
+        Returns:
+            A path, or a description of the place.
+        """
         return f"{self.address}, table kept, name {name}"
 
     def close(self) -> None:
@@ -768,6 +953,9 @@ class Database(Store):
         """A connection of this thread alone; inside another such block of the thread, the same one.
 
         Waits while all `MOST` of them are in use.
+
+        Returns:
+            A context manager.
 
         Raises:
             IndexMovedError: If there is no server.
@@ -801,7 +989,16 @@ class Database(Store):
 
 
 def facet_rows(side: int, key: int, metadata: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of the facets of an item; none where its metadata is damaged, which its digest tells."""
+    """The rows of the facets of an item; none where its metadata is damaged, which its digest tells.
+
+    Args:
+        side: Number of the side in `SIDES`.
+        key: Key of the item.
+        metadata: JSON.
+
+    Returns:
+        (key, side, name, number, word, folded word) of each facet.
+    """
     for name, value in sorted(facets(json_object(metadata) or {}), key=str):
         if isinstance(value, str):
             yield key, side, name, None, value, value.casefold()

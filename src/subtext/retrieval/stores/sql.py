@@ -1,4 +1,4 @@
-"""Items, links, deletions and the journal in SQL tables: what SQLite and PostgreSQL have in common.
+"""Items, links, deletions and the journal in SQL tables, for SQLite and PostgreSQL.
 
 Statements are written as PostgreSQL's, with `?` for a parameter and `= ANY(?::type[])` for a list of values.
 """
@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import RequirementError, SearchIndexError
-from subtext.retrieval.condition import DATE, ID, TEXT, Condition, facets, moment
 from subtext.retrieval.index_files import json_object
+from subtext.retrieval.stores.facets import DATE, ID, TEXT, Condition, facets, moment
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -68,12 +68,26 @@ _RECORDS = {
 
 
 def can_hold(text: str) -> bool:
-    """Whether a database can hold a text: it has neither NUL nor unpaired surrogates."""
+    """Whether a database can hold a text: it has neither NUL nor unpaired surrogates.
+
+    Args:
+        text: Any text.
+
+    Returns:
+        True if a database can hold it.
+    """
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def require_storable(entries: Sequence[IndexEntry]) -> None:
-    """Raise SearchIndexError for an item of which a database cannot hold something."""
+    """Require that a database can hold the texts of items.
+
+    Args:
+        entries: The items.
+
+    Raises:
+        SearchIndexError: For an item with NUL or unpaired surrogates.
+    """
     for entry in entries:
         values = [text for facet in facets(json.loads(entry.metadata_json)) for text in facet if isinstance(text, str)]
         texts = [entry.id, entry.path or "", entry.text or "", entry.metadata_json, entry.stamp or "", *values]
@@ -92,35 +106,84 @@ class Tables(ABC):
 
     @abstractmethod
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`."""
+        """The rows that a statement gives; lists of values stand where the statement has `= ANY(?::type[])`.
+
+        Args:
+            statement: SQL, with `?` for a value.
+            *values: The values, in the order of the question marks.
+
+        Returns:
+            The rows.
+        """
 
     def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement with the values of each row."""
+        """Run a statement with the values of each row.
+
+        Args:
+            statement: SQL, with `?` for a value.
+            rows: Values of each run.
+        """
         for row in rows:
             self.run(statement, *row)
 
     def keys(self, statement: str, *values: Any) -> NDArray[np.int64]:
-        """The keys that a statement gives, in any order."""
+        """The keys that a statement gives, in any order.
+
+        Args:
+            statement: SQL that selects a column `key`.
+            *values: The values, in the order of the question marks.
+
+        Returns:
+            (N) int64 keys.
+        """
         ((keys,),) = self.run(f"SELECT {self.joined} FROM ({statement}) AS chosen", *values)
         return np.fromstring(str(keys), dtype=np.int64, sep=",") if keys else np.zeros(0, dtype=np.int64)
 
     def storable(self, names: Sequence[str]) -> list[str]:
-        """Those of these names that the database can hold."""
+        """Those of these names that the database can hold.
+
+        Args:
+            names: Any texts.
+
+        Returns:
+            Those that the database can hold.
+        """
         return [name for name in names if can_hold(name)]
 
     def state(self, name: str) -> int:
-        """One number of the store's state."""
+        """One number of the store's state.
+
+        Args:
+            name: Name of the number.
+
+        Returns:
+            The number.
+        """
         return int(self.run("SELECT value FROM state WHERE name = ?", name)[0][0])
 
     def require_format(self, where: object) -> None:
-        """Raise SearchIndexError, naming `where`, unless the state has the format of this version of Subtext."""
+        """Raise SearchIndexError, naming `where`, unless the state has the format of this version of Subtext.
+
+        Args:
+            where: Place of the index, for the message.
+        """
         rows = self.run("SELECT value FROM state WHERE name = 'format'")
         require_format(rows[0][0] if rows else None, where, "index build", SearchIndexError)
 
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
     ) -> list[StoredRow]:
-        """The rows of these keys, or of these ids; see `View.rows`."""
+        """The rows of these keys, or of these ids; see `View.rows`.
+
+        Args:
+            side: "images" or "texts".
+            keys: Keys of items; None where `ids` are given.
+            ids: Ids of items; None where `keys` are given.
+            links: Also reads the links of each row.
+
+        Returns:
+            The rows, in any order.
+        """
         values: Sequence[Any] = self.storable(ids) if ids is not None else keys or ()
         # Of a few keys SQLite would look at all items of the side: the + keeps it from the index that begins with it.
         match = "side = ? AND id = ANY(?::text[])" if ids is not None else "+side = ? AND key = ANY(?::bigint[])"
@@ -145,13 +208,14 @@ class SqlView(View):
     """An index in SQL tables at one moment.
 
     Attributes:
+        tables: The tables at this moment.
         sides: The vectors of each side, with `nearest` and `vectors_of`.
     """
 
     tables: Tables
     sides: Mapping[Side, Any]
     kinds: ClassVar[str]
-    """(texts, numbers, different values, least and greatest number) of a field."""
+    """(texts, numbers, distinct values, least and greatest number) of a field."""
     common: ClassVar[str]
     """(text, number, count) of the most frequent values of a field."""
     linked: ClassVar[str] = (
@@ -163,7 +227,15 @@ class SqlView(View):
     """Tests whether the id of an item, or a facet, contains a case-folded part."""
 
     def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
-        """The keys of the items that fulfil every condition, ascending."""
+        """The keys of the items that fulfil every condition, ascending.
+
+        Args:
+            side: "images" or "texts".
+            where: Conditions on the metadata; all must be true. None selects all items.
+
+        Returns:
+            (N) int64 keys, ascending.
+        """
         parts = [self._part(condition, SIDES.index(side)) for condition in where]
         parts = parts or [("SELECT key FROM items WHERE side = ?", [SIDES.index(side)])]
         statement = " INTERSECT ".join(f"SELECT key FROM ({part}) AS part{n}" for n, (part, _) in enumerate(parts))
@@ -172,7 +244,17 @@ class SqlView(View):
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
     ) -> list[StoredRow]:
-        """The rows of these keys, or of these ids, in any order; those that are not in the index are left out."""
+        """The rows of these keys, or of these ids, in any order; those that are not in the index are left out.
+
+        Args:
+            side: "images" or "texts".
+            keys: Keys of items; None where `ids` are given.
+            ids: Ids of items; None where `keys` are given.
+            links: Also reads the links of each row.
+
+        Returns:
+            The rows in any order; items that are not in the index are left out.
+        """
         return self.tables.rows(side, keys=keys, ids=ids, links=links)
 
     def nearest(
@@ -184,41 +266,92 @@ class SqlView(View):
         among: NDArray[np.int64] | None = None,
         exact: bool = False,
     ) -> list[Hits]:
-        """The best `top` items of each of (Q L D) queries, or of those `among` these keys."""
+        """The best `top` items of each of (Q L D) queries, or of those `among` these keys.
+
+        Args:
+            side: "images" or "texts".
+            queries: (Q L D) float32 vectors of Q queries with L views each.
+            top: Number of hits per query, 1 or more.
+            among: (M) int64 keys to search, ascending; None for all items.
+            exact: Compares all vectors, however many there are.
+
+        Returns:
+            Q hits, best first; items with equal scores are in the order of their keys. Fewer than `top` only where
+            there are fewer items.
+        """
         return self.sides[side].nearest(queries, top=top, among=among, exact=exact)
 
     def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+        """(N K D) vectors of items, in the order of the keys; each has to be in the index.
+
+        Args:
+            side: "images" or "texts".
+            keys: (N) int64 keys of items that are in the index.
+
+        Returns:
+            (N K D) float32 vectors in the order of the keys, with K views each.
+        """
         if not len(keys):
             return np.zeros((0, self.manifest.views[side], self.manifest.width), dtype=np.float32)
         return self.sides[side].vectors_of(keys)
 
     def fields(self, side: Side) -> list[str]:
-        """Names of the metadata fields, sorted."""
+        """Names of the metadata fields, sorted.
+
+        Args:
+            side: "images" or "texts".
+
+        Returns:
+            Names, sorted.
+        """
         names = self.tables.run(_FIELDS, SIDES.index(side), SIDES.index(side))
         return sorted(name for (name,) in names if not name.endswith(DATE))
 
-    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
-        """The values of a field: the `most` frequent ones where no more than `choice` are different."""
+    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
+        """The values of a field; see `View.values`.
+
+        Args:
+            side: "images" or "texts".
+            name: The field.
+            limit: Number of most frequent values to return.
+            max_distinct: No values are returned if there are more distinct ones than this.
+
+        Returns:
+            Kinds, number and range of the values, and the most frequent ones.
+        """
         number = SIDES.index(side)
-        ((texts, numbers, different, low, high),) = self.tables.run(self.kinds, number, name)
-        rows = self.tables.run(self.common, number, name, most) if different <= choice else []
+        ((texts, numbers, distinct, low, high),) = self.tables.run(self.kinds, number, name)
+        rows = self.tables.run(self.common, number, name, limit) if distinct <= max_distinct else []
         ((*_, first, last),) = self.tables.run(self.kinds, number, name + DATE)
         return FieldValues(
             bool(texts),
             bool(numbers),
-            int(different),
+            int(distinct),
             tuple((_plain(value) if text is None else text, int(count)) for text, value, count in rows),
             None if low is None else (_plain(low), _plain(high)),
             None if first is None else (float(first), float(last)),
         )
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
-        """Other records of the index; see `View.records`."""
+        """Other records of the index; see `View.records`.
+
+        Args:
+            kind: "jobs", "deleted", "documents" or the name of a document, as listed above.
+
+        Returns:
+            Rows of the record; their columns depend on the kind.
+        """
         return self.tables.run(_RECORDS[kind])
 
     def deleted_among(self, hashes: Sequence[bytes]) -> set[bytes]:
-        """Those of these hashes that stand for deleted items."""
+        """Those of these hashes that stand for deleted items.
+
+        Args:
+            hashes: Hashes of items; see `deletion_hash`.
+
+        Returns:
+            Those of the hashes that stand for deleted items.
+        """
         statement = "SELECT hash FROM forgotten WHERE hash = ANY(?::bytea[])"
         chunks = [list(hashes[start : start + CHUNK]) for start in range(0, len(hashes), CHUNK)]
         return {bytes(digest) for chunk in chunks for (digest,) in self.tables.run(statement, chunk)}
@@ -286,7 +419,17 @@ def _union(parts: Sequence[Part]) -> Part:
 
 
 def with_facet(side: int, name: str, test: str, *values: Any) -> Part:
-    """Items with a facet of that name that passes a test, whose parameters are the values."""
+    """Items with a facet of some name that passes a test.
+
+    Args:
+        side: Number of the side in `SIDES`.
+        name: The field.
+        test: SQL condition on a row of `facets`.
+        *values: Values of the question marks in the test.
+
+    Returns:
+        A statement that selects keys, and its values.
+    """
     return f"SELECT key FROM facets WHERE side = ? AND name = ? AND {test}", [side, name, *values]
 
 
@@ -295,13 +438,17 @@ class SqlWriter(Writer):
 
     tables: Tables
     changed = "path = ?, text = ?, metadata = ?, content = ?, stamp = ?, digest = ?"
-    """What a change of metadata sets to `_columns`."""
+    """The columns that a change of metadata sets to `_columns`."""
 
     def change_rows(self, change: Change, keys: Sequence[int]) -> tuple[Applied, Mapping[Side, list[int]]]:
-        """Make a change in the tables, inside a transaction; what it did, and the keys of items that are gone.
+        """Make a change in the tables, inside a transaction.
 
         Args:
+            change: The change.
             keys: Of the new items.
+
+        Returns:
+            The result of the change, and the keys of removed items of each side.
         """
         side, number = change.side, SIDES.index(change.side)
         ids = [entry.id for entry in (*change.entries, *change.amended)]
@@ -334,13 +481,18 @@ class SqlWriter(Writer):
         return Applied({name: len(deleted[name]) for name in SIDES}, job), gone
 
     def add_to(self, name: str, more: int) -> None:
-        """Add to a number of the state."""
+        """Add to a number of the state, modulo `ROUND`.
+
+        Args:
+            name: Name of the number.
+            more: Whole number to add.
+        """
         if more:
             statement = f"UPDATE state SET value = (value + ?) & {ROUND - 1} WHERE name = ?"
             self.tables.run(statement, more % ROUND, name)
 
     def _columns(self, side: int, key: int, entry: IndexEntry) -> tuple[Any, ...]:
-        """What changes of an item with its metadata."""
+        """The values of the columns that change with the metadata of an item."""
         return entry.path, entry.text, entry.metadata_json, entry.content, entry.stamp, entry.digest(side, key)
 
     @abstractmethod

@@ -1,8 +1,8 @@
-"""What a store of an index has to provide, and what is built on it: a folder, PostgreSQL, LanceDB, or one's own.
+"""The interface of a store of an index: a folder, PostgreSQL, LanceDB, or a store from outside the package.
 
 A store is a subclass of `Store` with a subclass of `View`, the index at one moment, and one of `Writer`. Fifteen
-methods are abstract: all that a store has to implement. Search, filters, the journal, calibration and verification are
-written once, in the other methods and in the modules above.
+methods are abstract: a store implements these. Search, filters, the journal, calibration and verification are written
+once, in the other methods and in the modules of `retrieval`.
 
 A store from outside the package names its `Store` as an entry point of the group "subtext.stores". The entry point's
 name is the scheme of its addresses: the entry point `tape` opens `tape://archive/library`. The location `library` is a
@@ -12,14 +12,10 @@ folder, `postgresql://user@host/database?index=library` an index in PostgreSQL, 
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from subtext.errors import RequirementError, SearchIndexError
-from subtext.retrieval.condition import Condition
 from subtext.retrieval.manifest import Manifest
+from subtext.retrieval.stores.errors import IndexIssue
+from subtext.retrieval.stores.facets import Condition
 from subtext.retrieval.stores.item import (
     SIDES,
     Applied,
@@ -42,39 +39,15 @@ from subtext.retrieval.stores.item import (
     opposite,
 )
 
-GROUP = "subtext.stores"
-"""Entry points of stores from outside the package."""
-INSTALLED = {
-    "postgres": (("postgresql", "postgres"), ("psycopg", "pgvector"), "postgres:Database"),
-    "lance": (("lance", "s3", "gs"), ("lance",), "lance:LanceStore"),
-}
-"""Extra -> the schemes of its store's addresses, the packages that it needs, and its store."""
-
-
-class IndexLockedError(SearchIndexError):
-    """Another process is writing to the index: try again."""
-
-
-class IndexMovedError(SearchIndexError):
-    """The server of an index cannot be reached, or went away: try again."""
-
-
-@dataclass(frozen=True)
-class IndexIssue:
-    """Damage of an index: the file, table or part, and what is wrong there."""
-
-    where: str
-    what: str
-
 
 @dataclass(frozen=True)
 class Stats:
-    """What a store tells of itself.
+    """The size and state of a store.
 
     Attributes:
-        bytes: Its size on disk.
-        unindexed: Vectors of each side that every search compares, as they are in no list or graph.
-        facts: What else it has to tell, name -> plain data, for `subtext index info`.
+        bytes: Its size on disk, in bytes.
+        unindexed: Number of vectors of each side that are in no list or graph: every search compares them.
+        facts: Further facts, name -> plain data, for `subtext index info`.
     """
 
     bytes: int
@@ -84,13 +57,13 @@ class Stats:
 
 @dataclass(eq=False)
 class View(ABC):
-    """An index at one moment: whatever is written meanwhile, nothing changes here.
+    """An index at one moment: later changes do not appear in it.
 
     Attributes:
-        manifest: What the index says about itself.
-        generation: How many changes had been made.
-        counts: Items of each side.
-        cache: What was computed of this generation, for all views of it.
+        manifest: Describes the index.
+        generation: Number of changes made so far.
+        counts: Number of items of each side.
+        cache: Values computed for this generation, shared by all views of it.
     """
 
     manifest: Manifest
@@ -100,23 +73,40 @@ class View(ABC):
 
     @abstractmethod
     def stats(self) -> Stats:
-        """Size and state of the store."""
+        """The size and state of the store.
+
+        Returns:
+            Bytes on disk, unindexed vectors, and facts of the store.
+        """
 
     @abstractmethod
     def select(self, side: Side, where: Sequence[Condition] = ()) -> NDArray[np.int64]:
-        """The keys of the items that fulfil every condition, ascending.
+        """The keys of the items that fulfil every condition.
 
-        A condition on a field that no item has is fulfilled by none; "!=" by all.
+        A condition on an unknown field matches nothing (`!=` matches everything).
+
+        Args:
+            side: "images" or "texts".
+            where: Conditions on the metadata; all must be true. None selects all items.
+
+        Returns:
+            (N) int64 keys, ascending.
         """
 
     @abstractmethod
     def rows(
         self, side: Side, *, keys: Sequence[int] | None = None, ids: Sequence[str] | None = None, links: bool = False
     ) -> list[StoredRow]:
-        """The rows of these keys, or of these ids, in any order; those that are not in the index are left out.
+        """The rows of some items, by their keys or by their ids.
 
         Args:
-            links: Reads the links of each as well.
+            side: "images" or "texts".
+            keys: Keys of items; None where `ids` are given.
+            ids: Ids of items; None where `keys` are given.
+            links: Also reads the links of each row.
+
+        Returns:
+            The rows in any order; items that are not in the index are left out.
         """
 
     @abstractmethod
@@ -129,54 +119,115 @@ class View(ABC):
         among: NDArray[np.int64] | None = None,
         exact: bool = False,
     ) -> list[Hits]:
-        """The best `top` items of each of (Q L D) queries, or of those `among` these ascending keys.
+        """The best items for each of several query vectors.
 
-        The score of an item is the largest inner product over its views and those of the query, as `ann.settle`
+        The score of an item is the largest inner product over its views and those of the query, as `ann.rescore_top_k`
         computes it: scores are the same in every store. Equal scores stand in the order of the keys. There are never
         fewer than `top` hits while there are as many items.
 
         Args:
+            side: "images" or "texts".
+            queries: (Q L D) float32 vectors of Q queries with L views each.
+            top: Number of hits per query, 1 or more.
+            among: (M) int64 keys to search, ascending; None for all items.
             exact: Compares all vectors, however many there are.
+
+        Returns:
+            Q hits, best first; items with equal scores are in the order of their keys. Fewer than `top` only where
+            there are fewer items.
         """
 
     @abstractmethod
     def vectors(self, side: Side, keys: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(N K D) vectors of items, in the order of the keys; each has to be in the index."""
+        """The vectors of some items.
+
+        Args:
+            side: "images" or "texts".
+            keys: (N) int64 keys of items that are in the index.
+
+        Returns:
+            (N K D) float32 vectors in the order of the keys, with K views each.
+        """
 
     @abstractmethod
     def search_text(self, words: str, *, top: int) -> list[tuple[int, float]]:
-        """The `top` texts that contain some of the words, as (key, BM25 score), best first."""
+        """The texts that contain some of the words of a query, ranked by BM25.
+
+        Args:
+            words: Words of the query; see `retrieval.words` for what counts as a word.
+            top: Number of texts, 1 or more.
+
+        Returns:
+            (key of the text, BM25 score), best first.
+        """
 
     @abstractmethod
     def fields(self, side: Side) -> list[str]:
-        """Names of the metadata fields, sorted."""
+        """The names of the metadata fields of a side.
+
+        Args:
+            side: "images" or "texts".
+
+        Returns:
+            Names, sorted.
+        """
 
     @abstractmethod
-    def values(self, side: Side, name: str, *, most: int, choice: int) -> FieldValues:
-        """The values of a field: the `most` frequent ones where no more than `choice` are different."""
+    def values(self, side: Side, name: str, *, limit: int, max_distinct: int) -> FieldValues:
+        """The values of a metadata field over all items of a side.
+
+        Args:
+            side: "images" or "texts".
+            name: The field.
+            limit: Number of most frequent values to return.
+            max_distinct: No values are returned if there are more distinct ones than this.
+
+        Returns:
+            Kinds, number and range of the values, and the most frequent ones.
+        """
 
     @abstractmethod
     def records(self, kind: str) -> list[tuple[Any, ...]]:
-        """Other records of the index.
+        """Other records of the index, by their kind.
 
         "jobs"       (number, verb, source as JSON, started, finished, done, total) of each job, the first job first
         "deleted"    (hash,) of each deleted item that has not been added again; see `deletion_hash`
         "documents"  (name, mark) of each document; the mark changes when the document does
         any other    (text,) of the document of that name; empty where there is none
+
+        Args:
+            kind: "jobs", "deleted", "documents" or the name of a document, as listed above.
+
+        Returns:
+            Rows of the record; their columns depend on the kind.
         """
 
     def keys(self, side: Side) -> NDArray[np.int64]:
-        """The keys of all items of a side, ascending."""
+        """The keys of all items of a side.
+
+        Args:
+            side: "images" or "texts".
+
+        Returns:
+            (N) int64 keys, ascending.
+        """
         name = f"keys of {side}"
         if name not in self.cache:
             self.cache[name] = self.select(side)
         return self.cache[name]
 
     def items(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> list[Item]:
-        """The items of these keys, in their order.
+        """The items of some keys.
+
+        Args:
+            side: "images" or "texts".
+            keys: Keys of items of that side.
+
+        Returns:
+            Items in the order of the keys.
 
         Raises:
-            KeyError: For one that is not in the index.
+            KeyError: For a key that is not in the index.
         """
         rows = {row.key: row for row in self.rows(side, keys=[int(key) for key in keys], links=True)}
         partner_keys = sorted({key for row in rows.values() for key in row.links})
@@ -195,28 +246,63 @@ class View(ABC):
         return items
 
     def keys_of(self, side: Side, ids: Sequence[str]) -> dict[str, int]:
-        """The key of each of these ids that is in the index."""
+        """The keys of the items that have some ids.
+
+        Args:
+            side: "images" or "texts".
+            ids: Ids of items of that side.
+
+        Returns:
+            Id -> key of each id that is in the index.
+        """
         return {row.id: row.key for row in self.rows(side, ids=ids)}
 
     def vectors_of(self, side: Side, ids: Sequence[str]) -> NDArray[np.float32]:
-        """(N K D) vectors of the items with these ids, in this order; each has to be in the index."""
+        """The vectors of the items that have some ids.
+
+        Args:
+            side: "images" or "texts".
+            ids: Ids of N items that are in the index.
+
+        Returns:
+            (N K D) float32 vectors in the order of the ids.
+        """
         keys = self.keys_of(side, ids)
         return self.vectors(side, np.array([keys[name] for name in ids], dtype=np.int64))
 
     def partners(self, side: Side, keys: Sequence[int] | NDArray[np.int64]) -> dict[int, list[int]]:
-        """Key -> keys of the items of the other side that it is linked with, ascending; without links no entry."""
+        """The items of the other side that some items are linked with.
+
+        Args:
+            side: "images" or "texts".
+            keys: Keys of items of that side.
+
+        Returns:
+            Key -> keys of the linked items, ascending; items without links have no entry.
+        """
         rows = self.rows(side, keys=[int(key) for key in keys], links=True)
         return {row.key: list(row.links) for row in rows if row.links}
 
     def deleted_among(self, hashes: Sequence[bytes]) -> set[bytes]:
-        """Those of these hashes that stand for deleted items; see `deletion_hash`."""
+        """The hashes that stand for deleted items.
+
+        Args:
+            hashes: Hashes of items; see `deletion_hash`.
+
+        Returns:
+            Those of the hashes that stand for deleted items.
+        """
         return {bytes(digest) for (digest,) in self.records("deleted")}.intersection(hashes)
 
 
 class Writer(ABC):
-    """Changes an index; made by `Store.writing`.
+    """Changes an index; `Store.writing` makes it.
 
     Every method returns when its change is stored durably. What fails leaves the state before it.
+
+    Args:
+        store: The index that it changes.
+        manifest: Describes the index; replaced after each change.
     """
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
@@ -227,6 +313,12 @@ class Writer(ABC):
     def apply(self, change: Change) -> Applied:
         """Make a change, completely or not at all.
 
+        Args:
+            change: Items to put in and to delete, links, documents, and an entry of the journal.
+
+        Returns:
+            Number of deleted items of each side, and the number of the job.
+
         Raises:
             SearchIndexError: For vectors that are not finite or of another shape, and for an id that occurs twice.
             OutputError: If there is no space.
@@ -234,18 +326,22 @@ class Writer(ABC):
 
     @abstractmethod
     def compact(self, *, seed: int = 0) -> list[str]:
-        """Remove what was deleted, and prepare large sides for approximate search; sentences that say what was done.
+        """Remove deleted rows from the disk, and prepare large sides for approximate search.
 
         Args:
-            seed: Of what is sampled.
+            seed: Of what is sampled; the same seed samples the same.
+
+        Returns:
+            Sentences that say what was done.
         """
 
     def put(self, change: Change, *, job: int | None = None, done: int = 0) -> None:
-        """Put items in; those of the same id are replaced. A change that changes nothing is not made.
+        """Put items in; items with an id of the index replace those. An empty change is not made.
 
         Args:
-            job: Number of a job.
-            done: The items that it has processed with this change.
+            change: The items, their vectors and their links.
+            job: Number of the job that the change belongs to; None for no job.
+            done: Number of items that the job has processed after this change.
         """
         if change.entries or change.amended or self._changes_links(change):
             self.apply(replace(change, job=None if job is None else JobUpdate(job, done=done)))
@@ -253,37 +349,71 @@ class Writer(ABC):
     def delete(
         self, side: Side, ids: Sequence[str], *, keep_texts: bool = False, remember: bool = True
     ) -> Mapping[Side, int]:
-        """Delete items; returns how many of each side. Ids that are not in the index are passed over.
+        """Delete items of one side. Ids that are not in the index are skipped.
 
         Args:
+            side: "images" or "texts".
+            ids: Ids of the items to delete.
             keep_texts: Keeps the texts that have no other image; by default they are deleted with their images.
-            remember: Keeps a hash of each: a data set that still has the item does not bring it back.
+            remember: Keeps a hash of each deleted item, so that a data set that still has the item does not bring it
+                back.
+
+        Returns:
+            Number of deleted items of each side.
         """
         return self.apply(Change(side, deleted=ids, keep_texts=keep_texts, remember=remember)).deleted
 
     def begin(self, verb: str, *, source: Mapping[str, Any] | None = None, total: int = 0) -> int:
-        """Begin a job, or resume an unfinished one of the same verb and source; its number in the journal."""
+        """Begin a job, or resume an unfinished one of the same verb and source.
+
+        Args:
+            verb: Name of the command, such as "add".
+            source: Where the items come from, as plain data; it identifies the job.
+            total: Number of items to process.
+
+        Returns:
+            Number of the job in the journal.
+        """
         number = self.apply(Change(job=JobUpdate(verb=verb, source=source, total=total))).job
         assert number is not None
         return number
 
     def finish(self, job: int) -> None:
-        """Note that a job is done."""
+        """Record in the journal that a job is finished.
+
+        Args:
+            job: Number of the job.
+        """
         self.apply(Change(job=JobUpdate(job, finished=True)))
 
     def rows_of(self, side: Side, ids: Sequence[str]) -> dict[str, StoredRow]:
-        """Id -> the row of each of these items that is in the index."""
+        """The rows of the items that have some ids.
+
+        Args:
+            side: "images" or "texts".
+            ids: Ids of items of that side.
+
+        Returns:
+            Id -> row of each item that is in the index.
+        """
         with self.store.reading() as view:
             return {row.id: row for row in view.rows(side, ids=ids)}
 
     def ids(self, side: Side) -> list[str]:
-        """The ids of a side, in the order in which they were added."""
+        """All ids of a side.
+
+        Args:
+            side: "images" or "texts".
+
+        Returns:
+            Ids in the order in which the items were added.
+        """
         with self.store.reading() as view:
             rows = {row.key: row.id for row in view.rows(side, keys=view.keys(side).tolist())}
         return [rows[key] for key in sorted(rows)]
 
     def compact_large(self) -> None:
-        """Compact an index that is too large to compare every vector."""
+        """Compact the index if a side has too many vectors to compare all of them."""
         with self.store.reading() as view:
             rows = max(view.counts[side] * self.manifest.views[side] for side in SIDES)
         if rows > self.manifest.exact_up_to:
@@ -308,13 +438,13 @@ class Writer(ABC):
 
 
 class Store(ABC):
-    """An index, opened; several threads may use it, and other processes may write meanwhile.
+    """An open index; several threads may use it while other processes write.
 
     The constructor takes a path or an address. It raises SearchIndexError when there is no index, or it cannot be read.
 
     Attributes:
-        path: Where it is, for messages; nothing secret is in it.
-        manifest: What the index says about itself.
+        path: Folder or address of the index, for messages; contains no secret.
+        manifest: Describes the index.
     """
 
     path: Path | str
@@ -323,7 +453,14 @@ class Store(ABC):
     @classmethod
     @abstractmethod
     def create(cls, location: str, manifest: Manifest) -> Store:
-        """An empty index.
+        """Create an empty index.
+
+        Args:
+            location: Folder or address of the index.
+            manifest: Describes the index: model, width and views of the vectors, root of the paths.
+
+        Returns:
+            The open index.
 
         Raises:
             SearchIndexError: If the name is taken.
@@ -332,28 +469,57 @@ class Store(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[View]:
-        """The index at this moment; of use inside the block."""
+        """The index at this moment, as a context manager.
+
+        Returns:
+            A view, valid inside the block.
+        """
 
     @abstractmethod
     def writing(self, verb: str) -> AbstractContextManager[Writer]:
-        """A writer; `verb` tells others what is being done.
+        """A writer of the index, as a context manager.
+
+        Args:
+            verb: Name of the command, shown to others who want to write.
+
+        Returns:
+            A writer, valid inside the block.
 
         Raises:
-            IndexLockedError: If one has to wait for another.
+            IndexLockedError: If another process writes and the store takes one writer at a time.
         """
 
     @abstractmethod
     def check(self) -> list[IndexIssue]:
-        """Damage that only the store can see, such as a changed byte of a file."""
+        """Check the index for damage that only the store can see, such as a changed byte of a file.
+
+        Returns:
+            The damage; empty for an intact index.
+        """
 
     @classmethod
     def damage(cls, location: str, problem: SearchIndexError) -> list[IndexIssue]:
-        """Damage of an index that cannot be opened because of a problem."""
+        """Describe the damage of an index that cannot be opened.
+
+        Args:
+            location: Folder or address of the index.
+            problem: The error raised by opening it.
+
+        Returns:
+            The damage; at least one entry.
+        """
         return [IndexIssue(location, str(problem))]
 
     @classmethod
     def exists(cls, location: str) -> bool:
-        """Whether there is an index at this location."""
+        """Whether there is an index at a location.
+
+        Args:
+            location: Folder or address of the index.
+
+        Returns:
+            True if an index can be opened there.
+        """
         try:
             cls(location)  # type: ignore[call-arg]  # Every store is opened by its location.
         except SearchIndexError:
@@ -362,44 +528,77 @@ class Store(ABC):
 
     @classmethod
     def require_free(cls, location: str) -> None:
-        """Raise SearchIndexError unless an index can be created at this location."""
+        """Require that an index can be created at a location.
+
+        Args:
+            location: Folder or address of the index.
+
+        Raises:
+            SearchIndexError: If there is an index already.
+        """
         if cls.exists(location):
             raise SearchIndexError(f"{location} is an index already; name another")
 
     @classmethod
     def name_of(cls, location: str) -> str:
-        """A short name of the index, without anything secret."""
+        """A short name of an index, without secrets.
+
+        Args:
+            location: Folder or address of the index.
+
+        Returns:
+            The last part of the location.
+        """
         return location.rstrip("/").rpartition("/")[2].partition("?")[0]
 
     def remove(self) -> None:
-        """Remove the index."""
+        """Remove the index with all its items.
+
+        Raises:
+            RequirementError: If the store cannot remove an index.
+        """
         raise RequirementError(f"{self.path} lies in a store that cannot remove an index; remove it by its own tools")
 
-    def beside(self, manifest: Manifest) -> Store:
-        """An index for the vectors of another model beside this one, which goes on serving.
+    def create_replacement(self, manifest: Manifest) -> Store:
+        """Create an index for another model that is to replace this one; this one continues to serve.
 
-        One that was begun for the same model is resumed. `swap` puts it in use.
+        Args:
+            manifest: Describes the new index.
+
+        Returns:
+            The new index. An unfinished replacement for the same model is resumed.
+
+        Raises:
+            RequirementError: If the store cannot change models.
         """
         raise RequirementError(
             f"{self.path} lies in a store that cannot change models; build another index ({manifest.run})"
         )
 
-    def swap(self, new: Store, *, generation: int) -> Store:
-        """Put the index that was made beside this one in its place; deletions are remembered there, too.
+    def replace_with(self, new: Store, *, generation: int) -> Store:
+        """Put a finished replacement in the place of this index; deletions are remembered there, too.
 
         Args:
-            generation: Of this index when the move began; raises SearchIndexError when it has changed since.
+            new: What `create_replacement` returned, with all items.
+            generation: Generation of this index when the replacement began.
+
+        Returns:
+            The open index in its new form.
+
+        Raises:
+            RequirementError: If the store cannot change models.
+            SearchIndexError: If this index has changed since that generation.
         """
         raise RequirementError(f"{self.path} lies in a store that cannot change models; it got {new.path}")
 
     @property
     def text_side(self) -> Path | None:
-        """The folder of its model's text side as plain arrays, whether or not it is there; None for none ever."""
+        """The folder for the text side of the model as arrays, which may not exist; None if the store keeps none."""
         return None
 
     @property
-    def moved(self) -> bool:
-        """Whether an index of another model has taken the place of this one since it was opened: open it again."""
+    def was_replaced(self) -> bool:
+        """Whether an index of another model has replaced this one since it was opened; then open it again."""
         now = type(self)(str(self.path))  # type: ignore[call-arg]  # Every store is opened by its location.
         return now.manifest.fingerprint != self.manifest.fingerprint
 
@@ -415,69 +614,16 @@ class Store(ABC):
         with self.reading() as view:
             return view.stats().bytes
 
-    def document(self, name: str) -> str:
-        """Where a document of the index is, for messages."""
+    def locate_document(self, name: str) -> str:
+        """The place of a document of the index, for messages.
+
+        Args:
+            name: Name of the document.
+
+        Returns:
+            A path, or a description of the place.
+        """
         return f"{self.path}, document {name}"
 
     def close(self) -> None:  # noqa: B027  (most stores hold nothing open)
         """Release connections that nobody uses at this moment."""
-
-
-def is_address(index: Path | str) -> bool:
-    """Whether an index is named by an address, and not by a folder.
-
-    Example:
-        >>> is_address("postgresql://localhost/archive?index=library"), is_address("library")
-        (True, False)
-    """
-    return isinstance(index, str) and "://" in index
-
-
-def store_class(index: Path | str) -> type[Store]:
-    """The store that opens an index of this location.
-
-    Raises:
-        RequirementError: For a scheme that no installed store has, or an address in PostgreSQL without the extra
-            "postgres".
-    """
-    if not is_address(index):
-        return importlib.import_module("subtext.retrieval.stores.folder").Folder
-    scheme = str(index).partition("://")[0]
-    for extra, (schemes, packages, kind) in INSTALLED.items():
-        if scheme in schemes:
-            missing = [name for name in packages if importlib.util.find_spec(name) is None]
-            if missing:
-                raise RequirementError(
-                    f"an index at {scheme}:// needs {' and '.join(missing)}; it is not installed; install the extra: "
-                    f"pip install 'subtext[{extra}]'"
-                )
-            module, _, name = kind.partition(":")
-            return getattr(importlib.import_module(f"subtext.retrieval.stores.{module}"), name)
-    for point in entry_points(group=GROUP, name=scheme):
-        loaded = point.load()
-        if not (isinstance(loaded, type) and issubclass(loaded, Store)):
-            raise RequirementError(f"the entry point '{scheme}' of {GROUP} needs to be a Store; it is {loaded!r}")
-        return loaded
-    built_in = chain(*(schemes for schemes, _, _ in INSTALLED.values()))
-    installed = sorted({point.name for point in entry_points(group=GROUP)}.union(built_in))
-    raise RequirementError(f"no store opens addresses of {scheme}://; installed are {', '.join(installed)}")
-
-
-def open_store(index: Path | str) -> Store:
-    """The index of that location.
-
-    Raises:
-        SearchIndexError: If there is none, or it cannot be read.
-        RequirementError: Without the store's extra.
-    """
-    return store_class(index)(str(index))  # type: ignore[call-arg]
-
-
-def create_store(index: Path | str, manifest: Manifest) -> Store:
-    """An empty index.
-
-    Raises:
-        SearchIndexError: If the name is taken.
-        OutputError: If it cannot be written there.
-    """
-    return store_class(index).create(str(index), manifest)

@@ -1,6 +1,6 @@
-// Pieces of the page, made of nodes and text: nothing that the server says is ever read as HTML.
+// Parts of the page, made of nodes and text: nothing from the server is ever parsed as HTML.
 
-import { show } from "./net.js";
+import { showThumbnail } from "./net.js";
 
 const FULL = 4;  // Deviations that fill the meter.
 const ICONS = {
@@ -32,67 +32,67 @@ export function icon(name) {
   return svg;
 }
 
-// A probability where there is one; else a cosine, or, of several things together, deviations above the mean item. Of a
-// model that compares distributions the item's uncertainty as well, and a closeness in the place of the cosine.
+// A probability if there is one; else a cosine, or deviations above the mean item for a query of several parts, or BM25. For
+// a model that compares distributions also the uncertainty of the item; its score is called closeness.
 export function score(value, probability, { unit = "cosine", uncertainty = null } = {}) {
   if (value === null || value === undefined) return node("span", { class: "score" });
   const inner = node("i");
-  const likely = probability !== null && probability !== undefined;
-  const far = unit === "deviations";
-  const counted = unit === "bm25";
-  inner.style.width = `${Math.round(100 * Math.min(1, Math.max(0, likely ? probability : far ? value / FULL : value)))}%`;
-  const words = likely ? `${Math.round(100 * probability)} %` : value.toFixed(far || counted ? 2 : 3);
-  const spread = uncertainty !== null && uncertainty !== undefined;
-  const what = likely ? "probability" : counted ? "BM25" : far ? "deviations above the mean" : spread ? "closeness" : "cosine";
-  const more = spread ? `, uncertainty ${uncertainty.toFixed(3)}` : "";
-  const meaning = likely ? ": the share of hits like this that are pairs in the data; others may fit as well" : "";
+  const isProbability = probability !== null && probability !== undefined;
+  const isDeviation = unit === "deviations";
+  const isBm25 = unit === "bm25";
+  inner.style.width = `${Math.round(100 * Math.min(1, Math.max(0, isProbability ? probability : isDeviation ? value / FULL : value)))}%`;
+  const words = isProbability ? `${Math.round(100 * probability)} %` : value.toFixed(isDeviation || isBm25 ? 2 : 3);
+  const hasUncertainty = uncertainty !== null && uncertainty !== undefined;
+  const what = isProbability ? "probability" : isBm25 ? "BM25" : isDeviation ? "deviations above the mean" : hasUncertainty ? "closeness" : "cosine";
+  const more = hasUncertainty ? `, uncertainty ${uncertainty.toFixed(3)}` : "";
+  const meaning = isProbability ? ": the share of hits like this that are pairs in the data; others may fit as well" : "";
   return node("span", { class: "score", title: `${what} ${words}${more}${meaning}` }, node("span", { class: "hidden" }, `${what} `), words,
-    counted ? null : node("span", { class: "meter", "aria-hidden": "true" }, inner));
+    isBm25 ? null : node("span", { class: "meter", "aria-hidden": "true" }, inner));
 }
 
 export function caption(item) {
   return item.captions[0] || item.file || item.id;
 }
 
-// One hit. `acts` tells what its parts do: address(item), select, vote, taken, voted.
-export function card(item, { index, target, size = 320, acts, beside = null, small = false, unit = "cosine" }) {
+// One hit. `handlers`: address(item, target), select, isSelected, vote, voteOf, canVote.
+export function card(item, { index, target, size = 320, handlers, otherRank = null, small = false, unit = "cosine" }) {
   const image = node("img", { alt: "", loading: "lazy", decoding: "async" });
-  const mat = node("span", { class: "mat" }, item.picture ? image : node("span", { class: "none" }, "no picture"));
-  if (item.picture) show(image, item.picture, size, index);
+  const mat = node("span", { class: "mat" }, item.image_id ? image : node("span", { class: "none" }, "no picture"));
+  if (item.image_id) showThumbnail(image, item.image_id, size, index);
   const made = node("li", { class: "card", "data-id": item.id },
-    node("a", { class: "open", href: acts.address(item, target) }, mat, node("span", { class: "said", title: item.captions.join("\n") || null }, caption(item))));
+    node("a", { class: "open", href: handlers.address(item, target) }, mat, node("span", { class: "said", title: item.captions.join("\n") || null }, caption(item))));
   made.item = item;
-  if (beside) made.append(node("p", { class: "beside" }, beside));
+  if (otherRank) made.append(node("p", { class: "beside" }, otherRank));
   if (small) return made;
-  made.append(node("div", { class: "under" }, score(item.score, item.probability, { unit, uncertainty: item.uncertainty }), ...tools(made, item, { target, acts, index })));
-  mark(made, acts, target, index);
+  made.append(node("div", { class: "under" }, score(item.score, item.probability, { unit, uncertainty: item.uncertainty }), ...tools(made, item, { target, handlers, index })));
+  updateMarks(made, handlers, target, index);
   return made;
 }
 
-function tools(made, item, { target, acts, index }) {
+function tools(made, item, { target, handlers, index }) {
   const words = caption(item).slice(0, 80);
   const tool = (kind, label, act) => node("button", {
     type: "button", class: `tool ${kind}`, "aria-pressed": "false", "aria-label": `${label}: ${words}`, title: label,
-    onclick: () => { act(); mark(made, acts, target, index); },
+    onclick: () => { act(); updateMarks(made, handlers, target, index); },
   }, icon(kind));
-  const found = [tool("select", "Select", () => acts.select(item, index))];
-  if (acts.canVote()) {
-    found.push(tool("up", "It fits", () => acts.vote(item, 1, index, target)), tool("down", "It does not fit", () => acts.vote(item, 0, index, target)));
+  const buttons = [tool("select", "Select", () => handlers.select(item, index))];
+  if (handlers.canVote()) {
+    buttons.push(tool("up", "It fits", () => handlers.vote(item, 1, index, target)), tool("down", "It does not fit", () => handlers.vote(item, 0, index, target)));
   }
-  return found;
+  return buttons;
 }
 
 // Show whether a card is selected and judged.
-export function mark(made, acts, target, index) {
-  const taken = acts.taken(made.item, index);
-  const voted = acts.voted(made.item, index, target);
-  made.classList.toggle("taken", taken);
-  made.querySelector(".tool.select")?.setAttribute("aria-pressed", String(taken));
-  made.querySelector(".tool.up")?.setAttribute("aria-pressed", String(voted === 1));
-  made.querySelector(".tool.down")?.setAttribute("aria-pressed", String(voted === 0));
+export function updateMarks(made, handlers, target, index) {
+  const selected = handlers.isSelected(made.item, index);
+  const vote = handlers.voteOf(made.item, index, target);
+  made.classList.toggle("taken", selected);
+  made.querySelector(".tool.select")?.setAttribute("aria-pressed", String(selected));
+  made.querySelector(".tool.up")?.setAttribute("aria-pressed", String(vote === 1));
+  made.querySelector(".tool.down")?.setAttribute("aria-pressed", String(vote === 0));
 }
 
-export function notice(title, lines, { wrong = false, more = [] } = {}) {
-  return node("section", { class: `notice${wrong ? " wrong" : ""}`, role: wrong ? "alert" : null },
+export function notice(title, lines, { isError = false, more = [] } = {}) {
+  return node("section", { class: `notice${isError ? " wrong" : ""}`, role: isError ? "alert" : null },
     node("h2", {}, title), ...lines.filter(Boolean).map((line) => node("p", {}, line)), ...more);
 }

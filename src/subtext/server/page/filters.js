@@ -4,74 +4,74 @@ import { node } from "./card.js";
 
 const condition = (field, test, value) => JSON.stringify({ field, test, value });
 
-// What the conditions of the address say of one field: {in: [...], ">=": ..., "<=": ..., contains: ...}
-function known(where, field) {
-  const found = Object.create(null);
+// The conditions of one field: {in: [...], ">=": ..., "<=": ..., contains: ...}
+function conditionsOf(where, field) {
+  const tests = Object.create(null);
   for (const text of where) {
     try {
-      const one = JSON.parse(text);
-      if (one.field === field) found[one.test] = one.value;
+      const parsed = JSON.parse(text);
+      if (parsed.field === field) tests[parsed.test] = parsed.value;
     } catch { /* Typed by hand: it is kept, and shown as it is. */ }
   }
-  return found;
+  return tests;
 }
 
-const typed = (text) => { try { JSON.parse(text); return false; } catch { return true; } };
+const isTyped = (text) => { try { JSON.parse(text); return false; } catch { return true; } };
 
-// Draw the filters; `changed(where, anew)` hears of every change, and whether they have to be drawn anew after it.
-export function draw(place, fields, where, changed) {
-  const others = () => where.filter(typed);
-  const make = (anew = false) => {
-    const found = [...others()];
-    for (const read of readers) found.push(...read());
-    changed(found, anew === true);
+// Draw the filters; `changed(where, redraw)` is called with the conditions, and whether the filters have to be drawn again.
+export function drawFilters(panel, fields, where, changed) {
+  const others = () => where.filter(isTyped);
+  const update = (redraw = false) => {
+    const conditions = [...others()];
+    for (const read of readers) conditions.push(...read());
+    changed(conditions, redraw === true);
   };
   const readers = [];
-  place.replaceChildren();
-  const text = known(where, "text").contains || "";
-  place.append(words("Words in the text", text, "text", readers, make));
+  panel.replaceChildren();
+  const text = conditionsOf(where, "text").contains || "";
+  panel.append(words("Words in the text", text, "text", readers, update));
   for (const field of fields) {
-    if (field.count < 2 && !Object.keys(known(where, field.name)).length) continue;
-    const given = known(where, field.name);
+    if (field.count < 2 && !Object.keys(conditionsOf(where, field.name)).length) continue;
+    const current = conditionsOf(where, field.name);
     const text = field.kind === "text";
-    if (text && field.values.length) place.append(choice(field, given.in || [], readers, make));
+    if (text && field.values.length) panel.append(choice(field, current.in || [], readers, update));
     // Only the most common values are listed; the others are typed.
-    if (text && field.values.length < field.count) place.append(words(field.name, given.contains || "", field.name, readers, make));
-    if (!text) place.append(range(field, given, readers, make));
+    if (text && field.values.length < field.count) panel.append(words(field.name, current.contains || "", field.name, readers, update));
+    if (!text) panel.append(range(field, current, readers, update));
   }
   for (const one of others()) {
-    place.append(node("p", { class: "field" }, node("span", { class: "name" }, "Also "), one, " ", node("button", {
-      type: "button", onclick: () => { where = where.filter((each) => each !== one); make(true); },
+    panel.append(node("p", { class: "field" }, node("span", { class: "name" }, "Also "), one, " ", node("button", {
+      type: "button", onclick: () => { where = where.filter((each) => each !== one); update(true); },
     }, "Remove")));
   }
-  if (where.length) place.append(node("p", { class: "field" }, node("button", { type: "button", onclick: () => changed([], true) }, "Remove all filters")));
+  if (where.length) panel.append(node("p", { class: "field" }, node("button", { type: "button", onclick: () => changed([], true) }, "Remove all filters")));
 }
 
-function choice(field, chosen, readers, make) {
+function choice(field, chosen, readers, update) {
   const boxes = field.values.map(([value, count]) => {
-    const box = node("input", { type: "checkbox", value: String(value), checked: chosen.includes(value), onchange: make });
-    box.of = value;
+    const box = node("input", { type: "checkbox", value: String(value), checked: chosen.includes(value), onchange: update });
+    box.fieldValue = value;
     return [box, node("label", { class: "chip" }, box, node("span", {}, String(value), node("b", {}, count.toLocaleString("en"))))];
   });
   readers.push(() => {
-    const values = boxes.filter(([box]) => box.checked).map(([box]) => box.of);
+    const values = boxes.filter(([box]) => box.checked).map(([box]) => box.fieldValue);
     return values.length ? [condition(field.name, "in", values)] : [];
   });
   return node("fieldset", { class: "field" }, node("legend", {}, field.name), node("div", { class: "chips" }, ...boxes.map(([, label]) => label)));
 }
 
-function words(label, value, name, readers, make) {
-  const input = node("input", { type: "text", value, maxlength: "200", placeholder: "contains", onchange: make });
+function words(label, value, name, readers, update) {
+  const input = node("input", { type: "text", value, maxlength: "200", placeholder: "contains", onchange: update });
   readers.push(() => (input.value.trim() ? [condition(name, "contains", input.value.trim())] : []));
   return node("label", { class: "field" }, node("span", { class: "name" }, label), node("br"), input);
 }
 
-function range(field, given, readers, make) {
+function range(field, current, readers, update) {
   const type = field.kind === "date" ? "date" : "number";
-  const [low, high] = ["from", "to"].map((what, place) => node("input", {
-    type, step: type === "number" ? "any" : null, value: given[place ? "<=" : ">="] ?? "",
-    placeholder: type === "number" ? String(place ? field.high : field.low) : null,
-    "aria-label": `${field.name} ${what}`, onchange: make,
+  const [low, high] = ["from", "to"].map((what, isHigh) => node("input", {
+    type, step: type === "number" ? "any" : null, value: current[isHigh ? "<=" : ">="] ?? "",
+    placeholder: type === "number" ? String(isHigh ? field.high : field.low) : null,
+    "aria-label": `${field.name} ${what}`, onchange: update,
   }));
   const number = (input) => (type === "number" ? Number(input.value) : input.value);
   readers.push(() => [[low, ">="], [high, "<="]].filter(([input]) => input.value !== "")
@@ -79,8 +79,8 @@ function range(field, given, readers, make) {
   return node("fieldset", { class: "field" }, node("legend", {}, field.name), node("div", { class: "pair" }, low, node("span", { class: "soft" }, "to"), high));
 }
 
-// A condition for people.
-export function told(text) {
+// A condition in words.
+export function describeCondition(text) {
   try {
     const { field, test, value } = JSON.parse(text);
     return `${field} ${test} ${Array.isArray(value) ? value.join(", ") : value}`;

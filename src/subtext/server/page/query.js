@@ -1,92 +1,92 @@
-// What is asked with beside words, as pieces in the search box: a picture of one's own, an item to be like, items and words
-// to be unlike; and how much the words count beside the picture.
+// The parts of a query as pieces in the search box: words, an image of the user, an item to be like, items and words to be
+// unlike; and the weight of the words beside the image.
 
 import { node } from "./card.js";
-import { show } from "./net.js";
+import { showThumbnail } from "./net.js";
 
-const MOST = 20;
+const MAX_NOT_LIKE = 20;
 
-// Nothing asked for at all.
-export const NOTHING = { q: "", like: "", likeside: "", unlike: [], without: [], picture: null };
+// No query at all.
+export const NO_QUERY = { q: "", like: "", like_side: "", not_like: [], not_text: [], image: null };
 
-export const wanted = (state) => Boolean(state.picture || state.like || state.q);
+export const hasQuery = (state) => Boolean(state.image || state.like || state.q);
 
-// Whether words are asked for, and nothing else: what can be judged as an answer to them.
-export const plain = (state) => Boolean(state.q && !state.picture && !state.like && !away(state).length);
+// Whether the query is words and nothing else: results of such a query can be judged.
+export const isTextOnly = (state) => Boolean(state.q && !state.image && !state.like && !negativeParts(state).length);
 
-// Whether pictures can be looked for by their own texts as well, and whether they are.
-export const texted = (state) => state.target === "images" && !state.picture && !state.like;
-export const byTexts = (state) => Boolean(state.captions && state.q && texted(state));
+// Whether images can also be matched by their own texts, and whether they are.
+export const canMatchCaptions = (state) => state.target === "images" && !state.image && !state.like;
+export const matchesCaptions = (state) => Boolean(state.captions && state.q && canMatchCaptions(state));
 
-export const weighed = (state) => Boolean(state.q && (state.picture || state.like));
+export const hasWeight = (state) => Boolean(state.q && (state.image || state.like));
 
-// What the answer should be far from, as it is told.
-const away = (state) => [...state.unlike, ...state.without.map((words) => `“${words}”`)];
+// The negative parts, as the page shows them.
+const negativeParts = (state) => [...state.not_like, ...state.not_text.map((words) => `“${words}”`)];
 
-// What stands in the box: words with a minus before them, or several in quotes, are what it should not go with. They are no
-// question by themselves: `alone` tells that there is nothing else, and they are words like others.
-export function split(text, { alone }) {
-  const without = [];
-  const rest = text.replace(/(^|\s)-(?:"([^"]+)"|(\p{L}\S*))(?=\s|$)/gu, (_, space, several, one) => { without.push(several || one); return space; });
+// Split the text of the box: words with a minus before them, or several in quotes, are negative. `alone`: there is no other
+// part; then negative words are ordinary words.
+export function splitNegatives(text, { alone }) {
+  const not_text = [];
+  const rest = text.replace(/(^|\s)-(?:"([^"]+)"|(\p{L}\S*))(?=\s|$)/gu, (_, space, several, one) => { not_text.push(several || one); return space; });
   const q = rest.replace(/\s+/g, " ").trim();
-  return without.length && (q || !alone) ? { q, without } : { q: text.trim(), without: [] };
+  return not_text.length && (q || !alone) ? { q, not_text } : { q: text.trim(), not_text: [] };
 }
 
-export const further = (state, id) => [...new Set([...state.unlike, id])].slice(-MOST);
+export const withNotLike = (state, id) => [...new Set([...state.not_like, id])].slice(-MAX_NOT_LIKE);
 
-// In a few words, for titles and tables.
-export function name(state) {
-  const parts = [state.q, state.picture && `picture: ${state.picture.name || "pasted"}`, state.like && `like: ${state.like}`];
-  if (wanted(state)) parts.push(away(state).length && `unlike: ${away(state).join(", ")}`);
+// The query in a few words, for titles and tables.
+export function queryName(state) {
+  const parts = [state.q, state.image && `picture: ${state.image.name || "pasted"}`, state.like && `like: ${state.like}`];
+  if (hasQuery(state)) parts.push(negativeParts(state).length && `unlike: ${negativeParts(state).join(", ")}`);
   return parts.filter(Boolean).join("; ");
 }
 
-// As part of a sentence.
-export function phrase(state) {
-  const share = (percent) => (weighed(state) ? ` (${percent} %)` : "");
-  const parts = [state.q && `“${state.q}”${share(state.words)}`, state.picture && `your picture${share(100 - state.words)}`,
-    state.like && `${state.like}${share(100 - state.words)}`];
-  const far = away(state).length ? `, unlike ${away(state).join(", ")}` : "";
-  return parts.filter(Boolean).join(" and ") + far + (byTexts(state) ? ", by their own texts as well" : "");
+// The query as part of a sentence.
+export function queryPhrase(state) {
+  const share = (percent) => (hasWeight(state) ? ` (${percent} %)` : "");
+  const parts = [state.q && `“${state.q}”${share(state.text_weight)}`, state.image && `your picture${share(100 - state.text_weight)}`,
+    state.like && `${state.like}${share(100 - state.text_weight)}`];
+  const negative = negativeParts(state).length ? `, unlike ${negativeParts(state).join(", ")}` : "";
+  return parts.filter(Boolean).join(" and ") + negative + (matchesCaptions(state) ? ", by their own texts as well" : "");
 }
 
-// What the server is asked for; null where it is an item alone, which has an address of its own.
-export function question(state) {
-  if (state.like && !state.q && !away(state).length && !state.picture) return null;
-  const share = weighed(state) ? { image_weight: (100 - state.words) / 100 } : {};
+// The parameters of /search; null for an item alone, which /similar answers.
+export function searchParameters(state) {
+  if (state.like && !state.q && !negativeParts(state).length && !state.image) return null;
+  const weight = hasWeight(state) ? { image_weight: (100 - state.text_weight) / 100 } : {};
   const lexical = state.q ? state.exact : "";
-  const captions = byTexts(state) ? "true" : "";
-  return { q: state.q, like: state.like, not_like: state.unlike, not_text: state.without.join(", "), lexical, captions, ...share };
+  const captions = matchesCaptions(state) ? "true" : "";
+  return { q: state.q, like: state.like, not_like: state.not_like, not_text: state.not_text.join(", "), lexical, captions, ...weight };
 }
 
-// Draw the pieces where they have changed, so that what has the focus keeps it. `change` takes what becomes of the state.
-export function draw(place, state, index, change) {
-  const [pieces, weigh, slider] = ["#pieces", "#weigh", "#words"].map((one) => place.querySelector(one));
-  place.hidden = !wanted(state) || (!state.picture && !state.like && !away(state).length);
-  weigh.hidden = !weighed(state);
-  slider.value = state.words;
-  told(place, state);
-  const shown = JSON.stringify([state.like, state.likeside, state.unlike, state.without, index]);
-  if (pieces.shown === shown && pieces.picture === state.picture) return;
-  Object.assign(pieces, { shown, picture: state.picture });
-  const found = [];
-  if (state.picture) found.push(piece("Your picture", own(state.picture), () => change({ picture: null })));
-  if (state.like) found.push(piece(`Like ${state.like}`, state.likeside === "texts" ? null : item(state.like, index), () => change({ like: "", likeside: "" })));
-  for (const id of state.unlike) {
-    found.push(piece(`Unlike ${id}`, item(id, index), () => change({ unlike: state.unlike.filter((one) => one !== id) }), "far"));
+// Draw the pieces if they have changed, so that the focus stays. `change` receives the changes of the state.
+export function drawPieces(box, state, index, change) {
+  const [pieces, weigh, slider] = ["#pieces", "#weigh", "#words"].map((selector) => box.querySelector(selector));
+  box.hidden = !hasQuery(state) || (!state.image && !state.like && !negativeParts(state).length);
+  weigh.hidden = !hasWeight(state);
+  slider.value = state.text_weight;
+  showWeight(box, state);
+  const shown = JSON.stringify([state.like, state.like_side, state.not_like, state.not_text, index]);
+  if (pieces.shown === shown && pieces.image === state.image) return;
+  Object.assign(pieces, { shown, image: state.image });
+  const list = [];
+  if (state.image) list.push(piece("Your picture", preview(state.image), () => change({ image: null })));
+  if (state.like) list.push(piece(`Like ${state.like}`, state.like_side === "texts" ? null : itemImage(state.like, index), () => change({ like: "", like_side: "" })));
+  for (const id of state.not_like) {
+    list.push(piece(`Unlike ${id}`, itemImage(id, index), () => change({ not_like: state.not_like.filter((other) => other !== id) }), "far"));
   }
-  for (const words of state.without) {
-    found.push(piece(`Not “${words}”`, null, () => change({ without: state.without.filter((one) => one !== words) }), "far"));
+  for (const words of state.not_text) {
+    list.push(piece(`Not “${words}”`, null, () => change({ not_text: state.not_text.filter((other) => other !== words) }), "far"));
   }
-  pieces.replaceChildren(...found);
+  pieces.replaceChildren(...list);
 }
 
-// Tell what the slider stands at, while it is moved as well.
-export function told(place, state) {
-  const slider = place.querySelector("#words");
+// Show the value of the slider, also while it moves.
+export function showWeight(box, state) {
+  const slider = box.querySelector("#words");
   const share = Number(slider.value);
-  place.querySelector("#weight").textContent = `${share} %`;
-  slider.setAttribute("aria-valuetext", `words ${share} %, ${state.picture ? "picture" : "item"} ${100 - share} %`);
+  box.querySelector("#weight").textContent = `${share} %`;
+  slider.setAttribute("aria-valuetext", `words ${share} %, ${state.image ? "picture" : "item"} ${100 - share} %`);
 }
 
 function piece(label, image, remove, kind = "") {
@@ -94,15 +94,15 @@ function piece(label, image, remove, kind = "") {
     node("button", { type: "button", "aria-label": `Take away: ${label}`, onclick: remove }, "✕"));
 }
 
-function own(file) {
+function preview(file) {
   const image = node("img", { alt: "", src: URL.createObjectURL(file) });
   for (const event of ["load", "error"]) image.addEventListener(event, () => URL.revokeObjectURL(image.src), { once: true });
   return image;
 }
 
-function item(id, index) {
+function itemImage(id, index) {
   const image = node("img", { alt: "" });
-  const mat = node("span", { class: "small" }, image);
-  show(image, id, 96, index);
-  return mat;
+  const frame = node("span", { class: "small" }, image);
+  showThumbnail(image, id, 96, index);
+  return frame;
 }

@@ -1,4 +1,4 @@
-// What is kept in this browser alone: selected items until the tab is closed, judgements until they are cleared.
+// Kept in this browser alone: selected items until the tab is closed, judgements until they are cleared.
 
 import { caption } from "./card.js";
 
@@ -8,10 +8,10 @@ const CREDIT = ["credit", "byline", "photographer", "author", "artist", "creator
 const LICENCE = ["licence", "license", "rights", "copyright", "usage_terms"];
 
 // Objects without a prototype: an item may be called __proto__.
-const bare = (_, value) => (value && typeof value === "object" && !Array.isArray(value) ? Object.assign(Object.create(null), value) : value);
+const withoutPrototype = (_, value) => (value && typeof value === "object" && !Array.isArray(value) ? Object.assign(Object.create(null), value) : value);
 
 function load(store, name) {
-  try { return JSON.parse(store.getItem(name), bare) || {}; } catch { return {}; }
+  try { return JSON.parse(store.getItem(name), withoutPrototype) || {}; } catch { return {}; }
 }
 
 function save(store, name, value) {
@@ -26,11 +26,11 @@ export class Selection {
 
   key(item, index) { return `${index}\n${item.id}`; }
 
-  taken(item, index) { return this.chosen.has(this.key(item, index)); }
+  isSelected(item, index) { return this.chosen.has(this.key(item, index)); }
 
-  toggle(item, index, asked) {
+  toggle(item, index, query) {
     const key = this.key(item, index);
-    if (!this.chosen.delete(key)) this.chosen.set(key, { item, index, asked });
+    if (!this.chosen.delete(key)) this.chosen.set(key, { item, index, query });
     save(sessionStorage, CHOSEN, Object.fromEntries(this.chosen));
   }
 
@@ -40,39 +40,39 @@ export class Selection {
   }
 
   // A second vote of the same kind takes the first one back.
-  vote(item, value, index, asked, target) {
-    const name = `${index}\n${target}\n${asked}`;
-    const own = this.votes[name] || { index, target, asked, items: Object.create(null) };
-    if (own.items[item.id] === value) delete own.items[item.id];
-    else own.items[item.id] = value;
-    if (Object.keys(own.items).length) this.votes[name] = own;
+  vote(item, value, index, query, target) {
+    const name = `${index}\n${target}\n${query}`;
+    const entry = this.votes[name] || { index, target, query, items: Object.create(null) };
+    if (entry.items[item.id] === value) delete entry.items[item.id];
+    else entry.items[item.id] = value;
+    if (Object.keys(entry.items).length) this.votes[name] = entry;
     else delete this.votes[name];
     save(localStorage, VOTES, this.votes);
   }
 
-  voted(item, index, asked, target) { return this.votes[`${index}\n${target}\n${asked}`]?.items[item.id]; }
+  voteOf(item, index, query, target) { return this.votes[`${index}\n${target}\n${query}`]?.items[item.id]; }
 
-  get judged() { return Object.values(this.votes).reduce((sum, own) => sum + Object.keys(own.items).length, 0); }
+  get judged() { return Object.values(this.votes).reduce((sum, entry) => sum + Object.keys(entry.items).length, 0); }
 
   // Judgements as a table of query, item and grade, and the queries by name: what `qrels` are.
   qrels() {
     const queries = [];
     const rows = ["query-id\tcorpus-id\tscore"];
-    for (const own of Object.values(this.votes)) {
+    for (const entry of Object.values(this.votes)) {
       const id = `q${queries.length + 1}`;
-      queries.push(JSON.stringify({ _id: id, text: own.asked, index: own.index, target: own.target }));
-      for (const [item, grade] of Object.entries(own.items)) rows.push(`${id}\t${item.replaceAll(/[\t\n\r]/g, " ")}\t${grade}`);
+      queries.push(JSON.stringify({ _id: id, text: entry.query, index: entry.index, target: entry.target }));
+      for (const [item, grade] of Object.entries(entry.items)) rows.push(`${id}\t${item.replaceAll(/[\t\n\r]/g, " ")}\t${grade}`);
     }
     return { qrels: `${rows.join("\n")}\n`, queries: `${queries.join("\n")}\n` };
   }
 
-  // One row an item: credit and licence beside it, then all that is known.
+  // One row an item: credit and licence beside it, then all metadata.
   csv() {
     const rows = [...this.chosen.values()];
-    const first = ["library", "id", "file", "captions", "credit", "licence", "score", "asked"];
+    const first = ["library", "id", "file", "captions", "credit", "licence", "score", "query"];
     const more = [...new Set(rows.flatMap(({ item }) => Object.keys(item.metadata)))].filter((name) => !first.includes(name));
-    const lines = rows.map(({ item, index, asked }) => [
-      index, item.id, item.file, item.captions.join(" | "), pick(item, CREDIT), pick(item, LICENCE), item.score ?? "", asked,
+    const lines = rows.map(({ item, index, query }) => [
+      index, item.id, item.file, item.captions.join(" | "), pick(item, CREDIT), pick(item, LICENCE), item.score ?? "", query,
       // A field may be called as what every object has, such as __proto__.
       ...more.map((name) => (Object.hasOwn(item.metadata, name) ? plain(item.metadata[name]) : "")),
     ]);
@@ -104,8 +104,8 @@ export function download(name, data, kind) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// A picture of all selected pictures, with words and credits below each.
-export async function sheet(rows, load) {
+// One image of all selected images, with words and credits below each.
+export async function contactSheet(rows, load) {
   const wide = Math.min(4, rows.length);
   const [width, height, gap] = [300, 300, 24];
   const canvas = document.createElement("canvas");
@@ -114,9 +114,9 @@ export async function sheet(rows, load) {
   const pen = canvas.getContext("2d");
   pen.fillStyle = "#fff";
   pen.fillRect(0, 0, canvas.width, canvas.height);
-  for (const [place, { item, index }] of rows.entries()) {
-    const [left, top] = [gap + (place % wide) * (width + gap), gap + Math.floor(place / wide) * (height + gap)];
-    const image = item.picture ? await load(item.picture, index) : null;
+  for (const [number, { item, index }] of rows.entries()) {
+    const [left, top] = [gap + (number % wide) * (width + gap), gap + Math.floor(number / wide) * (height + gap)];
+    const image = item.image_id ? await load(item.image_id, index) : null;
     if (image) {
       const share = Math.min(width / image.width, 220 / image.height);
       pen.drawImage(image, left + (width - image.width * share) / 2, top + (220 - image.height * share) / 2, image.width * share, image.height * share);
@@ -132,12 +132,12 @@ export async function sheet(rows, load) {
 }
 
 function lines(pen, text, width, most) {
-  const found = [""];
+  const rows = [""];
   for (const word of text.split(/\s+/)) {
-    const longer = `${found.at(-1)} ${word}`.trim();
-    if (!found.at(-1) || pen.measureText(longer).width <= width) found[found.length - 1] = longer;
-    else if (found.length < most) found.push(word);
-    else { found[most - 1] += " …"; break; }
+    const longer = `${rows.at(-1)} ${word}`.trim();
+    if (!rows.at(-1) || pen.measureText(longer).width <= width) rows[rows.length - 1] = longer;
+    else if (rows.length < most) rows.push(word);
+    else { rows[most - 1] += " …"; break; }
   }
-  return found;
+  return rows;
 }

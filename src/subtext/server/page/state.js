@@ -1,26 +1,26 @@
-// What is shown, as the address says it: any view of the page can be sent to somebody else, but for a picture of one's own.
+// The state of the page, as its address has it: any view can be sent to somebody else, except an image of the user.
 
-const ONE = ["q", "index", "compare", "item", "side", "like", "likeside", "exact", "captions"];
-const MANY = ["where", "unlike", "without"];
+const SINGLE = ["q", "index", "compare", "item", "side", "like", "like_side", "exact", "captions"];
+const MULTIPLE = ["where", "not_like", "not_text"];
 const HALF = 50;
 
-export function read(address = location.search) {
-  const given = new URLSearchParams(address);
-  const state = { target: given.get("for") === "texts" ? "texts" : "images", picture: null };
-  for (const name of ONE) state[name] = given.get(name) || "";
-  for (const name of MANY) state[name] = given.getAll(name);
-  // How much the words count beside a picture, in percent.
-  const words = given.get("words") ? Number(given.get("words")) : HALF;
-  state.words = words >= 0 && words <= 100 ? Math.round(words) : HALF;
+export function readState(address = location.search) {
+  const parameters = new URLSearchParams(address);
+  const state = { target: parameters.get("target") === "texts" ? "texts" : "images", image: null };
+  for (const name of SINGLE) state[name] = parameters.get(name) || "";
+  for (const name of MULTIPLE) state[name] = parameters.getAll(name);
+  // The weight of the words beside an image, in percent.
+  const weight = parameters.get("text_weight") ? Number(parameters.get("text_weight")) : HALF;
+  state.text_weight = weight >= 0 && weight <= 100 ? Math.round(weight) : HALF;
   return state;
 }
 
-export function written(state) {
-  const found = new URLSearchParams();
-  for (const name of ONE) if (state[name]) found.set(name, state[name]);
-  if (state.target === "texts") found.set("for", "texts");
-  if (state.words !== HALF && state.q && (state.like || state.picture)) found.set("words", state.words);
-  for (const name of MANY) for (const one of state[name]) found.append(name, one);
-  const text = found.toString();
+export function addressOf(state) {
+  const parameters = new URLSearchParams();
+  for (const name of SINGLE) if (state[name]) parameters.set(name, state[name]);
+  if (state.target === "texts") parameters.set("target", "texts");
+  if (state.text_weight !== HALF && state.q && (state.like || state.image)) parameters.set("text_weight", state.text_weight);
+  for (const name of MULTIPLE) for (const value of state[name]) parameters.append(name, value);
+  const text = parameters.toString();
   return text ? `/?${text}` : "/";
 }

@@ -1,0 +1,6 @@
+"""Names of the documents that an index keeps beside its items."""
+
+from __future__ import annotations
+
+CALIBRATION, PLOT = "calibration", "plot"
+"""The calibration as JSON, and its reliability plot as SVG."""

@@ -1,0 +1,59 @@
+"""Frozen encoders are run once, and their outputs read from a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from subtext.data.dataset import Dataset
+from subtext.models.checkpoint import fingerprint as weights_fingerprint
+from subtext.models.feature_cache import open_cached_branch, why_not_cacheable, write_cache
+from subtext.models.model import Branch, Model
+from subtext.training.optimiser import FreezeSchedule
+from subtext.training.plan import RunConfig
+from subtext.training.processes import Processes
+from subtext.training.setup import Setup
+
+
+def working_model(
+    setup: Setup, sets: Sequence[Dataset | None], cache: Path, *, run: RunConfig, processes: Processes
+) -> tuple[Model, list[str]]:
+    """The model to train, which shares every learning module with the recipe's, and notes on it.
+
+    An encoder without any weight that learns in any epoch is run once over the pairs, and its outputs are read from the
+    cache. Where its Input augments, or a method makes items of its own, it runs at every step.
+
+    Args:
+        setup: Model, plan, phases, and what methods read beside a batch.
+        sets: Training pairs and validation pairs, where there are any.
+        cache: Folder for the outputs of frozen encoders.
+        run: Precision of the cache.
+        processes: The first one writes the cache.
+
+    Returns:
+        The setup's model, or one with cached branches; and notes for the user.
+    """
+    freezer, notes = FreezeSchedule(setup.model), []
+    present = [pairs for pairs in sets if pairs is not None]
+    branches: dict[str, Branch] = {"image": setup.model.image, "text": setup.model.text}
+    for modality, branch in list(branches.items()):
+        if not freezer.never_learns(branch, setup.plan, setup.phases):
+            continue
+        items = [(pairs.images if modality == "image" else pairs.texts, pairs.root) for pairs in present]
+        reason = why_not_cacheable(branch, items)
+        if any(modality in source.generates for source in setup.extras):
+            reason = f"it reads {modality}s that are made there"
+        elif modality == "image" and setup.mixing is not None:
+            reason = "images are mixed, and so others every time"
+        if reason is not None:
+            notes.append(f"the frozen {modality} encoder runs at every step: {reason}")
+            continue
+        weights = weights_fingerprint(branch.encoder.state_dict())
+        if processes.first:
+            write_cache(branch, items, cache, weights=weights, precision=run.cache_precision, device=processes.device)
+        processes.wait()
+        branches[modality] = open_cached_branch(branch, items, cache, weights=weights, precision=run.cache_precision)
+        notes.append(f"the frozen {modality} encoder was run once; its outputs are read from {cache}")
+    if (branches["image"], branches["text"]) == (setup.model.image, setup.model.text):
+        return setup.model, notes
+    return Model(branches["image"], branches["text"], setup.model.similarity), notes
