@@ -18,7 +18,7 @@ from torch import nn
 
 import subtext as st
 from reproduce.command import Text
-from subtext.api.options import DataOptions, Seed, Split
+from subtext.api.options import DEFAULTS, DataOptions, Seed, Split
 from subtext.core import Embeddings
 from subtext.data import atomic
 from subtext.data.dataset import fingerprint
@@ -36,7 +36,7 @@ _AT_A_TIME = 512
 _GALLERY = OptionGroup("Gallery")
 
 
-@command
+@command(defaults=DEFAULTS)
 def compare(
     first: Annotated[str | Path, "Folder of a run.", OptionGroup("Runs"), Metavar("FIRST")],
     second: Annotated[str | Path, "Folder of another run.", OptionGroup("Runs"), Metavar("SECOND")],
@@ -85,7 +85,7 @@ def compare(
     if neighbours is not None:
         sections += _moved(neighbours.restrict_to(sides[0].dataset.texts), sides, count=pairs, seed=seed, top=top)
     data = options.get("data")
-    name = Path(data if isinstance(data, str | Path) else sides[0].run.record.data.data).name
+    name = Path(data if isinstance(data, str | Path) else sides[0].run.record.data.name).name
     atomic.write_text(path, page.render(_page(sides, name, sections, seed)))
     return Text(f"{path}: {sides[0].name} and {sides[1].name} on the split {sides[0].split}")
 

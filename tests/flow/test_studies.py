@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import re
@@ -24,9 +25,10 @@ import subtext as st
 from reproduce.studies import common, curated, nonliteral
 from reproduce.studies.common import HEAD, NAMES, Cost, gains, line, selection
 from reproduce.studies.flickr8k import unseen_table
-from subtext.api.train import job_of
+from subtext.api.train import flat_arguments
 from subtext.data.words import tokenise
-from subtext.recipes.catalogue import methods, models, plan_options, read_options
+from subtext.recipes.catalogue import methods, models, read_method, read_options
+from subtext.training.plan import Plan
 
 STUDIES = sorted(
     path.stem for path in Path(common.__file__).parent.glob("*.py") if path.stem not in ("__init__", "common")
@@ -160,12 +162,14 @@ def test_the_recipe_of_every_row_is_read(name: str, tmp_path: Path) -> None:
     recipes = {**getattr(module, "ROWS", {}), **({"teacher": module.TEACHER} if name == "teaching" else {})}
     files = {file: tmp_path / file for file in ("graph", "image_graph", "features")}
     for row, recipe in recipes.items():
-        job = job_of(recipe.model, {"data": "data", "out": "out", **recipe.of(**files).options})
-        values = read_options("option", models()[job.model].options, job.options)
-        plan = read_options("option", plan_options(models()[job.model].plan), job.plan)
-        chosen = {**job.options, **job.plan}
-        assert {name: (values | plan)[name] for name in chosen} == chosen, row
-        for method, options in job.methods:
+        flat = {"data": "data", "out": "out", **recipe.of(**files).options}
+        arguments = flat_arguments(recipe.model, flat)
+        assert set(arguments) <= set(inspect.signature(st.train).parameters), row
+        chosen, plan = arguments["options"], arguments.get("plan", Plan())
+        values = read_options("option", models()[recipe.model].options, chosen)
+        assert {name: values[name] for name in chosen} == chosen, row
+        assert all(getattr(plan, name) == flat[name] for name in plan.given), row
+        for method, options in map(read_method, arguments.get("methods", ())):
             methods()[method].arguments(options)
 
 

@@ -109,8 +109,8 @@ def test_building_blocks_are_documented_once(block):
 
 
 def test_inner_names_are_refused():
-    assert used("import subtext as st\nst.api.train.job_of\n") == {"subtext.api"}
-    assert used("from subtext.api.train import Job\n") == {"subtext.api.train.Job"}
-    assert not is_public("subtext.api.train.Job")
+    assert used("import subtext as st\nst.api.train.build_setup\n") == {"subtext.api"}
+    assert used("from subtext.api.train import TrainingData\n") == {"subtext.api.train.TrainingData"}
+    assert not is_public("subtext.api.train.TrainingData")
     assert is_public("subtext.train") and is_public("subtext.core.Truth")
     assert is_public("subtext.objectives.losses.triplet.Triplet")

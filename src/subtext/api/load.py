@@ -203,11 +203,14 @@ class ModelSource:
                 f"dual encoder; it got {got}"
             )
         if run is not None and text_prompt is not None:
-            raise ArgumentError("text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out")
+            raise ArgumentError(
+                "text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out",
+                field="text_prompt",
+            )
         if run is not None:
             return ModelSource(Path(run))
         if Path(str(model), "run.json").is_file():
-            raise ArgumentError(f"model is for pretrained models; {model} is a run; give run={model}")
+            raise ArgumentError(f"model is for pretrained models; {model} is a run; give run={model}", field="model")
         from subtext.models.encoders.hub import require_model
 
         require_model(str(model))
@@ -248,7 +251,7 @@ class ModelSource:
             run = open_run(self.run, features=features, text_features=text_features, device=device)
             return run.model, run.record
         if features is not None or text_features is not None:
-            raise ArgumentError("model reads images and words, no features; leave features out")
+            raise ArgumentError("model reads images and words, no features; leave features out", field="model")
         from subtext.models.encoders.hub import cached_revision, require_model
 
         name = cached_revision(self.name, self.revision)
@@ -355,7 +358,9 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
     device, sources = choose_device(work.device), work.sources
     if work.model.run is None and sources.data is None:
         raise ArgumentError("data is needed beside model: a pretrained model has no data set of its own", field="data")
-    model, record = work.model.open(features=sources.features, text_features=sources.text_features, device=device)
+    model, record = work.model.open(
+        features=sources.path("features"), text_features=sources.path("text_features"), device=device
+    )
     if record is not None:
         sources = sources.over(record.data)
     reading = read(sources, need_pairs=need_pairs, verify=verify, quiet=work.quiet)
@@ -438,9 +443,9 @@ def is_data_of_run(record: Record, sources: DataConfig) -> bool:
     """Whether `sources` name the file that a run was trained on, or are a data set in memory with its pairs."""
     from subtext.data.dataset import fingerprint
 
-    data = sources.data
-    if data is None or isinstance(data, Path):
-        return data is None or sources.absolute().data == record.data.data
+    data = sources.in_memory
+    if data is None:
+        return sources.data is None or sources.absolute().data == record.data.data
     train, _, val = record.fingerprint.partition("-")
     splits = {record.data.train_split: train}
     splits |= {} if record.data.val_split is None else {record.data.val_split: val}
@@ -457,8 +462,8 @@ def read_data_of_run(record: Record, sources: DataConfig) -> Dataset:
         DataError: If it cannot be read.
         RequirementError: If the run remembers no path.
     """
-    if not isinstance(sources.data, Path | None) and is_data_of_run(record, sources):
-        return sources.data
+    if sources.in_memory is not None and is_data_of_run(record, sources):
+        return sources.in_memory
     sources = record.data
     need_images = sources.features is None
     # Where bad rows were skipped, the same have to be skipped again: only then images are decoded.
@@ -491,5 +496,7 @@ def choose_device(name: str) -> str:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise RequirementError(f"--device {name} cannot be used here: {reason}; take cpu or auto") from None
+        raise RequirementError(
+            f"device {name} cannot be used here: {reason}; take cpu or auto", field="device"
+        ) from None
     return name

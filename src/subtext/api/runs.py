@@ -200,7 +200,7 @@ def ensemble_runs(
     if not model.indexable and len(set(dimensions)) > 1:
         raise RecipeError(
             f"an ensemble of models of pairs needs one embed_dim; these have {', '.join(map(str, dimensions))}; train "
-            "them with the same --embed-dim"
+            "them with the same embed_dim"
         )
     save_pretrained(model, record, folder)
     use = "its vectors decide the score: it can fill an index" if model.indexable else "it scores pairs, as its members"

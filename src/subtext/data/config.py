@@ -26,9 +26,9 @@ _SPLITS = ("train_split", "val_split", "train_data", "val_data")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where pairs of images and texts come from, and how they are read.
+    """The source of images and texts, and the way to read them.
 
-    What is None is the data set's own, or what the run remembers. Paths may be given as text; `~` is expanded.
+    None stands for the data set's own value, or for that of the run. Paths may be text; `~` is expanded.
 
     Attributes:
         data: A file or folder, or a Dataset in memory.
@@ -123,7 +123,8 @@ class DataConfig:
             ArgumentError: For a field that is given twice, in `data` and beside it.
         """
         if not isinstance(data, DataConfig):
-            made = DataConfig(data, images, features, text_features, columns, text_fields)  # type: ignore[arg-type]
+            path = Path(data) if isinstance(data, os.PathLike) else data
+            made = DataConfig(path, images, features, text_features, columns, text_fields)
             return replace(made, split_seed=split_seed, on_error=on_error)
         beside = {"images": images, "features": features, "text_features": text_features, "columns": columns}
         beside |= {"text_fields": text_fields, "split_seed": split_seed, "on_error": on_error}  # type: ignore[dict-item]
@@ -161,8 +162,8 @@ class DataConfig:
         Returns:
             The configuration with absolute paths.
         """
-        paths = {name: getattr(self, name) for name in _PATHS}
-        return replace(self, **{n: path.resolve() for n, path in paths.items() if isinstance(path, Path)})
+        paths: dict[str, Any] = {name: path.resolve() for name in _PATHS if (path := self.path(name)) is not None}
+        return replace(self, **paths)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields without those for training, with absolute paths, for a journal or a result.
@@ -180,6 +181,23 @@ class DataConfig:
         if self.data is None or isinstance(self.data, Path):
             return values
         return {**values, "fingerprint": fingerprint(self.data)}  # type: ignore[arg-type]
+
+    def path(self, name: str) -> Path | None:
+        """Get the path of a field: `data`, `images`, `features` or `text_features`.
+
+        Args:
+            name: Name of the field.
+
+        Returns:
+            The path; None if the field is None or holds a data set in memory.
+        """
+        value = getattr(self, name)
+        return value if isinstance(value, Path) else None
+
+    @property
+    def in_memory(self) -> Dataset | None:
+        """The data set, where it is in memory."""
+        return None if self.data is None or isinstance(self.data, str | Path) else self.data
 
     @property
     def name(self) -> str:

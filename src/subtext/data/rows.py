@@ -203,7 +203,9 @@ def parse_columns(columns: str | None, text_fields: str | None) -> Columns:
         fields = tuple(field.strip() for field in text_fields.split(","))
         if "" in fields or "text" in roles:
             wrong = "it names an empty field" if "" in fields else "columns names the text, too; give one of them"
-            raise ArgumentError(f"text_fields needs fields with commas, as in headline,keywords; {wrong}")
+            raise ArgumentError(
+                f"text_fields needs fields with commas, as in headline,keywords; {wrong}", field="text_fields"
+            )
         roles["text"] = fields
     return roles
 

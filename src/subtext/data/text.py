@@ -282,7 +282,8 @@ class SubwordInput:
         _require_settings(self.max_tokens, {"token_mask": self.token_mask})
         if self.token_mask and self._mask_code is None:
             raise DataError(
-                "token_mask needs a tokeniser with a mask or unknown token; this one has neither; set it to 0"
+                "token_mask needs a tokeniser with a mask or unknown token; this one has neither; set it to 0",
+                field="token_mask",
             )
 
     @property
@@ -417,7 +418,7 @@ class SubwordInput:
 
 @dataclass(frozen=True)
 class PlainTokeniser:
-    """What `SubwordInput` calls of a fast tokeniser of transformers, by the package tokenizers alone.
+    """The part of a fast tokeniser of transformers that `SubwordInput` needs, by the package tokenizers alone.
 
     Args:
         rules: Its tokenizer.json.
@@ -559,7 +560,9 @@ class OpenClipInput:
 
 def _require_settings(max_tokens: int, shares: Mapping[str, float]) -> None:
     if max_tokens < 3:
-        raise DataError(f"max_tokens needs room for the marks and a word, 3 or more; it got {max_tokens}")
+        raise DataError(
+            f"max_tokens needs room for the marks and a word, 3 or more; it got {max_tokens}", field="max_tokens"
+        )
     for name, value in shares.items():
         if not 0 <= value < 1:
             raise DataError(f"{name} is a share in [0, 1); it got {value}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from subtext.core import DIRECTIONS
 from subtext.models.checkpoint import Record
@@ -44,7 +44,7 @@ def model_card(record: Record) -> str:
             record=record,
             tags="\n".join(f"- {name}" for name in (record.model, *(name for name, _ in record.methods))),
             methods=", ".join(methods) or "none",
-            data=PurePath(data.data).name if data.data else "pairs in memory",
+            data=path.name if (path := data.path("data")) else "pairs in memory",
             figures="\n".join(_figures(record)),
             features="".join(f"{line}\n" for line in features),
             images=images,

@@ -138,7 +138,8 @@ def build(
     if (first := sum(phase.epochs for phase in setup.phases[:-1])) >= setup.plan.epochs:
         raise RecipeError(
             f"epochs needs more than the {first} of the first phases; it got {setup.plan.epochs}; train longer, or "
-            "shorten them"
+            "shorten them",
+            field="epochs",
         )
     return setup
 

@@ -295,7 +295,9 @@ def dual_sides(
     from subtext.models.encoders.language import tokeniser
 
     if prompt and prompt.count("{}") != 1:
-        raise RequirementError(f"text_prompt needs {{}} once, where the text stands; it got {prompt!r}; add it")
+        raise RequirementError(
+            f"text_prompt needs {{}} once, where the text stands; it got {prompt!r}; add it", field="text_prompt"
+        )
     saved, saved_text = context.asset("image"), context.asset("text")
     numbers: Preprocessing | None = None
     dual: Any

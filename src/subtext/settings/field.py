@@ -15,6 +15,7 @@ from subtext.settings.marks import Interval
 
 ACCEPTED: dict[Any, type] = {bool: bool, int: Integral, float: Real, str: str, Path: os.PathLike}
 """Type of a setting -> what is accepted for it."""
+_ErrorClass = type[SubtextError]
 _NAMES = {bool: "true or false", Integral: "a whole number", Real: "a number", str: "text", os.PathLike: "a path"}
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
@@ -67,7 +68,7 @@ class Field:
     owner: str = ""
     marks: tuple[object, ...] = ()
 
-    def check(self, value: Any, error: type[SubtextError] = ArgumentError) -> Any:
+    def check(self, value: Any, error: _ErrorClass = ArgumentError) -> Any:
         """The value as plain Python: a list becomes a tuple, a number of numpy one that JSON can hold.
 
         Args:
@@ -85,7 +86,7 @@ class Field:
             return tuple(self._checked(item, error) for item in values)
         return self._checked(value, error)
 
-    def parse(self, value: Any, error: type[SubtextError] = ArgumentError) -> Any:
+    def parse(self, value: Any, error: _ErrorClass = ArgumentError) -> Any:
         """As `check`, for a value that may be text where the setting is a number or true or false."""
         if isinstance(value, str) and self.choices is None:
             if self.type is bool and value.lower() in _YES + _NO:
@@ -98,7 +99,7 @@ class Field:
         value = self.check(value, error)
         return float(value) if self.type is float and isinstance(value, int) else value
 
-    def _checked(self, value: Any, error: type[SubtextError]) -> Any:
+    def _checked(self, value: Any, error: _ErrorClass) -> Any:
         if value is None:
             return None
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
@@ -114,7 +115,7 @@ class Field:
             raise self._refused(str(self.interval), value, error)
         return value
 
-    def _refused(self, needs: str, value: Any, error: type[SubtextError]) -> SubtextError:
+    def _refused(self, needs: str, value: Any, error: _ErrorClass) -> SubtextError:
         got = f"an array of shape {tuple(value.shape)}; save it" if hasattr(value, "shape") else repr(value)
         return error(f"{self.name} needs {needs}; it got {got}", field=self.name)
 

@@ -77,7 +77,8 @@ def neighbourhoods(
     for name, changed in unused.items():
         if changed and not sides:
             raise RecipeError(
-                f"{name} needs image_weight or text_weight above 0; both are 0; leave {name} out, or change that"
+                f"{name} needs image_weight or text_weight above 0; both are 0; leave {name} out, or change that",
+                field=name,
             )
     if form == "reference" and negatives != "anchors" and "image" not in sides:
         raise RecipeError(
@@ -92,7 +93,8 @@ def neighbourhoods(
         )
     if image_graph and "image" not in sides:
         raise RecipeError(
-            "image_graph needs image_weight above 0; image_weight is 0; leave image_graph out, or change that"
+            "image_graph needs image_weight above 0; image_weight is 0; leave image_graph out, or change that",
+            field="image_graph",
         )
 
     def loss(*, include_positive: bool) -> Loss:
