@@ -127,7 +127,10 @@ def serve(
             "storage_dir is for an index that is no folder; a folder holds these things itself", field="storage_dir"
         )
     if log == "index" and storage_dir is None and not folders[0]:
-        raise ArgumentError("log=index needs a folder: an INDEX that is one, or storage_dir; or take log=-")
+        raise ArgumentError(
+            "log index needs a folder: an INDEX that is one, or a storage_dir; or log to - (standard output)",
+            field="log",
+        )
 
     if model is not None:
         from subtext.models.encoders.hub import require_model
