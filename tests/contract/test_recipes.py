@@ -510,6 +510,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ("vse", "backbone_lr_scale", 0.3, {"image": "{vit}", "freeze_epochs": -1}, ""),
     ("vse", "backbone_norms", "frozen", {"image": "{vit}"}, ""),
     ("dual", "drop_last", True, {}, "pooled"),
+    ("ascl", "fusion", "mean", {"local_weight": 1.0}, "both"),
     ("clip", "lora_alpha", 4.0, {"model": "{clip}"}, ""),
     ("clip", "lora_dropout", 0.1, {"model": "{clip}"}, ""),
     ("clip", "freeze_epochs", 1, {"model": "{clip}", "lora_rank": 2}, ""),

@@ -128,7 +128,7 @@ def test_training_records_the_fingerprint_and_resumes(trained: tuple[st.Run, st.
     run, dataset, features = trained
     record = json.loads((run.path / "run.json").read_text())
     assert record["data"]["data"] is None and record["data"]["features"] == str(features)
-    assert record["data"]["fingerprint"] == "-".join(fingerprint(dataset.split(name)) for name in ("train", "val"))
+    assert record["fingerprint"] == "-".join(fingerprint(dataset.split(name)) for name in ("train", "val"))
     again: dict[str, Any] = {"features": features, "out": run.path, "resume": True, "epochs": 2, **SMALL}
     assert st.train("vse", **flat_arguments("vse", {"data": dataset, **again})).record.epochs == 2
     with pytest.raises(CheckpointError, match="differs in the pairs"):
