@@ -14,7 +14,7 @@ runs may be spread over days and machines; the runs of one machine can be repeat
 
 Planted data: `reproduce.topics`, with a seed that was fixed before any training. Of the train images the
 last 500 are a split of their own, "select"; abstract topics and their visual clusters are the same in train, select and
-val. A set that is not accepted is not trained on. The papers' model: PVSE with a GRU whose words start from Doc2Vec, the
+val. A set that is not accepted is not used. The papers' model: PVSE with a GRU whose words start from Doc2Vec, the
 best of K = 3 views, all negatives, batches of 32, exact banks (one text an image). Neighbours are those by which the
 set is accepted: latent semantic analysis, N = 50 (a topic has 77 texts). The papers' Doc2Vec finds no topics in so few
 captions: by its 50 or 100 neighbours the AUC is 0.50 to 0.60, so its weights could not help. Lambda is 640 over 32
