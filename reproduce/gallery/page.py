@@ -18,7 +18,7 @@ from torch import nn
 
 import subtext as st
 from reproduce.command import Text
-from subtext.api.options import DataOptions, Seed, Split
+from subtext.api.options import DEFAULTS, DataOptions, Seed, Split
 from subtext.core import Embeddings
 from subtext.data import atomic
 from subtext.data.dataset import fingerprint
@@ -36,7 +36,7 @@ _AT_A_TIME = 512
 _GALLERY = OptionGroup("Gallery")
 
 
-@command
+@command(defaults=DEFAULTS)
 def compare(
     first: Annotated[str | Path, "Folder of a run.", OptionGroup("Runs"), Metavar("FIRST")],
     second: Annotated[str | Path, "Folder of another run.", OptionGroup("Runs"), Metavar("SECOND")],

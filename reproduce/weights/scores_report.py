@@ -13,7 +13,7 @@ from torch import Tensor
 
 import subtext as st
 from reproduce.weights.statistics import MODALITIES, SCORES, Weights, explain, mean_weights, single_score
-from subtext.api.options import DataOptions, Json, Run
+from subtext.api.options import DEFAULTS, DataOptions, Json, Run
 from subtext.data import atomic
 from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
@@ -63,7 +63,7 @@ class ScoresReport:
     __repr__ = __str__
 
 
-@command
+@command(defaults=DEFAULTS)
 def report(
     run: Run,
     *,
@@ -130,7 +130,7 @@ def report(
 
 
 def score_tables(scores: NeighbourScores, embedded: st.EmbeddedDataset) -> Mapping[str, Tensor]:
-    """Both scores of embedded pairs: "diversity/image" and so on (T), and their moments; see `NeighbourMemory`."""
+    """Both scores of embedded pairs: "diversity/image" and so on (T), and their moments; see `NeighbourBank`."""
     vectors = embedded.image_vectors, embedded.text_vectors
     memory = scores.open(embedded.dataset, device=torch.device("cpu"))
     memory.update(*vectors)
@@ -183,7 +183,7 @@ def weight_gallery(
 ) -> HtmlPage:
     """For each score and each combination of both, the `top` pairs with the largest and smallest weights.
 
-    table     of `NeighbourMemory`, by row of the text
+    table     of `NeighbourBank`, by row of the text
     combined  name -> a weighting of both scores
     batch     pairs of the batches that weights are means over
     """

@@ -12,10 +12,11 @@ from pathlib import Path
 import made_data
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
-from safetensors.numpy import load_file, save_file
 
 from subtext.cli import main
+from subtext.models.checkpoint import read_tensors, write_tensors
 
 TRAIN = ["--embed-dim", "8", "--word-dim", "8", "--batch-size", "16", "--epochs", "1", "--workers", "0", "-q"]
 Rows = list[dict[str, object]]
@@ -379,7 +380,7 @@ def no_assets(run: Path) -> None:
 
 def further_tensor(run: Path) -> None:
     path = run / "model.safetensors"
-    save_file(load_file(path) | {"image.extra": np.zeros(3, dtype=np.float32)}, path)
+    write_tensors(path, read_tensors(path) | {"image.extra": torch.zeros(3)})
 
 
 DAMAGED = [

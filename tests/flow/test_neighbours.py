@@ -258,7 +258,7 @@ def test_doc2vec_is_reproducible_and_places_a_text_by_its_words_alone(made):
     turned = space(other, learn[order])
     assert turned.known.all() and places.known.all() and (~learn).sum() > 1
     np.testing.assert_array_equal(turned.vectors, places.vectors[order])
-    with pytest.raises(DataError, match="come 999 times"):
+    with pytest.raises(DataError, match="occur 999 times"):
         Doc2VecSpace(min_count=999)(made[2], learn)
     with pytest.raises(RequirementError, match="width of 1 or more"):
         Doc2VecSpace(width=0)

@@ -148,15 +148,15 @@ def _sift(
     top, bottom, left, right, rows_take, columns_take, first_row, first_column = block
     for start in range(left, right, STRIDE):
         stop = min(start + STRIDE, right)
-        near_offsets, near_limits = offsets[start:stop], column_limits[start:stop]
+        column_offsets, stride_limits = offsets[start:stop], column_limits[start:stop]
         for across in range(top, bottom):
-            near = products[across - first_row, start - first_column : stop - first_column]
-            if not reached(near, offsets[across], near_offsets, row_limits[across], near_limits):
+            row_products = products[across - first_row, start - first_column : stop - first_column]
+            if not reached(row_products, offsets[across], column_offsets, row_limits[across], stride_limits):
                 continue
             for index in range(stop - start):
                 down = start + index
-                bound = near[index] + (offsets[across] + near_offsets[index])
-                if bound < row_limits[across] and bound < near_limits[index]:
+                bound = row_products[index] + (offsets[across] + column_offsets[index])
+                if bound < row_limits[across] and bound < stride_limits[index]:
                     continue
                 allowed = True
                 for group in range(groups.shape[0]):
