@@ -24,7 +24,7 @@ GENERATED = ROOT / "docs" / "generated"
 REPRODUCE = ROOT / "reproduce"
 
 BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
-    "subtext": ("settings", "version"),
+    "subtext": ("settings", "text_helpers", "version"),
     "subtext.api": ("options",),
     "subtext.api.train": ("flat_arguments",),
     "subtext.cli.command": ("error_messages", "function_command"),
