@@ -39,7 +39,7 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.data.readers.table": ("records",),
     "subtext.data.words": ("tokenise",),
     "subtext.data.write": ("write_dataset",),
-    "subtext.evaluation": ("embed_pairs",),
+    "subtext.evaluation": ("embed_pairs", "metrics"),
     "subtext.evaluation.intervals": ("holm", "paired"),
     "subtext.evaluation.metric": ("Measure",),
     "subtext.evaluation.metrics": ("default_metrics",),
