@@ -35,7 +35,7 @@ def suited(name: str, query: dict[str, object]) -> dict[str, object]:
     if query.get("captions"):
         parts += ["like", "hubness", "target"]
         if name.startswith("POST"):
-            words, parts = {}, [*parts, "captions"]
+            words, parts = {}, [*parts, "captions", "lexical"]
     elif query.get("hubness"):
         parts += ["like", "not_like", "not_text"]
         if name.startswith("POST"):
