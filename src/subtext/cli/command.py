@@ -26,6 +26,10 @@ HELP = ("-h", "--help")
 BOTH = "_option"
 """Ends the name of an option that stands for an argument."""
 _MINUS = re.compile(r"-[^\W\d_]\S")
+_SETTING = re.compile(
+    r"(?<![\w:/?&.'\"{\[=<-])(?P<name>[a-z][a-z0-9_]*)\b(?:=(?P<value>[^\s,;)]*[^\s,;).:]))?(?![/.]\w)"
+)
+"""What may be a setting in a message, with a value or without."""
 
 
 class Command(click.Command):
@@ -96,14 +100,26 @@ class Command(click.Command):
             raise
 
     def spelt(self, error: SubtextError) -> str:
-        """The message of an error with its setting as it is typed: `lr needs` -> `--lr needs`."""
-        message, name = str(error), error.field
+        """The message of an error with settings as they are typed: `lr needs` -> `--lr needs`, `a=b` -> `--a b`."""
+        message = str(error)
         if error.method:
             return message if error.method in message else f"--with {error.method}: {message}"
-        for option in self.params:
-            if isinstance(option, click.Option) and str(option.name).removesuffix(BOTH) == name:
-                return f"{option.opts[0]}{message.removeprefix(name)}"
-        return message
+        options = {str(it.name).removesuffix(BOTH): it for it in self.params if isinstance(it, click.Option)}
+
+        def typed(match: re.Match[str]) -> str:
+            name, value = match["name"], match["value"]
+            option = options.get(name)
+            if option is None:
+                return match[0]
+            if value in ("True", "False") and option.is_bool_flag:
+                return [*option.opts, *option.secondary_opts][-1 if value == "False" else 0]
+            # A word such as `data` is a setting where the sentence begins with it, or says to leave it out.
+            first = match.start() == 0 and (name == error.field or match.string[match.end() :].startswith(" needs "))
+            left_out = re.search(r"\bleave $", match.string[: match.start()])
+            named = value is not None or "_" in name or first or left_out
+            return " ".join(filter(None, [option.opts[0], value])) if named else match[0]
+
+        return _SETTING.sub(typed, message)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """The usage of the command, which names the arguments."""
