@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy.typing import NDArray
 
+import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
 from reproduce.tables.config import TableConfig
 from reproduce.tables.specification import Shared

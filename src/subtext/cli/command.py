@@ -78,7 +78,8 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             helps = {flag: getattr(p, "help", None) or "" for p in self.params for flag in p.opts if flag[:2] == "--"}
-            if not error.possibilities and (advice := did_you_mean("option", error.option_name, helps)):
+            advice = did_you_mean("option", error.option_name, helps)
+            if not error.possibilities and "did you mean" in advice:
                 raise click.UsageError(advice, ctx) from error
             raise
         except click.UsageError as error:
