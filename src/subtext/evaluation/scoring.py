@@ -289,7 +289,11 @@ class ScoreSource(ABC):
 
 @dataclass(frozen=True)
 class Matrix(ScoreSource):
-    """Scores that are there: (images, texts), in memory or mapped from a file."""
+    """Scores that are there: (images, texts), in memory or mapped from a file.
+
+    Attributes:
+        scores: (I T) scores; more is more similar.
+    """
 
     scores: Float[Tensor, "i t"]
 
@@ -346,6 +350,9 @@ class Embedded(ScoreSource):
     """Scores that a similarity gives embeddings of images and texts, exactly or fast.
 
     Attributes:
+        similarity: Embeddings of images and of texts -> their scores.
+        images: Embeddings of the I images.
+        texts: Embeddings of the T texts.
         stored_bytes: Scores of up to this size are computed once and held in memory; larger ones are scored anew for
             each direction, unless pairs are expensive to score.
     """

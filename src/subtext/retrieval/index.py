@@ -575,7 +575,15 @@ class Index:
         """An answer with these items, their probabilities and uncertainties.
 
         Args:
+            view: The index at one moment.
+            side: "images" or "texts".
+            result: (T) keys and scores.
+            judgement: Of the query; None for an index that is not calibrated.
+            why: Reasons of each hit; None for none.
             even_if_weak: Gives probabilities where nothing matches well, too.
+
+        Returns:
+            The hits in the order of `result`.
         """
         missing = [None] * len(result.keys)
         chances = (

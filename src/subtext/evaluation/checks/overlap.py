@@ -54,6 +54,11 @@ class ImageFingerprint:
     """An image's bytes by their hash, what is seen by another, and its greys, of mean 0 and length 1.
 
     Greys are None where all are the same: such an image is like every other of its kind.
+
+    Attributes:
+        digest: Hash of the bytes.
+        bits: Hash of what is seen, as one number.
+        greys: Grey values, of mean 0 and length 1; None where all are the same.
     """
 
     digest: bytes

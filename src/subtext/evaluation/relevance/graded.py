@@ -309,6 +309,7 @@ def sentence_relevance(
 
     Raises:
         DataError: If texts and groups do not agree, or the encoder gives a vector without a direction.
+        ShapeError: If `out` is not (G C).
     """
     texts = corpus(references, groups, candidates, count)
     vectors = np.asarray(encoder(texts.texts), dtype=np.float32)

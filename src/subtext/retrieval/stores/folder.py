@@ -689,6 +689,9 @@ class FolderWriter(SqlWriter):
         """Write a segment; its row in the tables, whose number stands in its name.
 
         Args:
+            side: "images" or "texts".
+            blocks: Vectors and keys, block by block.
+            rows: Number of vectors in all blocks.
             by: Name and offsets of the lists that the rows are sorted by.
         """
         name, (lists, offsets) = self.new_name(side), by or (None, None)

@@ -757,6 +757,8 @@ class LanceView(SqlView):
 
         Raises:
             KeyError: For one that is not in the index.
+            IndexMovedError: If the index was changed so often that the view went on at another version, without the
+                item.
         """
         try:
             return super().items(side, keys)
