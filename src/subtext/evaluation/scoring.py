@@ -353,6 +353,8 @@ class Embedded(ScoreSource):
         similarity: Embeddings of images and of texts -> their scores.
         images: Embeddings of the I images.
         texts: Embeddings of the T texts.
+        block_bytes: Size of a block of scores.
+        exact: Fixed tiles, so that a score depends on its pair alone; slower.
         stored_bytes: Scores of up to this size are computed once and held in memory; larger ones are scored anew for
             each direction, unless pairs are expensive to score.
     """

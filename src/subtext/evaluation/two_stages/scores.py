@@ -292,6 +292,7 @@ class TwoStage(ScoreSource):
         first: Scores all pairs.
         second: Scores the candidates.
         candidates: Of each query, at most `most`.
+        most: Largest number of candidates of a query.
         every: The second model's scores of all pairs, where they are computed.
         cached: What was listed and scored, by the rows of images and texts.
     """
