@@ -58,7 +58,7 @@ SubjectData = Annotated[
 
 @dataclass(frozen=True)
 class ComputeConfig:
-    """How a model is opened and run.
+    """How a model is loaded and run.
 
     Args:
         text_prompt: Words around every text, with {} in its place, for a pretrained model: "a photo of {}".

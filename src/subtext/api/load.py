@@ -131,7 +131,7 @@ def load(
 
     Raises:
         CheckpointError: If the folder is not a run, is damaged or is incomplete.
-        RequirementError: If the pretrained model cannot be had.
+        RequirementError: If the pretrained model is not available.
         ArgumentError: Unless one of the two is given.
     """
     return ModelSource.of(run, model, text_prompt).open(device=device)[0]
@@ -205,7 +205,7 @@ class ModelSource:
         run: Folder of a run; None for a pretrained model.
         name: Of a pretrained model: a hub name, a folder, or open_clip:ARCHITECTURE/WEIGHTS; "" for a run.
         text_prompt: Words around every text of a pretrained model, {} in its place; "" for none.
-        revision: Commit of a hub's model that is wanted; "" for the newest.
+        revision: Commit of a hub's model; "" for the newest.
     """
 
     run: Path | None = None
@@ -228,7 +228,7 @@ class ModelSource:
         Raises:
             ArgumentError: Unless exactly one is given, for a prompt without a pretrained model, and for a run in the
                 place of one.
-            RequirementError: If a pretrained model cannot be had.
+            RequirementError: If a pretrained model is not available.
         """
         if (run is None) == (model is None):
             got = "none" if run is None else f"both, {run} and {model}"
@@ -293,7 +293,7 @@ class ModelSource:
             The model in eval mode on the device, and its record.
 
         Raises:
-            RequirementError: If a pretrained model cannot be had.
+            RequirementError: If a pretrained model is not available.
             ArgumentError: For files of features with a pretrained model.
         """
         if self.run is not None:
@@ -603,7 +603,7 @@ def read_data_of_run(record: Record, sources: DataConfig) -> Dataset:
 
 
 def choose_precision(model: Model, bf16: bool | None, *, quiet: bool = False) -> None:
-    """Have the model score pairs as an option asks; None leaves it as it was trained.
+    """Have the model score pairs as an option says; None leaves it as it was trained.
 
     Args:
         model: Scores pairs.

@@ -21,7 +21,7 @@ GROUP = "subtext.commands"
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when one is asked for, and whose errors end in a sentence."""
+    """A group whose commands are imported when one is used, and whose errors end in a sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order in which a new user needs them.
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first word names; an unknown one is answered with near names.
+        """The command that the first word names; an unknown one is answered with the nearest names.
 
         Args:
             ctx: Of the call.

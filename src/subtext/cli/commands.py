@@ -26,7 +26,7 @@ class CommandEntry:
         json: Adds --json, which prints the result's `to_json`, as `--json -` does where `json` names a file.
         text: What is printed of the result, unless that is None.
         exit_code: Of a result.
-        extra_arguments: Further arguments of the function.
+        extra_arguments: Extra arguments of the function.
     """
 
     examples: Sequence[str]

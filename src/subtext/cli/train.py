@@ -71,7 +71,7 @@ class Models(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The model that the first word names; an unknown one is answered with near names.
+        """The model that the first word names; an unknown one is answered with the nearest names.
 
         Args:
             ctx: Of the call.

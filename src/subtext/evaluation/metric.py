@@ -503,7 +503,7 @@ register_metric = register
 
 
 def registered_classes() -> list[type[Measure]]:
-    """The classes of metrics from outside of this package.
+    """The classes of metrics of other packages.
 
     Returns:
         Those that installed packages name, and those that were registered, by module and name.
@@ -515,7 +515,7 @@ def registered_classes() -> list[type[Measure]]:
 
 
 def registered(truth: TruthKind, against: str = "") -> list[Measure]:
-    """The metrics from outside of this package that are measured against a truth.
+    """The metrics of other packages that are measured against a truth.
 
     Args:
         truth: Its kind.

@@ -422,7 +422,7 @@ def scored_once(source: ScoreSource, reads: float) -> ScoreSource:
 
     Args:
         source: Scores of all images and texts.
-        reads: How many times all pairs are read: 1/5 for one set of five folds, 1 1/5 beside the whole gallery.
+        reads: How many times all pairs are read: 1/5 for one set of five folds, 1 1/5 beside the full gallery.
 
     Returns:
         A source of the same scores.

@@ -48,7 +48,7 @@ class Recipe:
             Keyword arguments; options with an owner are joined in its dataclass.
 
         Raises:
-            RecipeError: For an unknown option, with near names, and for a value of the wrong kind.
+            RecipeError: For an unknown option, with the nearest names, and for a value of the wrong kind.
         """
         values = read_options(f"option of '{self.name}'", self.options, options)
         result: dict[str, Any] = {option.name: values[option.name] for option in self.options if not option.owner}
@@ -135,7 +135,7 @@ def read_options(kind: str, options: Iterable[Field], arguments: Mapping[str, ob
         Name -> value, checked and converted to the option's type.
 
     Raises:
-        RecipeError: For an unknown option, with near names, and for a value of the wrong kind.
+        RecipeError: For an unknown option, with the nearest names, and for a value of the wrong kind.
     """
     known = {option.name: option for option in options}
     values = {name: option.default for name, option in known.items()}
@@ -158,7 +158,7 @@ def read_method(text: str) -> tuple[str, dict[str, object]]:
         The method's name, and the options that were given.
 
     Raises:
-        RecipeError: For an unknown method, option or value, with near names.
+        RecipeError: For an unknown method, option or value, with the nearest names.
     """
     name, _, assignments = text.partition(":")
     if name not in methods():

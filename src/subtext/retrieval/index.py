@@ -61,7 +61,7 @@ class Index:
 
     Raises:
         SearchIndexError: If another model made the vectors.
-        RequirementError: If the model only scores pairs: here, or with `text_side` where the model is opened.
+        RequirementError: If the model only scores pairs: here, or with `text_side` where the model is loaded.
     """
 
     def __init__(self, store: Store, model: Model | Callable[[], Model], text_side: TextSide | None = None) -> None:

@@ -44,7 +44,7 @@ class Field:
         group: The heading in a command's help.
         shown: The default that the help states, where None stands for it.
         owner: The parameter whose dataclass has this field; empty for a parameter itself.
-        marks: All marks of the annotation, those of other rooms, too.
+        marks: All marks of the annotation, those of other subpackages, too.
     """
 
     name: str

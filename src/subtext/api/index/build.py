@@ -146,7 +146,7 @@ def build_index(
         text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster: HOST:PORT; auto: that of this machine; local: start one here.
-        cache: Folder of `train `cache``: read outputs of frozen encoders that are there.
+        cache: The `cache` folder of a training: outputs of frozen encoders are read from it.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:

@@ -96,7 +96,7 @@ def graph_quality(graph: Graph, texts: Items, judge: Judge, *, pairs: int = 10_0
         seed: Of the sample.
 
     Returns:
-        What the judge says of neighbours and of random pairs.
+        The values of neighbours and of random pairs.
 
     Raises:
         DataError: If `texts` are not those of the graph, or have no words.

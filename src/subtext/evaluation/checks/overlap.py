@@ -137,7 +137,7 @@ def vocabulary(
         input_spec: The input of the text branch.
         train: Texts that the run learnt from.
         audited: Texts of the audited split.
-        min_count: How often the run wanted to see a word; None where it does not say.
+        min_count: Occurrences below which the run treats a word as unknown; None if it does not say.
 
     Returns:
         How the check ended.

@@ -268,7 +268,7 @@ def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> S
 
     Raises:
         SearchIndexError: If a file is missing, or is not of the shape that the store remembers.
-        FileNotFoundError: If the whole folder is gone, as after a compaction.
+        FileNotFoundError: If the folder is gone, as after a compaction.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is gone")

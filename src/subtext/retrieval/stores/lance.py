@@ -5,7 +5,7 @@
 
 A table in a folder also has the text side of its model as plain arrays, items.lance/query; see `search.text_side`.
 
-Rows of the table, by `kind`: items with their first vector, further vectors of items, the state, documents, hashes of
+Rows of the table, by `kind`: items with their first vector, extra vectors of items, the state, documents, hashes of
 deleted items, finished jobs. Facets and links are lists in the rows of items.
 
 Every change, however many rows of however many kinds it touches, is one commit of Lance: new fragments, and deletions
