@@ -343,7 +343,12 @@ class GainMetric(Metric):
     """A metric of the relevance at the first k places; a subclass is a dataclass with `k` and `ties`.
 
     Attributes:
+        k: Number of first places, 1 or more.
+        ties: Where candidates of equal scores stand.
         label: Its name before the k.
+
+    Raises:
+        RequirementError: For a k below 1.
     """
 
     k: int

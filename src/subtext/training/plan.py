@@ -27,6 +27,7 @@ class Requires:
             pretrained).
         values: One of them has to be chosen; with `negated` none of them may be.
         needs: The same in words, for a message; `fact=value|value` where it is left out.
+        negated: Whether none of the values may be chosen.
     """
 
     fact: str
