@@ -5,6 +5,7 @@ They are written to docs/generated before Sphinx reads its sources.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import os
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import generate
-from docstrings import to_rest
 
 import subtext
 
@@ -216,15 +216,81 @@ def rewrite_links(app: Any, name: str, source: list[str]) -> None:
     source[0] = LINK.sub(page, source[0])
 
 
+SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields|Complexity|Example):")
+FORMULA = re.compile(r"\S+ = |.*\S {2,}\S")
+MARKUP = re.compile(r"[\\*|]|(?<=\w)_(?!\w)|^\(?\w+[.)](?= )")
+
+
 def process_docstring(app: Any, what: str, name: str, target: Any, options: Any, lines: list[str]) -> None:
-    """The docstring in reStructuredText, as the site has it."""
-    lines[:] = to_rest(lines)
+    """Prepare a docstring for napoleon: prose loses what would be markup, formulas become literal blocks.
+
+    A formula is a line that is indented more than its section, has a gap, or begins with `name = `. Types are those
+    of the annotations.
+    """
+    types = annotations(target)
+    found: list[str] = []
+    section, paragraph = "", "text"
+    in_code = False
+    for line in [*lines, ""]:
+        depth, text = len(line) - len(line.lstrip()), line.strip()
+        if not text or (depth == 0 and SECTION.fullmatch(text)):
+            section = text[:-1] if text else section
+            paragraph = "header" if text else "text"
+            found.append(text)
+            continue
+        if depth == 0:
+            section = ""
+        fields = section in ("Args", "Attributes", "Raises")
+        inner = 4 * bool(section) + 4 * fields
+        if text.startswith(">>>") or paragraph == "example":
+            paragraph = "example"
+            found.append(line)
+            continue
+        entry = fields and depth == 4
+        if not entry and (depth > inner or FORMULA.match(text)):
+            if paragraph != "formula":
+                found += ["", f"{' ' * inner}::", ""]
+            paragraph = "formula"
+            found.append(f"    {line}")
+            continue
+        if paragraph == "formula":
+            found.append("")
+        head = ""
+        if entry:
+            head, _, text = text.partition(": ")
+            head += f" ({types[head]}): " if head in types else ": "
+        elif paragraph == "header" and section != "Example":
+            head = f"{types.get('return', '') if section == 'Returns' else ''}: "
+        paragraph = "text"
+        parts = []
+        for part in re.split("(`)", text):
+            in_code ^= part == "`"
+            parts.append("``" if part == "`" else part if in_code else MARKUP.sub(r"\\\g<0>", part))
+        found.append(f"{' ' * depth}{head}{''.join(parts)}")
+    lines[:] = found
+
+
+def annotations(target: Any) -> dict[str, str]:
+    """Parameter, or "return" -> its type as the source has it, without what `Annotated` adds."""
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):
+        return {}
+    kinds = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    found = {}
+    for name, kind in {**kinds, "return": signature.return_annotation}.items():
+        if isinstance(kind, str):
+            tree = ast.parse(kind, mode="eval").body
+            if isinstance(tree, ast.Subscript) and ast.unparse(tree.value) == "Annotated":
+                kind = ast.unparse(tree.slice.elts[0])
+            found[name] = MARKUP.sub(r"\\\g<0>", kind)
+    return found
 
 
 def process_signature(
     app: Any, what: str, name: str, target: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str, str] | None:
-    """The signature without annotations; types and defaults stand in the table."""
+    """The signature without annotations; types stand with the parameters."""
     if what not in ("function", "method", "class"):
         return None
     try:
