@@ -8,16 +8,20 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import generate
+from sphinx.util.typing import stringify_annotation
 
 import subtext
+from subtext.recipes.catalogue import Recipe, methods, models
+from subtext.settings import Field
 
 ROOT = Path(__file__).parent.parent
 GENERATED = ROOT / "docs" / "generated"
@@ -228,8 +232,12 @@ def process_docstring(app: Any, what: str, name: str, target: Any, options: Any,
     of the annotations.
     """
     types = annotations(target)
+    if name.startswith(RECIPES):
+        lines += ["", "Args:", *(f"    {option.name}: {option_text(option)}" for option in recipe(name).options)]
+        types |= {option.name: option.type.__name__ for option in recipe(name).options}
     found: list[str] = []
-    section, paragraph = "", "text"
+    # Napoleon takes what stands before a colon for a type, in the first line of a variable's docstring as of `Returns`.
+    section, paragraph = "", "header" if what in ("data", "attribute", "property") else "text"
     in_code = False
     for line in [*lines, ""]:
         depth, text = len(line) - len(line.lstrip()), line.strip()
@@ -270,6 +278,21 @@ def process_docstring(app: Any, what: str, name: str, target: Any, options: Any,
     lines[:] = found
 
 
+RECIPES = ("subtext.recipes.models.", "subtext.recipes.methods.")
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of a function's full name."""
+    return {**models(), **methods()}[name.rpartition(".")[2]]
+
+
+def option_text(option: Field) -> str:
+    """Help, values and default of an option of a recipe."""
+    values = f" One of {', '.join(map(str, option.choices))}." if option.choices else ""
+    values += f" Range: {option.interval}." if option.interval else ""
+    return f"{option.help}.{values} Default: {json.dumps(option.default)}."
+
+
 def annotations(target: Any) -> dict[str, str]:
     """Parameter, or "return" -> its type as the source has it, without what `Annotated` adds."""
     try:
@@ -279,6 +302,8 @@ def annotations(target: Any) -> dict[str, str]:
     kinds = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     found = {}
     for name, kind in {**kinds, "return": signature.return_annotation}.items():
+        if kind is not inspect.Parameter.empty and not isinstance(kind, str):
+            kind = stringify_annotation(get_args(kind)[0] if get_origin(kind) is Annotated else kind, "smart")
         if isinstance(kind, str):
             tree = ast.parse(kind, mode="eval").body
             if isinstance(tree, ast.Subscript) and ast.unparse(tree.value) == "Annotated":
@@ -297,7 +322,10 @@ def process_signature(
         bare = inspect.signature(target)
     except (TypeError, ValueError):
         return None
+    if name.startswith(RECIPES):
+        return f"({next(iter(bare.parameters))}, **options)", ""
     plain = [parameter.replace(annotation=parameter.empty) for parameter in bare.parameters.values()]
     if plain and plain[0].name == "self":
         plain = plain[1:]
-    return str(bare.replace(parameters=plain, return_annotation=bare.empty)), ""
+    text = str(bare.replace(parameters=plain, return_annotation=bare.empty))
+    return re.sub(r"<class '([\w.]+)'>", r"\1", re.sub(r"<function \S+ at 0x\w+>", "...", text)), ""
