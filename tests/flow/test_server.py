@@ -17,7 +17,7 @@ from command import call
 from PIL import Image
 from pydantic import TypeAdapter
 
-from subtext.api.search import open_index
+from subtext.api.search import open_index, search
 from subtext.errors import RequirementError
 from subtext.retrieval.condition import parse
 from subtext.retrieval.index import Query
@@ -62,6 +62,30 @@ def test_words_are_answered_as_the_engine_answers(place: Path, client) -> None:
     typed = json.dumps({"field": "place", "test": "<", "value": 8})
     assert client.get("/search", params={"q": "a blue square", "top": 5, "where": typed}).json() == got
     assert str(place) not in json.dumps(got)
+
+
+def test_a_second_model_reranks_where_a_request_says_so(place: Path, client) -> None:
+    """An untrained run of another seed: its order is not the first model's."""
+    second = place / "run-other"
+    asked = {"q": "a blue square", "top": 4, "rerank": True}
+    wanted = search(place / "library", "a blue square", top=4, rerank=second, device="cpu")
+    body = (place / "data" / "red.png").read_bytes()
+    of_image = search(
+        place / "library", image=place / "data" / "red.png", target="texts", top=4, rerank=second, device="cpu"
+    )
+    with served.client(place / "library", rerank=str(second)) as own:
+        got = own.get("/search", params=asked).json()
+        texts = own.post("/search", params={"target": "texts", "top": 4, "rerank": True}, content=body).json()
+        plain = own.get("/search", params=asked | {"rerank": False}).json()
+        both = own.get("/search", params=asked | {"not_like": "red"})
+    assert got["unit"] == "score" and plain["unit"] == "cosine"
+    assert [(hit["id"], hit["score"]) for hit in got["hits"]] == [
+        (hit.id, pytest.approx(hit.score, abs=1e-5)) for hit in wanted.hits
+    ]
+    assert [hit["id"] for hit in texts["hits"]] == [hit.id for hit in of_image.hits]
+    assert both.status_code == 422 and "text alone or image alone" in both.text
+    refused = client.get("/search", params=asked)
+    assert refused.status_code == 422 and "this server has none; start it with --rerank RUN" in refused.text
 
 
 def test_several_things_are_asked_together_with_reasons(place: Path, client) -> None:

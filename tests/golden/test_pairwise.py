@@ -107,7 +107,7 @@ def test_ascl_has_the_cards_values() -> None:
         with_heads(direction.out, [0.5 * det((4, 4), 1.1)])
     with_heads(similarity.by_regions.whole, [0.5 * det((4, 4), 0.2)])
     with_heads(similarity.by_words.whole, [0.5 * det((4, 4), 0.5)])
-    with_heads(similarity.picture, [0.5 * det((4, 4), 0.8)])
+    with_heads(similarity.image_map, [0.5 * det((4, 4), 0.8)])
     images = Embeddings(det((1, 1, 4), 1.7), torch.arange(1), parts=det((1, 3, 4), 0.2))
     texts = of_parts(det((1, 2, 4), 0.9))
     regions, words = det((3, 4), 0.2), det((2, 4), 0.9)
@@ -144,7 +144,7 @@ def ascl_slowly(part: Ascl, regions: Tensor, words: Tensor, picture: Tensor) -> 
     local = sum(map(cosine, regions, w)) / len(regions) / 2 + sum(map(cosine, words, v)) / len(words) / 2
     seen, said = part.by_words.whole(v.mean(dim=0)), part.by_regions.whole(w.mean(dim=0))
     if part.fusion is not None:
-        seen = part.fusion(seen, part.picture(picture))
+        seen = part.fusion(seen, part.image_map(picture))
     return (part.local_share * local + (1 - part.local_share) * cosine(seen, said)) / part.temperature
 
 

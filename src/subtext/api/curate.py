@@ -64,11 +64,19 @@ class Curation(Report):
         return [*_lines(self.report), f"{self.path}: {files}", *exports]
 
     def to_json(self) -> dict[str, Any]:
-        """The report, as plain data."""
+        """Return the report as plain data.
+
+        Returns:
+            Plain JSON values.
+        """
         return self.report
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair. Needs pandas."""
+        """Return a table of the pairs. Needs pandas.
+
+        Returns:
+            A row per pair.
+        """
         from subtext.data.dataset import frame
 
         return frame({**self.columns, "left_out": self.left_out})
@@ -113,9 +121,29 @@ def curate(
 
     Items of a probabilistic model are compared by their means; the table lists the uncertainty of each item.
 
+    Args:
+        data: Data set to curate.
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Words around every text for --model, with {} in its place: 'a photo of {}'.
+        out: New folder for the results.
+        export: File for the remaining pairs: .jsonl, .parquet, or .tar (WebDataset); repeatable.
+        page_pairs: Pairs on the page.
+        graph: Graph of neighbours. Default: built from the words of texts.
+        drop: Reason to leave out pairs; repeatable. Default: all but flagged.
+        mismatch_threshold: Leave out pairs with at least this probability of a mismatch.
+        labels: Noise labels of `subtext data corrupt`, for measurements.
+        split: Split to curate; all: the complete data set.
+        options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
+            `--help` lists them.
+
+    Returns:
+        The report, the columns of the pairs and the written files.
+
     Raises:
         RequirementError: If a model only scores pairs.
-        OutputError: If the folder is not empty. Also raises the errors of loading the run and reading the data.
+        OutputError: If the folder is not empty.
     """
     source = ModelSource.of(run, model, text_prompt)
     import numpy as np
@@ -170,7 +198,16 @@ def curate(
 
 
 def graph_of(pairs: Dataset, path: Path | None, *, quiet: bool) -> Graph | None:
-    """The graph that was given, or one of the texts' words; None where there are too few texts, or no words."""
+    """Load a graph of neighbours, or build one from the texts' words.
+
+    Args:
+        pairs: The data set.
+        path: Folder of the graph; None to build one.
+        quiet: Whether no progress is shown.
+
+    Returns:
+        The graph; None if there are too few texts or no words.
+    """
     from subtext.curation.kinds import NEIGHBOURS
     from subtext.graphs.build import GraphOptions, build_graph
     from subtext.graphs.graph import Graph
@@ -218,9 +255,16 @@ def _report(
 
 
 def planted(judgement: Judged, labels: Labels) -> dict[str, Any]:
-    """How well the kinds are told, by labels of planted looseness: areas under the curve, calibration error, hits.
+    """Measure how well kinds are detected, by noise labels: areas under the curve, calibration error, hits.
 
     The area is that of each probability against all other pairs, but of "loose" against the literal alone.
+
+    Args:
+        judgement: The pairs and their columns.
+        labels: The noise labels.
+
+    Returns:
+        Kind -> figures.
     """
     import numpy as np
 
@@ -292,7 +336,7 @@ _NOISE = OptionGroup("Noise")
 
 @dataclass(frozen=True, repr=False)
 class NoiseDetection(Report):
-    """How well scores of pairs detect planted noise.
+    """The areas under the ROC curve with which scores of pairs detect planted noise.
 
     Attributes:
         run: The paths.
@@ -309,12 +353,20 @@ class NoiseDetection(Report):
     auc: Mapping[str, Mapping[str, Mapping[str, Any]]]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; clean pairs are called "literal"."""
+        """Return plain JSON values; clean pairs are called "literal".
+
+        Returns:
+            Plain JSON values.
+        """
         pairs = {kind or "literal": count for kind, count in self.pairs.items()}
         return {**vars(self), "settings": dict(self.settings), "pairs": pairs}
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per score and task: area and interval. Needs pandas."""
+        """Return a table of areas and intervals. Needs pandas.
+
+        Returns:
+            A row per score and task.
+        """
         from subtext.data.dataset import frame
 
         rows = []
@@ -353,8 +405,21 @@ def detect_noise(
     triplet loss, weight by rank, and density among the other pairs. The number of words is a baseline. With --graph,
     there are also diversity and discrepancy of both modalities, and a combination of both.
 
+    Args:
+        run: Folder of a trained run.
+        labels: Labels of `subtext data corrupt`.
+        graph: Graph of the corrupted data: adds diversity and discrepancy.
+        beta: Weight of diversity in the combined score. Default: 3.
+        gamma: Weight of discrepancy in the combined score. Default: 1.
+        split: Split whose pairs are scored.
+        options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
+            `--help` lists them.
+
+    Returns:
+        The areas of each score.
+
     Raises:
-        ArgumentError: For beta or gamma without a graph.
+        ArgumentError: If beta or gamma is set without a graph.
         DataError: If the labels belong to other data.
         RequirementError: If the run has no vectors.
     """
@@ -400,6 +465,8 @@ class PairScores(Report):
     """The scores of pairs, a row each; see `score` for the columns.
 
     Attributes:
+        run: Name of the run or model.
+        rows: The pairs.
         note: The meaning of probabilities and looseness.
         path: Their file; None if none was written.
     """
@@ -435,11 +502,19 @@ class PairScores(Report):
         return [*lines, self.note]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the scores as plain data.
+
+        Returns:
+            Plain JSON values.
+        """
         return {"run": self.run, "note": self.note, "pairs": self.rows}
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair. Needs pandas."""
+        """Return a table of the pairs. Needs pandas.
+
+        Returns:
+            A row per pair.
+        """
         from subtext.data.dataset import frame
 
         return frame(self.rows)
@@ -470,9 +545,26 @@ def score(
     the assumption that half of all pairs are random. Looseness is 1 - P(literal) in comparison with the other pairs; it
     needs at least fifty pairs.
 
+    Args:
+        pairs: Pairs to score: a data set.
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Words around every text for --model, with {} in its place: 'a photo of {}'.
+        index: Calibrated index of that model, for probabilities.
+        graph: Graph of neighbours. Default: built from the words of texts.
+        split: Split to score; all: the complete data set.
+        out: Write all pairs as JSON lines.
+        options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
+            `--help` lists them.
+
+    Returns:
+        The scores of the pairs.
+
     Raises:
-        RequirementError: For an index without calibration.
-        SearchIndexError: For an index of another model, and the errors of loading the run and reading the data.
+        RequirementError: If the index has no calibration.
+        SearchIndexError: If the index is of another model; also raises the errors of loading the run and reading the
+            data.
     """
     from subtext.data.atomic import require_file, write_text
 
@@ -499,7 +591,7 @@ def score(
             )
     rows = scored(opened, work, calibration=calibration, graph=None if graph is None else Path(graph))
     likely = (
-        "probability: that a pair is right, were half of all put together by chance (calibration error "
+        "probability: that a pair is right, if half of all pairs are random (calibration error "
         f"{calibration.pairs['calibration_error']:.3f})"
         if calibration is not None
         else "no probabilities: name an index that is calibrated (--index)"
@@ -521,12 +613,21 @@ def score(
 def scored(
     opened: LoadedRun, work: EvaluationSubject, *, calibration: Calibration | None, graph: Path | None
 ) -> list[dict[str, Any]]:
-    """A row a pair: names, words, similarity, probability, looseness; None for what cannot be said.
+    """Compute a row per pair: names, words, similarity, probability, looseness; None for what is not known.
 
-    similarity   cosine of the views that fit best; what an index of the model gives (`Model.to_indexable`)
-    probability  that the pair is right, where as many pairs are right as are put together by chance
-    looseness    1 - P(literal), and the kind, by how the pair lies among the others
+    similarity   cosine of the most similar views, as an index of the model has it (`Model.to_indexable`)
+    probability  that the pair is right, if half of all pairs are random
+    looseness    1 - P(literal), and the kind, in comparison with the other pairs
     image_uncertainty, text_uncertainty   of a probabilistic model alone, as `subtext embed` writes them
+
+    Args:
+        opened: The model and the pairs.
+        work: The settings.
+        calibration: Of an index of the model; None for no probabilities.
+        graph: Folder of a graph of neighbours; None to build one.
+
+    Returns:
+        The rows.
     """
     import numpy as np
 

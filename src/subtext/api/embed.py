@@ -55,13 +55,21 @@ class EmbeddedDataset(Report):
         return [text if self.path is None else f"{self.path}: {text}, {size(self.path.stat().st_size)}"]
 
     def to_json(self) -> dict[str, Any]:
-        """The file, the numbers of items and the shape of their vectors."""
+        """Return the file, the numbers of items and the shape of their vectors.
+
+        Returns:
+            Plain JSON values.
+        """
         items = {"images": len(self.images), "texts": len(self.texts)}
         shape = {"views": self.image_vectors.views, "width": self.image_vectors.width}
         return {"path": None if self.path is None else str(self.path), **items, **shape}
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per item, images first: modality, id, split, group and vector, (D) or (K, D). Needs pandas."""
+        """Return a table of the items, images first. Needs pandas.
+
+        Returns:
+            Columns: modality, id, split, group and vector, (D) or (K, D).
+        """
         from subtext.data.dataset import frame
 
         columns = {"image": _columns(self.images, self.image_vectors), "text": _columns(self.texts, self.text_vectors)}
@@ -74,10 +82,16 @@ class EmbeddedDataset(Report):
         )
 
     def save(self, path: str | Path) -> EmbeddedDataset:
-        """Write a .npz or .parquet file, and return this object with its `path`. A failed write leaves no file.
+        """Write a .npz or .parquet file. A failed write leaves no file.
+
+        Args:
+            path: The file.
+
+        Returns:
+            This object with its `path`.
 
         Raises:
-            ArgumentError: For another suffix.
+            ArgumentError: If the suffix is another.
             OutputError: If the file cannot be written.
         """
         from subtext.data.atomic import write_file
@@ -108,6 +122,19 @@ def embed(
     id, group, split and vector. For a probabilistic model, vectors are means. The file then also has the uncertainty of
     each item: image_uncertainty and text_uncertainty, or the column uncertainty. This is the root mean square of its
     standard deviations.
+
+    Args:
+        run: Folder of a trained run.
+        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+            open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Words around every text for --model, with {} in its place: 'a photo of {}'.
+        split: Split to embed; all: the complete data set.
+        out: A .npz or .parquet file to write.
+        options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
+            `--help` lists them.
+
+    Returns:
+        The vectors, with ids, groups and splits.
 
     Raises:
         RequirementError: If the model only scores pairs.

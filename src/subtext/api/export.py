@@ -55,6 +55,15 @@ def export_run(
     a folder that subtext.load opens. --onnx: one ONNX graph for images and one for texts, for any batch size (extra:
     onnx).
 
+    Args:
+        run: Folder of a trained run.
+        hf: Folder to write for the Hub.
+        onnx: Folder to write with image.onnx and text.onnx.
+        quiet: Show no progress.
+
+    Returns:
+        The written folder, and the largest difference from the model.
+
     Raises:
         ArgumentError: Unless exactly one of hf and onnx is set.
         RequirementError: For ONNX if the model only scores pairs, if it reads texts in several ways, or if a package is

@@ -35,7 +35,12 @@ _OUTPUT = OptionGroup("Output")
 
 @dataclass(frozen=True, repr=False)
 class NeighbourGraph(Report):
-    """A graph, and its folder."""
+    """A graph, and its folder.
+
+    Attributes:
+        graph: The graph.
+        path: Its folder.
+    """
 
     graph: Graph
     path: Path
@@ -48,7 +53,11 @@ class NeighbourGraph(Report):
         return str(self.path)
 
     def to_json(self) -> dict[str, Any]:
-        """The folder, the space and the settings."""
+        """Return the folder, the space and the settings.
+
+        Returns:
+            Plain JSON values.
+        """
         graph = self.graph
         about = {"texts": len(graph), "neighbours": graph.width, "fingerprint": graph.fingerprint}
         return {"graph": str(self.path), **about, "space": graph.space, "settings": graph.settings}
@@ -92,9 +101,33 @@ def build_neighbours(
     A text is never a neighbour of itself or of an identical text, nor (by default) of another text of its image.
     Neighbours are texts of --candidate-split.
 
+    Args:
+        out: New folder for the graph.
+        space: doc2vec, lsa, sentence:NAME, features:FILE (of images) or text-features:FILE.
+        neighbours: Neighbours per text.
+        search: Compare all texts, or search an HNSW graph.
+        same_image: keep: texts of the same image can be neighbours.
+        distance: Distance. Default: that of the space.
+        dim: doc2vec, lsa: dimensions. Default: 200.
+        min_count: doc2vec: drop rarer words; use less for small data. Default: 20.
+        doc2vec_epochs: doc2vec: epochs. Default: 50, or 20 from 200,000 texts on.
+        max_sentences: doc2vec: read only the first N sentences of each text.
+        seed: doc2vec, lsa: seed. Default: 0.
+        device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
+        data: Data set: a file or folder.
+        images: Folder of relative image paths.
+        split: Split whose texts get neighbours, or all.
+        candidate_split: Split whose texts can be neighbours. Default: --split; train if --split is all.
+        split_seed: Seed of the 80-10-10 split of data without splits.
+        on_error: What to do with rows that cannot be used.
+        quiet: Show no progress.
+
+    Returns:
+        The graph and its folder.
+
     Raises:
-        ArgumentError: For options of another space.
-        DataError: If OUT is not empty, and the errors of reading the data, the space and the graph.
+        ArgumentError: If an option belongs to another space.
+        DataError: If OUT is not empty; also raises the errors of reading the data, the space and the graph.
     """
     from subtext.graphs.build import GraphOptions, build_graph, open_space
     from subtext.version import __version__
@@ -132,9 +165,13 @@ class NeighbourReport(Report):
     """A graph, its quality, and the neighbours of one text.
 
     Attributes:
+        graph: The graph.
+        path: Its folder.
         quality: Measure -> percentages and means of neighbours and of random pairs.
         item: The text whose neighbours were requested: id, text and image; None for the graph alone.
         neighbours: The same fields for its neighbours, with their distance, nearest first.
+        html: The page; None if none was written.
+        warnings: What limits the report.
     """
 
     graph: Graph
@@ -146,7 +183,11 @@ class NeighbourReport(Report):
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
+        """Return the report as plain data.
+
+        Returns:
+            Plain JSON values; "hits" has the neighbours of the item.
+        """
         return {
             **NeighbourGraph(self.graph, self.path).to_json(),
             "short": int((self.graph.counts < self.graph.width).sum()),
@@ -156,7 +197,11 @@ class NeighbourReport(Report):
         }
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per neighbour: id, text, image, distance. Needs pandas."""
+        """Return a table of the neighbours. Needs pandas.
+
+        Returns:
+            A row per neighbour: id, text, image, distance.
+        """
         from subtext.data.dataset import frame
 
         return frame(self.neighbours)
@@ -187,6 +232,17 @@ def show_neighbours(
 
     The quality is the share of neighbours that are related by other measures (cosine of TF-IDF, CIDEr-D), compared with
     random pairs. If the data set was moved, name it with --data.
+
+    Args:
+        graph: Folder of a graph.
+        data: Data set of the graph, if it was moved.
+        images: Folder of relative image paths.
+        item: Id of a text, or of an image (its first text).
+        top: Neighbours to show.
+        html: Write a page with the images.
+
+    Returns:
+        The quality of the graph and the neighbours of the item.
 
     Raises:
         DataError: If the graph or its data cannot be read or do not belong together, or no item has that id.

@@ -58,6 +58,19 @@ def check_dataset(
     also in sub-folders; metadata.csv or metadata.jsonl with images; SCAN's precomputed features; corpus, queries and
     qrels. Also a release of COCO.
 
+    Args:
+        data: Data set: a file or folder.
+        images: Folder of relative image paths. Default: that of DATA.
+        features: Image features: check that they cover DATA.
+        text_features: Text features: check that they cover DATA.
+        columns: Columns of a foreign table: image=filename,text=headline+caption,date=taken_on. Default: guessed by
+            usual names.
+        text_fields: Fields that are texts of an image, with commas. Default for images in a folder: headline,caption.
+        split_seed: Seed of the 80-10-10 split of data without splits.
+        verify: Decode every image.
+        on_error: raise: bad rows are errors; skip: leave them out.
+        quiet: Show no progress.
+
     Returns:
         A report. If the data set cannot be read, the report contains the reason.
     """
@@ -106,11 +119,19 @@ class PreparedDataset:
         return self.dataset._repr_html_()
 
     def to_frame(self) -> pandas.DataFrame:
-        """A row per pair; see `Dataset.to_frame`."""
+        """Return a table of the pairs; see `Dataset.to_frame`.
+
+        Returns:
+            A row per pair.
+        """
         return self.dataset.to_frame()
 
     def to_json(self) -> dict[str, Any]:
-        """The path and the counts."""
+        """Return the path and the counts.
+
+        Returns:
+            Plain JSON values.
+        """
         items = {"images": len(self.dataset.images), "texts": len(self.dataset.texts), "pairs": len(self.dataset)}
         return {"path": None if self.path is None else str(self.path), **items, "splits": self.dataset.counts()}
 
@@ -134,8 +155,24 @@ def prepare(
     --longer-than applies to the full texts, before --max-sentences shortens them. Image paths do not change. So the new
     file needs --images with the old folder.
 
+    Args:
+        data: Data set: a file or folder.
+        images: Folder of relative image paths. Default: that of DATA.
+        columns: Columns of a foreign table: image=filename,text=headline+caption,date=taken_on. Default: guessed by
+            usual names.
+        text_fields: Fields that are texts of an image, with commas. Default for images in a folder: headline,caption.
+        split_seed: Seed of the 80-10-10 split of data without splits.
+        on_error: What to do with rows that cannot be used.
+        out: New .jsonl or .parquet file.
+        max_sentences: Keep the first N sentences of each text.
+        longer_than: Keep only texts of more than N characters.
+        resplit: Replace the splits of DATA by a random 80-10-10 split.
+
+    Returns:
+        The changed data set, and its file if `out` is set.
+
     Raises:
-        ArgumentError: Without an option for a change.
+        ArgumentError: If no change is requested.
         DataError: If the data cannot be read or no text remains.
     """
     if max_sentences is None and longer_than is None and not resplit and columns is None and text_fields is None:
@@ -172,9 +209,22 @@ def dedup(
     Images without a text stay. If copies are in several splits, the copy in test stays, otherwise the copy in val.
     Needs datasketch: pip install '.[dedup]' in a clone of Subtext.
 
+    Args:
+        data: Data set: a file or folder.
+        images: Folder of relative image paths. Default: that of DATA.
+        split_seed: Seed of the 80-10-10 split of data without splits.
+        on_error: What to do with rows that cannot be used.
+        out: New .jsonl or .parquet file.
+        threshold: Jaccard similarity above which a text is a copy.
+        shingle_size: Words per shingle.
+        quiet: Show no progress.
+
+    Returns:
+        The remaining data set, and its file if `out` is set.
+
     Raises:
-        RequirementError: Without datasketch.
-        DataError: For a threshold of 0 and for texts known by features alone.
+        RequirementError: If datasketch is not installed.
+        DataError: If the threshold is 0, or a text has features only.
     """
     import numpy as np
 
@@ -220,6 +270,23 @@ def corrupt(
 
     Texts are exchanged within a split, so each text stays in its split. The labels are written to a second file. The
     training cannot read this file, and the file of pairs has no labels.
+
+    Args:
+        data: Data set: a file or folder.
+        images: Folder of relative image paths. Default: that of DATA.
+        split_seed: Seed of the 80-10-10 split of data without splits.
+        on_error: What to do with rows that cannot be used.
+        out: New .jsonl or .parquet file.
+        labels: New JSON file for the noise labels.
+        noise_rate: Share of the pairs of each split to corrupt.
+        noise_type: New text of a pair: the text of a semantic neighbour, of any other pair, or half of each.
+        graph: Graph of `subtext neighbours build`, for semantic neighbours.
+        neighbour_ranks: Choose among neighbours of these ranks.
+        split: Split to corrupt; repeatable.
+        seed: Seed of the random choice.
+
+    Returns:
+        The corrupted data set, and its file if `out` is set.
 
     Raises:
         RequirementError: If neighbours need a graph, or the share is less than one pair.
@@ -317,7 +384,15 @@ def _corrupt_pairs(
 
 @dataclass(frozen=True, repr=False)
 class JoinedFeatures(Report):
-    """A feature file of cells and regions; `path` is the file. See `join_features` for the other fields."""
+    """A feature file of cells and regions.
+
+    Attributes:
+        path: The file.
+        images: Number of images.
+        cells: Cells per image.
+        regions: Fewest and most regions per image.
+        widths: Width of cells and of regions.
+    """
 
     path: Path
     images: int
@@ -349,8 +424,17 @@ def join_features(
     regions per image. Both are feature files, in the formats of --features. The output has the images of REGIONS. The
     narrower features are padded with zeros; pooled vectors and boxes are left out.
 
+    Args:
+        cells: Features with a fixed number of cells per image.
+        regions: Features with any number of regions per image.
+        out: New .npz file.
+        quiet: Show no progress.
+
+    Returns:
+        Counts and widths of the new file.
+
     Raises:
-        DataError: If the output is not an npz or exists, and for files that do not match.
+        DataError: If the output is not an npz or exists, or the files do not match.
     """
     from subtext.data.atomic import require_file
     from subtext.data.feature_file import FeatureFile, join_features

@@ -52,6 +52,7 @@ class CheckReport(Report):
     """The result of `check`.
 
     Attributes:
+        path: The data set: its path, or its name.
         images: Their numbers.
         texts: See `images`.
         pairs: See `images`.
@@ -59,8 +60,11 @@ class CheckReport(Report):
         splits: Name -> its images, texts and pairs.
         words: Words per text: smallest, median and largest number.
         languages: Code -> texts, most frequent first; `guessed` when no column names the language.
+        guessed: Whether languages are guessed from the texts.
         duplicate_texts: Number of duplicate texts, with examples.
+        duplicate_text_examples: Some duplicate texts.
         duplicate_images: Number of images that are copies, byte by byte, with examples.
+        duplicate_image_examples: Some groups of image ids that are copies.
         leaks: Images or texts of a test or val split whose copy is in another split.
         problems: Problems of each row; a fatal problem makes the row unusable.
         features: For each feature file, whether it covers the data.
@@ -109,7 +113,11 @@ class CheckReport(Report):
         return self.trainable or self.evaluable or self.indexable
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
+        """The report as plain JSON values.
+
+        Returns:
+            Field -> plain value, with "usable", "trainable", "evaluable" and "indexable".
+        """
         return asdict(self) | {name: getattr(self, name) for name in ("usable", "trainable", "evaluable", "indexable")}
 
     def _lines(self) -> list[str]:
@@ -177,9 +185,20 @@ def check_dataset(
     The other arguments are those of `read`. Only images of equal size in bytes are compared, by a hash.
 
     Args:
+        data: The data set, or its path.
         name: Of the data set, for people; its path by default.
+        images: Folder of relative image paths; None for the data set's own.
+        split_seed: Seed of the split of data without splits.
+        on_error: "raise" counts bad rows as problems; "skip" leaves them out.
+        verify: Whether every image is decoded.
         features: Feature files that replace images, whose own files may be missing then.
         text_features: Texts.
+        columns: Columns of a foreign table; see `read`.
+        text_fields: Fields that are texts; see `read`.
+        progress: Called with the number of decoded images and their total.
+
+    Returns:
+        The report.
     """
     name = name or str(data)
     try:
@@ -256,7 +275,7 @@ def check_dataset(
 
 
 def _readiness(dataset: Dataset, covered: Sequence[Coverage]) -> tuple[dict[str, str], list[str]]:
-    """Why the covered splits cannot be used for something, and the splits that can be evaluated.
+    """The reasons why the covered splits cannot be used, and the splits that can be evaluated.
 
     Training needs two groups, whose texts are negatives of each other, and a validation split; evaluation needs two
     groups.

@@ -42,8 +42,13 @@ _TOOLS = Template(Path(__file__).with_suffix(".html").read_text(encoding="utf-8"
 def export(judgement: Judged, links: NDArray[np.int64], out: Path) -> None:
     """Write the chosen pairs to a file: .jsonl, .parquet, or .tar for WebDataset. Graded judgements are left out.
 
+    Args:
+        judgement: The pairs and their columns.
+        links: Indices of the pairs to write.
+        out: The new file.
+
     Raises:
-        DataError: For another suffix and where no pair is left.
+        DataError: If the suffix is another, or no pair is left.
         OutputError: If it cannot be written.
     """
     if out.suffix not in (*write.SUFFIXES, TAR):
@@ -59,7 +64,14 @@ def export(judgement: Judged, links: NDArray[np.int64], out: Path) -> None:
 
 
 def write_rows(judgement: Judged, why: Sequence[Sequence[str]], links: NDArray[np.int64], out: Path) -> None:
-    """Write all columns of the chosen pairs and the reasons ("left_out"), a row per pair, as .jsonl or .parquet."""
+    """Write all columns of the chosen pairs and the reasons ("left_out"), a row per pair, as .jsonl or .parquet.
+
+    Args:
+        judgement: The pairs and their columns.
+        why: Reasons of every pair.
+        links: Indices of the pairs to write.
+        out: The new file.
+    """
     write.write_rows([{**judgement.row(link), "left_out": list(why[link])} for link in links.tolist()], out)
 
 
@@ -100,12 +112,18 @@ def page(
     judgement: Judged, why: Sequence[Sequence[str]], links: Sequence[int], *, title: str, lead: str,
     lines: Sequence[str],
 ) -> str:  # fmt: skip
-    """The chosen pairs as one HTML document with images, texts and scores; it loads nothing, and escapes all texts.
+    """Render pairs as one HTML document with images, texts and scores; it loads nothing, and escapes all texts.
 
     Args:
+        judgement: The pairs and their columns.
         why: Of every pair the reasons to leave it out.
         links: The pairs on the page, in this order.
+        title: Title of the page.
+        lead: Sentence below the title.
         lines: The results, listed above the pairs.
+
+    Returns:
+        The document.
     """
     names = [name for name in NUMBERS if any(value is not None for value in judgement.columns.get(name, ()))]
     thumbnails: dict[int, str | None] = {}

@@ -59,6 +59,7 @@ class Judged:
     """Pairs with their columns.
 
     Attributes:
+        pairs: The data set.
         columns: Name -> (L) values, one for each link of `pairs`.
         shares: Estimated shares of loose and mismatched pairs; empty where there are too few pairs.
         how: In words, how copies of texts and of images were detected.
@@ -74,7 +75,14 @@ class Judged:
         return len(self.pairs.links)
 
     def row(self, link: int) -> dict[str, Any]:
-        """The columns of one pair."""
+        """Get the columns of one pair.
+
+        Args:
+            link: Index of the pair.
+
+        Returns:
+            Name -> value.
+        """
         return {name: values[link] for name, values in self.columns.items()}
 
 
@@ -88,13 +96,19 @@ def judge(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Judged:
-    """The columns of the pairs of a data set.
+    """Compute the columns of the pairs of a data set.
 
     Args:
+        pairs: The data set.
         images: Embeddings of its items, in their order.
         texts: See `images`.
         graph: Of its texts; without it there are no scores of neighbours, and no pair is called loose.
+        workers: Threads that read images.
+        seed: Seed of the samples.
         progress: Called with the number of images that were read.
+
+    Returns:
+        The pairs with their columns.
 
     Complexity:
         That of `align`, of reading every image, and time I^2 for copies among images.
@@ -147,7 +161,7 @@ def judge(
 def kinds_of_pairs(
     pairs: Dataset, images: Embeddings, texts: Embeddings, *, graph: Graph | None, seed: int = 0
 ) -> tuple[dict[str, list[Any]], Kinds | None, float | None]:
-    """Name -> a value per link: cosine, alignment, probability of each kind, likeliest kind; and the estimated shares.
+    """Estimate the kind of each pair: literal, loosely aligned or mismatched.
 
     The last value is the area under the curve of the pairs against random ones, by their alignment: 0.5 for chance.
 
@@ -155,9 +169,15 @@ def kinds_of_pairs(
     shares are.
 
     Args:
+        pairs: The data set.
         images: Embeddings (N K D) of the pairs.
         texts: See `images`.
         graph: Of the texts; None to ignore neighbours.
+        seed: Seed of the samples.
+
+    Returns:
+        Name -> a value per link (cosine, alignment, probability of each kind, likeliest kind); the estimated shares;
+        and the area under the curve of the pairs against random ones by their alignment, 0.5 for chance.
     """
     (cosine, alignment), candidates = align(pairs, images, texts, seed=seed)
     columns: dict[str, list[Any]] = {"cosine": cosine.tolist(), "alignment": alignment.tolist()}
@@ -179,7 +199,14 @@ def kinds_of_pairs(
 
 
 def cannot_judge(area: float) -> str:
-    """In plain words, for an area below `TELLS`."""
+    """Explain that a model cannot judge the pairs.
+
+    Args:
+        area: Area under the curve, below `TELLS`.
+
+    Returns:
+        A sentence.
+    """
     return (
         f"the model cannot judge these pairs: a pair is better aligned than a random one in {100 * area:.0f} % of "
         f"cases ({100 * TELLS:.0f} % are needed, 50 % is chance), so kinds of pairs are not reported; use a stronger "
@@ -188,10 +215,15 @@ def cannot_judge(area: float) -> str:
 
 
 def left_out(judgement: Judged, drop: Sequence[Reason], *, least: float = 0.5) -> list[list[str]]:
-    """For each pair the reasons to leave it out, in words; an empty list for a pair that stays.
+    """List the reasons to leave pairs out.
 
     Args:
+        judgement: The pairs and their columns.
+        drop: Reasons that count.
         least: Probability of a mismatch from which a pair is left out.
+
+    Returns:
+        For each pair the reasons in words; an empty list for a pair that stays.
     """
     reasons: list[list[str]] = []
     for link in range(len(judgement)):
@@ -209,9 +241,15 @@ def left_out(judgement: Judged, drop: Sequence[Reason], *, least: float = 0.5) -
 
 
 def image_copies(fingerprints: list[ImageFingerprint | None]) -> NDArray[np.int64]:
-    """(I) the number of each image's group of copies (equal bytes, or the same look); -1 for an image without a copy.
+    """Group copies of images: equal bytes, or similar difference hashes, confirmed by greys.
 
-    Difference hashes differ in at most 8 of 64 bits, and greys confirm it. Cost time I^2 at a nanosecond each.
+    Difference hashes differ in at most 8 of 64 bits.
+
+    Args:
+        fingerprints: (I) of each image; None for one that cannot be read.
+
+    Returns:
+        (I) the number of each image's group; -1 for an image without a copy.
     """
     first: dict[bytes, int] = {}
     edges = [(first.setdefault(each.digest, row), row) for row, each in enumerate(fingerprints) if each is not None]
@@ -219,9 +257,15 @@ def image_copies(fingerprints: list[ImageFingerprint | None]) -> NDArray[np.int6
 
 
 def text_copies(pairs: Dataset) -> tuple[NDArray[np.int64], str]:
-    """(T) the number of each text's group of copies of other images; -1 without a copy; and how they were detected.
+    """Group copies of texts of different images.
 
     Near copies by MinHash where datasketch is installed; else equal texts of `MIN_WORDS` words or more.
+
+    Args:
+        pairs: The data set.
+
+    Returns:
+        (T) the number of each text's group, -1 without a copy; and how copies were detected.
     """
     long = [isinstance(value, str) and len(tokenise(value)) >= MIN_WORDS for value in pairs.texts.values]
     first_of_group: dict[str, dict[int, int]] = defaultdict(dict)
@@ -250,7 +294,15 @@ def _numbered(count: int, edges: Iterable[tuple[int, int]]) -> NDArray[np.int64]
 
 
 def leaks(items: Items, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(N) whether an item has a copy in a held-out split other than its own; the held-out copy is no leak."""
+    """Mark items that have a copy in a held-out split other than their own; the held-out copy is no leak.
+
+    Args:
+        items: (N) images or texts.
+        numbers: (N) number of each item's group of copies; -1 for none.
+
+    Returns:
+        (N) marks.
+    """
     splits = np.array([str(split) for split in items.splits])
     leaked = np.zeros(len(items), dtype=np.bool_)
     for number in np.unique(numbers[numbers >= 0]):
@@ -261,7 +313,15 @@ def leaks(items: Items, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def later(items: Items, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(N) whether an item is a copy of one that stays: of a held-out one, else of the first."""
+    """Mark items that are a copy of one that stays: of a held-out one, else of the first.
+
+    Args:
+        items: (N) images or texts.
+        numbers: (N) number of each item's group of copies; -1 for none.
+
+    Returns:
+        (N) marks.
+    """
     rank = {name: position for position, name in enumerate(HELD_OUT)}
     order = np.argsort([rank.get(str(split), len(HELD_OUT)) for split in items.splits], kind="stable")
     has_copy = numbers >= 0
@@ -271,7 +331,13 @@ def later(items: Items, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def text_flags(text: str) -> list[str]:
-    """The defects and oddities of a text.
+    """List the defects and oddities of a text.
+
+    Args:
+        text: The text.
+
+    Returns:
+        Their names.
 
     Example:
         >>> text_flags("IMG_1234"), text_flags("A dog runs along the beach.")
@@ -293,7 +359,15 @@ def text_flags(text: str) -> list[str]:
 
 
 def image_flags(value: str | bytes | None, root: Path) -> list[str]:
-    """The defects and oddities of an image; none for one that is known by features alone."""
+    """List the defects and oddities of an image.
+
+    Args:
+        value: Path or bytes; None for an image with features only, which has no flags.
+        root: Folder of relative paths.
+
+    Returns:
+        Their names.
+    """
     if value is None:
         return []
     try:

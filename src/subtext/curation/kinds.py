@@ -60,6 +60,7 @@ class Candidates:
         texts: See `images`.
         image_groups: (M) their groups.
         text_groups: See `image_groups`.
+        temperature: Of the softmax.
     """
 
     images: NDArray[np.float32]
@@ -72,19 +73,24 @@ class Candidates:
 def align(
     pairs: Dataset, images: Embeddings, texts: Embeddings, *, seed: int = 0, candidate_count: int = CANDIDATES
 ) -> tuple[NDArray[np.float64], Candidates]:
-    """The alignment of all links of a data set as in `aligned`, and the candidates that they were compared with.
+    """Compute the alignment of all links as `aligned` does.
 
     The temperature is the one with the highest mean alignment. Cost time L (M + M) D.
 
     Args:
+        pairs: The data set.
         images: Embeddings of its items, in their order.
         texts: See `images`.
+        seed: Seed of the samples.
         candidate_count: Sampled items of each modality; all where there are fewer.
+
+    Returns:
+        (2 L) cosine and alignment; and the candidates that links were compared with.
     """
     vectors = images.vectors.float().numpy(), texts.vectors.float().numpy()
     rows = [
         draw.permutation(len(items), seed=seed, epoch=0, purpose=f"curate: {name}")[:candidate_count]
-        for name, items in (("pictures", pairs.images), ("texts", pairs.texts))
+        for name, items in (("images", pairs.images), ("texts", pairs.texts))
     ]
     candidates = Candidates(
         vectors[0][rows[0]], vectors[1][rows[1]], pairs.images.groups[rows[0]], pairs.texts.groups[rows[1]], 1.0
@@ -103,10 +109,20 @@ def aligned(
     texts: NDArray[np.float32],
     links: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """(2 L) the cosine and the alignment of (L 2) image and text rows.
+    """Compute the cosine and the alignment of links.
 
     The cosine is that of the two most similar views; the alignment is the mean of log p(text | image) and
     log p(image | text) among the candidates of other groups, at most 0.
+
+    Args:
+        candidates: Items to compare with.
+        pairs: The data set.
+        images: (I K D) vectors of its images.
+        texts: (T K D) vectors of its texts.
+        links: (L 2) image and text rows.
+
+    Returns:
+        (2 L) cosine and alignment.
     """
     results = np.zeros((2, len(links)))
     for start in range(0, len(links), BLOCK):
@@ -134,11 +150,20 @@ def aligned(
 
 
 def surroundings(graph: Graph, pairs: Dataset, images: Embeddings, texts: Embeddings) -> dict[str, NDArray[np.float64]]:
-    """(L) scores of all links by a graph of their texts; NaN where a text has no neighbours.
+    """Compute scores of all links by a graph of their texts.
 
     "diversity_image", "diversity_text", "discrepancy_image" and "discrepancy_text" as in Thomas and Kovashka 2022, eq.
     2 and 4; "agreement" is the mean cosine of the image with the images of its text's neighbours. Items of several
     views count by the mean of their views.
+
+    Args:
+        graph: The graph.
+        pairs: The data set.
+        images: Embeddings of its images.
+        texts: Embeddings of its texts.
+
+    Returns:
+        Name -> (L); NaN where a text has no neighbours.
     """
     neighbours = torch.from_numpy(np.ascontiguousarray(graph.restrict_to(pairs.texts).neighbours)).long()
     image_rows = torch.from_numpy(np.maximum(image_of_text(pairs), 0))
@@ -158,7 +183,15 @@ def surroundings(graph: Graph, pairs: Dataset, images: Embeddings, texts: Embedd
 
 
 def chance_links(pairs: Dataset, *, seed: int = 0) -> NDArray[np.int64]:
-    """(C 2) images with random texts of other groups: mismatched pairs."""
+    """Sample images with random texts of other groups: mismatched pairs.
+
+    Args:
+        pairs: The data set.
+        seed: Seed of the sample.
+
+    Returns:
+        (C 2) image and text rows.
+    """
     links = pairs.links
     order = draw.permutation(len(links), seed=seed, epoch=0, purpose="curate: chance")[:CONSTRUCTED]
     texts = draw.permutation(len(links), seed=seed, epoch=0, purpose="curate: chance texts")[: len(order)]
@@ -166,16 +199,25 @@ def chance_links(pairs: Dataset, *, seed: int = 0) -> NDArray[np.int64]:
 
 
 def near_links(graph: Graph, pairs: Dataset, *, seed: int = 0) -> NDArray[np.int64]:
-    """(N 2) images with the text of a sampled neighbour, of another group: loosely aligned pairs."""
+    """Sample images with the text of a neighbour of another group: loosely aligned pairs.
+
+    Args:
+        graph: Graph of the texts.
+        pairs: The data set.
+        seed: Seed of the sample.
+
+    Returns:
+        (N 2) image and text rows.
+    """
     neighbours = np.asarray(graph.restrict_to(pairs.texts).neighbours)[:, :NEIGHBOURS]
     counts = (neighbours >= 0).sum(axis=1)
-    order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: near")[:CONSTRUCTED]
+    order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: nearest")[:CONSTRUCTED]
     images, texts = pairs.links[order][counts[pairs.links[order, 1]] > 0].T
     if not len(texts):
         return np.zeros((0, 2), dtype=np.int64)
-    columns = draw.integers(
-        pairs.texts.keys[texts], counts[texts], seed=seed, epoch=0, purpose="curate: which neighbour"
-    )[:, 0]
+    columns = draw.integers(pairs.texts.keys[texts], counts[texts], seed=seed, epoch=0, purpose="curate: neighbour")[
+        :, 0
+    ]
     return _of_other_groups(pairs, images, neighbours[texts, columns].astype(np.int64))
 
 
@@ -205,7 +247,7 @@ def kinds_of(
     chance: Float[np.ndarray, "c"],
     neighbour_scores: Float[np.ndarray, "n"] | None = None,
 ) -> Kinds:
-    """The probabilities of pairs from their alignments; larger alignments are better.
+    """Estimate the probabilities of pairs from their alignments; larger alignments are better.
 
     P(mismatched | a) = share * f_chance(a) / f_observed(a), with the ratio by isotonic regression, and likewise for
     loose pairs, after mismatched ones. The shares are those under which both constructed sets together explain the low
@@ -216,6 +258,9 @@ def kinds_of(
         observed: Of the pairs themselves.
         chance: Of images with random texts.
         neighbour_scores: Of images with texts of neighbours; without them no pair is called loose.
+
+    Returns:
+        The probabilities and the estimated shares.
 
     Example:
         >>> observed, chance = np.array([0.0] * 10 + [9.0] * 90), np.array([0.0] * 100)
@@ -275,15 +320,25 @@ def _density_ratio(observed: NDArray[np.float64], mixture: NDArray[np.float64]) 
 def baseline_scores(
     model: Model, pairs: Dataset, images: Embeddings, texts: Embeddings, *, seed: int
 ) -> dict[str, NDArray[np.float64]]:
-    """(L) scores of the pairs without neighbours: cosine, loss value, rank weight, words.
+    """Compute scores of the pairs without neighbours: cosine, loss value, rank weight, words.
 
     "cosine"        of image and text, of their best views
     "triplet loss"  mean over the negatives of a random block of pairs, both directions; texts and images of the same
                     group are no negatives
     "rank weight"   Mithun's, by the partner's rank in the same block: the mean of both directions
     "words"         the number of words of the text
+
+    Args:
+        model: The model.
+        pairs: The data set.
+        images: Embeddings of its images.
+        texts: Embeddings of its texts.
+        seed: Seed of the blocks.
+
+    Returns:
+        Name -> (L).
     """
-    order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="found: blocks")
+    order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="detect noise: blocks")
     cosine, loss, rank = (np.empty(len(order)) for _ in range(3))
     measure = getattr(model.similarity, "cosine", model.similarity)
     for start in range(0, len(order), RANDOM_BLOCK):
@@ -306,9 +361,17 @@ def baseline_scores(
 
 
 def density_scores(pairs: Dataset, images: Embeddings, texts: Embeddings) -> dict[str, NDArray[np.float64]]:
-    """(L) Amrani's density of the pairs, in the run's own space; empty where a pair has too few other pairs.
+    """Compute Amrani's density of the pairs, in the run's own space.
 
     Pairs of the same image do not count for each other. Items of several views count by the mean of their views.
+
+    Args:
+        pairs: The data set.
+        images: Embeddings of its images.
+        texts: Embeddings of its texts.
+
+    Returns:
+        Name -> (L); empty if a pair has too few other pairs.
     """
     groups = pairs.images.groups[pairs.links[:, 0]]
     if len(groups) - int(np.unique(groups, return_counts=True)[1].max(initial=0)) < AS_READ.neighbours:
@@ -323,10 +386,21 @@ def density_scores(pairs: Dataset, images: Embeddings, texts: Embeddings) -> dic
 def graph_scores(
     graph: Path, beta: float, gamma: float, pairs: Dataset, images: Embeddings, texts: Embeddings
 ) -> dict[str, NDArray[np.float64]]:
-    """(L) diversity and discrepancy of the pairs in both modalities, their difference, and both combined.
+    """Compute diversity and discrepancy of the pairs in both modalities, their difference, and both combined.
 
     Combined as in COMBINED-VAL and COMBINED-STATS: the mean of both modalities, weighted by beta and gamma, or by their
     own mean times deviation. Items of several views count by the mean of their views.
+
+    Args:
+        graph: Folder of the graph.
+        beta: Weight of diversity.
+        gamma: Weight of discrepancy.
+        pairs: The data set.
+        images: Embeddings of its images.
+        texts: Embeddings of its texts.
+
+    Returns:
+        Name -> (L).
     """
     scores = surroundings(Graph.load(graph), pairs, images, texts)
     columns = {name.replace("_", ", "): column for name, column in scores.items() if name != "agreement"}
@@ -346,7 +420,17 @@ def graph_scores(
 def detection_areas(
     scores: dict[str, NDArray[np.float64]], kinds: NDArray[Any], clusters: NDArray[np.int64], samples: int
 ) -> dict[str, dict[str, Any]]:
-    """Score -> what it separates -> the area under the ROC curve and its interval."""
+    """Compute the area under the ROC curve of each score and kind, with its interval.
+
+    Args:
+        scores: Score -> (L).
+        kinds: (L) noise labels.
+        clusters: (L) number of each pair's cluster, for the bootstrap.
+        samples: Number of bootstrap samples.
+
+    Returns:
+        Score -> what it separates -> area and interval.
+    """
     noise = sorted(set(map(str, kinds)) - {""})
     tasks = {f"{kind} from literal": (kinds == kind, (kinds == kind) | (kinds == "")) for kind in noise}
     if len(tasks) == 2:

@@ -26,9 +26,9 @@ _SPLITS = ("train_split", "val_split", "train_data", "val_data")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where pairs of images and texts come from, and how they are read.
+    """The source of images and texts, and the way to read them.
 
-    What is None is the data set's own, or what the run remembers. Paths may be given as text; `~` is expanded.
+    None stands for the data set's own value, or for that of the run. Paths may be text; `~` is expanded.
 
     Attributes:
         data: A file or folder, or a Dataset in memory.
@@ -183,7 +183,14 @@ class DataConfig:
         return {**values, "fingerprint": fingerprint(self.data)}  # type: ignore[arg-type]
 
     def path(self, name: str) -> Path | None:
-        """The path of a field: of `data` (None for a data set in memory), `images`, `features` or `text_features`."""
+        """Get the path of a field: `data`, `images`, `features` or `text_features`.
+
+        Args:
+            name: Name of the field.
+
+        Returns:
+            The path; None if the field is None or holds a data set in memory.
+        """
         value = getattr(self, name)
         return value if isinstance(value, Path) else None
 

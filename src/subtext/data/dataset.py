@@ -109,7 +109,7 @@ class RowIssue:
     name: str = ""
 
     def __str__(self) -> str:
-        """Where and what, in one sentence; what begins with the place of the problem says it itself."""
+        """Format position and message in one sentence; a message that begins with the position is not repeated."""
         return self.what if self.what.startswith(f"{self.where} ") else f"{self.where}: {self.what}"
 
     @property

@@ -1,4 +1,4 @@
-"""What is written inside an image file: IPTC, XMP (also of a .xmp file beside it) and EXIF, under one set of names.
+"""Metadata inside image files: IPTC, XMP (also of a .xmp file beside it) and EXIF, under one set of names.
 
 Pillow and defusedxml take the blocks apart. Where several blocks have a field, that of the file beside the image comes
 first, then XMP, IPTC and EXIF: XMP names its encoding, and programs of today edit it first.

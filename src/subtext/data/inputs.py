@@ -68,7 +68,7 @@ class Input(Protocol):
 
     @property
     def augments(self) -> bool:
-        """Whether a draw changes the tensors: then what the encoder makes of them cannot be cached."""
+        """True if a draw changes the tensors: then outputs of the encoder cannot be cached."""
 
     @property
     def fingerprint(self) -> str:
@@ -107,7 +107,7 @@ class SeveralInputs:
 
     @property
     def augments(self) -> bool:
-        """Whether a member's does."""
+        """True if the input of a member is augmented."""
         return any(member.augments for member in self.members)
 
     @property

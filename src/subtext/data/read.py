@@ -450,13 +450,19 @@ def _check_images(
     verify: bool | Callable[[str | bytes, Path], bool],
     progress: Progress | None,
 ) -> tuple[Dataset, list[RowIssue]]:
-    """The dataset whose images can be used, and a problem for each image that cannot.
+    """Check the images of a data set; each that cannot be used becomes a problem.
 
     Where no file exists the folder is wrong, which is one problem and not one per row.
 
     Args:
+        dataset: The data set.
+        where: Position of each image, for messages.
         named: Whether the user named the folder of the images.
         verify: Decode every image, or those that it chooses, in threads; otherwise only check that its file exists.
+        progress: Called with the number of decoded images and their total.
+
+    Returns:
+        The data set whose images can be used, and the problems.
     """
     root, values = dataset.root, list(dataset.images.values)
     missing, folders = _missing(dataset), dict[str, dict[str, set[str]]]()

@@ -50,7 +50,14 @@ class Drawing:
 
 
 def distinct(texts: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Texts without repetitions, whatever their case, with single spaces."""
+    """Remove repetitions of texts, whatever their case, and double spaces.
+
+    Args:
+        texts: Language and text.
+
+    Returns:
+        The distinct ones in order.
+    """
     unique: dict[str, tuple[str, str]] = {}
     for language, text in texts:
         words = " ".join(text.split())
@@ -59,10 +66,14 @@ def distinct(texts: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 
 def concepts(drawings: Sequence[Drawing], alike: Sequence[object]) -> list[str]:
-    """The concept of each drawing: its base, joined with others of which a drawing is alike or has the same name.
+    """Name the concept of each drawing: its base, joined with others that are drawn alike or have the same name.
 
     Args:
+        drawings: The drawings.
         alike: One value per drawing, equal for those that are drawn alike.
+
+    Returns:
+        (N) concepts.
     """
     # An emoji and an icon of one name: the base of an icon is a name.
     names = {entry.base for entry in drawings if not entry.symbol}
@@ -76,10 +87,19 @@ def concepts(drawings: Sequence[Drawing], alike: Sequence[object]) -> list[str]:
 
 
 def split(bases: Sequence[str], *, seed: int, share: float = 0.1, test: Collection[str] = ()) -> list[str]:
-    """The split of each image, train, val or test: whole bases, `share` of all images for val and for test each.
+    """Split whole bases into train, val and test, `share` of all images for val and for test each.
 
     A base goes where its own draw puts it, so every variant of a held-out emoji is held out. Those of `test` are in
     the test split beside the drawn ones.
+
+    Args:
+        bases: (N) base of each image.
+        seed: Seed of the split.
+        share: Of all images, in (0, 0.5).
+        test: Bases that are always in the test split.
+
+    Returns:
+        (N) "train", "val" or "test".
     """
     names, counts = np.unique(np.array(bases), return_counts=True)
     samples = draw.uniform(draw.keys([str(name) for name in names]), seed=seed, epoch=0, purpose="demo split")[:, 0]
@@ -106,6 +126,8 @@ def write_drawings(
     """Draw all into `folder`/images and write `folder`/metadata.jsonl, complete or not at all.
 
     Args:
+        folder: The new folder.
+        drawings: The drawings.
         seed: Of the split.
         credit: Of those who drew.
         held_out: Whether the concept of a drawing is always in the test split.
@@ -163,7 +185,14 @@ def write_drawings(
 
 
 def missing(package: str) -> RequirementError:
-    """The error for a package of the demonstration that is not installed."""
+    """Make the error for a package of the demonstration that is not installed.
+
+    Args:
+        package: Its name.
+
+    Returns:
+        The error.
+    """
     return RequirementError(
         f"the demonstration needs the package {package}, which is not installed; {install_hint('demo')}"
     )

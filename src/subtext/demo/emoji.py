@@ -32,7 +32,10 @@ _FAMILY = 0x1F46A
 
 
 def emoji() -> list[Drawing]:
-    """Every emoji that has a drawing and a name, in the order of Unicode's list.
+    """List every emoji that has a drawing and a name, in the order of Unicode's list.
+
+    Returns:
+        The drawings.
 
     Raises:
         RequirementError: If the packages of the demonstration are not installed.
@@ -60,7 +63,10 @@ def emoji() -> list[Drawing]:
 
 
 def drawings_folder() -> Path:
-    """Where OpenMoji's drawings are.
+    """Find OpenMoji's drawings.
+
+    Returns:
+        Their folder.
 
     Raises:
         RequirementError: If they are not installed.
@@ -74,13 +80,19 @@ def drawings_folder() -> Path:
 
 @cache
 def base_of(symbol: str) -> str:
-    """What an emoji is, variants of it taken together: the hexadecimal code points that are left.
+    """Identify an emoji with its variants.
 
     Skin tones go; man, woman and person become one, and so do boy, girl and child; signs of gender and direction go;
     all families are one, and so are all couples of a kind.
 
+    Args:
+        symbol: The emoji.
+
+    Returns:
+        Hexadecimal code points, without those of the variant.
+
     Example:
-        >>> base_of("\U0001f44b\U0001f3ff") == base_of("\U0001f44b")
+        >>> base_of("👋🏿") == base_of("👋")
         True
     """
     parts: list[tuple[int, ...]] = [()]

@@ -84,7 +84,12 @@ _DEMONSTRATION = OptionGroup("Demonstration")
 
 @dataclass(frozen=True, repr=False)
 class Demonstration(Report):
-    """The summary of a demonstration; `stopped` if the training was interrupted."""
+    """The result of a demonstration.
+
+    Attributes:
+        summary: Its summary.
+        stopped: Whether the training was interrupted.
+    """
 
     summary: tuple[str, ...]
     stopped: bool = False
@@ -114,7 +119,16 @@ def run_demo(
     Subtext). Run the command again to resume an interrupted demonstration.
 
     Args:
+        out: Folder for data, run, index and page.
+        seed: Seed of every random choice.
+        epochs: Epochs of training; fewer epochs are faster but less accurate.
         limit: Use only N drawings, for tests.
+        device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
+        workers: Threads that load data.
+        quiet: Show no progress.
+
+    Returns:
+        The summary.
 
     Raises:
         RequirementError: If packages are missing, or if the folder holds something else.
@@ -314,7 +328,7 @@ def _shares(index: Index, scratch: Model, pairs: Dataset, queries: Sequence[Acce
 
 
 def _searches(index: Index, queries: Sequence[AcceptedQuery], options: dict[str, Any]) -> list[PageSearch]:
-    """What each query finds, by the options of a search."""
+    """The hits of each query, by the options of a search."""
     from subtext.data.image_files import thumbnail
     from subtext.report.page import PageHit, PageSearch
 

@@ -21,7 +21,10 @@ _VARIANT = re.compile(
 
 
 def icons() -> list[Drawing]:
-    """Every icon, by name, with its name, aliases and tags.
+    """List every icon with its name, aliases and tags, by name.
+
+    Returns:
+        The drawings.
 
     Raises:
         RequirementError: If the package of the icons is not installed.
@@ -43,7 +46,13 @@ def icons() -> list[Drawing]:
 
 
 def base_of(name: str) -> str:
-    """What an icon is, variants of it taken together.
+    """Identify an icon with its variants.
+
+    Args:
+        name: Name of the icon.
+
+    Returns:
+        Name of the base.
 
     Example:
         >>> base_of("message-circle-heart") == base_of("message-square-heart")

@@ -27,6 +27,7 @@ class AcceptedQuery:
     """A query, and the items that count as right for it.
 
     Attributes:
+        query: The words.
         level: "literal", "related" or "figurative".
         items: Emoji or names of icons; the concept of the first is held out. "national flags" stands for all of them.
     """
@@ -36,13 +37,29 @@ class AcceptedQuery:
     items: tuple[str, ...]
 
     def accepts(self, emoji: str, id: str) -> bool:
-        """Whether an item is accepted, by its emoji, whose variants count alike, or by the id of its icon."""
+        """Test whether an item is accepted, by its emoji, whose variants count alike, or by the id of its icon.
+
+        Args:
+            emoji: Emoji of the item; "" for an icon.
+            id: Id of the item.
+
+        Returns:
+            Whether it is accepted.
+        """
         if not emoji:
             return id.removeprefix(PREFIX) in self.items
         return base_of(emoji) in self._bases or ("national flags" in self.items and ord(emoji[0]) in _FLAGS)
 
     def starts_with(self, emoji: str, id: str) -> bool:
-        """Whether an item is the first of those that are accepted."""
+        """Test whether an item is the first of those that are accepted.
+
+        Args:
+            emoji: Emoji of the item; "" for an icon.
+            id: Id of the item.
+
+        Returns:
+            Whether it is the first.
+        """
         return self._first.accepts(emoji, id)
 
     @cached_property
@@ -55,7 +72,11 @@ class AcceptedQuery:
 
 
 def accepted_queries() -> list[AcceptedQuery]:
-    """The queries, in the order of their file."""
+    """Read the queries.
+
+    Returns:
+        The queries, in the order of their file.
+    """
     rows = json.loads(Path(__file__).with_name("queries.json").read_text(encoding="utf-8"))["queries"]
     return [AcceptedQuery(row["query"], row["level"], tuple(row["items"])) for row in rows]
 
@@ -74,20 +95,49 @@ class DemoGallery:
 
     @staticmethod
     def of(pairs: Dataset) -> DemoGallery:
-        """All images of a data set of the demonstration."""
+        """Make the gallery of all images of a data set of the demonstration.
+
+        Args:
+            pairs: The data set.
+
+        Returns:
+            The gallery.
+        """
         return DemoGallery(pairs.images.ids, [str(emoji) for emoji in pairs.images.metadata["emoji"]])
 
     def accepted(self, query: AcceptedQuery) -> set[str]:
-        """The ids of the items that a query accepts."""
+        """List the items that a query accepts.
+
+        Args:
+            query: The query.
+
+        Returns:
+            Their ids.
+        """
         return {id for id, emoji in zip(self.ids, self.emoji, strict=True) if query.accepts(emoji, id)}
 
     def share(self, answers: Mapping[str, Iterable[str]], queries: Sequence[AcceptedQuery]) -> float:
-        """The share of queries, in per cent, that have an accepted item among the first ten ids of their answer."""
+        """Compute the share of queries that have an accepted item among the first ten ids of their answer.
+
+        Args:
+            answers: Query -> ids, best first.
+            queries: The queries.
+
+        Returns:
+            Per cent.
+        """
         right = [bool(self.accepted(query) & set(list(answers[query.query])[:TOP])) for query in queries]
         return 100 * sum(right) / len(right)
 
     def chance(self, queries: Sequence[AcceptedQuery]) -> float:
-        """The share, in per cent, that ten items drawn at random answer on average."""
+        """Compute the expected share for ten items drawn at random.
+
+        Args:
+            queries: The queries.
+
+        Returns:
+            Per cent.
+        """
         count = len(self.ids)
         draws = min(TOP, count)
         missed = [comb(count - len(self.accepted(query)), draws) / comb(count, draws) for query in queries]
@@ -95,7 +145,15 @@ class DemoGallery:
 
 
 def by_words(index: Index, queries: Sequence[AcceptedQuery]) -> dict[str, list[str]]:
-    """BM25 over names and tags: query -> the first ids."""
+    """Search names and tags by BM25.
+
+    Args:
+        index: The index.
+        queries: The queries.
+
+    Returns:
+        Query -> the first ids.
+    """
     answers = {}
     with index.store.reading() as view:
         for query in queries:
@@ -107,7 +165,15 @@ def by_words(index: Index, queries: Sequence[AcceptedQuery]) -> dict[str, list[s
 
 
 def by_sentences(pairs: Dataset, queries: Sequence[AcceptedQuery]) -> dict[str, list[str]]:
-    """The sentence encoder, without any image, over the English texts of each item as one text: query -> first ids."""
+    """Search by the sentence encoder, without any image, over the English texts of each item as one text.
+
+    Args:
+        pairs: The data set.
+        queries: The queries.
+
+    Returns:
+        Query -> the first ids.
+    """
     from subtext.models.encoders.language import SentenceEncoder
 
     texts: list[list[str]] = [[] for _ in pairs.images.ids]
@@ -124,7 +190,16 @@ def by_sentences(pairs: Dataset, queries: Sequence[AcceptedQuery]) -> dict[str, 
 
 
 def by_pixels(model: Model, pairs: Dataset, queries: Sequence[AcceptedQuery]) -> dict[str, list[str]]:
-    """A model that sees the images alone: query -> the first ids."""
+    """Search by a model that sees the images alone.
+
+    Args:
+        model: The model.
+        pairs: The data set.
+        queries: The queries.
+
+    Returns:
+        Query -> the first ids.
+    """
     images = model.embed_images(list(pairs.images.values), root=pairs.root)
     scores = model.compare(images, model.embed_texts([query.query for query in queries])).numpy()
     return _first(scores, pairs, queries)

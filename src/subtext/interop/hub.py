@@ -37,14 +37,27 @@ SIDES = ("image", "text")
 
 @dataclass(frozen=True)
 class Samples:
-    """Batches of several sizes for each of "image" and "text", and a phrase that says where they come from."""
+    """Batches to compare a model with its export.
+
+    Attributes:
+        batches: "image" and "text" -> batches of several sizes.
+        source: Phrase that says where they come from.
+    """
 
     batches: dict[str, list[Tensors]]
     source: str
 
 
 def sample_inputs(model: Model, dataset: Dataset | None) -> Samples:
-    """Random batches of one and of three items, and the first items of the data set where there is one."""
+    """Make random batches of one and of three items, and a batch of the first items of a data set.
+
+    Args:
+        model: The model.
+        dataset: The data set; None for random batches alone.
+
+    Returns:
+        The batches.
+    """
     generator = torch.Generator().manual_seed(0)
     batches = {side: [_random(getattr(model, side), count, generator) for count in (1, 3)] for side in SIDES}
     if dataset is None:
@@ -56,7 +69,16 @@ def sample_inputs(model: Model, dataset: Dataset | None) -> Samples:
 
 
 def vectors_of(model: Model, side: str, batch: Tensors) -> Tensor:
-    """(N K D) the model's own vectors of a batch."""
+    """Compute the model's own vectors of a batch.
+
+    Args:
+        model: The model.
+        side: "image" or "text".
+        batch: Tensors of N items.
+
+    Returns:
+        (N K D).
+    """
     model.eval()
     with torch.inference_mode():
         vectors: Tensor = getattr(model, side)(batch).vectors.clone()
@@ -89,23 +111,43 @@ TOLERANCE = 1e-5
 
 
 def public_record(record: Record) -> Record:
-    """The record with names of files alone: no folder of this machine is published."""
+    """Remove the folders of this machine from a record, and keep the names of files.
+
+    Args:
+        record: The record of a run.
+
+    Returns:
+        The record to publish.
+    """
     names = ("data", "images", "features", "text_features")
     paths: dict[str, Any] = {name: path and Path(path).name for name in names for path in [getattr(record.data, name)]}
     return replace(record, data=replace(record.data, **paths))
 
 
 def write_config(record: Record, folder: Path) -> None:
-    """Write the config.json that the Hub expects beside the files of a run."""
+    """Write the config.json that the Hub expects beside the files of a run.
+
+    Args:
+        record: The record of the run.
+        folder: Existing folder to write to.
+    """
     config = {"model_type": f"subtext-{record.model}", "library_name": "subtext", "model": record.model}
     text = json.dumps({**config, "arguments": record.arguments, "methods": record.methods}, indent=2)
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
 def difference(model: Model, exported: Callable[[str, Tensors], Tensor], samples: Samples) -> float:
-    """Largest difference of a component of the vectors of the model and of the export over all samples.
+    """Compare the vectors of the model and of the export over all samples.
 
     It is infinite where the shapes differ.
+
+    Args:
+        model: The model.
+        exported: Computes (N D) or (N K D) of a side and a batch.
+        samples: The batches.
+
+    Returns:
+        The largest difference of a component.
     """
     largest = 0.0
     for side, batches in samples.batches.items():
@@ -117,7 +159,14 @@ def difference(model: Model, exported: Callable[[str, Tensors], Tensor], samples
 
 
 def is_dual_encoder(model: Model) -> bool:
-    """Whether `transformers` has this model: both sides are halves of a CLIP or SigLIP."""
+    """Test whether `transformers` has this model: both sides are halves of a CLIP or SigLIP.
+
+    Args:
+        model: The model.
+
+    Returns:
+        Whether it has.
+    """
     return isinstance(model.image.encoder, SingleTower) and isinstance(model.text.encoder, SingleTower)
 
 
@@ -125,6 +174,11 @@ def write_dual_encoder(model: Model, record: Record, folder: Path) -> None:
     """Write a dual encoder as a folder of `transformers`, with tokeniser, image processor and model card.
 
     Low-rank adapters are merged into the weights that they adapt.
+
+    Args:
+        model: The model.
+        record: The record of the run.
+        folder: Existing folder to write to.
     """
     from transformers import AutoModel
 
@@ -152,7 +206,14 @@ def write_dual_encoder(model: Model, record: Record, folder: Path) -> None:
 
 
 def open_dual_encoder(folder: Path) -> Callable[[str, Tensors], Tensor]:
-    """What `transformers` opens, as a function of a side and a batch to unit vectors (N 1 D)."""
+    """Open a folder that `write_dual_encoder` wrote, by `transformers` alone.
+
+    Args:
+        folder: The folder.
+
+    Returns:
+        Computes unit vectors (N 1 D) of a side and a batch.
+    """
     from transformers import AutoModel
 
     dual: Any = AutoModel.from_pretrained(folder, use_safetensors=True, trust_remote_code=False).eval()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _MODALITIES = frozenset({"image", "text", "audio", "video"})
 Vectors = np.ndarray | Tensor
-"""What MTEB passes to the similarities: results of `encode`, or slices of them."""
+"""Arguments of the similarities: results of `encode`, or slices of them."""
 
 
 class MtebEncoder:
@@ -58,12 +58,22 @@ class MtebEncoder:
         show_progress_bar: bool = False,
         precision: str = "float32",
     ) -> np.ndarray:
-        """Vectors of images or texts: (N D) float32, or (N K D) for a model of K views.
+        """Compute vectors of images or texts.
 
         Task, split and prompt type have no effect: the model has no instructions.
 
         Args:
             inputs: Batches with a column "image" of PIL images or "text" of strings.
+            task_metadata: Not used.
+            hf_split: Not used.
+            hf_subset: Not used.
+            prompt_type: Not used.
+            batch_size: Items that are computed at once.
+            show_progress_bar: Not used.
+            precision: "float32".
+
+        Returns:
+            (N D) float32, or (N K D) for a model of K views.
 
         Raises:
             RequirementError: For a batch of both columns or of neither, and for another precision.
@@ -77,15 +87,29 @@ class MtebEncoder:
         return (vectors[:, 0] if vectors.shape[1] == 1 else vectors).numpy()
 
     def similarity(self, embeddings1: Vectors, embeddings2: Vectors) -> Float[Tensor, "q c"]:
-        """Scores of all items of the first with all items of the second argument; larger is better.
+        """Score all items of one argument with all of the other; larger is better.
 
         Either argument may be images or texts, because the similarity of an indexable model is symmetric.
+
+        Args:
+            embeddings1: (Q D) or (Q K D).
+            embeddings2: (C D) or (C K D).
+
+        Returns:
+            (Q C) scores.
         """
         with torch.inference_mode():
             return self.model.similarity(self._items(embeddings1), self._items(embeddings2)).cpu()
 
     def similarity_pairwise(self, embeddings1: Vectors, embeddings2: Vectors) -> Float[Tensor, "n"]:
-        """Scores of items with the same position: first with first, second with second, and so on.
+        """Score items with the same position: first with first, second with second, and so on.
+
+        Args:
+            embeddings1: (N D) or (N K D).
+            embeddings2: (N D) or (N K D).
+
+        Returns:
+            (N) scores.
 
         Raises:
             ShapeError: If the two differ in number.

@@ -51,7 +51,11 @@ FREE_AXES = ("items", "length")
 
 
 def require_packages() -> None:
-    """Raise RequirementError unless the packages of the extra `onnx` are installed."""
+    """Require the packages of the extra `onnx`.
+
+    Raises:
+        RequirementError: If one is missing.
+    """
     for name in ("onnx", "onnxscript", "onnxruntime"):
         try:
             __import__(name)
@@ -90,10 +94,19 @@ scores = about["scale"] * cosines + about["shift"]
 
 
 def write_graph(model: Model, side: str, samples: Samples, folder: Path) -> float:
-    """Write SIDE.onnx and the assets of its inputs; returns the largest difference from the model over all samples.
+    """Write SIDE.onnx and the assets of its inputs.
 
     The graph takes any number of items and any length of text; images have the model's size. The difference is that
     of a component of the vectors, which ONNX Runtime computes on the processor.
+
+    Args:
+        model: The model.
+        side: "image" or "text".
+        samples: Batches to compare with.
+        folder: Existing folder to write to.
+
+    Returns:
+        The largest difference from the model over all samples.
     """
     import onnxruntime
 
@@ -128,7 +141,15 @@ def write_graph(model: Model, side: str, samples: Samples, folder: Path) -> floa
 def write_description(
     model: Model, record: Record, samples: Samples, differences: dict[str, float], folder: Path
 ) -> None:
-    """Write subtext.json, which describes the inputs and the score, and the model card."""
+    """Write subtext.json, which describes the inputs and the score, and the model card.
+
+    Args:
+        model: The model.
+        record: The record of the run.
+        samples: The batches that were compared.
+        differences: Side -> the largest difference.
+        folder: Existing folder to write to.
+    """
     similarity = model.similarity
     description = {
         "format": "subtext onnx 1",
@@ -193,7 +214,12 @@ def _quiet_exporter() -> Iterator[None]:
 
 
 class Exportable(nn.Module):
-    """A branch as a function of its tensors, in the order of `names`, to vectors (N K D)."""
+    """A branch as a function of its tensors, to vectors (N K D).
+
+    Args:
+        branch: The branch.
+        names: Names of its tensors, in the order of the arguments.
+    """
 
     def __init__(self, branch: Branch, names: list[str]) -> None:
         super().__init__()
@@ -204,38 +230,68 @@ class Exportable(nn.Module):
         self.names = names
 
     def forward(self, *tensors: Tensor) -> Tensor:
-        """The vectors of a batch."""
+        """Compute the vectors of a batch.
+
+        Args:
+            tensors: In the order of `names`.
+
+        Returns:
+            (N K D).
+        """
         inputs = dict(zip(self.names, tensors, strict=True))
         embeddings: Embeddings = self.head(self.encoder(inputs), torch.arange(tensors[0].shape[0]))
         return embeddings.vectors
 
 
 class MaskedRecurrent(nn.Module):
-    """`Recurrent` without packed sequences: the backward direction reads each text reversed at its own length."""
+    """`Recurrent` without packed sequences: the backward direction reads each text reversed at its own length.
+
+    Args:
+        encoder: The encoder to export.
+    """
 
     def __init__(self, encoder: Recurrent) -> None:
         super().__init__()
         self.inner = encoder
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
-        """States or embeddings of words, and pooled vectors."""
+        """Encode words.
+
+        Args:
+            inputs: "tokens" (N L) and "mask" (N L).
+
+        Returns:
+            States or embeddings of words, and pooled vectors.
+        """
         inner, mask = self.inner, inputs["mask"]
         words = inner.words(inputs["tokens"])
         lengths = mask.sum(dim=1).clamp_min(1)
         states, final = _gru_layers(inner.rnn, words, lengths)
         pooled = _last(states, lengths) if inner.legacy_last else final
-        return Encoded(parts=words if inner.gives == "words" else states, mask=mask, pooled=pooled)
+        return Encoded(parts=words if inner.parts_source == "words" else states, mask=mask, pooled=pooled)
 
 
 class MaskedGpo(nn.Module):
-    """`Gpo` without packed sequences; its perceptron also reads absent parts, whose outputs are dropped."""
+    """`Gpo` without packed sequences; its perceptron also reads absent parts, whose outputs are dropped.
+
+    Args:
+        head: The head to export.
+    """
 
     def __init__(self, head: Gpo) -> None:
         super().__init__()
         self.inner = head
 
     def forward(self, encoded: Encoded, ids: Tensor) -> Embeddings:
-        """One vector per item."""
+        """Pool the parts of each item.
+
+        Args:
+            encoded: Parts (N P E) with their mask.
+            ids: (N) of the items.
+
+        Returns:
+            One vector per item.
+        """
         head, parts = self.inner, encoded.parts
         assert parts is not None
         items, longest = parts.shape[:2]

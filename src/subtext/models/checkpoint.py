@@ -49,7 +49,7 @@ class Record:
         arguments: Options of the model.
         methods: (name, arguments) of each training method, in the order applied.
         plan: The training plan, as plain data.
-        phases: See `plan`.
+        phases: Phases of the training, as plain data.
         data: The source of the pairs, which later commands read again.
         fingerprint: Of the training and validation pairs (`data.fingerprint`).
         inputs: Fingerprint of all other inputs: feature files, vocabulary, transform, precision of cached outputs of
@@ -91,11 +91,19 @@ class Record:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """The record as indented JSON."""
+        """The record as indented JSON.
+
+        Returns:
+            The text, which ends with a line break.
+        """
         return json.dumps(self.plain(), indent=2, ensure_ascii=False) + "\n"
 
     def plain(self) -> dict[str, Any]:
-        """The record as plain data."""
+        """The record as plain data.
+
+        Returns:
+            The fields by name, as JSON values.
+        """
         return {**vars(self), "data": self.data.plain()}
 
     @staticmethod

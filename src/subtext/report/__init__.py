@@ -1,1 +1,1 @@
-"""What is made of results for people to read."""
+"""Results as text, tables, plots and pages."""

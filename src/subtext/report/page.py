@@ -34,6 +34,9 @@ class PageSearch:
     """A query, a remark on it, and its hits, best first.
 
     Attributes:
+        query: The query, or its name.
+        hits: The hits.
+        remark: Sentence below the query.
         image: Data URI of the query, where it is an image.
     """
 
@@ -45,7 +48,15 @@ class PageSearch:
 
 @dataclass(frozen=True)
 class Figure:
-    """A share in per cent beside what chance gives, with the ends of its 95 % interval where there are some."""
+    """A share in per cent beside what chance gives, with the ends of its 95 % interval where there are some.
+
+    Attributes:
+        name: Name of the measure.
+        value: Per cent.
+        chance: Per cent.
+        low: Lower end of the interval; None for none.
+        high: Upper end of the interval; None for none.
+    """
 
     name: str
     value: float
@@ -59,6 +70,9 @@ class PageSection:
     """A heading, a sentence or two, and searches below them, or a drawing.
 
     Attributes:
+        title: The heading.
+        text: Sentences below it.
+        searches: The searches.
         columns: How many searches stand side by side, where there is room.
         drawing: An SVG document of this package (`report.plots`), which is put in as it is.
     """
@@ -75,12 +89,16 @@ class HtmlPage:
     """Everything on the page.
 
     Attributes:
+        title: Title of the page.
+        lead: Sentence below the title.
         verdict: The one sentence to take away.
         figures: How well, beside chance.
+        figures_text: Sentence below the figures.
         sections: Searches.
         facts: (name, value) of how it was made.
         commands: Lines for a terminal.
         credit: Whose images these are.
+        language: Code of the language.
     """
 
     title: str
@@ -96,9 +114,15 @@ class HtmlPage:
 
 
 def render(page: HtmlPage) -> str:
-    """The page as one HTML document: no script, no other host, readable on a phone and in the dark.
+    """Render a page as one HTML document: no script, no other host, readable on a phone and in the dark.
 
     Every text is escaped; the document's own policy forbids it to load anything.
+
+    Args:
+        page: The page.
+
+    Returns:
+        The document.
     """
     facts = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in page.facts)
     commands = escape("\n".join(page.commands))
@@ -116,10 +140,17 @@ def render(page: HtmlPage) -> str:
 
 
 def document(title: str, body: Sequence[str], *, style: str = "", script: str = "", language: str = "en") -> str:
-    """A complete HTML document, which may load nothing, and run nothing but its own script.
+    """Assemble a complete HTML document, which may load nothing, and run nothing but its own script.
 
     Args:
+        title: The title, not yet escaped.
+        body: HTML of the body, line by line.
         style: Added to that of all pages.
+        script: JavaScript of the page; "" for none.
+        language: Code of the language.
+
+    Returns:
+        The document.
     """
     policy, ran = "default-src 'none'; img-src data:; style-src 'unsafe-inline'", ""
     if script:
@@ -200,4 +231,4 @@ def _share(value: float) -> float:
 
 
 STYLE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
-"""How the pages of results look: light and dark, from a phone to a desktop."""
+"""Style of the pages of results: light and dark, from a phone to a desktop."""

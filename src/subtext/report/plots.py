@@ -42,6 +42,10 @@ class Chart:
     """A panel of curves.
 
     Attributes:
+        title: Over the panel.
+        x_label: Below the axis.
+        y_label: Beside the axis.
+        curves: The curves, each with its name.
         log_y: Points that are not above 0 on it are left out.
         log_x: Whether an axis is logarithmic.
     """
@@ -56,7 +60,15 @@ class Chart:
 
 @dataclass(frozen=True)
 class ReliabilityDiagram:
-    """One reliability diagram: the mean probability of each bin, the share that came true, and the counts."""
+    """One reliability diagram.
+
+    Attributes:
+        title: Over the panel.
+        remark: Below the title.
+        predicted: (B) mean probability of each bin.
+        came_true: (B) share of each bin that came true.
+        counts: (B) predictions in each bin.
+    """
 
     title: str
     remark: str
@@ -66,7 +78,14 @@ class ReliabilityDiagram:
 
 
 def charts(panels: Sequence[Chart]) -> str:
-    """The panels from left to right as one SVG document, each with its own axes and a legend below."""
+    """Draw panels from left to right, each with its own axes and a legend below.
+
+    Args:
+        panels: The panels.
+
+    Returns:
+        An SVG document.
+    """
     lines = max(len(chart.curves) for chart in panels)
     figure, axes = side_by_side(len(panels), 4.2, 3.3 + 0.22 * lines)
     for chart, ax in zip(panels, axes, strict=True):
@@ -105,7 +124,14 @@ def charts(panels: Sequence[Chart]) -> str:
 
 
 def reliability_diagrams(panels: Sequence[ReliabilityDiagram]) -> str:
-    """The panels from left to right as one SVG document; a dot's area is the number of predictions in its bin."""
+    """Draw panels from left to right; a dot's area is the number of predictions in its bin.
+
+    Args:
+        panels: The panels.
+
+    Returns:
+        An SVG document.
+    """
     figure, axes = side_by_side(len(panels), 3.2, 3.4)
     for panel, ax in zip(panels, axes, strict=True):
         most = max([*panel.counts, 1])
@@ -120,7 +146,15 @@ def reliability_diagrams(panels: Sequence[ReliabilityDiagram]) -> str:
 
 
 def svg(figure: Figure, label: str) -> str:
-    """The figure as an SVG element that a page may hold; `label` is what a screen reader says."""
+    """Convert a figure to an SVG element that a page may hold.
+
+    Args:
+        figure: The figure.
+        label: Text for a screen reader.
+
+    Returns:
+        The element.
+    """
     import matplotlib
 
     file = StringIO()
@@ -133,7 +167,16 @@ def svg(figure: Figure, label: str) -> str:
 
 
 def side_by_side(count: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of so many panels from left to right, each so many inches wide and high, and their axes."""
+    """Make a figure of panels from left to right.
+
+    Args:
+        count: Number of panels.
+        width: Of a panel, inches.
+        height: Of a panel, inches.
+
+    Returns:
+        The figure and its axes.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * count, height), layout="constrained")
@@ -141,7 +184,13 @@ def side_by_side(count: int, width: float, height: float) -> tuple[Figure, list[
 
 
 def set_titles(ax: Axes, title: str, remark: str) -> None:
-    """Put a title over a panel, and a remark below the title."""
+    """Put a title over a panel, and a remark below the title.
+
+    Args:
+        ax: The panel.
+        title: Over the panel.
+        remark: Below the title.
+    """
     ax.set_title(f"{title}\n", loc="left", fontweight="bold", fontsize=9, parse_math=False)
     ax.text(0, 1.03, remark, transform=ax.transAxes, color=SOFT, fontsize=8, parse_math=False)
 

@@ -30,14 +30,27 @@ ENOUGH = 1.0
 
 
 def say(message: str, *, quiet: bool = False) -> None:
-    """Print a note on standard error."""
+    """Print a note on standard error.
+
+    Args:
+        message: The note.
+        quiet: Whether nothing is printed.
+    """
     if not quiet:
         print(printable(message), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def counter(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Gives a function to call with the numbers of finished items and of all items."""
+    """Show progress of items whose number becomes known on the way.
+
+    Args:
+        label: Name of the work.
+        quiet: Whether nothing is shown.
+
+    Yields:
+        A function to call with the numbers of finished items and of all items.
+    """
     if quiet:
         yield lambda finished, total: None
     elif sys.stderr.isatty():
@@ -57,14 +70,30 @@ def counter(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int],
 
 @contextmanager
 def meter(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with the number of finished items of `total`."""
+    """Show progress of a known number of items.
+
+    Args:
+        label: Name of the work.
+        total: Number of items.
+        quiet: Whether nothing is shown.
+
+    Yields:
+        A function to call with the number of finished items.
+    """
     with counter(label, quiet=quiet) as show:
         yield lambda finished: show(finished, total)
 
 
 @contextmanager
 def training_meter(*, quiet: bool = False) -> Iterator[Callable[[TrainingReport], None]]:
-    """Gives a function for `fit` to report to: a line per epoch and note; between them a bar, or plain lines."""
+    """Show progress of a training: a line per epoch and note; between them a bar, or plain lines.
+
+    Args:
+        quiet: Whether nothing is shown.
+
+    Yields:
+        A function for `fit` to report to.
+    """
     if quiet:
         yield lambda report: None
     elif sys.stderr.isatty():
@@ -154,7 +183,15 @@ class Estimate:
         self._samples: deque[tuple[float, int]] = deque()
 
     def __call__(self, finished: int, total: int) -> float | None:
-        """Seconds until `total` items are finished; None before enough is known."""
+        """Estimate the remaining time.
+
+        Args:
+            finished: Number of finished items.
+            total: Number of all items.
+
+        Returns:
+            Seconds; None before enough is known.
+        """
         now = time.monotonic()
         if not self._samples or (finished > self._samples[-1][1] and now - self._samples[-1][0] >= 0.1):
             self._samples.append((now, finished))

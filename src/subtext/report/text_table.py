@@ -34,12 +34,20 @@ class Report:
         raise NotImplementedError
 
     def to_json(self) -> Any:
-        """The fields as plain data."""
+        """Return the fields as plain data.
+
+        Returns:
+            Plain JSON values.
+        """
         plain = lambda value: dict(value) if isinstance(value, Mapping) else str(value)  # noqa: E731
         return json.loads(json.dumps(vars(self), default=plain))
 
     def json_text(self) -> str:
-        """`to_json` as indented JSON."""
+        """Format `to_json` as indented JSON.
+
+        Returns:
+            The text.
+        """
         return json.dumps(self.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
 
     def __str__(self) -> str:
@@ -57,6 +65,9 @@ class SavedReport(Report):
 
     def save(self, path: Path) -> None:
         """Write `json_text` to a file, in one step.
+
+        Args:
+            path: The file.
 
         Raises:
             OutputError: If it cannot be written.
@@ -78,12 +89,23 @@ class TableReport(Report):
         return iter(self.entries)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The entries."""
+        """Return the entries.
+
+        Returns:
+            Plain JSON values.
+        """
         return list(self.entries)
 
 
 def as_html(lines: Sequence[str]) -> str:
-    """Lines as paragraphs, and tables as tables."""
+    """Convert lines to paragraphs, and tables to HTML tables.
+
+    Args:
+        lines: The lines of a report.
+
+    Returns:
+        HTML.
+    """
     return "".join(
         line.html if isinstance(line, Table) else f'<div style="white-space:pre-wrap">{escape(line)}</div>'
         for line in lines
@@ -91,7 +113,15 @@ def as_html(lines: Sequence[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 0) -> Table:
-    """Rows under a head; the first column to the left, numbers to the right, a dash for what is missing.
+    """Format rows under a head; the first column to the left, numbers to the right, a dash for what is missing.
+
+    Args:
+        head: Names of the columns.
+        rows: Cells of each row; None for a missing value.
+        indent: Spaces before each line.
+
+    Returns:
+        The table.
 
     Example:
         >>> print(table(["recall", "@1"], [["model", 12.34], ["chance", None]]))
@@ -118,9 +148,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], *, indent: int = 
 
 
 def printable(text: str) -> str:
-    r"""A text of which a terminal carries nothing out: control characters are escaped, but for tabs and line ends.
+    r"""Escape control characters but for tabs and line ends, so that a text cannot control the terminal.
 
     So are overrides of the direction of writing, which show a text in another order than it has.
+
+    Args:
+        text: The text.
+
+    Returns:
+        The escaped text.
 
     Example:
         >>> printable("a\x1b[2Jb")
@@ -130,12 +166,26 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """The start of a text that is longer than a cell."""
+    """Shorten a text to the width of a cell.
+
+    Args:
+        text: The text.
+        width: Largest number of characters.
+
+    Returns:
+        The text, or its start with an ellipsis.
+    """
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def size(count: int) -> str:
-    """Bytes for people.
+    """Format a number of bytes.
+
+    Args:
+        count: Bytes.
+
+    Returns:
+        Such as "1.5 MB".
 
     Example:
         >>> size(1_536_000)
@@ -148,7 +198,13 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people.
+    """Format a time.
+
+    Args:
+        seconds: The time.
+
+    Returns:
+        Such as "1 min 15 s".
 
     Example:
         >>> duration(75)

@@ -176,6 +176,7 @@ class Index:
             explain: Adds to each result the captions, or images, that support it.
             captions: Also matches images by the vectors of their own texts; for a search by text.
             depth: Number of candidates that are re-ranked.
+            rerank: A second model that orders the results; None for none.
 
         Returns:
             The results, best first.

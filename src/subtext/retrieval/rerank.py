@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from subtext.data.features import FeatureInput
 from subtext.data.text import cut_note
 from subtext.errors import ArgumentError, RequirementError
-from subtext.models.model import Branch, Model
 from subtext.retrieval.answer import Answer
 from subtext.retrieval.query import Query
+
+if TYPE_CHECKING:
+    from subtext.models.model import Branch, Model
 
 CANDIDATES = 100
 """Results that are re-ranked where nobody says how many."""

@@ -27,7 +27,7 @@ from subtext.data.features import FeatureInput
 from subtext.data.image_files import open_image
 from subtext.data.pixels import PixelInput, ReadImage
 from subtext.data.text import cut_note
-from subtext.errors import DataError, RequirementError
+from subtext.errors import ArgumentError, DataError, RequirementError
 from subtext.retrieval.condition import matching
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.stores.item import Side, opposite
@@ -140,14 +140,14 @@ def search_by_image(
     _, pixels = require_image(image, pixels=server.settings.limits.pixels)
     library = server.library(form.index)
     spec, read = library.index.model.image.input_spec, cast("bytes | ReadImage", image)
-    if isinstance(spec, PixelInput):
+    if isinstance(spec, PixelInput) and not form.rerank:
         with server.decoding.hold(pixels):
             read = spec.read(image)
     return _search(request, library, form, read)
 
 
 def _search(request: Request, library: Library, form: Any, image: Any = None) -> schemas.Results:
-    options = form.model_dump(exclude={"index", "q"})
+    options = form.model_dump(exclude={"index", "q", "rerank"})
     lists = {name: tuple(value) for name, value in options.items() if isinstance(value, list)}
     options |= lists | {"where": schemas.parse_conditions(form.where)}
     query = Query(text=form.q, image=image, **options)
@@ -159,7 +159,18 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
             raise RequirementError(
                 f"this library's model reads precomputed features, and no {kind}; search with an item of the library"
             )
-    answer = library.batcher.answer(query)
+    reranker = _state(request).reranker if form.rerank else None
+    if form.rerank and reranker is None:
+        raise RequirementError("rerank needs a second model; this server has none; start it with --rerank RUN")
+    if reranker is not None:
+        try:
+            reranker.check(query)
+        except ArgumentError as problem:
+            raise RequirementError(str(problem)) from problem
+    if reranker is None:
+        answer = library.batcher.answer(query)
+    else:
+        answer = library.batcher.run(lambda index: index.answer(query, rerank=reranker))
     log_facts(request, {"hits": len(answer)})
     return _results(library, answer)
 
@@ -221,7 +232,7 @@ def _results(library: Library, answer: Answer) -> schemas.Results:
         index=library.name,
         target=answer.target,
         hits=[schemas.ItemOut.of(hit, answer.target, root) for hit in answer],
-        unit="deviations" if answer.unit == "score" else answer.unit,
+        unit=answer.unit,
         left_out=answer.left_out,
         unknown_words=answer.unknown_words,
         exact_words=list(answer.exact_words),

@@ -112,8 +112,14 @@ def _form(name: str, doc: str, *options: str, base: type[BaseModel] = Form) -> A
     return create_model(name, __base__=base, __doc__=doc, index=(LibraryName, None), **fields)  # type: ignore[call-overload]
 
 
+_RERANK = Field(
+    False, description="Re-rank the results with the second model of this server (serve --rerank RUN), if it has one."
+)
+
+
 class _TextForm(Form):
     q: Words | None = Field(None, description="Words that the results should match.")
+    rerank: bool = _RERANK
 
     @model_validator(mode="after")
     def has_positive_part(self) -> _TextForm:
@@ -125,6 +131,7 @@ class _TextForm(Form):
 
 class _ImageForm(Form):
     q: Words | None = Field(None, description="Words that the results should match, too.")
+    rerank: bool = _RERANK
 
 
 TextSearch = _form("TextSearch", "A search with words, items of the library, or both.", *OPTIONS, base=_TextForm)
@@ -310,7 +317,7 @@ class Results(BaseModel):
     index: str
     target: Side
     hits: list[ItemOut]
-    unit: Literal["cosine", "deviations", "bm25"] = "cosine"
+    unit: Literal["cosine", "deviations", "bm25", "score"] = "cosine"
     left_out: int = 0
     unknown_words: list[str] = []
     exact_words: list[str] = []

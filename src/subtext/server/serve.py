@@ -37,6 +37,12 @@ def serve(
         _DATA,
     ] = None,
     features: Annotated[str | Path | None, "Image features of the first index.", _FILE, _DATA] = None,
+    rerank: Annotated[
+        str | Path | None,
+        "Run of a second model, which re-ranks the results of a search that says rerank=true.",
+        Metavar("RUN"),
+        _DATA,
+    ] = None,
     image_folder: Annotated[
         tuple[str | Path, ...], "Another folder whose images may be shown; repeatable.", _FOLDER, _DATA
     ] = (),
@@ -86,6 +92,7 @@ def serve(
         run: New folder of the first run, if it was moved.
         model: New folder of the first pretrained model, if it was moved.
         features: Image features of the first index.
+        rerank: Run of a second model, which re-ranks the results of a search that says rerank=true.
         image_folder: Another folder whose images may be shown.
         storage_dir: Folder for the thumbnails, uploads and log of an INDEX in a database.
         host: Address to listen on.
@@ -120,7 +127,10 @@ def serve(
             "storage_dir is for an index that is no folder; a folder holds these things itself", field="storage_dir"
         )
     if log == "index" and storage_dir is None and not folders[0]:
-        raise ArgumentError("log=index needs a folder: an INDEX that is one, or storage_dir; or take log=-")
+        raise ArgumentError(
+            "log index needs a folder: an INDEX that is one, or a storage_dir; or log to - (standard output)",
+            field="log",
+        )
 
     if model is not None:
         from subtext.models.encoders.hub import require_model
@@ -136,6 +146,7 @@ def serve(
             run=None if run is None else str(run),
             model=None if model is None else str(model),
             features=None if features is None else str(features),
+            rerank=None if rerank is None else absolute(rerank),
             device=choose_device(device),
             host=host,
             port=port,
@@ -242,7 +253,9 @@ def _token(file: str | Path | None, name: str) -> str:
     try:
         token = (Path(file).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0].strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise ArgumentError(f"{name}: {file} cannot be read: {problem}") from problem
+        raise ArgumentError(f"{name}: {file} cannot be read: {problem}", field=name) from problem
     if len(token) < TOKEN_LETTERS:
-        raise ArgumentError(f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}")
+        raise ArgumentError(
+            f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}", field=name
+        )
     return token

@@ -43,6 +43,7 @@ class Settings:
         run: New folder of the run of the first index; None if it was not moved.
         model: New folder of the pretrained model of the first index; None if it was not moved.
         features: Precomputed image features of the first index; None for those that it names.
+        rerank: Run of a second model, which re-ranks where a request says so; None for none.
         device: Device of torch.
         host: Address to listen on.
         port: Port to listen on.
@@ -62,6 +63,7 @@ class Settings:
     run: str | None = None
     model: str | None = None
     features: str | None = None
+    rerank: str | None = None
     device: str = "cpu"
     host: str = "127.0.0.1"
     port: int = 8000

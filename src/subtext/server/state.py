@@ -14,10 +14,12 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from subtext.api.load import open_run
 from subtext.api.search import open_index
 from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import calibration_mark
 from subtext.retrieval.index import Answer, Index, Query
+from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.registry import store_class
 from subtext.retrieval.stores.store import Store
@@ -290,6 +292,9 @@ class ServerState:
         self.metrics = Metrics()
         self.decoding = Decoding(settings.limits.pixels)
         self.libraries: dict[str, Library] = {}
+        self.reranker: Reranker | None = None
+        if settings.rerank is not None:
+            self.reranker = Reranker(open_run(settings.rerank, device=settings.device).model, settings.rerank)
         for index in settings.indexes:
             name = store_class(index).name_of(index)
             if name in self.libraries:

@@ -53,9 +53,12 @@ def objects_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[
         Arguments by name: each dataclass is made of its own fields among the values.
     """
     result = dict(values)
-    for name in inspect.signature(function).parameters:
+    parameters = inspect.signature(function).parameters
+    for name in parameters:
         if (kind := unfolded(function, name)) is not None:
-            own = {f.name: result.pop(f.name) for f in fields(kind) if f.name in result}
+            # A parameter of the function is its own, where a field has the same name.
+            names = [f.name for f in fields(kind) if f.name == name or f.name not in parameters]
+            own = {field: result.pop(field) for field in names if field in result}
             if own:
                 result[name] = kind(**own)
     return result

@@ -51,7 +51,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
 
 def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
-    """Where each canvas is, the address of its image, and its row."""
+    """Position of each canvas, address of its image, and its row."""
     manifest = read_object(file)
     about = _about(manifest)
     sequences = manifest.get("sequences")

@@ -158,7 +158,7 @@ def _paths(address: str) -> tuple[str, str]:
 
 
 Addressed = tuple[str, str, dict[str, Any] | RowIssue]
-"""Where an image is named, its address, and its row, or the reason why it has none."""
+"""Position at which an image is named, its address, and its row or the reason why it has none."""
 
 
 def images_of(
@@ -210,7 +210,7 @@ def images_of(
 
 
 def _shared_folders(image: str, identifier: str) -> int:
-    """How many folders at the end of two paths are the same."""
+    """Count the folders at the end of two paths that are the same."""
     ends = zip(reversed(image.split("/")[:-1]), reversed(identifier.split("/")[:-1]), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
 

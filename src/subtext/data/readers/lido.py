@@ -68,7 +68,7 @@ def read(path: Path, images: Path | None, *, columns: Columns | None = None) -> 
 
 
 def _records(file: Path, files: Mapping[str, list[str]]) -> Iterator[Addressed]:
-    """Where each image of an object is, its address, and its row."""
+    """Position, address and row of each image of an object."""
     try:
         tree = parse(file).getroot()
     except (SyntaxError, ValueError) as error:

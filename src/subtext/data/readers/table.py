@@ -31,9 +31,9 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """Suffix of a table of texts -> the usual separator of its cells; the one that its first line has most often counts."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:([.,])\d+)?", re.ASCII)
-"""What is a number in a cell; 007 is a name. A comma is a point where semicolons separate the cells."""
+"""A number in a cell; 007 is a name. A comma is a point where semicolons separate the cells."""
 _UNCLEAR = re.compile(r"-?\d+((\.\d{3})*,\d+|(,\d{3})+\.\d+)|\d\d?([/.-])\d\d?\4(\d\d){1,2}", re.ASCII)
-"""What looks like a number or a date, of which nothing says how it is meant: 1,250 or 03/05/2021."""
+"""A number or a date of more than one meaning: 1,250 or 03/05/2021."""
 _TEXTS = {*RESERVED, "labels"}
 """Columns that are no numbers and no dates, whatever they look like."""
 _MAX_FIELD_SIZE = 64 * 2**20
@@ -197,7 +197,7 @@ def _object(value: Any, where: str) -> Mapping[str, Any] | RowIssue:
 
 
 def _separator(path: Path) -> str:
-    """What separates the cells: what a first line of Excel says ("sep=;"), or what the first line has most often."""
+    """The separator of cells: that of a first line of Excel ("sep=;"), or the most frequent one of the first line."""
     with path.open("rb") as raw:
         start = raw.read(2**16)
     _utf8(path, start)
