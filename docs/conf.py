@@ -21,8 +21,6 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 exclude_patterns = ["Thumbs.db", ".DS_Store"]
 default_role = "code"
 highlight_language = "none"
-# Quotes and dots alone: two hyphens begin an option.
-smartquotes_action = "qe"
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3

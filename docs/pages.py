@@ -46,7 +46,6 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.evaluation": ("embed_pairs", "metrics"),
     "subtext.evaluation.intervals": ("holm", "paired"),
     "subtext.evaluation.metric": ("Measure",),
-    "subtext.evaluation.metrics": ("default_metrics",),
     "subtext.evaluation.metrics.agreement": ("spearman",),
     "subtext.evaluation.relevance": ("cider", "graded", "match", "tfidf"),
     "subtext.evaluation.scoring": ("matrix",),
@@ -131,7 +130,11 @@ def building_blocks_page() -> str:
         for name in names:
             value = getattr(importlib.import_module(module), name, None)
             if value is None or inspect.ismodule(value):
-                lines += [*heading(f"{module}.{name}", "~"), f".. automodule:: {module}.{name}", "   :members:", ""]
+                lines += [*heading(f"{module}.{name}", "~"), f".. automodule:: {module}.{name}", "   :members:"]
+                # Parts have a page of their own.
+                room = f"{module}.{name}".removeprefix("subtext.").replace(".", "/")
+                parts = generate.entries(room) if room in generate.ROOMS else []
+                lines += [f"   :exclude-members: {', '.join(part.name for part in parts)}" for _ in parts[:1]] + [""]
             elif inspect.isclass(value):
                 lines += [f".. autoclass:: {module}.{name}", "   :members:", ""]
             else:
@@ -222,6 +225,7 @@ def rewrite_links(app: Any, name: str, source: list[str]) -> None:
 
 SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields|Complexity|Example):")
 FORMULA = re.compile(r"\S+ = |.*\S {2,}\S")
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 MARKUP = re.compile(r"[\\*|]|(?<=\w)_(?!\w)|^\(?\w+[.)](?= )")
 
 
@@ -273,7 +277,9 @@ def process_docstring(app: Any, what: str, name: str, target: Any, options: Any,
         parts = []
         for part in re.split("(`)", text):
             in_code ^= part == "`"
-            parts.append("``" if part == "`" else part if in_code else MARKUP.sub(r"\\\g<0>", part))
+            if not in_code and part != "`":
+                part = OPTION.sub(r"``\g<0>``", MARKUP.sub(r"\\\g<0>", part))
+            parts.append("``" if part == "`" else part)
         found.append(f"{' ' * depth}{head}{''.join(parts)}")
     lines[:] = found
 
