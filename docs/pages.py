@@ -235,7 +235,7 @@ def process_docstring(app: Any, what: str, name: str, target: Any, options: Any,
     A formula is a line that is indented more than its section, has a gap, or begins with `name = `. Types are those
     of the annotations.
     """
-    types = annotations(target)
+    types = types_of(target)
     if name.startswith(RECIPES):
         lines += ["", "Args:", *(f"    {option.name}: {option_text(option)}" for option in recipe(name).options)]
         types |= {option.name: option.type.__name__ for option in recipe(name).options}
@@ -247,7 +247,7 @@ def process_docstring(app: Any, what: str, name: str, target: Any, options: Any,
         depth, text = len(line) - len(line.lstrip()), line.strip()
         if not text or (depth == 0 and SECTION.fullmatch(text)):
             section = text[:-1] if text else section
-            paragraph = "header" if text else "text"
+            paragraph, in_code = "header" if text else "text", False
             found.append(text)
             continue
         if depth == 0:
@@ -299,7 +299,7 @@ def option_text(option: Field) -> str:
     return f"{option.help}.{values} Default: {json.dumps(option.default)}."
 
 
-def annotations(target: Any) -> dict[str, str]:
+def types_of(target: Any) -> dict[str, str]:
     """Parameter, or "return" -> its type as the source has it, without what `Annotated` adds."""
     try:
         signature = inspect.signature(target)
@@ -308,13 +308,15 @@ def annotations(target: Any) -> dict[str, str]:
     kinds = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     found = {}
     for name, kind in {**kinds, "return": signature.return_annotation}.items():
-        if kind is not inspect.Parameter.empty and not isinstance(kind, str):
-            kind = stringify_annotation(get_args(kind)[0] if get_origin(kind) is Annotated else kind, "smart")
+        if kind is inspect.Parameter.empty:
+            continue
         if isinstance(kind, str):
             tree = ast.parse(kind, mode="eval").body
             if isinstance(tree, ast.Subscript) and ast.unparse(tree.value) == "Annotated":
                 kind = ast.unparse(tree.slice.elts[0])
-            found[name] = MARKUP.sub(r"\\\g<0>", kind)
+        else:
+            kind = stringify_annotation(get_args(kind)[0] if get_origin(kind) is Annotated else kind, "smart")
+        found[name] = MARKUP.sub(r"\\\g<0>", kind)
     return found
 
 
