@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
+import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
 from subtext.data import noise
 from subtext.data.dataset import fingerprint

@@ -11,9 +11,11 @@ from typing import Any
 
 import click
 
-from subtext.cli.command import HELP, error_messages, example, function_command, named_command
-from subtext.cli.commands import COMMANDS, EXAMPLES, SUMMARIES, CommandEntry
+import subtext
+from subtext.cli.command import HELP, CommandGroup, error_messages, example, function_command
+from subtext.cli.commands import COMMANDS, EXAMPLES, GROUPS, SUMMARIES, CommandEntry
 from subtext.settings import did_you_mean
+from subtext.settings.to_click import PATH
 from subtext.version import __version__
 
 GROUP = "subtext.commands"
@@ -52,7 +54,7 @@ class LazyGroup(click.Group):
                 except (ImportError, AttributeError, SyntaxError) as error:
                     raise click.ClickException(f"{cmd_name} of {point.value} cannot be loaded: {error}") from error
             return None
-        return named_command(cmd_name)
+        return _named_command(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -110,3 +112,34 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="subtext")
 def main() -> None:
     """Search archives of images whose texts do not describe the images."""
+
+
+def _named_command(name: str) -> click.Command:
+    """The command, or the group of commands, of a name of `SUMMARIES`."""
+    if name == "train":
+        from subtext.cli.train import train
+
+        return train
+    if name not in GROUPS:
+        return _of_entry(name)
+    commands = {full.partition(" ")[2]: _of_entry(full) for full in COMMANDS if full.partition(" ")[0] == name}
+    return CommandGroup(name, commands, help=GROUPS[name].help, epilog=example(*GROUPS[name].examples))
+
+
+def _of_entry(full_name: str) -> click.Command:
+    entry = COMMANDS[full_name]
+    group, _, name = full_name.rpartition(" ")
+    if full_name in ("evaluate", "audit"):
+        # Of flat options their functions make the objects that the public ones take.
+        from subtext.cli import evaluate as flat
+
+        function = getattr(flat, full_name)
+    else:
+        names = entry.function, f"{name}_{group}", name.replace("-", "_")
+        function = getattr(subtext, next(candidate for candidate in names if candidate in subtext.__all__))
+    made = function_command(function, entry, name=name)
+    if full_name == "index delete":
+        made.params.append(click.Option(["--yes", "-y"], is_flag=True, help="Delete without asking."))
+    if name == "compare":
+        made.params.insert(0, click.Argument(["files"], type=PATH, nargs=-1, required=True))
+    return made

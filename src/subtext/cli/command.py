@@ -14,13 +14,12 @@ from typing import Any
 
 import click
 
-import subtext
-from subtext.cli.commands import COMMANDS, GROUPS, CommandEntry
+from subtext.cli.commands import CommandEntry
 from subtext.errors import ArgumentError, SubtextError
 from subtext.report.text_table import printable
 from subtext.settings import fields_of, objects_of
 from subtext.settings.field import did_you_mean
-from subtext.settings.to_click import PATH, to_click
+from subtext.settings.to_click import to_click
 
 HELP = ("-h", "--help")
 BOTH = "_option"
@@ -198,44 +197,6 @@ class CommandGroup(click.Group):
         ]
         with formatter.section("Commands"):
             formatter.write_dl([(name, " ".join(text.split())) for name, text in texts])
-
-
-def named_command(name: str) -> click.Command:
-    """The command, or the group of commands, of a name of `SUMMARIES`.
-
-    Args:
-        name: A name of `SUMMARIES`.
-
-    Returns:
-        The command; it is imported now.
-    """
-    if name == "train":
-        from subtext.cli.train import train
-
-        return train
-    if name not in GROUPS:
-        return _of_entry(name)
-    commands = {full.partition(" ")[2]: _of_entry(full) for full in COMMANDS if full.partition(" ")[0] == name}
-    return CommandGroup(name, commands, help=GROUPS[name].help, epilog=example(*GROUPS[name].examples))
-
-
-def _of_entry(full_name: str) -> click.Command:
-    entry = COMMANDS[full_name]
-    group, _, name = full_name.rpartition(" ")
-    if full_name in ("evaluate", "audit"):
-        # Of flat options their functions make the objects that the public ones take.
-        from subtext.cli import evaluate as flat
-
-        function = getattr(flat, full_name)
-    else:
-        names = entry.function, f"{name}_{group}", name.replace("-", "_")
-        function = getattr(subtext, next(candidate for candidate in names if candidate in subtext.__all__))
-    made = function_command(function, entry, name=name)
-    if full_name == "index delete":
-        made.params.append(click.Option(["--yes", "-y"], is_flag=True, help="Delete without asking."))
-    if name == "compare":
-        made.params.insert(0, click.Argument(["files"], type=PATH, nargs=-1, required=True))
-    return made
 
 
 def function_command(function: Callable[..., Any], entry: CommandEntry, *, name: str) -> Command:

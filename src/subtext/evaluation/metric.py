@@ -25,7 +25,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -92,7 +92,7 @@ class Measure:
         """
         return (self,)
 
-    def with_ties(self, ties: Ties) -> Self:
+    def with_ties(self, ties: Ties) -> Measure:
         """The metric under the rule for ties of an evaluation.
 
         Args:

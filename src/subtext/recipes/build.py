@@ -448,6 +448,7 @@ def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
         arguments={"members": members},
         plan={"select": first.plan.get("select", "rsum")},
         data=first.data,
+        fingerprint=first.fingerprint,
         seed=first.seed,
         draws=first.draws,
         status="finished" if all(record.status == "finished" for record in records) else "stopped",

@@ -127,7 +127,10 @@ class Field:
         return value
 
     def _refused(self, needs: str, value: Any, error: _ErrorClass) -> SubtextError:
-        got = f"an array of shape {tuple(value.shape)}; save it" if hasattr(value, "shape") else repr(value)
+        got = repr(value)
+        if hasattr(value, "shape"):
+            advice = "; save it" if os.PathLike in (self.accepted or ()) else ""
+            got = f"an array of shape {tuple(value.shape)}{advice}"
         return error(f"{self.name} needs {needs}; it got {got}", field=self.name)
 
 

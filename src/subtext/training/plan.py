@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from subtext.errors import RecipeError, TrainingError
 from subtext.settings import Interval, fields_of
@@ -187,7 +187,7 @@ class Plan:
     ] = "rsum"
     precision: Annotated[Literal["float32", "bf16", "fp16"], "arithmetic of the forward and backward pass"] = "float32"
 
-    def __new__(cls, **given: Any) -> Self:
+    def __new__(cls, **given: Any) -> Plan:
         """Remember which fields were named."""
         plan = super().__new__(cls)
         object.__setattr__(plan, "_given", frozenset(given))

@@ -92,7 +92,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingProgress:
     """The progress of a training; sent a few times a second, at each epoch's end, and with every note.
 
     Attributes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -73,7 +72,7 @@ class ASP(Metric):
         """The ranks under its rule for ties of the relevance."""
         return (f"semantic_ranks_{self.ties}",)
 
-    def with_ties(self, ties: Ties) -> Self:
+    def with_ties(self, ties: Ties) -> ASP:
         """Itself: its rule is for ties of the relevance, and scores are ranked as they stand.
 
         Args:
