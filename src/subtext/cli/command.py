@@ -16,7 +16,7 @@ import click
 
 import subtext
 from subtext.cli.commands import COMMANDS, GROUPS, CommandEntry
-from subtext.errors import ArgumentError, SubtextError
+from subtext.errors import ArgumentError, Setting, SubtextError
 from subtext.report.text_table import printable
 from subtext.settings import fields_of, objects_of
 from subtext.settings.field import did_you_mean
@@ -91,18 +91,19 @@ class Command(click.Command):
         except ArgumentError as error:
             raise click.UsageError(self.spelt(error), ctx) from error
         except SubtextError as error:
-            error.args = (self.spelt(error), *error.args[1:])
+            error.args = (self.spelt(error),)
             error.field = ""
             raise
 
     def spelt(self, error: SubtextError) -> str:
-        """The message of an error with its setting as it is typed: `lr needs` -> `--lr needs`."""
-        message, name = str(error), error.field
+        """The message of an error with its settings as they are typed: `lr needs` -> `--lr needs`."""
         if error.method:
+            message = str(error)
             return message if error.method in message else f"--with {error.method}: {message}"
-        for option in self.params:
-            if isinstance(option, click.Option) and str(option.name).removesuffix(BOTH) == name:
-                return f"{option.opts[0]}{message.removeprefix(name)}"
+        options = {str(it.name).removesuffix(BOTH): it for it in self.params if isinstance(it, click.Option)}
+        message = "".join(typed(part, options) for part in error.args)
+        if error.field in options:
+            return f"{options[error.field].opts[0]}{message.removeprefix(error.field)}"
         return message
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -138,6 +139,21 @@ class CommandGroup(click.Group):
         ]
         with formatter.section("Commands"):
             formatter.write_dl([(name, " ".join(text.split())) for name, text in texts])
+
+
+def typed(part: object, options: Mapping[str, click.Option]) -> str:
+    """A part of a message; a setting that is an option as one types it.
+
+    Args:
+        part: Text, or a `Setting`.
+        options: Option by the name of its setting.
+    """
+    if not isinstance(part, Setting) or part.name not in options:
+        return str(part)
+    option = options[part.name]
+    if option.is_flag and part.value in ("True", "False"):
+        return option.opts[0] if part.value == "True" else option.secondary_opts[0]
+    return f"{option.opts[0]} {part.value}".rstrip()
 
 
 def named_command(name: str) -> click.Command:

@@ -95,11 +95,12 @@ class Query:
                 limits = f"from {least} to {most}" if most < np.inf else f"{least} or more"
                 raise RequirementError(f"{name} needs to be {limits}; it got {value}")
         if self.hubness not in (None, "csls", "softmax"):
-            raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'")
+            raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'", field="hubness")
         if self.captions and (self.hubness or self.target != "images" or not self.text_only):
             raise RequirementError(
                 "captions needs a search for images by text, without image, like and hubness; leave captions out, or "
-                "these"
+                "these",
+                field="captions",
             )
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from subtext.errors import RecipeError, TrainingError
+from subtext.errors import RecipeError, Setting, TrainingError
 from subtext.settings import Interval, fields_of
 
 Facts = Mapping[str, Sequence[str]]
@@ -40,9 +40,14 @@ class Requires:
         return chosen is None or bool(set(self.values) & set(chosen)) is not self.negated
 
     @property
-    def words(self) -> str:
-        """What the option needs, for a message."""
-        return self.needs or f"{self.fact}={'|'.join(self.values)}"
+    def words(self) -> tuple[str | Setting, ...]:
+        """What the option needs, as parts of a message."""
+        words = self.needs or f"{self.fact}={'|'.join(self.values)}"
+        if words.startswith(f"{self.fact}="):
+            return (Setting(self.fact, words.removeprefix(f"{self.fact}=")),)
+        if words.startswith(f"{self.fact} "):
+            return Setting(self.fact), words.removeprefix(self.fact)
+        return (words,)
 
     @property
     def prefix(self) -> str:
