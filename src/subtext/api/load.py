@@ -392,7 +392,7 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
     device, sources = choose_device(work.device), work.sources
     if work.model.run is None and sources.data is None:
         raise ArgumentError(
-            "data is needed beside ", Setting("model"), ": a pretrained model has no data set of its own", field="data"
+            "model needs ", Setting("data", "DATA"), ": a pretrained model has no data set of its own", field="model"
         )
     model, record = work.model.open(
         features=sources.path("features"), text_features=sources.path("text_features"), device=device

@@ -19,7 +19,6 @@ from subtext.cli.commands import COMMANDS, GROUPS, CommandEntry
 from subtext.errors import ArgumentError, Setting, SubtextError
 from subtext.report.text_table import printable
 from subtext.settings import fields_of, objects_of
-from subtext.settings.field import did_you_mean
 from subtext.settings.to_click import PATH, to_click
 
 HELP = ("-h", "--help")
@@ -72,11 +71,6 @@ class Command(click.Command):
                 break
         try:
             return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            helps = {flag: getattr(p, "help", None) or "" for p in self.params for flag in p.opts if flag[:2] == "--"}
-            if not error.possibilities and (advice := did_you_mean("option", error.option_name, helps)):
-                raise click.UsageError(advice, ctx) from error
-            raise
         except click.UsageError as error:
             if not error.message.startswith("Got unexpected extra argument"):
                 raise
