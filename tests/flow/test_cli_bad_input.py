@@ -269,13 +269,15 @@ def test_options_that_mean_nothing_are_refused(data: Path) -> None:
 
 def test_options_that_nothing_reads_are_named_as_they_are_typed(data: Path) -> None:
     output = train(data, "vse", "--feature-dropout", "0.1", "--flip", "0.2", code=1)
-    assert output.startswith("error: --flip needs image=tiny or a backbone; ") and "leave flip out" in output
+    assert output.startswith("error: --flip needs --image tiny or a backbone; ") and "leave --flip out" in output
     output = train(data, "dual", "--freeze-epochs", "-1", code=1)
-    assert output.startswith("error: --freeze-epochs needs a pretrained encoder that learns; it got none; leave fr")
+    assert output.startswith(
+        "error: --freeze-epochs needs a pretrained encoder that learns; it got none; leave --freeze-epochs out"
+    )
     output = train(data, "dual", "--image", "resnet18", code=1)
-    assert output.startswith("error: --features needs image=features; image is resnet18; leave features out")
+    assert output.startswith("error: --features needs --image features; --image is resnet18; leave --features out")
     output = train(data, "dual", "--text", "./nowhere", code=1)
-    assert output.startswith("error: --word-dim needs text=gru|bag; text is ./nowhere; leave word_dim out")
+    assert output.startswith("error: --word-dim needs --text gru|bag; --text is ./nowhere; leave --word-dim out")
     assert not (data / "new").exists()
 
 

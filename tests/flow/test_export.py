@@ -152,8 +152,8 @@ def test_onnx_gives_the_models_vectors(place: Path, tmp_path: Path, run: str) ->
 
 
 def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
-    assert "either hf=DIR or onnx=DIR" in call("export", place / "gru", code=2).stderr
-    assert "either hf=DIR or onnx=DIR" in call("export", place / "gru", "--hf", "a", "--onnx", "b", code=2).stderr
+    assert "either --hf DIR or --onnx DIR" in call("export", place / "gru", code=2).stderr
+    assert "either --hf DIR or --onnx DIR" in call("export", place / "gru", "--hf", "a", "--onnx", "b", code=2).stderr
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
     for form in ("--hf", "--onnx"):

@@ -21,7 +21,7 @@ from subtext.api.load import (
 )
 from subtext.api.options import AnyPath
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError
+from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.report.progress import meter, say
 from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command
 
@@ -265,8 +265,12 @@ def subject_of(
         )
     if (model is not None) + has_files != 1:
         raise ArgumentError(
-            "give one of these: the folder of a run that `subtext train` made, or a pretrained model; scores=FILE; or "
-            "image_embeddings=FILE and text_embeddings=FILE"
+            "give one of these: the folder of a run that `subtext train` made, or a pretrained model; ",
+            Setting("scores", "FILE"),
+            "; or ",
+            Setting("image_embeddings", "FILE"),
+            " and ",
+            Setting("text_embeddings", "FILE"),
         )
     if files.similarity != "cosine" and files.image_embeddings is None:
         raise ArgumentError(
@@ -304,7 +308,7 @@ def _model_source(model: AnyPath | ModelSource, sources: DataConfig, config: Com
     if a_run or (sources.data is None and not folder.is_dir()):
         return ModelSource.of(model, None, config.text_prompt)
     if sources.data is None:
-        raise ArgumentError("a pretrained model needs data=DATA: it has no data set of its own")
+        raise ArgumentError("a pretrained model needs ", Setting("data", "DATA"), ": it has no data set of its own")
     return ModelSource.of(None, model, config.text_prompt)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from subtext.api.options import DEFAULTS, AnyPath, DataOptions
 from subtext.data.config import IN_MEMORY, DataConfig, Verify
-from subtext.errors import ArgumentError, RequirementError, SearchIndexError
+from subtext.errors import ArgumentError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Report, duration, table
 from subtext.text_helpers import counted, listed
@@ -233,18 +233,25 @@ class ModelSource:
         if (run is None) == (model is None):
             got = "none" if run is None else f"both, {run} and {model}"
             raise ArgumentError(
-                "give one of these: run=RUN, a folder that `subtext train` made; or model=NAME_OR_FOLDER, a pretrained "
-                f"dual encoder; it got {got}"
+                "give one of these: ",
+                Setting("run", "RUN"),
+                ", a folder that `subtext train` made; or ",
+                Setting("model", "NAME_OR_FOLDER"),
+                f", a pretrained dual encoder; it got {got}",
             )
         if run is not None and text_prompt is not None:
             raise ArgumentError(
-                "text_prompt is for a pretrained model (model=NAME_OR_FOLDER); leave text_prompt out",
+                "text_prompt is for a pretrained model (",
+                Setting("model", "NAME_OR_FOLDER"),
+                "); leave it out",
                 field="text_prompt",
             )
         if run is not None:
             return ModelSource(Path(run))
         if Path(str(model), "run.json").is_file():
-            raise ArgumentError(f"model is for pretrained models; {model} is a run; give run={model}", field="model")
+            raise ArgumentError(
+                f"model is for pretrained models; {model} is a run; give ", Setting("run", str(model)), field="model"
+            )
         from subtext.models.encoders.hub import require_model
 
         require_model(str(model))
@@ -274,7 +281,9 @@ class ModelSource:
         folder = manifest.run if run is None else run
         if not folder or not Path(folder).expanduser().is_dir():
             reason = f"; {folder} is not there" if folder else ", and names none"
-            raise SearchIndexError(f"{index} needs the run that made it{reason}; name its folder (run, or --run RUN)")
+            raise SearchIndexError(
+                f"{index} needs the run that made it{reason}; name its folder (", Setting("run", "RUN"), ")"
+            )
         return ModelSource(Path(folder))
 
     def open(
@@ -300,7 +309,9 @@ class ModelSource:
             run = open_run(self.run, features=features, text_features=text_features, device=device)
             return run.model, run.record
         if features is not None or text_features is not None:
-            raise ArgumentError("model reads images and words, no features; leave features out", field="model")
+            raise ArgumentError(
+                "model reads images and words, no features; leave ", Setting("features"), " out", field="model"
+            )
         from subtext.models.encoders.hub import cached_revision, require_model
 
         name = cached_revision(self.name, self.revision)
@@ -461,7 +472,9 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
 
     device, sources = choose_device(work.device), work.sources
     if work.model.run is None and sources.data is None:
-        raise ArgumentError("data is needed beside model: a pretrained model has no data set of its own", field="data")
+        raise ArgumentError(
+            "model needs ", Setting("data", "DATA"), ": a pretrained model has no data set of its own", field="model"
+        )
     model, record = work.model.open(
         features=sources.path("features"), text_features=sources.path("text_features"), device=device
     )

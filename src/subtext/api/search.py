@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import ModelSource, choose_precision, open_run
 from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained
-from subtext.errors import ArgumentError
+from subtext.errors import ArgumentError, Setting
 from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def search(
     from subtext.retrieval.rerank import CANDIDATES, Reranker
 
     if text is None and image is None and not like:
-        raise ArgumentError("a search needs text (QUERY), image or like")
+        raise ArgumentError("a search needs text (QUERY), ", Setting("image"), " or ", Setting("like"))
     if features is not None and image is None:
         raise ArgumentError("features needs an image to look up; leave it out", field="features")
     if rerank is None:
@@ -222,11 +222,19 @@ def search(
         Reranker.check(query)
     if image_weight != 0.5 and (text is None or not (image or like)):
         raise ArgumentError(
-            "image_weight needs text together with an image or like; leave it out", field="image_weight"
+            "image_weight needs text together with an image or ",
+            Setting("like"),
+            "; leave it out",
+            field="image_weight",
         )
     if not_like_weight != 0.5 and not (not_like or query.understood.not_text):
         raise ArgumentError(
-            "not_like_weight needs not_like or not_text (or a minus in the text); leave it out", field="not_like_weight"
+            "not_like_weight needs ",
+            Setting("not_like"),
+            " or ",
+            Setting("not_text"),
+            " (or a minus in the text); leave it out",
+            field="not_like_weight",
         )
     if isinstance(index, str | Path):
         index = open_index(index, run=run, model=model, features=features, device=device)

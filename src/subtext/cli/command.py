@@ -15,10 +15,9 @@ from typing import Any
 import click
 
 from subtext.cli.commands import CommandEntry
-from subtext.errors import ArgumentError, SubtextError
+from subtext.errors import ArgumentError, Setting, SubtextError
 from subtext.report.text_table import printable
 from subtext.settings import fields_of, objects_of
-from subtext.settings.field import did_you_mean
 from subtext.settings.to_click import to_click
 
 HELP = ("-h", "--help")
@@ -82,11 +81,6 @@ class Command(click.Command):
                 break
         try:
             return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            helps = {flag: getattr(p, "help", None) or "" for p in self.params for flag in p.opts if flag[:2] == "--"}
-            if not error.possibilities and (advice := did_you_mean("option", error.option_name, helps)):
-                raise click.UsageError(advice, ctx) from error
-            raise
         except click.UsageError as error:
             if not error.message.startswith("Got unexpected extra argument"):
                 raise
@@ -112,12 +106,12 @@ class Command(click.Command):
         except ArgumentError as error:
             raise click.UsageError(self.spelt(error), ctx) from error
         except SubtextError as error:
-            error.args = (self.spelt(error), *error.args[1:])
+            error.args = (self.spelt(error),)
             error.field = ""
             raise
 
     def spelt(self, error: SubtextError) -> str:
-        """The message of an error with its setting as it is typed: `lr needs` -> `--lr needs`.
+        """The message of an error with its settings as they are typed: `lr needs` -> `--lr needs`.
 
         Args:
             error: Its `field` and `method` name the setting.
@@ -125,12 +119,13 @@ class Command(click.Command):
         Returns:
             The message.
         """
-        message, name = str(error), error.field
         if error.method:
+            message = str(error)
             return message if error.method in message else f"--with {error.method}: {message}"
-        for option in self.params:
-            if isinstance(option, click.Option) and str(option.name).removesuffix(BOTH) == name:
-                return f"{option.opts[0]}{message.removeprefix(name)}"
+        options = {str(it.name).removesuffix(BOTH): it for it in self.params if isinstance(it, click.Option)}
+        message = "".join(typed(part, options) for part in error.args)
+        if error.field in options:
+            return f"{options[error.field].opts[0]}{message.removeprefix(error.field)}"
         return message
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -197,6 +192,24 @@ class CommandGroup(click.Group):
         ]
         with formatter.section("Commands"):
             formatter.write_dl([(name, " ".join(text.split())) for name, text in texts])
+
+
+def typed(part: object, options: Mapping[str, click.Option]) -> str:
+    """A part of a message; a setting that is an option as one types it.
+
+    Args:
+        part: Text, or a `Setting`.
+        options: Option by the name of its setting.
+
+    Returns:
+        The part as text.
+    """
+    if not isinstance(part, Setting) or part.name not in options:
+        return str(part)
+    option = options[part.name]
+    if option.is_flag and part.value in ("True", "False"):
+        return option.opts[0] if part.value == "True" else option.secondary_opts[0]
+    return f"{option.opts[0]} {part.value}".rstrip()
 
 
 def function_command(function: Callable[..., Any], entry: CommandEntry, *, name: str) -> Command:

@@ -18,7 +18,7 @@ import torch
 from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.starter import NAME as STARTER
-from subtext.errors import CheckpointError, DataError, RecipeError, RequirementError, SubtextError
+from subtext.errors import CheckpointError, DataError, RecipeError, RequirementError, Setting, SubtextError
 from subtext.models.checkpoint import ASSETS, Record, library_versions, load_run
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Bag, Recurrent
@@ -102,12 +102,12 @@ def build(
             ("text", "text_features", context.text_features),
         ):
             if shape is not None and values.get(side, values.get("model")) not in ("auto", "features"):
-                needs = f"another model; {model} reads none"
-                if recipe.name == "adapt":
-                    needs = f"model=features; model is {values['model']}"
-                if side in values:
-                    needs = f"{side}=features; {side} is {values[side]}"
-                raise RecipeError(f"{features} needs {needs}; leave {features} out, or change that", field=features)
+                needs: tuple[object, ...] = (f"another model; {model} reads none",)
+                if (read := "model" if recipe.name == "adapt" else side) in values:
+                    needs = Setting(read, "features"), "; ", Setting(read), f" is {values[read]}"
+                raise RecipeError(
+                    f"{features} needs ", *needs, "; leave ", Setting(features), " out, or change that", field=features
+                )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.number(seed=context.seed, epoch=0, purpose="initial weights") & 0xFFFF_FFFF)
         try:
@@ -194,10 +194,9 @@ def refuse_unused(options: Iterable[Field], values: Mapping[str, object], facts:
         for requirement in requirements(option):
             if not requirement.holds(facts):
                 fact, name = requirement.fact, option.name
-                reason = f"{fact} is {facts[fact][0]}" if fact in values else "it got none"
-                raise RecipeError(
-                    f"{name} needs {requirement.words}; {reason}; leave {name} out, or change that", field=name
-                )
+                reason = (Setting(fact), f" is {facts[fact][0]}") if fact in values else ("it got none",)
+                advice = "; leave ", Setting(name), " out, or change that"
+                raise RecipeError(f"{name} needs ", *requirement.words, "; ", *reason, *advice, field=name)
 
 
 def refuse_replaced(recipe: Recipe, values: Mapping[str, object], unread: Mapping[str, str]) -> None:
@@ -214,8 +213,9 @@ def refuse_replaced(recipe: Recipe, values: Mapping[str, object], unread: Mappin
     for option in recipe.options:
         if option.name in unread and values[option.name] != option.default:
             raise RecipeError(
-                f"{option.name} needs a loss of the model that reads it; {unread[option.name]}; leave {option.name} "
-                "out, or leave the method out",
+                f"{option.name} needs a loss of the model that reads it; {unread[option.name]}; leave ",
+                Setting(option.name),
+                " out, or leave the method out",
                 field=option.name,
             )
 

@@ -295,7 +295,8 @@ class Index:
                 if judgement is None:
                     raise RequirementError(
                         "min_probability needs an index that is calibrated for such queries (text for images, an image "
-                        "for texts); this one is not; calibrate it (subtext index calibrate), or leave it out"
+                        "for texts); this one is not; calibrate it (subtext index calibrate), or leave it out",
+                        field="min_probability",
                     )
                 probable = judgement.probabilities(result.scores) >= query.min_probability
                 result = Hits(result.keys[probable], result.scores[probable])

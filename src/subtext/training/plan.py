@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from subtext.errors import RecipeError, TrainingError
+from subtext.errors import RecipeError, Setting, TrainingError
 from subtext.settings import Interval, fields_of
 
 Facts = Mapping[str, Sequence[str]]
@@ -48,9 +48,14 @@ class Requires:
         return chosen is None or bool(set(self.values) & set(chosen)) is not self.negated
 
     @property
-    def words(self) -> str:
-        """What the option needs, for a message."""
-        return self.needs or f"{self.fact}={'|'.join(self.values)}"
+    def words(self) -> tuple[str | Setting, ...]:
+        """What the option needs, as parts of a message."""
+        words = self.needs or f"{self.fact}={'|'.join(self.values)}"
+        if words.startswith(f"{self.fact}="):
+            return (Setting(self.fact, words.removeprefix(f"{self.fact}=")),)
+        if words.startswith(f"{self.fact} "):
+            return Setting(self.fact), words.removeprefix(self.fact)
+        return (words,)
 
     @property
     def prefix(self) -> str:
@@ -206,16 +211,26 @@ class Plan:
         given = self.given
         if {"amsgrad", "optimiser"} <= given and self.amsgrad and self.optimiser not in ("adam", "adamw"):
             raise RecipeError(
-                f"amsgrad needs optimiser=adam or adamw; optimiser is {self.optimiser}; leave it off", field="amsgrad"
+                "amsgrad needs ",
+                Setting("optimiser", "adam or adamw"),
+                "; ",
+                Setting("optimiser"),
+                f" is {self.optimiser}; leave it off",
+                field="amsgrad",
             )
         together = self.caption_sampling == "together" and self.positives == "pair"
         if {"caption_sampling", "positives"} <= given and together:
             raise RecipeError(
-                "caption_sampling=together needs positives=group, since an image then has several partners; it got pair"
+                Setting("caption_sampling", "together"),
+                " needs ",
+                Setting("positives", "group"),
+                ", since an image then has several partners; it got pair",
             )
         if {"grad_cache_chunk", "batch_size"} <= given and self.grad_cache_chunk > self.batch_size:
             raise RecipeError(
-                f"grad_cache_chunk needs at most batch_size, {self.batch_size}; it got {self.grad_cache_chunk}",
+                "grad_cache_chunk needs at most ",
+                Setting("batch_size"),
+                f", {self.batch_size}; it got {self.grad_cache_chunk}",
                 field="grad_cache_chunk",
             )
 

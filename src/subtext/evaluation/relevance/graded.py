@@ -197,7 +197,9 @@ def graded(
     texts = [value for value in pairs.texts.values if isinstance(value, str)]
     if len(texts) != len(pairs.texts):
         item = next(n for n, v in zip(pairs.texts.ids, pairs.texts.values, strict=True) if not isinstance(v, str))
-        raise DataError(f"relevance needs words for every text; '{item}' has none, it is known by features alone")
+        raise DataError(
+            f"relevance needs words for every text; '{item}' has none, it is known by features alone", field="relevance"
+        )
     links = pairs.links
     if references is not None:
         links = links[positions_in_groups(links[:, 0]) < references]

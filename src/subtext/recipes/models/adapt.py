@@ -21,7 +21,7 @@ PLAN = Plan(
 )
 INSIDE = replace(PLAN, epochs=5, batch_size=128, lr=1e-4, max_grad_norm=1.0)
 """The plan for adapters inside the towers, as `clip` has it for them."""
-_AFTER = Requires("lora_rank", ("0",), needs="adapters after the towers; leave lora_rank out")
+_AFTER = Requires("lora_rank", ("0",), needs="adapters after the towers")
 
 
 def adapt(

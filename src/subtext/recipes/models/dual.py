@@ -58,7 +58,7 @@ def dual(
     from dataclasses import replace
 
     from subtext.data.starter import NAME as STARTER
-    from subtext.errors import RecipeError
+    from subtext.errors import RecipeError, Setting
     from subtext.models.encoders.words import Bag
     from subtext.models.heads.gpo import Gpo
     from subtext.models.heads.mean import Mean
@@ -79,7 +79,12 @@ def dual(
     image_head = Mean(image.encoder.pooled_width, embed_dim, dropout=image_dropout, residual=mlp)
     encoder, bag = text.encoder, isinstance(text.encoder, Bag)
     if pooling == "last" and bag:
-        raise RecipeError("pooling=last needs words in order (text=gru); a bag of words has no last one; use mean")
+        raise RecipeError(
+            Setting("pooling", "last"),
+            " needs words in order (",
+            Setting("text", "gru"),
+            "); a bag of words has no last one; use mean",
+        )
     # The starter's own mean over words has unit length.
     by_parts = pooling == "mean" and encoder.parts_width is not None and inputs.text != STARTER
     source: Literal["parts", "pooled"] = "parts" if by_parts else "pooled"
