@@ -218,7 +218,7 @@ def _one_text(
     counts = np.bincount(dataset.links[:, 1], minlength=len(texts))
     usable = (counts == 1) & (topics >= 0) & [isinstance(value, str) for value in texts.values]
     rows = np.flatnonzero(usable)
-    drawn = draw.uniform(texts.keys[rows], seed=seed, epoch=0, purpose="topics: which text")[:, 0]
+    drawn = draw.uniform(texts.keys[rows], seed=seed, epoch=0, purpose="topics: text")[:, 0]
     slot = np.full(len(dataset.images), -1, dtype=np.int64)
     # The least number wins: it is written last.
     order = rows[np.argsort(-drawn, kind="stable")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
-from subtext.api.options import DataOptions, Json, Seed, Split
+from subtext.api.options import DEFAULTS, DataOptions, Json, Seed, Split
 from subtext.settings import Commas, Flag, Interval, Metavar, OptionGroup, Shown, command
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from reproduce.figures.config import Figure
 
 
-@command
+@command(defaults=DEFAULTS)
 def figure(
     name: Annotated[str | None, "A figure's name.", OptionGroup("Figure"), Metavar("NAME")] = None,
     systems: Annotated[

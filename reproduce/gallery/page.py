@@ -18,7 +18,7 @@ from torch import nn
 
 import subtext as st
 from reproduce.command import Text
-from subtext.api.options import DataOptions, Seed, Split
+from subtext.api.options import DEFAULTS, DataOptions, Seed, Split
 from subtext.core import Embeddings
 from subtext.data import atomic
 from subtext.data.dataset import fingerprint
@@ -36,7 +36,7 @@ _AT_A_TIME = 512
 _GALLERY = OptionGroup("Gallery")
 
 
-@command
+@command(defaults=DEFAULTS)
 def compare(
     first: Annotated[str | Path, "Folder of a run.", OptionGroup("Runs"), Metavar("FIRST")],
     second: Annotated[str | Path, "Folder of another run.", OptionGroup("Runs"), Metavar("SECOND")],
@@ -80,7 +80,7 @@ def compare(
     words = word or (() if any(side.reads_features for side in sides) else _sampled_words(sides, count, seed))
     if word and any(side.reads_features for side in sides):
         raise RequirementError("words need runs that read words; one of these reads features; leave --word out")
-    images = draw.permutation(len(sides[0].dataset.images), seed=seed, epoch=0, purpose="gallery pictures")[:count]
+    images = draw.permutation(len(sides[0].dataset.images), seed=seed, epoch=0, purpose="gallery images")[:count]
     sections = _searches(sides, words, images.tolist(), top)
     if neighbours is not None:
         sections += _moved(neighbours.restrict_to(sides[0].dataset.texts), sides, count=pairs, seed=seed, top=top)

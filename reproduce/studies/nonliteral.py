@@ -75,6 +75,11 @@ def pvse_with(method: str) -> Recipe:
     return PVSE.but(methods=[method])
 
 
+def without_loss(method: str) -> Recipe:
+    """PVSE with a method that chooses the negatives itself, or replaces the loss."""
+    return PVSE.but(negatives="hardest", methods=[method])
+
+
 def dual_with(method: str) -> Recipe:
     """The dual encoder with a method."""
     return DUAL.but(methods=[method])
@@ -91,15 +96,15 @@ WEIGHTS = {
     "combined, beta 1, gamma 1": pvse_with(f"combined:{MEAN},beta=1,gamma=1"),
     "combined, beta 1, gamma 4": pvse_with(f"combined:{MEAN},beta=1,gamma=4"),
     "combined, statistics": pvse_with(f"combined:{MEAN},mode=stats"),
-    "hal": pvse_with("hal"),
-    "mithun": pvse_with("mithun"),
+    "hal": without_loss("hal"),
+    "mithun": without_loss("mithun"),
     "amrani": pvse_with("amrani:features={features}"),
     "amrani, own picture": pvse_with("amrani:features={features},same_image=keep"),
-    "distance": pvse_with("distance"),
-    "thomas, triplet": pvse_with(f"neighbourhoods:{POOL},form=triplet"),
-    "thomas, angular": pvse_with(f"neighbourhoods:{POOL},form=angular"),
+    "distance": without_loss("distance"),
+    "thomas, triplet": without_loss(f"neighbourhoods:{POOL},form=triplet"),
+    "thomas, angular": without_loss(f"neighbourhoods:{POOL},form=angular"),
     **{
-        f"thomas, angular, N = {size}": pvse_with(f"neighbourhoods:{GRAPH},pool_size={size},form=angular")
+        f"thomas, angular, N = {size}": without_loss(f"neighbourhoods:{GRAPH},pool_size={size},form=angular")
         for size in POOLS
     },
 }

@@ -59,8 +59,8 @@ ROWS = {
     },
     "combined, beta 1, gamma 1": PVSE.but(methods=["combined:graph={graph},beta=1,gamma=1"]),
     "combined, statistics": PVSE.but(methods=["combined:graph={graph},mode=stats"]),
-    "hal": PVSE.but(methods=["hal"]),
-    "mithun": PVSE.but(methods=["mithun"]),
+    "hal": PVSE.but(negatives="hardest", methods=["hal"]),
+    "mithun": PVSE.but(negatives="hardest", methods=["mithun"]),
 }
 CONTROLS = dict.fromkeys(ROWS, ("pvse", "uniform"))
 

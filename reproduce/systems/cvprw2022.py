@@ -39,13 +39,20 @@ BETA = ByData({"coco": 1.0, "goodnews": 4.0, "politics": 3.0, "conccap": 3.0}, S
 GAMMA = ByData({"coco": 4.0, "goodnews": 1.0, "politics": 1.0, "conccap": 1.0}, Swept.GAMMA)
 
 _MODEL: dict[str, object] = {"views": VIEWS, "word_dim": 200, "word_vectors": "doc2vec", "negatives": "all"}
+_WITHOUT_LOSS: dict[str, object] = {name: value for name, value in _MODEL.items() if name != "negatives"}
+"""Beside a method that chooses the negatives itself, or replaces the loss."""
 _GRAPH: dict[str, object] = {"graph": Shared.TEXT_GRAPH}
 _SCORED: dict[str, object] = {**_GRAPH, "total_weight": TOTAL, "bank": "complete"}
 """Of a text that the epoch before did not sample, too, the embedding is that of the epoch before."""
 
 
-def _with(name: str, options: Mapping[str, object], plan: Mapping[str, object] | None = None) -> System:
-    return System("pvse", _MODEL, ((name, options),), plan or {})
+def _with(
+    name: str,
+    options: Mapping[str, object],
+    plan: Mapping[str, object] | None = None,
+    model: Mapping[str, object] = _MODEL,
+) -> System:
+    return System("pvse", model, ((name, options),), plan or {})
 
 
 def diversity(options: Mapping[str, object]) -> System:
@@ -64,11 +71,13 @@ def combined(options: Mapping[str, object]) -> System:
 
 
 PVSE = System("pvse", _MODEL, plan=FULL_BATCHES)
-THOMAS = _with("neighbourhoods", {**_GRAPH, "pool_size": Shared.NEIGHBOURS, "form": "triplet"}, FULL_BATCHES)
-HAL = _with("hal", {}, FULL_BATCHES)
-MITHUN = _with("mithun", {}, FULL_BATCHES)
+THOMAS = _with(
+    "neighbourhoods", {**_GRAPH, "pool_size": Shared.NEIGHBOURS, "form": "triplet"}, FULL_BATCHES, _WITHOUT_LOSS
+)
+HAL = _with("hal", {}, FULL_BATCHES, _WITHOUT_LOSS)
+MITHUN = _with("mithun", {}, FULL_BATCHES, _WITHOUT_LOSS)
 AMRANI = _with("amrani", {"features": Shared.FEATURES, "text_features": Shared.TEXT_VECTORS, "total_weight": TOTAL})
-DISTANCE = _with("distance", {}, FULL_BATCHES)
+DISTANCE = _with("distance", {}, FULL_BATCHES, _WITHOUT_LOSS)
 UNIFORM = _with("uniform", {"total_weight": TOTAL})
 RANDOM = _with("random", {"total_weight": TOTAL})
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import subtext as st
 from reproduce.weights.statistics import MODALITIES, SCORES, Weights, explain, mean_weights, single_score
-from subtext.api.options import DataOptions, Json, Run
+from subtext.api.options import DEFAULTS, DataOptions, Json, Run
 from subtext.data import atomic
 from subtext.data.image_files import thumbnail
 from subtext.errors import RequirementError
@@ -63,7 +63,7 @@ class ScoresReport:
     __repr__ = __str__
 
 
-@command
+@command(defaults=DEFAULTS)
 def report(
     run: Run,
     *,

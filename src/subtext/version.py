@@ -10,7 +10,7 @@ FORMAT = 1
 """Format of everything that Subtext writes and reads again: records, results, indexes, graphs, calibrations, labels.
 Raised when what was written before can no longer be read; see `require_format`."""
 
-DRAWS = 1
+DRAWS = 2
 """Raised when the same seed draws other random numbers than before. Trainings of different numbers are not compared,
 and none is resumed under another."""
 

@@ -38,7 +38,7 @@ METHODS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "distil": ("vse", {}, {"teacher": "some"}),
     "diversity": ("vse", {}, GRAPH),
     "hal": ("vse", {}, {}),
-    "mithun": ("vse", {"negatives": "all"}, {}),
+    "mithun": ("vse", {}, {}),
     "neighbourhoods": ("vse", {}, GRAPH),
     "random": ("vse", {}, {}),
     "smooth_ap": ("vse", {}, {}),

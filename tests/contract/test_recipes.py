@@ -333,7 +333,7 @@ def test_text_is_read_into_values(features: dict[str, FeatureFile]) -> None:
 
 class TestMithun:
     def test_weights_both_directions_of_the_hardest_negative(self, features: dict[str, FeatureFile]) -> None:
-        case = Case("pvse", {**SMALL, "negatives": "all"}, "pooled", methods=(("mithun", {"strength": 2.0}),))
+        case = Case("pvse", SMALL, "pooled", methods=(("mithun", {"strength": 2.0}),))
         parts = made(case, {}, context_of(case, features)).objective.parts
         for side in ("image_to_text", "text_to_image"):
             term = parts[side]
@@ -503,6 +503,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ("vse", "backbone_lr_scale", 0.3, {"image": "{vit}", "freeze_epochs": -1}, ""),
     ("vse", "backbone_norms", "frozen", {"image": "{vit}"}, ""),
     ("dual", "drop_last", True, {}, "pooled"),
+    ("ascl", "fusion", "mean", {"local_weight": 1.0}, "both"),
     ("clip", "lora_alpha", 4.0, {"model": "{clip}"}, ""),
     ("clip", "lora_dropout", 0.1, {"model": "{clip}"}, ""),
     ("clip", "freeze_epochs", 1, {"model": "{clip}", "lora_rank": 2}, ""),

@@ -94,8 +94,8 @@ def test_every_variant_trains_and_is_evaluated(name: str, made: Path, tmp_path: 
     out = tmp_path / "run"
     call("train", "ascl", *given(made), "--out", out, *SMALL, *options, "--with", method, "-q")
     found = parts(out)
-    retold = {f"{side}, retold" for side in DIRECTIONS}
-    assert found[0].keys() == set(DIRECTIONS) | (set() if name == "w/o Pos" else retold)
+    rewritten = {f"{side}, rewritten" for side in DIRECTIONS}
+    assert found[0].keys() == set(DIRECTIONS) | (set() if name == "w/o Pos" else rewritten)
     assert sum(found[-1].values()) < 0.97 * sum(found[0].values())
     told = json.loads(call("evaluate", out, "--by-length", "--alignment-uniformity", "--json", "-", "-q").stdout)
     assert told["rsum"] > 0 and 0 < told["alignment"] < 2 and 0 < told["image/uniformity"] < 2
@@ -133,8 +133,8 @@ def test_what_the_method_makes_of_a_hosts_losses() -> None:
     asked = asymmetry(host, negatives="shuffle", positives="short")
     found = asked.objective.parts
     assert found["image"] == Term(InfoNCE(), "image_to_noised", weight=0.5)
-    assert found["image, retold"] == Term(InfoNCE(), "image_to_retold", weight=0.5)
-    assert found["text, retold"] == Term(Triplet(0.2), "retold_to_image", weight=0.25, reduction="sum")
+    assert found["image, rewritten"] == Term(InfoNCE(), "image_to_rewritten", weight=0.5)
+    assert found["text, rewritten"] == Term(Triplet(0.2), "rewritten_to_image", weight=0.25, reduction="sum")
     assert asymmetry(host, negatives="none").objective.parts["image"] == Term(InfoNCE(), "image_to_text", weight=0.5)
     alone = asymmetry(host, negatives="shuffle", positives="none").objective.parts
     assert alone["image"] == Term(InfoNCE(), "image_to_noised") and set(alone) == {"image", "text"}

@@ -350,7 +350,7 @@ def test_pairs_that_a_run_learnt_from_are_told_of(tmp_path: Path, monkeypatch: p
         report = json.loads((out / "report.json").read_text())
         assert report["kinds"] is not None and report["split_role"] == role
         assert ("warning: split" in told) == (role == "training")
-        assert ("what the run learnt from" in (out / "index.html").read_text()) == (role == "training")
+        assert ("was used for training" in (out / "index.html").read_text()) == (role == "training")
     (tmp_path / "copy.jsonl").write_text((data / "pairs.jsonl").read_text())
     call("curate", tmp_path / "copy.jsonl", "--images", data, "--run", run, "--out", tmp_path / "copy", "--quiet")
     assert json.loads((tmp_path / "copy" / "report.json").read_text())["split_role"] == "unknown"

@@ -96,7 +96,7 @@ def test_numpy_numbers_are_numbers(trained: tuple[st.Run, st.Dataset, Path]) -> 
     )
     assert built.record.arguments["embed_dim"] == 24 and built.record.arguments["mlp"] is False
     assert built.record.methods[0][1]["weight"] == 0.25 and "\n3 epochs of " in str(built)
-    with pytest.raises(RecipeError, match=r"embed_dim needs a whole number; it got array\(\[3\]\)"):
+    with pytest.raises(RecipeError, match=r"embed_dim needs a whole number; it got an array of shape"):
         st.train("dual", **flat_arguments("dual", {"data": dataset, **options | {"embed_dim": np.array([3])}}))
 
 
@@ -127,8 +127,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[st.Run, st.Datase
 def test_training_records_the_fingerprint_and_resumes(trained: tuple[st.Run, st.Dataset, Path]) -> None:
     run, dataset, features = trained
     record = json.loads((run.path / "run.json").read_text())
-    assert record["data"]["data"] == "" and record["data"]["features"] == str(features)
-    assert record["data"]["fingerprint"] == "-".join(fingerprint(dataset.split(name)) for name in ("train", "val"))
+    assert record["data"]["data"] is None and record["data"]["features"] == str(features)
+    assert record["fingerprint"] == "-".join(fingerprint(dataset.split(name)) for name in ("train", "val"))
     again: dict[str, Any] = {"features": features, "out": run.path, "resume": True, "epochs": 2, **SMALL}
     assert st.train("vse", **flat_arguments("vse", {"data": dataset, **again})).record.epochs == 2
     with pytest.raises(CheckpointError, match="differs in the pairs"):
@@ -138,7 +138,7 @@ def test_training_records_the_fingerprint_and_resumes(trained: tuple[st.Run, st.
 
 def test_a_run_of_data_in_memory_needs_the_data_again(trained: tuple[st.Run, st.Dataset, Path]) -> None:
     run, dataset, _ = trained
-    with pytest.raises(RequirementError, match=r"remembers no path.* pass that, or the path of a file \(data=DATA"):
+    with pytest.raises(RequirementError, match=r"remembers no path.* pass that, or the path of a file"):
         st.evaluate(run, quiet=True)
     assert "--data DATA" in call("evaluate", run.path, "-q", code=1).stderr
     roles = {"train": "training", "val": "selection", "test": "held out"}

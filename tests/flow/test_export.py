@@ -63,7 +63,7 @@ def test_a_run_becomes_a_folder_that_load_opens(place: Path, tmp_path: Path) -> 
         "run.json", "config.json", "model.safetensors", "README.md", "assets",
     }  # fmt: skip
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["model"] == "dual"
-    assert load_record(tmp_path / "hf").data.data == "data", "no folder of this machine goes along"
+    assert load_record(tmp_path / "hf").data.data == Path("data"), "no folder of this machine goes along"
     assert str(place) not in "".join(
         path.read_text() for path in (tmp_path / "hf").rglob("*") if path.suffix in (".json", ".md")
     )
@@ -152,8 +152,8 @@ def test_onnx_gives_the_models_vectors(place: Path, tmp_path: Path, run: str) ->
 
 
 def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
-    assert "either --hf DIR or --onnx DIR" in call("export", place / "gru", code=2).stderr
-    assert "either --hf DIR or --onnx DIR" in call("export", place / "gru", "--hf", "a", "--onnx", "b", code=2).stderr
+    assert "either hf=DIR or onnx=DIR" in call("export", place / "gru", code=2).stderr
+    assert "either hf=DIR or onnx=DIR" in call("export", place / "gru", "--hf", "a", "--onnx", "b", code=2).stderr
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
     for form in ("--hf", "--onnx"):

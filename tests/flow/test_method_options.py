@@ -33,7 +33,7 @@ def refused(here: Path, host: str, *words: object) -> str:
         (["vse", "--with", "neighbourhoods"], "image_weight=0 and text_weight=0", "--image"),
         (["pvse", "--views", 2, "--with", "discrepancy:graph=near,second_order=unique"], "views=mean", "--views"),
         (["pvse", "--views", 1, "--with", "discrepancy:graph=near,views=mean"], "leave views out", "--views"),
-        (["pvse", "--views", 2, "--with", "diversity:graph=near,views=mean,samples=5"], "views=max", "--views"),
+        (["pvse", "--views", 2, "--with", "discrepancy:graph=near,views=mean,samples=5"], "views=max", "--views"),
         (
             ["vse", "--with", "diversity:graph=near,total_weight=0"],
             "--with diversity: Neighbourhood needs a total above 0",

@@ -408,7 +408,7 @@ def test_the_command_line_builds_and_shows(made, tmp_path):
     assert len(told["hits"]) == 6 and told["item"]["image"] == item and told["quality"].keys() == {"tfidf", "ciderd"}
     assert all(quality["pairs"] > 100 for quality in told["quality"].values())
     wrong = run.invoke(main, [*words[:2], str(tmp_path / "x"), *words[3:], "--min-count", "2"])
-    assert wrong.exit_code == 2 and "--min-count belongs to another space; lsa does not read it" in wrong.output
+    assert wrong.exit_code == 2 and "min_count belongs to another space; lsa does not read it" in wrong.output
     strange = run.invoke(main, ["neighbours", "show", str(out), "--item", "nobody"])
     assert strange.exit_code == 1 and "'nobody' is neither" in strange.output
 

@@ -33,7 +33,7 @@ from subtext.objectives.losses.listwise import Listwise
 from subtext.objectives.losses.ratio import Ratio
 from subtext.objectives.objective import Term
 from subtext.objectives.scene import add_negatives, compose
-from subtext.recipes.methods.asymmetry.rewriting import RETOLD, TEXT, Noise, Rewriting, noisy
+from subtext.recipes.methods.asymmetry.rewriting import REWRITTEN, TEXT, Noise, Rewriting, noisy
 
 
 class Given(torch.nn.Module):
@@ -199,7 +199,7 @@ def test_right_texts_are_of_the_same_picture() -> None:
     data = pairs()
     values = data.texts.values
     for kind in ("long", "short", "mixed"):
-        found = Rewriting(positives=kind).open(data).retold(data.links, DRAW)
+        found = Rewriting(positives=kind).open(data).rewritten(data.links, DRAW)
         long = 0
         for (image, text), made in zip(data.links.tolist(), found, strict=True):
             own = str(values[text])
@@ -209,7 +209,7 @@ def test_right_texts_are_of_the_same_picture() -> None:
             else:
                 assert own.split()[: len(made.split())] == made.split() and kind != "long"
         assert {"long": long == 18, "short": long == 0, "mixed": 3 < long < 15}[kind]
-    any_two = Rewriting(positives="long", concatenate="any").open(data).retold(data.links, DRAW)
+    any_two = Rewriting(positives="long", concatenate="any").open(data).rewritten(data.links, DRAW)
     own_first = [made.startswith(values[text]) for (_, text), made in zip(data.links.tolist(), any_two, strict=True)]
     assert not all(own_first)
 
@@ -217,7 +217,7 @@ def test_right_texts_are_of_the_same_picture() -> None:
 def test_a_pictures_only_text_stays_and_that_is_told() -> None:
     data = small.pairs(4, captions=1)
     made = Rewriting(positives="long").open(data)
-    assert made.retold(data.links, DRAW) == list(data.texts.values)
+    assert made.rewritten(data.links, DRAW) == list(data.texts.values)
     assert made.notes(small.setup().model) == [
         "4 images with one text: there is no other to make it longer by, and it stays"
     ]
@@ -230,7 +230,10 @@ def test_what_is_read_beside_a_batch() -> None:
     texts = input_spec(item_batch(data.texts, data.links[:, 1], data.root))
     rewriter = Rewriting().open(data)
     made = rewriter.rewrite(input_spec, data.links, texts, DRAW)
-    assert set(made.items) == {RETOLD, "shuffled text", "shuffled retold"} and set(made.noise) == {TEXT, RETOLD}
+    assert set(made.items) == {REWRITTEN, "shuffled text", "shuffled rewritten"} and set(made.noise) == {
+        TEXT,
+        REWRITTEN,
+    }
     again = made.noise[TEXT].again
     assert (made.noise[TEXT].kinds[again] == generation.SHUFFLE).all() and 0 < len(again) < 18
     assert torch.equal(
@@ -241,7 +244,7 @@ def test_what_is_read_beside_a_batch() -> None:
     )
     assert np.array_equal(part.noise[TEXT].seeds, made.noise[TEXT].seeds[4:9])
     literal = Rewriting(shuffle_at="embedding").open(data).rewrite(input_spec, data.links, texts, DRAW)
-    assert set(literal.items) == {RETOLD}
+    assert set(literal.items) == {REWRITTEN}
     assert not Rewriting(negatives="none").open(data).rewrite(input_spec, data.links, texts, DRAW).noise
 
 

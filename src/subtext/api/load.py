@@ -51,7 +51,11 @@ class Run(Report):
     summary: str = ""
 
     def save_pretrained(self, folder: Path | str) -> None:
-        """Write the run without its log and checkpoints; see `save_pretrained`."""
+        """Write the run without its log and checkpoints; see `subtext.save_pretrained`.
+
+        Args:
+            folder: A new or empty folder.
+        """
         save_pretrained(self.model, self.record, folder)
 
     def setup(self) -> Setup:
@@ -110,8 +114,13 @@ def load(
     """The model of a run, or a pretrained dual encoder, for `embed_images`, `embed_texts` and `compare`.
 
     Args:
-        model: See `ModelSource`.
-        text_prompt: See `model`.
+        run: Folder of a run.
+        model: Instead of a run: hub name or folder of a pretrained dual encoder, or open_clip:ARCHITECTURE/WEIGHTS.
+        text_prompt: Words around every text of a pretrained model, with {} in its place.
+        device: "cpu", "cuda", "mps" or "auto".
+
+    Returns:
+        The model, in eval mode.
 
     Raises:
         CheckpointError: If the folder is not a run, is damaged or is incomplete.
@@ -135,9 +144,14 @@ def open_run(
     """The model and the record of a run.
 
     Args:
-        features: Files that replace those of the record. A missing file of the record is an error only if an item is
+        path: Folder of the run.
+        features: File that replaces that of the record. A missing file of the record is an error only if an item is
             looked up by name.
         text_features: See `features`.
+        device: "cpu", "cuda", "mps" or "auto".
+
+    Returns:
+        The run, with the model in eval mode.
 
     Raises:
         CheckpointError: If the folder is not a run, is damaged, or has an unknown recipe.
@@ -157,6 +171,11 @@ def open_run(
 
 def save_pretrained(model: Model, record: Record, folder: Path | str) -> None:
     """Write a model as a folder that `load` reads: record, weights, assets and a model card.
+
+    Args:
+        model: The model.
+        record: Of its run.
+        folder: A new or empty folder.
 
     Raises:
         CheckpointError: If the folder is not empty, or the disk is full.
@@ -347,9 +366,13 @@ class LoadedRun:
 def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Verify = True) -> LoadedRun:
     """Open the run, or the pretrained model, and read the split; `need_pairs` and `verify` as in `DataConfig.read`.
 
-    Raises what opening and reading raise.
+    Args:
+        work: The model, its data and the split.
+        need_pairs: As in `DataConfig.read`.
+        verify: See `need_pairs`.
 
     Raises:
+        ArgumentError: If a pretrained model comes without data.
         RequirementError: If no data is named and none is remembered.
     """
     from subtext.data.text import cut_note
@@ -410,8 +433,10 @@ def read(sources: DataConfig, *, need_pairs: bool = True, verify: Verify = True,
     """The pairs, with images decoded once; problems that do not forbid their use go to standard error.
 
     Args:
+        sources: Where the pairs come from.
         need_pairs: As in `DataConfig.read`.
         verify: See `need_pairs`.
+        quiet: Show no progress and no notes.
 
     Raises:
         DataError: If they cannot be used.
@@ -440,7 +465,12 @@ def read(sources: DataConfig, *, need_pairs: bool = True, verify: Verify = True,
 
 
 def is_data_of_run(record: Record, sources: DataConfig) -> bool:
-    """Whether `sources` name the file that a run was trained on, or are a data set in memory with its pairs."""
+    """Whether `sources` name the file that a run was trained on, or are a data set in memory with its pairs.
+
+    Args:
+        record: Of the run.
+        sources: What a function was called with.
+    """
     from subtext.data.dataset import fingerprint
 
     data = sources.in_memory
@@ -457,6 +487,10 @@ def is_data_of_run(record: Record, sources: DataConfig) -> bool:
 
 def read_data_of_run(record: Record, sources: DataConfig) -> Dataset:
     """The data that a run was trained on: from where it was, or the data set in memory that has the same pairs.
+
+    Args:
+        record: Of the run.
+        sources: What a function was called with.
 
     Raises:
         DataError: If it cannot be read.
@@ -481,7 +515,10 @@ def choose_precision(model: Model, bf16: bool | None, *, quiet: bool = False) ->
 
 
 def choose_device(name: str) -> str:
-    """The device that an option asks for; "auto" is the first GPU, or the processor.
+    """The device that a setting names; "auto" is the first GPU, or the processor.
+
+    Args:
+        name: "auto", "cpu", "cuda", "cuda:1", "mps".
 
     Raises:
         RequirementError: If the machine does not have it.

@@ -46,6 +46,9 @@ def list_models() -> ModelList:
     """List the encoders that --image and --text of `train` name, and whether their weights are on this machine.
 
     The files of the starter towers are read and compared with their published hashes. Nothing is fetched.
+
+    Returns:
+        One entry per encoder and side.
     """
     from huggingface_hub import try_to_load_from_cache
 

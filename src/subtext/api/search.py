@@ -194,7 +194,7 @@ def search(
     if text is None and image is None and not like:
         raise ArgumentError("a search needs text (QUERY), image or like")
     if features is not None and image is None:
-        raise ArgumentError("features needs an image to look up; leave features out")
+        raise ArgumentError("features needs an image to look up; leave it out", field="features")
     if rerank is None:
         for name, value in (("candidates", candidates), ("rerank_features", rerank_features), ("bf16", bf16)):
             if value is not None:
@@ -221,9 +221,13 @@ def search(
     if rerank is not None:
         Reranker.check(query)
     if image_weight != 0.5 and (text is None or not (image or like)):
-        raise ArgumentError("image_weight needs text together with an image or like; leave image_weight out")
+        raise ArgumentError(
+            "image_weight needs text together with an image or like; leave it out", field="image_weight"
+        )
     if not_like_weight != 0.5 and not (not_like or query.understood.not_text):
-        raise ArgumentError("not_like_weight needs not_like or not_text (or a minus in the text); leave it out")
+        raise ArgumentError(
+            "not_like_weight needs not_like or not_text (or a minus in the text); leave it out", field="not_like_weight"
+        )
     if isinstance(index, str | Path):
         index = open_index(index, run=run, model=model, features=features, device=device)
     elif run is not None or model is not None or features is not None:

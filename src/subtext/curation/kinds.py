@@ -90,7 +90,7 @@ def align(
     vectors = images.vectors.float().numpy(), texts.vectors.float().numpy()
     rows = [
         draw.permutation(len(items), seed=seed, epoch=0, purpose=f"curate: {name}")[:candidate_count]
-        for name, items in (("pictures", pairs.images), ("texts", pairs.texts))
+        for name, items in (("images", pairs.images), ("texts", pairs.texts))
     ]
     candidates = Candidates(
         vectors[0][rows[0]], vectors[1][rows[1]], pairs.images.groups[rows[0]], pairs.texts.groups[rows[1]], 1.0
@@ -211,13 +211,13 @@ def near_links(graph: Graph, pairs: Dataset, *, seed: int = 0) -> NDArray[np.int
     """
     neighbours = np.asarray(graph.restrict_to(pairs.texts).neighbours)[:, :NEIGHBOURS]
     counts = (neighbours >= 0).sum(axis=1)
-    order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: near")[:CONSTRUCTED]
+    order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="curate: nearest")[:CONSTRUCTED]
     images, texts = pairs.links[order][counts[pairs.links[order, 1]] > 0].T
     if not len(texts):
         return np.zeros((0, 2), dtype=np.int64)
-    columns = draw.integers(
-        pairs.texts.keys[texts], counts[texts], seed=seed, epoch=0, purpose="curate: which neighbour"
-    )[:, 0]
+    columns = draw.integers(pairs.texts.keys[texts], counts[texts], seed=seed, epoch=0, purpose="curate: neighbour")[
+        :, 0
+    ]
     return _of_other_groups(pairs, images, neighbours[texts, columns].astype(np.int64))
 
 
@@ -338,7 +338,7 @@ def baseline_scores(
     Returns:
         Name -> (L).
     """
-    order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="found: blocks")
+    order = draw.permutation(len(pairs.links), seed=seed, epoch=0, purpose="detect noise: blocks")
     cosine, loss, rank = (np.empty(len(order)) for _ in range(3))
     measure = getattr(model.similarity, "cosine", model.similarity)
     for start in range(0, len(order), RANDOM_BLOCK):

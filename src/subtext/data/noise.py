@@ -118,7 +118,7 @@ def plant(
             distances[left] = distances[right] = gaps
         if mismatched:
             rows = rows[kinds[rows] == ""]
-            chosen = rows[_random_order(dataset, rows, seed, "loosen: which mismatch")[:mismatched]]
+            chosen = rows[_random_order(dataset, rows, seed, "noise: which mismatch")[:mismatched]]
             source[chosen] = _deranged(dataset, chosen, seed)
             kinds[chosen] = "mismatch"
     metadata = dict(dataset.texts.metadata)
@@ -149,12 +149,12 @@ def _swaps(
                 partners[text].setdefault(row, distance)
     free = set(partners)
     swaps: list[tuple[int, int]] = []
-    for first in rows[_random_order(dataset, rows, seed, "loosen: which")].tolist():
+    for first in rows[_random_order(dataset, rows, seed, "noise: which")].tolist():
         choices = [text for text in partners[first] if text in free] if first in free else []
         if len(swaps) == count or not choices:
             continue
         mixed = texts.keys[choices] ^ texts.keys[first]
-        uniform = draw.uniform(mixed, seed=seed, epoch=0, purpose="loosen: with whom")[:, 0]
+        uniform = draw.uniform(mixed, seed=seed, epoch=0, purpose="noise: partners")[:, 0]
         # The least of exponential times, each with its rate: a weighted choice that does not depend on the order.
         rates = np.array([len(partners[text]) for text in choices], dtype=np.float64)
         second = choices[int(np.argmin(-np.log1p(-uniform) * rates))]
@@ -176,8 +176,8 @@ def _deranged(dataset: Dataset, chosen: NDArray[np.int64], seed: int) -> NDArray
     _, number = np.unique(dataset.texts.groups[chosen], return_inverse=True)
     least = np.full(number.max() + 1, np.iinfo(np.int64).max)
     np.minimum.at(least, number, keys)
-    of_group = draw.uniform(least, seed=seed, epoch=0, purpose="loosen: groups")[:, 0][number]
-    order = np.lexsort((draw.uniform(keys, seed=seed, epoch=0, purpose="loosen: texts")[:, 0], of_group))
+    of_group = draw.uniform(least, seed=seed, epoch=0, purpose="noise: groups")[:, 0][number]
+    order = np.lexsort((draw.uniform(keys, seed=seed, epoch=0, purpose="noise: texts")[:, 0], of_group))
     largest = int(np.bincount(number).max())
     if 2 * largest > len(chosen):
         raise DataError(

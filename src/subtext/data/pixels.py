@@ -116,7 +116,7 @@ class PixelInput:
         pixels = np.empty((len(batch.values), self.size, self.size, 3), dtype=np.uint8)
         # (N 10): flip, four of the crop, whether to erase, four of the erased rectangle.
         random = (
-            draws.uniform(batch.keys, seed=draw.seed, epoch=draw.epoch, purpose="picture", count=10)
+            draws.uniform(batch.keys, seed=draw.seed, epoch=draw.epoch, purpose="image augmentation", count=10)
             if draw is not None and self.augments
             else None
         )

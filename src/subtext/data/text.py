@@ -207,7 +207,7 @@ class WordInput:
             longest = max(map(len, encoded), default=0)
             drops, masks = (
                 draws.uniform(batch.keys, seed=draw.seed, epoch=draw.epoch, purpose=purpose, count=longest)
-                for purpose in ("word drop", "token mask")
+                for purpose in ("token dropout", "token mask")
             )
             for row, codes in enumerate(encoded):
                 retained = drops[row, : len(codes)] >= self.word_drop

@@ -547,7 +547,7 @@ def over_runs(first: Sequence[float], second: Sequence[float], *, seed: int = 0)
     if count <= _MOST:
         dealt = np.array(list(itertools.combinations(range(len(every)), size)))
     else:
-        orders = (draw.permutation(len(every), seed=seed, epoch=n, purpose="dealt runs") for n in range(1, _MOST))
+        orders = (draw.permutation(len(every), seed=seed, epoch=n, purpose="run permutation") for n in range(1, _MOST))
         dealt = np.stack([np.arange(size), *(order[:size] for order in orders)])
     sums = every[dealt].sum(axis=1)
     gaps = np.abs(sums / size - (every.sum() - sums) / (len(every) - size))

@@ -168,10 +168,10 @@ def paired(
     # Sign changes whose sum is as far from 0 as the true one, which is counted among them.
     observed, as_far = abs(means.sum()) - 1e-12 * np.abs(means).sum(), 1
     for start, stop in _batches(samples):
-        weights = _times_drawn(count, stop - start, seed=seed, epoch=start, purpose="paired pictures")
+        weights = _times_drawn(count, stop - start, seed=seed, epoch=start, purpose="paired images")
         sums = np.zeros(stop - start)
         # The trainings of each side are drawn on their own, the images once for both.
-        for side, purpose in zip(totals, ("paired seeds", "paired other seeds"), strict=False):
+        for side, purpose in zip(totals, ("paired seeds", "paired seeds of the second"), strict=False):
             shares = _times_drawn(len(side), stop - start, seed=seed, epoch=start, purpose=purpose) / len(side)
             sums += ((shares @ side) * weights).sum(axis=1)
         differences[start:stop] = sums / (weights @ sizes)

@@ -268,7 +268,7 @@ class MaskedRecurrent(nn.Module):
         lengths = mask.sum(dim=1).clamp_min(1)
         states, final = _gru_layers(inner.rnn, words, lengths)
         pooled = _last(states, lengths) if inner.legacy_last else final
-        return Encoded(parts=words if inner.gives == "words" else states, mask=mask, pooled=pooled)
+        return Encoded(parts=words if inner.parts_source == "words" else states, mask=mask, pooled=pooled)
 
 
 class MaskedGpo(nn.Module):

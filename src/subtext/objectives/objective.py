@@ -15,8 +15,8 @@ from subtext.errors import RequirementError, ShapeError
 Reduction = Literal["sum", "mean", "mean over cells"]
 EDITED: Mapping[str, str] = {
     "image_to_noised": "image_to_text",
-    "image_to_retold": "",
-    "retold_to_image": "",
+    "image_to_rewritten": "",
+    "rewritten_to_image": "",
     "image_to_random": "image_to_text",
 }
 """Comparisons with generated or random texts -> the comparison that replaces them where there are none."""

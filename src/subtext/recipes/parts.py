@@ -32,7 +32,7 @@ from subtext.training.setup import BuildContext, Setup
 
 BATCH = 128
 """Pairs of a batch in published code whose losses are sums over them."""
-EDITED = ("image_to_noised", "image_to_retold", "retold_to_image")
+EDITED = ("image_to_noised", "image_to_rewritten", "rewritten_to_image")
 """Comparisons with texts that are edited."""
 
 

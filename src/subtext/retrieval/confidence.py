@@ -89,7 +89,7 @@ def sample(view: View, side: Side, count: int, *, seed: int = 0) -> NDArray[np.i
     keys = view.keys(side)
     if len(keys) <= count:
         return keys
-    order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: some items")[:, 0]
+    order = draw.uniform(keys, seed=seed, epoch=0, purpose="index: sample")[:, 0]
     return np.sort(keys[np.argpartition(order, count)[:count]])
 
 
@@ -446,7 +446,7 @@ def observe(view: View, held_out: HeldOutPairs, side: Side, *, seed: int = 0) ->
     items, vectors = held_out.side(side)
     query_items, queries = held_out.side(opposite(side))
     rows = np.flatnonzero(np.isin(query_items.groups, items.groups)).astype(np.int64)
-    order = draw.uniform(query_items.keys[rows], seed=seed, epoch=0, purpose="calibration: questions")[:, 0]
+    order = draw.uniform(query_items.keys[rows], seed=seed, epoch=0, purpose="calibration: queries")[:, 0]
     rows = np.sort(rows[np.argsort(order, kind="stable")[:MAX_QUERIES]])
     keys = _index_keys(view, side, items, vectors)
     missing = np.flatnonzero(keys < 0)

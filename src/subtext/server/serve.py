@@ -127,7 +127,10 @@ def serve(
             "storage_dir is for an index that is no folder; a folder holds these things itself", field="storage_dir"
         )
     if log == "index" and storage_dir is None and not folders[0]:
-        raise ArgumentError("log=index needs a folder: an INDEX that is one, or storage_dir; or take log=-")
+        raise ArgumentError(
+            "log index needs a folder: an INDEX that is one, or a storage_dir; or log to - (standard output)",
+            field="log",
+        )
 
     if model is not None:
         from subtext.models.encoders.hub import require_model
@@ -250,7 +253,9 @@ def _token(file: str | Path | None, name: str) -> str:
     try:
         token = (Path(file).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0].strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise ArgumentError(f"{name}: {file} cannot be read: {problem}") from problem
+        raise ArgumentError(f"{name}: {file} cannot be read: {problem}", field=name) from problem
     if len(token) < TOKEN_LETTERS:
-        raise ArgumentError(f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}")
+        raise ArgumentError(
+            f"{name} needs a token of {TOKEN_LETTERS} letters or more in the first line of {file}", field=name
+        )
     return token

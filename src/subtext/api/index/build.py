@@ -605,7 +605,7 @@ def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -
         for sources, split in steps:
             step = replace(work, sources=sources, split=split)
             opened, source = open_source(step, store)
-            if former and sources.data is work.sources.data:
+            if former and _is_same(sources.data, work.sources.data):
                 source["instead_of"] = former if sources is steps[-1][0] else []
             keep["images"] |= set(opened.pairs.images.ids)
             keep["texts"] |= set(opened.pairs.texts.ids)
@@ -704,13 +704,13 @@ def _steps(
     if is_new and len(paths) > 1:
         raise RequirementError(
             f"{store.path} needs one of its data sets, {', '.join(map(str, paths))}; it got another, "
-            f"{work.sources.name}; add that (subtext index add), or leave data out, which reads all of them"
+            f"{work.sources.name}; add that (subtext index add), or leave --data out, which reads all of them"
         )
     steps = [] if paths or not is_new else [(work.sources, work.split or "all")]
     for earlier, split, path in recorded:
         options = work.sources if data is None or path == named or (is_new and path != uploads) else DataConfig()
         sources = options.over(earlier if features else replace(earlier, features=None, text_features=None))
-        if sources.data is not data and not (path.exists() or any(it.recognises(path) for it in readers())):
+        if not _is_same(sources.data, data) and not (path.exists() or any(it.recognises(path) for it in readers())):
             moved = "if it was moved, name its new place (--data)"
             advice = moved if paths == [path] else "put it back, or a link to where it is now"
             raise DataError(f"{store.path} needs the data that it was made of; {path} is not there; {advice}")
@@ -718,7 +718,12 @@ def _steps(
         if all((replace(before, on_error=sources.on_error), part) != (sources, split) for before, part in steps):
             steps.append((sources, split))
     former = [str(earlier.data) for earlier, _, path in recorded if is_new and named and path != uploads]
-    return sorted(steps, key=lambda step: step[0].data is data), former
+    return sorted(steps, key=lambda step: _is_same(step[0].data, data)), former
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two configurations name the same path, or the same data set in memory."""
+    return one is other or (isinstance(one, Path) and one == other)
 
 
 def _source(store: Store, run: AnyPath | None, model: AnyPath | None) -> ModelSource:

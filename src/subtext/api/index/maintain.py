@@ -211,7 +211,8 @@ def delete_from_index(
             lines = Path(ids_from).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as problem:
             raise DataError(
-                f"ids_from needs a text file of ids, one per line; {ids_from} cannot be read: {problem}"
+                f"ids_from needs a text file of ids, one per line; {ids_from} cannot be read: {problem}",
+                field="ids_from",
             ) from problem
         names += [line for line in lines if line.strip()]
     if not names and not where:

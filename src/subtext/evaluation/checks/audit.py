@@ -322,7 +322,7 @@ class Sample:
 
 
 def _reordered(sample: Sample) -> list[Rescored]:
-    images, texts = sample.order(len(sample.images), "pictures"), sample.order(len(sample.texts), "texts")
+    images, texts = sample.order(len(sample.images), "images"), sample.order(len(sample.texts), "texts")
     return [
         sample.rescored(images, texts),
         sample.rescored(images[::-1].copy(), texts),
@@ -352,7 +352,7 @@ def _other_neighbours(sample: Sample) -> list[Rescored]:
     # Half of the pairs are partners: what is made for partners alone would show there.
     links = sample.chosen.links
     partners = links[sample.order(len(links), "partners")[: _ALONE // 2]]
-    columns = [sample.order(count, f"strangers {count}") for count in sample.scores.shape]
+    columns = [sample.order(count, f"random partners {count}") for count in sample.scores.shape]
     count = min(len(partners), *map(len, columns))
     pairs = np.concatenate([partners, np.stack([column[:count] for column in columns], axis=1)])
     return [*rescored, *(sample.rescored(pair[:1], pair[1:]) for pair in pairs)]
@@ -365,8 +365,10 @@ def _other_names(sample: Sample) -> list[Rescored]:
     scores = [sample.compared(images, texts)]
     # A head of distributions draws by the row of an item, and may.
     if all(item.log_std is None for item in items):
-        images = sample.image_embeddings(sample.images, row_ids=sample.order(len(sample.images), "numbers i"))
-        texts = sample.text_embeddings(sample.texts, row_ids=sample.order(len(sample.texts), "numbers t"))
+        images = sample.image_embeddings(
+            sample.images, row_ids=sample.order(len(sample.images), "row numbers of images")
+        )
+        texts = sample.text_embeddings(sample.texts, row_ids=sample.order(len(sample.texts), "row numbers of texts"))
         scores.append(sample.compared(images, texts))
     return [(rows[0], rows[1], score) for score in scores]
 

@@ -128,7 +128,7 @@ def _random_texts(graph: Graph, left: Int[np.ndarray, "m"], *, seed: int) -> Int
     neighbours = np.asarray(graph.neighbours)
     pool = np.unique(neighbours[neighbours >= 0])
     keys = np.arange(len(left), dtype=np.int64)
-    samples = pool[draw.integers(keys, len(pool), seed=seed, epoch=0, purpose="stranger", count=8)].astype(np.int64)
+    samples = pool[draw.integers(keys, len(pool), seed=seed, epoch=0, purpose="random text", count=8)].astype(np.int64)
     random = np.full(len(left), -1, dtype=np.int64)
     for start in range(0, len(left), 4096):
         block = slice(start, start + 4096)

@@ -99,8 +99,8 @@ def asymmetry(
         weight = part.weight if positives == "none" else part.weight / 2
         parts[name] = replace(part, on="image_to_noised" if images and negatives != "none" else part.on, weight=weight)
         if positives != "none":
-            on = "image_to_retold" if images else "retold_to_image"
-            parts[f"{name}, retold"] = replace(part, on=on, weight=weight)
+            on = "image_to_rewritten" if images else "rewritten_to_image"
+            parts[f"{name}, rewritten"] = replace(part, on=on, weight=weight)
     if not any(map(_ranks, setup.objective.parts.values())):
         raise RecipeError(
             "asymmetry needs a model that ranks images and texts by a softmax or a triplet loss; this objective has "

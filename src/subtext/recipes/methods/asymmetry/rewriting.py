@@ -31,13 +31,13 @@ from subtext.ops.numerics import masked_mean, unit
 from subtext.text_helpers import counted
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch
 
-TEXT, RETOLD = "text", "retold"
+TEXT, REWRITTEN = "text", "rewritten"
 """Sets of texts to which noise is added: those of the batch, and the added positives."""
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """Which texts are made, for terms on image_to_noised, image_to_retold or retold_to_image.
+    """Which texts are made, for terms on image_to_noised, image_to_rewritten or rewritten_to_image.
 
     Attributes:
         negatives: Noise of the one negative of each text; "mixture": one of four kinds, sampled each time; "none": no
@@ -121,7 +121,7 @@ class Rewriter(ExtraReader):
         links = self._pairs.links
         several = np.array([len(self._of_image[image]) > 1 for image in links[:, 0].tolist()], dtype=bool)
         long = Rewriter(replace(self.rewriting, positives="long"), self._pairs)
-        cut = cut_note(model.text.input_spec, long.retold(links[several], Draw(seed=0, epoch=0)), of="joined text")
+        cut = cut_note(model.text.input_spec, long.rewritten(links[several], Draw(seed=0, epoch=0)), of="joined text")
         single = sum(len(texts) == 1 for texts in self._of_image.values())
         note = f"{counted(single, 'image')} with one text: there is no other to make it longer by, and it stays"
         return [*filter(None, [cut]), *([note] if single else [])]
@@ -158,8 +158,8 @@ class Rewriter(ExtraReader):
         sets = {TEXT: texts}
         if self.rewriting.positives != "none":
             batch = item_batch(self._pairs.texts, links[:, 1], self._pairs.root)
-            sets[RETOLD] = input_spec(replace(batch, values=self.retold(links, draw)), draw)
-        items: dict[str, tuple[Side, Tensors]] = {RETOLD: ("text", sets[RETOLD])} if RETOLD in sets else {}
+            sets[REWRITTEN] = input_spec(replace(batch, values=self.rewritten(links, draw)), draw)
+        items: dict[str, tuple[Side, Tensors]] = {REWRITTEN: ("text", sets[REWRITTEN])} if REWRITTEN in sets else {}
         noise: dict[str, Noise] = {}
         for label, plain in sets.items():
             if self.rewriting.negatives == "none":
@@ -173,7 +173,7 @@ class Rewriter(ExtraReader):
             noise[label] = Noise(kinds, seeds, shuffled.astype(np.int64))
         return Rewritten(items, noise, self.rewriting)
 
-    def retold(self, links: NDArray[np.int64], draw: Draw) -> list[str]:
+    def rewritten(self, links: NDArray[np.int64], draw: Draw) -> list[str]:
         """A text of each pair that says more or less than its own.
 
         Args:
@@ -184,7 +184,7 @@ class Rewriter(ExtraReader):
             B texts.
         """
         values, keys = self._pairs.texts.values, self._pairs.texts.keys[links[:, 1]]
-        samples = draws.uniform(keys, seed=draw.seed, epoch=draw.epoch, purpose="retold", count=3)
+        samples = draws.uniform(keys, seed=draw.seed, epoch=draw.epoch, purpose="rewritten text", count=3)
         texts = []
         for (image, text), (kind, first, second) in zip(links.tolist(), samples.tolist(), strict=True):
             text_itself = str(values[text])
@@ -225,7 +225,7 @@ class Rewritten(Extra):
             The scene.
         """
         parts, images = batch.parts, batch.parts["image"]
-        positives = {label: parts[label] for label in (TEXT, RETOLD) if label in parts}
+        positives = {label: parts[label] for label in (TEXT, REWRITTEN) if label in parts}
         negatives = {
             label: noisy(parts[label], noise, parts.get(f"shuffled {label}"), self.rewriting)
             for label, noise in self.noise.items()
@@ -242,8 +242,8 @@ class Rewritten(Extra):
             scores = [*batch.similarity(images, Embeddings.cat(sets)).split([len(texts) for texts in sets], dim=1)]
         negative_scores = dict(zip(negatives, scores[len(positives) :], strict=True))
         scenes = {TEXT: batch.pairs(scores=scores[0])}
-        if RETOLD in positives:
-            scenes[RETOLD] = batch.pairs(positives[RETOLD], scores=scores[1])
+        if REWRITTEN in positives:
+            scenes[REWRITTEN] = batch.pairs(positives[REWRITTEN], scores=scores[1])
         edited: dict[str, Comparison] = {}
         for label, pairs in scenes.items():
             comparison = pairs.image_to_text
@@ -255,9 +255,9 @@ class Rewritten(Extra):
                     outscoring=self.rewriting.outscoring,
                     scores=negative_scores[label],
                 )
-            edited["image_to_noised" if label == TEXT else "image_to_retold"] = comparison
-        if RETOLD in scenes:
-            edited["retold_to_image"] = scenes[RETOLD].text_to_image
+            edited["image_to_noised" if label == TEXT else "image_to_rewritten"] = comparison
+        if REWRITTEN in scenes:
+            edited["rewritten_to_image"] = scenes[REWRITTEN].text_to_image
         return replace(scenes[TEXT], edited=edited)
 
 

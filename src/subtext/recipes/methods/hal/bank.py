@@ -77,7 +77,7 @@ class PairBankRows(TrainingBank):
         """
         if epoch == 0:
             return
-        samples = draw.uniform(self._keys, seed=seed, epoch=epoch, purpose="kept pairs")[:, 0]
+        samples = draw.uniform(self._keys, seed=seed, epoch=epoch, purpose="bank pairs")[:, 0]
         samples = np.where(self._images >= 0, samples, np.inf)
         texts = np.flatnonzero(samples < max(self.options.rate, np.nextafter(samples.min(), 1)))
         # An image of several kept pairs is read once.

@@ -26,7 +26,7 @@ from subtext.training.setup import Setup
 from subtext.training.step import Extra, ExtraReader, Side, StepReader, TrainBatch, by_side
 
 SIDES: tuple[Side, Side] = ("image", "text")
-RANDOM = "stranger"
+RANDOM = "random text"
 """The label of the random texts."""
 
 
@@ -193,7 +193,7 @@ class RandomTextSampler:
         Returns:
             (B) rows of texts.
         """
-        samples = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="stranger")
+        samples = _uniform(self._pairs, links, seed=seed, epoch=epoch, purpose="random text")
         return self._texts[np.minimum((samples * len(self._texts)).astype(np.int64), len(self._texts) - 1)]
 
 
