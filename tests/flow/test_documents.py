@@ -47,10 +47,10 @@ SHOWN_ONLY = {
 NOT_RUN = {
     "subtext serve ": "never ends; test_server.py and test_page.py run it",
     ".venv/bin/python -m pytest ": "runs tests",
+    "CHECK_SHAPES=0 ": "runs tests",
     "make ": "installs packages from the network; that its targets exist is tested instead",
     "ray ": "starts a cluster; test_ray.py runs one (slow)",
     "pip ": "installs packages from the network",
-    "pg_dump ": "needs PostgreSQL; test_postgres_command.py runs it",
     "docker ": "needs Docker",
     "curl ": "needs a server",
     "export PGPASSWORD": "sets a password",
@@ -66,9 +66,9 @@ NOT_RUN = {
     "subtext score claims.jsonl ": "needs a calibrated index; test_curate.py runs it",
     "subtext curate pairs.jsonl ": "needs more data; test_curate.py runs it",
     "subtext data check list.csv ": "needs a table of another program; test_foreign_tables.py reads made ones",
-    "subtext data check FOLDER": "FOLDER stands for a published data set; test_published.py reads made ones",
-    "subtext neighbours build graph --data FOLDER": "the same",
-    "subtext data prepare politics ": "needs Politics; test_published.py reads a made one",
+    "subtext data check coco ": "needs COCO; test_published.py reads a made one",
+    "python -m reproduce data ": "needs published data; test_published.py reads made ones",
+    "python -m reproduce neighbours build graph --data politics ": "the same",
     "subtext data dedup politics2.jsonl ": "needs Politics; test_published.py reads a made one",
     "python -m reproduce.tables cvprw2022_table3 --data politics": "needs Politics",
 }
@@ -83,8 +83,8 @@ LONG = ("docs/tutorial.md", "docs/two_stages.md", "docs/datasets.md")
 
 WEIGHTED = (
     "subtext neighbours build graph --data captions.jsonl --space lsa --dim 8 --neighbours 4 --quiet",
-    "subtext train vse --data captions.jsonl --features features.npz --out runs/plain --batch-size 8 --epochs 4 --quiet",
-    "subtext train vse --data captions.jsonl --features features.npz --out runs/diverse --batch-size 8 --epochs 4 --quiet "
+    "subtext train vse --data captions.jsonl --features features.npz --out runs/plain --batch-size 8 --epochs 1",
+    "subtext train vse --data captions.jsonl --features features.npz --out runs/diverse --batch-size 8 --epochs 1 "
     "--with diversity:graph=graph,first_epoch=encode",
 )
 BEFORE = {"docs/care.md": FIRST, "docs/answers.md": FIRST, "reproduce/README.md": WEIGHTED}
@@ -131,7 +131,9 @@ def difference(shown: str, printed: str) -> str:
     Words, lines and whole numbers must be the same. Durations may differ, and decimal numbers by a fifth or 0.1, as
     another processor may round otherwise; so may the number of spaces between columns.
     """
-    shown, printed = (re.sub(r"  +", "  ", re.sub(r" +$", "", text, flags=re.M)).strip("\n") for text in (shown, printed))
+    shown, printed = (
+        re.sub(r"  +", "  ", re.sub(r" +$", "", text, flags=re.M)).strip("\n") for text in (shown, printed)
+    )
     pattern, end, numbers = "", 0, []
     for found in NUMBER.finditer(shown):
         pattern += re.escape(shown[end : found.start()])
@@ -247,7 +249,7 @@ def check_options(words: list[str], where: str) -> None:
 
 def run_code(block: Block, names: dict[str, object]) -> None:
     """Run a block with the names that earlier ones left; where it is a session, what it shows must be what comes."""
-    if ">>>" not in block.text:
+    if not block.text.startswith(">>>"):
         exec(compile(block.text, f"{block.document}:{block.line}", "exec"), names)
         return
     test = doctest.DocTestParser().get_doctest(block.text, names, block.document, block.document, block.line - 1)
@@ -256,6 +258,17 @@ def run_code(block: Block, names: dict[str, object]) -> None:
     runner.run(test, out=said.append, clear_globs=False)
     names.update(test.globs)
     assert not runner.failures, "".join(said)
+
+
+def test_every_exception_is_a_command_of_a_document() -> None:
+    commands = [
+        command
+        for name in DOCUMENTS
+        for block in blocks(name)
+        if block.language in RUN_AS_COMMANDS
+        for command, _ in block.commands
+    ]
+    assert [start for start in NOT_RUN if not any(command.startswith(start) for command in commands)] == []
 
 
 @pytest.mark.parametrize(
