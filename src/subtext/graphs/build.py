@@ -20,9 +20,9 @@ from subtext.graphs.spaces import (
     Doc2VecSpace,
     FeatureSpace,
     LsaSpace,
-    TextProgress,
     SentenceSpace,
     Space,
+    TextProgress,
     TextVectors,
     unit_rows,
 )
