@@ -27,6 +27,7 @@ from subtext.ops import draw as draws
 from subtext.recipes import catalogue
 from subtext.recipes.build import build, recorded_options
 from subtext.recipes.catalogue import plan_options
+from subtext.recipes.methods.mithun import mithun
 from subtext.training.optimiser import stage
 from subtext.training.plan import Plan
 from subtext.training.setup import BuildContext, Setup
@@ -333,13 +334,18 @@ def test_text_is_read_into_values(features: dict[str, FeatureFile]) -> None:
 
 class TestMithun:
     def test_weights_both_directions_of_the_hardest_negative(self, features: dict[str, FeatureFile]) -> None:
-        case = Case("pvse", SMALL, "pooled", methods=(("mithun", {"strength": 2.0}),))
-        parts = made(case, {}, context_of(case, features)).objective.parts
+        case = Case("pvse", {**SMALL, "negatives": "all"}, "pooled")
+        parts = mithun(made(case, {}, context_of(case, features)), strength=2.0).objective.parts
         for side in ("image_to_text", "text_to_image"):
             term = parts[side]
             assert isinstance(term, Term) and isinstance(term.loss, Triplet) and isinstance(term.weighting, Rank)
             assert (term.loss.negatives, term.reduction) == ("hardest", "mean")
             assert (term.weighting.direction, term.weighting.strength) == (side, 2.0)
+
+    def test_an_option_that_it_replaces_is_refused(self, features: dict[str, FeatureFile]) -> None:
+        case = Case("pvse", {**SMALL, "negatives": "all"}, "pooled", methods=(("mithun", {"strength": 2.0}),))
+        with pytest.raises(RecipeError, match=r"negatives needs .* mithun:hardest_only takes the hardest"):
+            made(case, {}, context_of(case, features))
 
     def test_leaves_easy_epochs_easy(self, features: dict[str, FeatureFile]) -> None:
         case = Case("vse_infinity", SMALL, "grid", methods=(("mithun", {}),))
@@ -455,6 +461,7 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ("ascl", "local_weight", 0.5, {"attention": False}, "grid"),
     ("ascl", "direction_weights", "shared", {"attention": False}, "grid"),
     ("ascl", "bf16", True, {"attention": False}, "grid"),
+    ("ascl", "fusion", "mean", {"local_weight": 1.0}, "both"),
     *[
         ("vse", name, value, {"image": "tiny"}, "")
         for name, value in (("feature_scaling", "unit"), ("feature_dropout", 0.1), ("layer_decay", 0.9))

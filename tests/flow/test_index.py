@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import sqlite3
@@ -18,7 +19,7 @@ from subtext.api.index.maintain import restore_index
 from subtext.errors import SearchIndexError
 from subtext.retrieval.condition import matching
 from subtext.retrieval.journal import journal
-from subtext.retrieval.stores.folder import Folder, backup, read_manifest
+from subtext.retrieval.stores.folder import Folder, SqliteTables, backup, read_manifest
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.traces import trace_name
 from subtext.retrieval.verification import verify
@@ -100,6 +101,15 @@ def test_a_reader_keeps_what_it_sees_while_a_writer_works(folder: Folder) -> Non
         assert sorted(item.id for item in view.items("images", found[0].keys)) == sorted(before)
     assert stored.ids(reader) == set(before) - {"p1", "p2"}
     assert len(stored.nearest(reader, QUERIES, top=40)[0]) == 38
+
+
+def test_tables_that_nobody_closes_are_closed_when_they_are_collected(folder: Folder) -> None:
+    tables = SqliteTables(folder.tables)
+    connection = tables.connection
+    del tables
+    gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
 
 
 def test_deletion_takes_everything_with_it(folder: Folder) -> None:

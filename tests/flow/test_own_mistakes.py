@@ -148,7 +148,9 @@ def test_a_method_and_a_loss_are_checked(tmp_path: Path) -> None:
     def untyped(setup: Any, *, strength=0.5):  # type: ignore[no-untyped-def]
         return setup
 
-    with pytest.raises(RecipeError, match="'strength' has no type"):
+    with pytest.raises(
+        RecipeError, match=r"option needs Annotated\[type, 'help'\] and a default; 'strength' has not both"
+    ):
         st.register_method(untyped)
 
     def forgetful(setup: Any) -> Any:

@@ -27,15 +27,15 @@ def suited(name: str, query: dict[str, object]) -> dict[str, object]:
     """The parameters of a right search, with values that suit one another and the library.
 
     OpenAPI cannot say that `lexical` needs words, `captions` a search for images by them alone, `like` an item that is
-    there, `hubness` a query of one part, and `min_probability` a calibration.
+    there, `hubness` a query of one part, `min_probability` a calibration, and `rerank` a second model.
     """
     if not name.endswith(" /search"):
         return query
-    words, parts = {"q": query.get("q") or "a red square"}, ["index", "min_probability"]
+    words, parts = {"q": query.get("q") or "a red square"}, ["index", "min_probability", "rerank"]
     if query.get("captions"):
         parts += ["like", "hubness", "target"]
         if name.startswith("POST"):
-            words, parts = {}, [*parts, "captions"]
+            words, parts = {}, [*parts, "captions", "lexical"]
     elif query.get("hubness"):
         parts += ["like", "not_like", "not_text"]
         if name.startswith("POST"):

@@ -148,7 +148,7 @@ def test_a_ratio_that_the_paper_does_not_have_is_swept(made: Path, tmp_path: Pat
     losses = {
         (run["methods"][0][1]["beta"], run["methods"][0][1]["gamma"]): run["best"]["loss"]
         for run in runs
-        if run["data"]["fingerprint"] != last["data"]["fingerprint"]
+        if run["fingerprint"] != last["fingerprint"]
     }
     assert set(losses) == set(few) and min(few, key=lambda ratio: losses[ratio]) == tuple(chosen.values())
     assert (last["methods"][0][1]["beta"], last["methods"][0][1]["gamma"]) == tuple(chosen.values())

@@ -61,7 +61,18 @@ class Command(click.Command):
         self.headings = {p.name: heading for heading, parameters in sections.items() for p in parameters}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words; one that begins with a hyphen is a query, where a command takes one."""
+        """Parse the words; one that begins with a hyphen is a query, where a command takes one.
+
+        Args:
+            ctx: Of the call.
+            args: Words that were typed.
+
+        Returns:
+            Words that are left.
+
+        Raises:
+            click.UsageError: For an unknown option or a word too many.
+        """
         # "-dog" is a query: no option is a word after one hyphen.
         valued = {flag for option in self.params if not getattr(option, "is_flag", True) for flag in option.opts}
         has_query = any(isinstance(it, click.Argument) and it.metavar == "QUERY" for it in self.params)
@@ -84,7 +95,18 @@ class Command(click.Command):
             raise click.UsageError(f"{error.message}{named}; put words that belong together in quotes", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Carry the command out; arguments that do not go together end as a usage error that names the option."""
+        """Carry the command out; arguments that do not go together end as a usage error that names the option.
+
+        Args:
+            ctx: Its `params` hold the values.
+
+        Returns:
+            None.
+
+        Raises:
+            click.UsageError: For arguments that do not go together.
+            SubtextError: With flags as they are typed, if the work cannot be done.
+        """
         try:
             self.act(ctx)
         except ArgumentError as error:
@@ -95,7 +117,14 @@ class Command(click.Command):
             raise
 
     def spelt(self, error: SubtextError) -> str:
-        """The message of an error with its setting as it is typed: `lr needs` -> `--lr needs`."""
+        """The message of an error with its setting as it is typed: `lr needs` -> `--lr needs`.
+
+        Args:
+            error: Its `field` and `method` name the setting.
+
+        Returns:
+            The message.
+        """
         message, name = str(error), error.field
         if error.method:
             return message if error.method in message else f"--with {error.method}: {message}"
@@ -105,11 +134,23 @@ class Command(click.Command):
         return message
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """The usage of the command, which names the arguments."""
+        """The usage of the command, which names the arguments.
+
+        Args:
+            ctx: Of the call.
+
+        Returns:
+            One text.
+        """
         return [str(self.options_metavar)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, heading by heading."""
+        """The options, heading by heading.
+
+        Args:
+            ctx: Of the call.
+            formatter: Receives the headings and their options.
+        """
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             line = parameter.get_help_record(ctx)
@@ -121,17 +162,36 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group whose help shows the first paragraph of each command in full."""
+    """A group whose help shows the first paragraph of each command in full.
+
+    Args:
+        name: Of the group.
+        commands: Name -> command, in the order of the help.
+        help: Its paragraphs.
+        epilog: What the help ends with.
+    """
 
     def __init__(self, name: str, commands: dict[str, click.Command], *, help: str, epilog: str) -> None:
         super().__init__(name, commands, help=help, epilog=epilog, context_settings={"help_option_names": list(HELP)})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order in which they were added."""
+        """The names in the order in which they were added.
+
+        Args:
+            ctx: Of the call.
+
+        Returns:
+            Names.
+        """
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands with their summaries."""
+        """The commands with their summaries.
+
+        Args:
+            ctx: Of the call.
+            formatter: Receives the list.
+        """
         texts = [
             (name, made.short_help or (made.help or "").partition("\n\n")[0]) for name, made in self.commands.items()
         ]
@@ -148,6 +208,9 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
         function: Its `Annotated` parameters, and the fields of its dataclasses, are the options.
         entry: What its signature does not say.
         name: Of the command.
+
+    Returns:
+        The command.
     """
     described = [replace(f, required=f.required or f.name in entry.required) for f in fields_of(function)]
     sections: dict[str, list[click.Parameter]] = {}
@@ -199,7 +262,14 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
 
 
 def command_help(function: Callable[..., Any]) -> str:
-    """The paragraphs of a docstring that a command's help shows: those before arguments, results and errors."""
+    """The paragraphs of a docstring that a command's help shows: those before arguments, results and errors.
+
+    Args:
+        function: With a docstring.
+
+    Returns:
+        Paragraphs, with an empty line between them.
+    """
     shown: list[str] = []
     for paragraph in (inspect.getdoc(function) or "").split("\n\n"):
         if re.match(r"(Args|Returns|Raises|Yields|Example):|>>>", paragraph):
@@ -210,7 +280,14 @@ def command_help(function: Callable[..., Any]) -> str:
 
 @contextmanager
 def error_messages(ctx: click.Context) -> Iterator[None]:
-    """Turn errors of Subtext and of the system into one sentence and exit code 1, an interruption into code 130."""
+    """Turn errors of Subtext and of the system into one sentence and exit code 1, an interruption into code 130.
+
+    Args:
+        ctx: Of the call; it exits with the code.
+
+    Yields:
+        Once, to the code that may raise.
+    """
     try:
         yield
     except ArgumentError:
@@ -231,5 +308,12 @@ def error_messages(ctx: click.Context) -> Iterator[None]:
 
 
 def example(*lines: str) -> str:
-    """An epilogue that keeps its lines as they are."""
+    """An epilogue that keeps its lines as they are.
+
+    Args:
+        lines: Commands.
+
+    Returns:
+        The text.
+    """
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)

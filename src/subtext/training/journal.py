@@ -94,7 +94,7 @@ class Progress:
     Args:
         state: The training, as it starts or is resumed.
         plan: Its plan.
-        steps: Number of steps of the whole training.
+        steps: Number of steps of the full training.
         parts: Names of the parts of the objective.
         report_to: Called with each report; None for no reports.
     """

@@ -150,7 +150,7 @@ class Trainer:
     Attributes:
         notes: Sentences for the user before it begins.
         state: The training between two steps.
-        steps: Of the whole training.
+        steps: Of the full training.
     """
 
     def __init__(

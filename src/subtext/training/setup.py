@@ -97,8 +97,8 @@ class TrainingProgress:
 
     Attributes:
         epoch: Counted from 1.
-        epochs: Of the whole training.
-        step: Finished so far in the whole training.
+        epochs: Of the full training.
+        step: Finished so far in the full training.
         steps: All of them.
         loss: Mean over the epoch so far.
         figures: Of the latest validation, empty before.
