@@ -50,6 +50,8 @@ NOT_RUN = {
     "CHECK_SHAPES=0 ": "runs tests",
     "make ": "installs packages from the network; that its targets exist is tested instead",
     "ray ": "starts a cluster; test_ray.py runs one (slow)",
+    ".venv/bin/python -m pytest ": "runs the tests",
+    "CHECK_SHAPES=0 .venv/bin/python -m pytest ": "runs the tests",
     "pip ": "installs packages from the network",
     "docker ": "needs Docker",
     "curl ": "needs a server",
@@ -320,5 +322,5 @@ def test_commands_within_a_sentence_name_options_that_exist(document: str) -> No
     text = re.sub(r"^```.*?^```$", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for command in re.findall(r"`subtext ([^`]+)`", text):
         words = [word for word in command.split() if word.islower() or word.startswith("--")]
-        if words != ["--help"]:
+        if words and words != ["--help"]:
             check_options(words, document)
