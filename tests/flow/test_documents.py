@@ -46,8 +46,6 @@ SHOWN_ONLY = {
 
 NOT_RUN = {
     "subtext serve ": "never ends; test_server.py and test_page.py run it",
-    ".venv/bin/python -m pytest ": "runs tests",
-    "CHECK_SHAPES=0 ": "runs tests",
     "make ": "installs packages from the network; that its targets exist is tested instead",
     "ray ": "starts a cluster; test_ray.py runs one (slow)",
     ".venv/bin/python -m pytest ": "runs the tests",
