@@ -24,7 +24,7 @@ from dying import die_at_flush
 from torch import nn
 
 from subtext.training.plan import Plan, RunConfig
-from subtext.training.setup import Report
+from subtext.training.setup import TrainingProgress
 
 PLAN = Plan(
     epochs=3,
@@ -43,7 +43,7 @@ def train(out: Path, workers: int) -> list[str]:
     """Begin or go on; gives what was noted."""
     notes: list[str] = []
 
-    def hear(report: Report) -> None:
+    def hear(report: TrainingProgress) -> None:
         if report.note:
             notes.append(report.note)
 

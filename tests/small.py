@@ -29,7 +29,7 @@ from subtext.objectives.losses.triplet import Triplet
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import MMD
 from subtext.training.plan import Phase, Plan, RunConfig
-from subtext.training.setup import Report, Setup, TrainResult
+from subtext.training.setup import Setup, TrainingProgress, TrainResult
 
 WORDS = ("red", "blue", "green", "round", "flat", "tall", "small", "wet", "old", "bright")
 WIDTH = 12
@@ -200,9 +200,9 @@ class Interrupt:
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self.reports: list[Report] = []
+        self.reports: list[TrainingProgress] = []
 
-    def __call__(self, report: Report) -> None:
+    def __call__(self, report: TrainingProgress) -> None:
         self.reports.append(report)
         if report.step >= self.step and report.note is None:
             os.kill(os.getpid(), signal.SIGTERM)

@@ -176,7 +176,9 @@ def test_what_cannot_be_adapted(archive: Path, tmp_path: Path) -> None:
         adapted(archive, tmp_path / "a", text_prompt="a {}")
     with pytest.raises(RecipeError, match="text_prompt, lora_rank and the options of images need a pretr"):
         adapted(archive, tmp_path / "a", lora_rank=2)
-    with pytest.raises(RecipeError, match="adapter_dim needs adapters after the towers; leave lora_rank out"):
+    with pytest.raises(
+        RecipeError, match="adapter_dim needs adapters after the towers; lora_rank is 2; leave adapter_dim out"
+    ):
         adapted(archive, tmp_path / "a", model="some/clip", lora_rank=2, adapter_dim=4)
     with pytest.raises(RecipeError, match="features needs model=features; model is some/clip"):
         adapted(archive, tmp_path / "b", model="some/clip")

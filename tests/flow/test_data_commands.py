@@ -166,7 +166,9 @@ def test_found_tells_mismatched_pairs_from_others(tmp_path: Path) -> None:
     alone = ("--beta", 0, "--gamma", 1)
     told = json.loads(done("data", "detect-noise", run_, "--labels", labels, "--graph", graph, *alone, "--json", "-q"))
     assert "combined 0:1" in told["auc"]
-    assert "--beta needs graph" in refused("data", "detect-noise", run_, "--labels", labels, "--beta", 2, code=2)
+    assert "--beta needs --graph FOLDER" in refused(
+        "data", "detect-noise", run_, "--labels", labels, "--beta", 2, code=2
+    )
     assert "56 literal, 24 mismatch" in done("data", "detect-noise", run_, "--labels", labels, "-q")
     assert "the labels need the data set that they were written with" in refused(
         "data", "detect-noise", run_, "--labels", labels, "--data", data, "-q"

@@ -22,7 +22,7 @@ from subtext.training.checks import validate_plan
 from subtext.training.optimiser import WeightAverage
 from subtext.training.plan import Phase, Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import Report
+from subtext.training.setup import TrainingProgress
 
 QUICK = RunConfig(device="cpu", workers=0)
 LONG = Plan(epochs=12, batch_size=16, lr=2e-2, schedule="cosine")
@@ -215,7 +215,7 @@ def test_non_finite_loss_raises_with_the_ids_of_the_batch(tmp_path: Path, chunk:
 
 def test_reports_are_in_order_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subtext.training.journal.REPORT_EVERY", 0.0)
-    heard: list[Report] = []
+    heard: list[TrainingProgress] = []
     small.run(tmp_path / "run", report=heard.append)
     steps = [report.step for report in heard]
     assert steps == sorted(steps)

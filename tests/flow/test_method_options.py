@@ -58,7 +58,7 @@ def test_options_of_a_method_are_named_as_they_are_typed(
 )
 def test_what_reads_pairs_is_refused_before_the_first_epoch(here: Path, method: str, said: str) -> None:
     found = refused(here, "dual", "--with", method)
-    assert said in found and "caption_sampling is together; change it" in found and not (here / "run").exists()
+    assert said in found and "--caption-sampling is together; change it" in found and not (here / "run").exists()
     call("train", "dual", "--data", here / "pairs.jsonl", "--features", here / "features.npz", "--out", here / "run",
          *TRAIN, "--epochs", 2, "--with", method, "--caption-sampling", "all")  # fmt: skip
 

@@ -20,7 +20,7 @@ from subtext.models.checkpoint import Record, fingerprint, load_record, load_run
 from subtext.training import loop
 from subtext.training.plan import Phase, Plan, RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import Report, Setup
+from subtext.training.setup import Setup, TrainingProgress
 from subtext.version import DRAWS
 
 FROZEN = Plan(epochs=2, batch_size=16, freeze_epochs=-1)
@@ -121,7 +121,7 @@ def test_a_stop_reaches_all_processes(tmp_path: Path, monkeypatch: pytest.Monkey
     """A process that alone was asked at an epoch's end must not leave: the others would wait for it in the next."""
     monkeypatch.setattr(Processes, "broadcast", lambda self, values: list(values) if len(values) > 1 else [0.0])
 
-    def ask(report: Report) -> None:
+    def ask(report: TrainingProgress) -> None:
         if report.ended == 1:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -192,7 +192,7 @@ def test_a_split_can_be_indexed(place: Path, tmp_path: Path) -> None:
 def test_the_command_line_refuses(place: Path, tmp_path: Path) -> None:
     assert "holds an index" in call("index", "build", place / "index", "--run", place / "run", code=1).stderr
     assert "is not there" in call("search", tmp_path / "nowhere", "words", code=1).stderr
-    assert "a search needs text (QUERY)" in call("search", place / "index", code=2).stderr
+    assert "a search needs text (QUERY), --image or --like" in call("search", place / "index", code=2).stderr
     call("search", place / "index", "words", "--top", 0, code=2)
     assert "nowhere" in call("index", "build", tmp_path / "index", "--run", tmp_path / "nowhere", code=1).stderr
     gone = call("search", place / "index", "--image", tmp_path / "gone.png", code=1).stderr

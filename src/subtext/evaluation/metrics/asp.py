@@ -1,4 +1,4 @@
-"""Average Semantic Precision (Li et al. 2022): whether a model orders a whole gallery as its meaning does.
+"""Average Semantic Precision (Li et al. 2022): whether a model orders a full gallery as its meaning does.
 
 Also its two reference lines: what a random order is expected to give, and the best that scores without ties can.
 """

@@ -21,7 +21,7 @@ PLAN = Plan(
 )
 INSIDE = replace(PLAN, epochs=5, batch_size=128, lr=1e-4, max_grad_norm=1.0)
 """The plan for adapters inside the towers, as `clip` has it for them."""
-_AFTER = Requires("lora_rank", ("0",), needs="adapters after the towers; leave lora_rank out")
+_AFTER = Requires("lora_rank", ("0",), needs="adapters after the towers")
 
 
 def adapt(
@@ -53,6 +53,13 @@ def adapt(
     selection: by the figure of `select` (the sum of recalls unless you choose another), the saved model is never worse
     on the validation split than the pretrained one. With `select=last` the last epoch is saved, whatever it is worth.
     The result states both, and their paired difference.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RecipeError: For options of images or texts with precomputed features.
+        RequirementError: If the vectors of images and texts differ in width, and for what `dual_sides` refuses.
     """
     from subtext.errors import RecipeError, RequirementError
     from subtext.models.encoders.backbone import adapt as low_rank

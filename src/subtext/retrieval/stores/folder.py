@@ -271,7 +271,7 @@ def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> S
 
     Raises:
         SearchIndexError: If a file is missing, or is not of the shape that the store remembers.
-        FileNotFoundError: If the whole folder is gone, as after a compaction.
+        FileNotFoundError: If the folder is gone, as after a compaction.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is gone")
@@ -692,6 +692,9 @@ class FolderWriter(SqlWriter):
         """Write a segment; its row in the tables, whose number stands in its name.
 
         Args:
+            side: "images" or "texts".
+            blocks: Vectors and keys, block by block.
+            rows: Number of vectors in all blocks.
             by: Name and offsets of the lists that the rows are sorted by.
         """
         name, (lists, offsets) = self.new_name(side), by or (None, None)
