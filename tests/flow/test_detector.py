@@ -62,7 +62,7 @@ def test_the_surest_boxes_by_loops(name: str, folders: dict[str, Path]) -> None:
 def test_unsure_boxes_are_hidden_and_one_stays(name: str, folders: dict[str, Path]) -> None:
     all_ = Detector.open(str(folders[name]), regions=100)({"pixels": pixels()})
     assert all_.parts is not None and all_.parts.shape[1] == 7
-    few = Detector.open(str(folders[name]), least=1.0)({"pixels": pixels()})
+    few = Detector.open(str(folders[name]), min_confidence=1.0)({"pixels": pixels()})
     assert few.mask is not None and few.parts is not None and few.pooled is not None
     assert few.mask.sum(dim=1).tolist() == [1, 1, 1] and few.mask[:, 0].all()
     torch.testing.assert_close(few.pooled, few.parts[:, 0, :16])

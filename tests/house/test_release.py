@@ -54,7 +54,7 @@ def test_every_extra_that_a_page_or_docstring_names_exists():
 def test_no_page_and_no_message_installs_subtext_from_the_package_index():
     # The name `subtext` there is another project's, and ours is not published.
     wrong = re.compile(r"pip install (?:-\S+ )*['\"]?subtext\b|['\"` ]subtext(?:-retrieval)?\[")
-    of_hint = SOURCE / "errors.py"
+    of_hint = SOURCE / "text_helpers.py"
     assert [str(page.relative_to(ROOT)) for page in PAGES if page != of_hint and wrong.search(page.read_text())] == []
 
 
