@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 from reproduce.command import Text
 from reproduce.tables.config import TableConfig, measure_of
 from reproduce.tables.material import require_prepared

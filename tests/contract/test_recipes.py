@@ -461,7 +461,6 @@ UNREAD: list[tuple[str, str, object, dict[str, object], str]] = [
     ("ascl", "local_weight", 0.5, {"attention": False}, "grid"),
     ("ascl", "direction_weights", "shared", {"attention": False}, "grid"),
     ("ascl", "bf16", True, {"attention": False}, "grid"),
-    ("ascl", "fusion", "mean", {"local_weight": 1.0}, "both"),
     *[
         ("vse", name, value, {"image": "tiny"}, "")
         for name, value in (("feature_scaling", "unit"), ("feature_dropout", 0.1), ("layer_decay", 0.9))

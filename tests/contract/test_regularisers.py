@@ -131,9 +131,11 @@ def test_bad_settings_are_named(make, message):
 
 def test_a_divergence_of_another_name_is_named_outside_tests_too():
     made = object.__new__(KL)
-    for name, value in (("of", "sound"), ("over", "sum"), ("published", False)):
+    for name, value in (("modality", "sound"), ("over", "sum"), ("published", False)):
         object.__setattr__(made, name, value)
-    with pytest.raises(RequirementError, match="KL needs of to be one of 'both', 'image', 'text'; it got 'sound'"):
+    with pytest.raises(
+        RequirementError, match="KL needs modality to be one of 'both', 'image', 'text'; it got 'sound'"
+    ):
         made.__post_init__()
 
 

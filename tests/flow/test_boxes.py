@@ -254,7 +254,7 @@ def test_a_run_remembers_that_it_reads_boxes(host: str, tmp_path: Path) -> None:
     refused = call("evaluate", out, "--features", tmp_path / "regions.npz", code=1)
     assert "boxes need to lie beside the features" in refused.output
     refused = call("train", host, *given, "--features", tmp_path / "regions.npz", "--out", tmp_path / "no", code=1)
-    assert "regions.npz has none; give features with boxes, or leave boxes out" in refused.output
+    assert "regions.npz has none; give features with boxes, or leave --boxes out" in refused.output
     refused = call("train", host, *given, "--features", tmp_path / "features.npz", "--out", tmp_path / "no", code=1)
     assert "--boxes needs --image features of regions" in refused.output
     arrays["boxes"][3, 2] = 0

@@ -166,7 +166,7 @@ def test_its_pairs_are_curated_and_scored(host: str, runs: dict[str, Path], made
     )
     call("index", "build", tmp_path / "index", "--run", runs[host], *given(made), "--split", "all", "-q")
     hits = open_index(tmp_path / "index").search(first["caption"], top=60)
-    own = next(hit for hit in hits if hit.id == first["picture"])
+    own = next(hit for hit in hits if hit.id == first["image"])
     assert first["similarity"] == pytest.approx(own.score, abs=1e-5)
     assert (own.uncertainty is not None) == (host == "pcme_plus")
 

@@ -45,7 +45,7 @@ def test_the_release_itself_is_refused(release: Path, more: tuple[str, ...]) -> 
     for data in (f"politics={release}", release.parent):
         told = call(*words(release, data, *more), code=1)
         assert "needs the first 2 sentences of each article of Politics" in told.output + told.stderr
-        assert f"subtext data prepare {release} --sentences 2" in told.output + told.stderr
+        assert f"python -m reproduce data prepare {release} --max-sentences 2" in told.output + told.stderr
     assert not (release.parent / "tables").exists()
 
 

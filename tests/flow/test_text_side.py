@@ -149,7 +149,7 @@ def test_words_are_found_without_the_run(place: Path, tmp_path: Path) -> None:
 def test_a_named_model_or_device_is_used(place: Path) -> None:
     with pytest.raises(SearchIndexError, match="it got another"):
         open_index(place / "run-index", run=place / "other")
-    with pytest.raises(RequirementError, match="--device nowhere cannot be used"):
+    with pytest.raises(RequirementError, match=r"^device nowhere cannot be used"):
         subtext.search(place / "run-index", "blue", device="nowhere")
 
 

@@ -137,7 +137,7 @@ def test_daa_with_more_draws_of_candidates_than_of_queries() -> None:
         (Structure, {"margin": 0.05, "hardest": 10, "positives": "each"}),
         (Margin, {"margin": 0.2, "boundary": 1.2}),
         (HAL, {"gamma": 30.0, "threshold": 0.3, "diagonal": "shifted"}),
-        (Angular, {"degrees": 45.0, "form": "smooth", "repeated": False, "own": False}),
+        (Angular, {"degrees": 45.0, "form": "smooth", "repeated": False, "include_positive": False}),
         (DAA, {"temperature": 0.01, "variant": "rows", "draws": False}),
         (SmoothAP, {"temperature": 0.01, "variant": "rows", "draws": False}),
         (Listwise, {"temperature": 1.0}),

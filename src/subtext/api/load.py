@@ -637,7 +637,7 @@ def choose_device(name: str) -> str:
         name: "auto", "cpu", "cuda", "cuda:1", "mps".
 
     Returns:
-        A device of torch: "cpu", "cuda", "cuda:1", "mps".
+        The name of a device of torch.
 
     Raises:
         RequirementError: If the machine does not have it.

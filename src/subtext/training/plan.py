@@ -115,7 +115,7 @@ class Plan:
         weight_average: "none", or the average of the weights that is evaluated and saved: "ema" or "swa".
         ema_decay: Decay of the average at each step, in [0, 1), for "ema".
         swa_start: Share of the epochs before averaging starts, in [0, 1), for "swa".
-        patience: Stop after so many epochs without improvement; 0 for never.
+        patience: Stop after N epochs without improvement; 0 for never.
         caption_sampling: An epoch has "all" pairs once, "one" random text of every image, or every image "together"
             with all its texts.
         drop_last: Drop the last batch of an epoch if it is smaller.
