@@ -54,7 +54,7 @@ def adapt(
     on the validation split than the pretrained one. With `select=last` the last epoch is saved, whatever it is worth.
     The result states both, and their paired difference.
     """
-    from subtext.errors import RecipeError, RequirementError
+    from subtext.errors import RecipeError, RequirementError, Setting
     from subtext.models.encoders.backbone import adapt as low_rank
     from subtext.models.heads.mean import Adapter, Passthrough
     from subtext.models.similarity.cosine import Cosine
@@ -67,8 +67,12 @@ def adapt(
     if model == "features":
         if text_prompt or lora_rank or pixels != PixelOptions():
             raise RecipeError(
-                "text_prompt, lora_rank and the options of images need a pretrained model that has them; model is "
-                "features; leave text_prompt, lora_rank and the options of images out"
+                Setting("text_prompt"),
+                ", ",
+                Setting("lora_rank"),
+                " and the options of images need a pretrained model that has them; ",
+                Setting("model"),
+                " is features; leave them out",
             )
         image, text = feature_side(context, "image"), feature_side(context, "text")
     else:
