@@ -16,7 +16,10 @@ import torch
 from click.testing import CliRunner
 
 from subtext.cli import main
+from subtext.cli.train import model_command
+from subtext.errors import RecipeError, Setting
 from subtext.models.checkpoint import read_tensors, write_tensors
+from subtext.recipes.catalogue import models
 
 TRAIN = ["--embed-dim", "8", "--word-dim", "8", "--batch-size", "16", "--epochs", "1", "--workers", "0", "-q"]
 Rows = list[dict[str, object]]
@@ -450,3 +453,11 @@ def test_other_os_errors_are_one_sentence(run: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     code, output = call("evaluate", run, "--json", tmp_path / "folder", "-q")
     assert code == 1 and output.startswith("error: ") and len(output.splitlines()) == 1
+
+
+def test_a_message_names_settings_as_each_interface_spells_them() -> None:
+    needs = Setting("attention", "True"), " or ", Setting("attention", "False"), ", not ", Setting("lr")
+    error = RecipeError("word_dim needs ", *needs, " or ", Setting("elsewhere", "X"), field="word_dim")
+    assert str(error) == "word_dim needs attention=True or attention=False, not lr or elsewhere=X"
+    typed = "--word-dim needs --attention or --no-attention, not --lr or elsewhere=X"
+    assert model_command(models()["ascl"]).spelt(error) == typed

@@ -101,7 +101,7 @@ def test_missing_mining_input_raises(mining, whole, epoch, message):
 def test_hub_mining_rejects_images_with_all_texts():
     images, texts = random_items(3, seed=1), random_items(6, seed=2)
     whole = compose(Cosine(), images, texts, Groups(torch.arange(3), torch.arange(6) // 2))
-    with pytest.raises(RequirementError, match="3 images and 6 texts; take captions=all or one"):
+    with pytest.raises(RequirementError, match="3 images and 6 texts; take caption_sampling=all or one"):
         Hubs(direction="image_to_text")(whole, EPOCH)
 
 
