@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
@@ -22,13 +21,6 @@ QUERIES = stored_items.vectors(range(1000, 1003), 1)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return stored_items.made(tmp_path_factory.mktemp("filters") / "index")
-
-
-@pytest.mark.parametrize(
-    ("condition", "wanted"), stored_items.CASES, ids=[str(case[0])[:40] for case in stored_items.CASES]
-)
-def test_condition_equals_plain_loop(folder: Folder, condition: str | Condition, wanted: Callable[[int], bool]) -> None:
-    stored_items.assert_as_a_loop_says(folder, condition, wanted, QUERIES)
 
 
 def test_all_conditions_must_hold(folder: Folder) -> None:

@@ -81,11 +81,6 @@ def test_image_folder_is_a_dataset(tmp_path: Path) -> None:
     assert read(tmp_path / "2021").images.ids == ["copy of b.png", "d.tif", "may/e.gif"]
 
 
-def test_animation_gives_first_frame(tmp_path: Path) -> None:
-    red, _, _ = open_image("2021/may/e.gif", photos(tmp_path)).getpixel((0, 0))  # type: ignore[misc]
-    assert red == coloured_images.COLOURS["black"][0]
-
-
 def test_check_reports_indexable_image_folder(tmp_path: Path) -> None:
     shown = call("data", "check", photos(tmp_path)).stdout
     assert "7 images, 0 texts, 0 pairs" in shown

@@ -14,7 +14,6 @@ from subtext.core import DIRECTIONS, Embeddings, Encoded, Epoch, Scene
 from subtext.models.heads.gaussian import Spread
 from subtext.models.heads.parts import Pie
 from subtext.models.similarity.probabilistic import ClosedFormDistance, MatchProbability
-from subtext.objectives.losses.daa import DAA
 from subtext.objectives.losses.soft_contrastive import SoftContrastive
 from subtext.objectives.objective import Objective, Penalty, Term
 from subtext.objectives.regularisers import KL, Uniformity
@@ -157,14 +156,6 @@ def test_image_spread_equals_reference() -> None:
         [-0.44773669, 0.95352342, -0.73795316, -0.19987704],
     ]
     assert_near(head(Encoded(PARTS, None, det((2, 5), 1.2))), wanted)
-
-
-def test_daa_of_samples_equals_reference() -> None:
-    items = tuple(Embeddings(det((3, 2, 4), phase), torch.arange(3)) for phase in (0.2, 0.9))
-    made = scene(probability(15.0), (items[0], items[1]), det((3, 3), 0.5).abs())
-    for variant, wanted in (("released", 0.414172169753332), ("rows", 0.389912993449366)):
-        found = DAA(0.01, variant, draws=True)(made.image_to_text).mean()
-        assert found.item() == pytest.approx(wanted, abs=1e-9)
 
 
 def closed(**given: object) -> ClosedFormDistance:

@@ -18,7 +18,6 @@ import stored_items
 from subtext.api.index.maintain import restore_index
 from subtext.errors import SearchIndexError
 from subtext.retrieval.condition import matching
-from subtext.retrieval.journal import journal
 from subtext.retrieval.stores.folder import Folder, SqliteTables, backup, read_manifest
 from subtext.retrieval.stores.item import Change, IndexEntry
 from subtext.retrieval.traces import trace_name
@@ -196,20 +195,6 @@ def test_large_change_respects_sqlite_parameter_limit(folder: Folder) -> None:
         writer.put(Change("texts", entries, vectors))
     with folder.reading() as view:
         assert view.counts["texts"] == 9000 and view.records("deleted") == []
-
-
-def test_journal_resumes_interrupted_job(folder: Folder) -> None:
-    with folder.writing("add") as writer:
-        first = writer.begin("add", source={"data": "a"}, total=30)
-        writer.put(stored_items.images(range(40, 50)), job=first, done=10)
-    with folder.writing("add") as writer:
-        assert writer.begin("add", source={"data": "b"}, total=5) != first
-        assert writer.begin("add", source={"data": "a"}, total=30) == first, "the same job goes on"
-        writer.finish(first)
-    with folder.reading() as view:
-        found = {job.number: job for job in journal(view)}
-    assert found[first].finished is not None and found[first].done == 30
-    assert [job.source for job in found.values() if job.finished is None] == [{"data": "b"}]
 
 
 def test_copy_is_a_working_index(folder: Folder, tmp_path: Path) -> None:
