@@ -26,14 +26,14 @@ class Setting:
 
     Attributes:
         name: As Python spells it.
-        value: The value that the message gives it; empty for the name alone.
+        value: The value that the message gives it; None for the name alone.
     """
 
     name: str
-    value: str = ""
+    value: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.name}={self.value}" if self.value else self.name
+        return self.name if self.value is None else f"{self.name}={self.value}"
 
 
 class SubtextError(Exception):

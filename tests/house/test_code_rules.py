@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from walk import ROOT, SOURCE
+from find_parts import ROOT, SOURCE
 
 FILES = sorted(SOURCE.rglob("*.py"))
 CATCH_ALL_FILES = {"utils", "util", "helpers", "misc", "common"}
@@ -29,7 +29,7 @@ def at(path: Path, node: ast.AST) -> str:
     return f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 1)} {getattr(node, 'name', '')}".rstrip()
 
 
-def test_no_error_is_swallowed_whole():
+def test_no_error_is_silently_swallowed():
     found = []
     for path, node in every(ast.ExceptHandler):
         caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type] if node.type else []
@@ -39,7 +39,7 @@ def test_no_error_is_swallowed_whole():
     assert not found
 
 
-def test_no_pickle():
+def test_no_pickle_is_used():
     found = []
     for path, node in every(ast.Import, ast.ImportFrom):
         names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
@@ -54,7 +54,7 @@ def test_no_pickle():
     assert not found
 
 
-def test_no_model_brings_its_own_code():
+def test_models_never_run_remote_code():
     """transformers asks on the terminal, and runs the code on "y", wherever a call does not forbid it."""
     opens = {"from_pretrained", "from_config"}
     calls = [(path, node) for path, node in every(ast.Call) if getattr(node.func, "attr", "") in opens]

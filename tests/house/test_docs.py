@@ -11,7 +11,7 @@ import runpy
 from collections.abc import Iterator
 
 import pytest
-from walk import ROOT, SOURCE, module_names
+from find_parts import ROOT, SOURCE, module_names
 
 MODULES = [name for name in module_names() if importlib.util.find_spec(name) is not None]
 PAGES = sorted(
@@ -53,20 +53,20 @@ def test_examples_run(name):
     assert results.failed == 0
 
 
-def test_the_catalogue_is_what_the_generator_gives():
+def test_catalogue_page_is_up_to_date():
     generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))
     page = ROOT / "docs" / "methods.md"
     assert page.read_text() == generator["catalogue"](), "docs/methods.md is out of date; run: python docs/generate.py"
 
 
 @pytest.mark.parametrize("page", [*PAGES, *DECISIONS.glob("*.md")], ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_pages_links_lead_somewhere(page):
+def test_page_links_resolve(page):
     # `make docs` writes the pages in docs/generated and fails where a link to one of them leads nowhere.
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()) if not link.startswith("generated/")]
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
-def test_a_decision_has_a_status_a_date_and_a_row_in_the_index():
+def test_decision_has_status_date_and_index_row():
     index = (DECISIONS / "index.md").read_text()
     for page in DECISIONS.glob("[0-9]*.md"):
         text = page.read_text()

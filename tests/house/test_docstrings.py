@@ -186,7 +186,7 @@ def test_docstring_has_args_returns_and_raises(path: Path, name: str) -> None:
     assert not lacks(path, name), "\n" + "\n".join(lacks(path, name))
 
 
-def test_a_docstring_without_entries_fails() -> None:
+def test_incomplete_docstring_is_detected() -> None:
     source = "def f(a, *, b, **c) -> int:\n    'One.\\n\\nArgs:\\n    a: It.'\n    raise DataError('x')"
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.FunctionDef)

@@ -56,6 +56,6 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["train", "vsee", "--data", "d", "--out", "r"], ["trian"]], ids=" ".join)
-def test_a_wrong_name_is_answered_without_anything_heavy(words: list[str]) -> None:
+def test_wrong_command_exits_without_heavy_imports(words: list[str]) -> None:
     code, heavy = json.loads(ask(words).stderr.splitlines()[-1])
     assert (code, heavy) == (2, [])

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 import pytest
-from walk import SOURCE
+from find_parts import SOURCE
 
 import subtext
 from subtext.cli import evaluate as flat, main
@@ -151,7 +151,7 @@ PYTHON_ONLY = {"train": {"model", "options"}, "index": {"wait", "confirm"}, "dem
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
-def test_every_command_is_one_public_function_with_the_same_parameters(path, command):
+def test_every_command_equals_one_public_function(path, command):
     functions = [FLAT[path]] if path in FLAT else public_functions(path)
     assert len(functions) == 1, functions
     # Metrics, protocol and second stage are objects in Python, made of flat options.

@@ -467,8 +467,9 @@ def _of_model(work: EvaluationSubject, metrics: Sequence[Measure], protocol: Pro
     spaces = [metric.of_pairs for metric in metrics if isinstance(metric, AlignmentUniformity)]
     if True in spaces and not compares_vectors(similarity):
         raise ArgumentError(
-            "pair_alignment_uniformity needs a model that makes vectors of pairs: ascl with attention; take "
-            "alignment_uniformity for this one",
+            "pair_alignment_uniformity needs a model that makes vectors of pairs: ascl with attention; take ",
+            Setting("alignment_uniformity"),
+            " for this one",
             field="pair_alignment_uniformity",
         )
     measured, gallery = read_truths(metrics, pairs, protocol, work)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from subtext.api.load import Run, choose_device, read
 from subtext.api.options import Quiet
 from subtext.data.config import DataConfig
-from subtext.errors import DataError, RecipeError
+from subtext.errors import DataError, RecipeError, Setting
 from subtext.recipes.catalogue import (
     RECOMMENDED,
     methods as known_methods,
@@ -214,7 +214,7 @@ def read_training_data(config: DataConfig, *, quiet: bool = False) -> TrainingDa
         try:
             val = reading().split(config.val_split)
         except DataError as error:
-            raise DataError(f"{error}, or train without validation (val_split none)") from error
+            raise DataError(f"{error}, or train without validation (", Setting("val_split", "none"), ")") from error
     image_features, text_features = (
         None if path is None else FeatureFile.open(path, side)
         for side, path in (("image", config.features), ("text", config.text_features))

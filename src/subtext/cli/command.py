@@ -209,7 +209,7 @@ def typed(part: object, options: Mapping[str, click.Option]) -> str:
     option = options[part.name]
     if option.is_flag and part.value in ("True", "False"):
         return option.opts[0] if part.value == "True" else option.secondary_opts[0]
-    return f"{option.opts[0]} {part.value}".rstrip()
+    return option.opts[0] if part.value is None else f"{option.opts[0]} {part.value}"
 
 
 def function_command(function: Callable[..., Any], entry: CommandEntry, *, name: str) -> Command:

@@ -220,7 +220,7 @@ def _trained(run: Path, options: dict[str, Any]) -> bool:
         is_trained = False  # Nothing was begun, or not as far as a record: training resumes from its checkpoints.
     if is_trained:
         say("      already trained", quiet=options["quiet"])
-    arguments = flat_arguments(MODEL, {**options, "out": run, "resume": run.exists()})
+    arguments = flat_arguments(MODEL, {"out": run, "resume": run.exists(), **options})
     return is_trained or train(MODEL, **arguments).record.status != "stopped"
 
 

@@ -23,7 +23,7 @@ from subtext.data.dataset import Dataset, Items
 from subtext.data.feature_file import FeatureFile
 from subtext.data.prepare import first_sentences
 from subtext.data.words import tokenise
-from subtext.errors import DataError, RequirementError
+from subtext.errors import DataError, RequirementError, Setting
 from subtext.graphs.graph import image_of_text
 from subtext.ops import draw
 from subtext.text_helpers import install_hint
@@ -484,8 +484,9 @@ class Doc2VecSpace:
         model.build_vocab(tagged)
         if not len(model.wv):
             raise DataError(
-                f"Doc2Vec needs words that occur {self.min_count} times; {len(documents):,} texts have none; lower "
-                "min_count, or use the space lsa"
+                f"Doc2Vec needs words that occur {self.min_count} times; {len(documents):,} texts have none; lower ",
+                Setting("min_count"),
+                ", or use the space lsa",
             )
         model.train(tagged, total_examples=model.corpus_count, epochs=model.epochs)
         return model

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from subtext.core import Direction, Embeddings, Epoch, Scene, require_choice
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 from subtext.objectives.objective import WeightTotal
 from subtext.objectives.scene import batch_items, count_pairs, pairs_to_queries
 from subtext.ops import draw
@@ -343,7 +343,8 @@ class Neighbourhood(WeightTotal):
             if self.current and self.discrepancy and len(images) != len(texts):
                 raise RequirementError(
                     "weights from present embeddings need an image for each text of the batch; it got "
-                    f"{len(images)} images and {len(texts)} texts; take captions=all or one"
+                    f"{len(images)} images and {len(texts)} texts; take ",
+                    Setting("caption_sampling", "all or one"),
                 )
             logits = [
                 self._logits(modality, texts.ids, items, epoch).to(dtype)

@@ -29,7 +29,7 @@ from subtext.api.options import (
     TextPrompt,
 )
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError
+from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, size
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -596,7 +596,9 @@ def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -
             job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in journal(view)
         )
     if in_memory and recorded_sources(store) and not keep_missing:
-        raise RequirementError("an update cannot read data in memory again; set keep_missing, so that nothing is lost")
+        raise RequirementError(
+            "an update cannot read data in memory again; set ", Setting("keep_missing"), ", so that nothing is lost"
+        )
     if keep_missing and any(Path(path).exists() for path in former):
         former = []  # Items of both places stay, and so do both places.
     total = WriteCounts()

@@ -61,7 +61,7 @@ def adapt(
         RecipeError: For options of images or texts with precomputed features.
         RequirementError: If the vectors of images and texts differ in width, and for what `dual_sides` refuses.
     """
-    from subtext.errors import RecipeError, RequirementError
+    from subtext.errors import RecipeError, RequirementError, Setting
     from subtext.models.encoders.backbone import adapt as low_rank
     from subtext.models.heads.mean import Adapter, Passthrough
     from subtext.models.similarity.cosine import Cosine
@@ -74,8 +74,12 @@ def adapt(
     if model == "features":
         if text_prompt or lora_rank or pixels != PixelOptions():
             raise RecipeError(
-                "text_prompt, lora_rank and the options of images need a pretrained model that has them; model is "
-                "features; leave text_prompt, lora_rank and the options of images out"
+                Setting("text_prompt"),
+                ", ",
+                Setting("lora_rank"),
+                " and the options of images need a pretrained model that has them; ",
+                Setting("model"),
+                " is features; leave them out",
             )
         image, text = feature_side(context, "image"), feature_side(context, "text")
     else:
