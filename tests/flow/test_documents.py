@@ -320,5 +320,5 @@ def test_commands_within_a_sentence_name_options_that_exist(document: str) -> No
     text = re.sub(r"^```.*?^```$", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for command in re.findall(r"`subtext ([^`]+)`", text):
         words = [word for word in command.split() if word.islower() or word.startswith("--")]
-        if words != ["--help"]:
+        if words not in ([], ["--help"]):
             check_options(words, document)
