@@ -17,12 +17,31 @@ is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting inside a message: `out=DIR` in Python and over HTTP, `--out DIR` on the command line.
+
+    Attributes:
+        name: As Python spells it.
+        value: The value that the message gives it; None for the name alone.
+    """
+
+    name: str
+    value: str | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name}={self.value}"
+
 
 class SubtextError(Exception):
     """The root of every error that Subtext raises on purpose.
 
     Args:
-        *message: What needs what, what it got, and what to do.
+        *message: What needs what, what it got, and what to do: text, in one part or in several with a `Setting` for
+            each further setting that it names.
         field: The setting that the message begins with, as Python spells it; each interface writes it in its own way.
 
     Attributes:
@@ -36,6 +55,9 @@ class SubtextError(Exception):
         super().__init__(*message)
         self.field = field
 
+    def __str__(self) -> str:
+        return "".join(map(str, self.args))
+
 
 class ShapeError(SubtextError, ValueError):
     """Tensors whose shapes, types or counts do not agree."""
@@ -46,7 +68,7 @@ class ArgumentError(SubtextError, ValueError):
 
 
 class RequirementError(SubtextError, ValueError):
-    """A part was asked for something that another part, batch option or method has to supply first."""
+    """A part needs something that another part, a batch option or a method has to supply first."""
 
 
 class DataError(SubtextError, ValueError):

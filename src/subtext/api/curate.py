@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from subtext.api.evaluate import split_role
 from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_subject
 from subtext.api.options import DEFAULTS, DataOptions, ModelOptions, OptionalRun, Pretrained, Run, TextPrompt
-from subtext.errors import ArgumentError, DataError, OutputError, RequirementError
+from subtext.errors import ArgumentError, DataError, OutputError, RequirementError, Setting
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Cell, Report, shortened, table
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -126,7 +126,7 @@ def curate(
         run: Folder of a trained run.
         model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text for --model, with {} in its place: 'a photo of {}'.
+        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
         out: New folder for the results.
         export: File for the remaining pairs: .jsonl, .parquet, or .tar (WebDataset); repeatable.
         page_pairs: Pairs on the page.
@@ -425,7 +425,9 @@ def detect_noise(
     """
     for name, value in (("beta", beta), ("gamma", gamma)):
         if value is not None and graph is None:
-            raise ArgumentError(f"{name} needs graph: it weights scores of neighbours")
+            raise ArgumentError(
+                f"{name} needs ", Setting("graph", "FOLDER"), ": it weights scores of neighbours", field=name
+            )
     from subtext.curation.kinds import baseline_scores, density_scores, detection_areas, graph_scores
     from subtext.data.noise import read_labels
 
@@ -550,7 +552,7 @@ def score(
         run: Folder of a trained run.
         model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text for --model, with {} in its place: 'a photo of {}'.
+        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
         index: Calibrated index of that model, for probabilities.
         graph: Graph of neighbours. Default: built from the words of texts.
         split: Split to score; all: the complete data set.

@@ -21,7 +21,7 @@ from subtext.api.load import (
 )
 from subtext.api.options import AnyPath
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError
+from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.report.progress import meter, say
 from subtext.settings import Interval, Metavar, OptionGroup, Unfold, command
 
@@ -58,7 +58,7 @@ SubjectData = Annotated[
 
 @dataclass(frozen=True)
 class ComputeConfig:
-    """How a model is opened and run.
+    """How a model is loaded and run.
 
     Args:
         text_prompt: Words around every text, with {} in its place, for a pretrained model: "a photo of {}".
@@ -198,6 +198,9 @@ class Files:
     """The output of another program: one file of scores, or two of vectors (which may be the same).
 
     Attributes:
+        scores: File of an (I T) matrix; None for vectors.
+        image_embeddings: File of (I D) vectors; None for scores.
+        text_embeddings: File of (T D) vectors; None for scores.
         image_ids: Files of names, where those do not hold them.
         text_ids: See `image_ids`.
         similarity: Of vectors: "cosine", or "dot" as they are.
@@ -262,8 +265,12 @@ def subject_of(
         )
     if (model is not None) + has_files != 1:
         raise ArgumentError(
-            "give one of these: the folder of a run that `subtext train` made, or a pretrained model; scores=FILE; or "
-            "image_embeddings=FILE and text_embeddings=FILE"
+            "give one of these: the folder of a run that `subtext train` made, or a pretrained model; ",
+            Setting("scores", "FILE"),
+            "; or ",
+            Setting("image_embeddings", "FILE"),
+            " and ",
+            Setting("text_embeddings", "FILE"),
         )
     if files.similarity != "cosine" and files.image_embeddings is None:
         raise ArgumentError(
@@ -301,7 +308,7 @@ def _model_source(model: AnyPath | ModelSource, sources: DataConfig, config: Com
     if a_run or (sources.data is None and not folder.is_dir()):
         return ModelSource.of(model, None, config.text_prompt)
     if sources.data is None:
-        raise ArgumentError("a pretrained model needs data=DATA: it has no data set of its own")
+        raise ArgumentError("a pretrained model needs ", Setting("data", "DATA"), ": it has no data set of its own")
     return ModelSource.of(None, model, config.text_prompt)
 
 
@@ -460,8 +467,9 @@ def _of_model(work: EvaluationSubject, metrics: Sequence[Measure], protocol: Pro
     spaces = [metric.of_pairs for metric in metrics if isinstance(metric, AlignmentUniformity)]
     if True in spaces and not compares_vectors(similarity):
         raise ArgumentError(
-            "pair_alignment_uniformity needs a model that makes vectors of pairs: ascl with attention; take "
-            "alignment_uniformity for this one",
+            "pair_alignment_uniformity needs a model that makes vectors of pairs: ascl with attention; take ",
+            Setting("alignment_uniformity"),
+            " for this one",
             field="pair_alignment_uniformity",
         )
     measured, gallery = read_truths(metrics, pairs, protocol, work)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from subtext.api.load import load, open_run, read, save_pretrained
 from subtext.api.options import Quiet, Run
-from subtext.errors import ArgumentError, CheckpointError, RequirementError, SubtextError
+from subtext.errors import ArgumentError, CheckpointError, RequirementError, Setting, SubtextError
 from subtext.report.progress import say
 from subtext.report.text_table import Report, size
 from subtext.settings import Metavar, OptionGroup, command
@@ -77,7 +77,9 @@ def export_run(
     from subtext.models.checkpoint import require_new_folder
 
     if (hf is None) == (onnx is None):
-        raise ArgumentError("an export needs either hf=DIR or onnx=DIR; give one of them")
+        raise ArgumentError(
+            "an export needs either ", Setting("hf", "DIR"), " or ", Setting("onnx", "DIR"), "; give one of them"
+        )
     folder = Path(str(onnx if hf is None else hf)).expanduser()
     tolerance = hub.TOLERANCE
     if hf is None:

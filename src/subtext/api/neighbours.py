@@ -141,7 +141,7 @@ def build_neighbours(
     kind = space.partition(":")[0]
     if kind != "doc2vec" and (unread := chosen.keys() - ({"dim", "seed"} if kind == "lsa" else set())):
         option = min(unread).replace("epochs", "doc2vec_epochs")
-        raise ArgumentError(f"{option} belongs to another space; {kind} does not read it")
+        raise ArgumentError(f"{option} belongs to another space; {kind} does not read it", field=option)
     opened = open_space(space, device=choose_device(device), **chosen)
     sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error)
     pairs = sources.read().split(split)

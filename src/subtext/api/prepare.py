@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.options import Columns, Quiet, TextFields
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError
+from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.report.progress import counter, meter
 from subtext.report.text_table import Report
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -176,7 +176,18 @@ def prepare(
         DataError: If the data cannot be read or no text remains.
     """
     if max_sentences is None and longer_than is None and not resplit and columns is None and text_fields is None:
-        raise ArgumentError("nothing to do; give max_sentences, longer_than, resplit, columns or text_fields")
+        raise ArgumentError(
+            "nothing to do; give ",
+            Setting("max_sentences"),
+            ", ",
+            Setting("longer_than"),
+            ", ",
+            Setting("resplit"),
+            ", ",
+            Setting("columns"),
+            " or ",
+            Setting("text_fields"),
+        )
     from subtext.data.prepare import cut_sentences, only_longer, resplit_groups
     from subtext.data.write import SUFFIXES
 
@@ -303,10 +314,14 @@ def corrupt(
         )
     if noise_type == "mismatch" and (graph is not None or neighbour_ranks != _RANKS):
         name = "neighbour_ranks" if graph is None else "graph"
-        raise ArgumentError(f"{name} has no effect with noise_type=mismatch; leave it out", field=name)
+        raise ArgumentError(
+            f"{name} has no effect with ", Setting("noise_type", "mismatch"), "; leave it out", field=name
+        )
     labels_path, path = _new_file("labels", labels), _new_file("out", out, *SUFFIXES)
     if labels_path is None and path is not None:
-        raise ArgumentError("out needs labels: without them nobody can say which pairs are corrupted", field="out")
+        raise ArgumentError(
+            "out needs ", Setting("labels"), ": without them nobody can say which pairs are corrupted", field="out"
+        )
     if labels_path is not None and path is not None and labels_path.resolve() == path.resolve():
         raise DataError(f"labels need a file of their own, which training does not read; {path} is that of the pairs")
     sources = DataConfig.of(data, images, split_seed=split_seed, on_error=on_error)

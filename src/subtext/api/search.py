@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from subtext.api.load import ModelSource, choose_precision, open_run
 from subtext.api.options import AnyPath, Bf16, Device, IndexPretrained
-from subtext.errors import ArgumentError
+from subtext.errors import ArgumentError, Setting
 from subtext.settings import Interval, Metavar, OptionGroup, command
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def open_index(
     """A search index with the model that it names.
 
     An index in a folder (also one in LanceDB) that keeps the text side of its model as plain arrays answers queries of
-    words by them. Then the model is opened by the first query with an image, and `Index.model`; with `run`, `model`,
+    words by them. Then the model is loaded by the first query with an image, and `Index.model`; with `run`, `model`,
     `features` or a device other than "cpu" and "auto", at once.
 
     Args:
@@ -192,7 +192,7 @@ def search(
     from subtext.retrieval.rerank import CANDIDATES, Reranker
 
     if text is None and image is None and not like:
-        raise ArgumentError("a search needs text (QUERY), image or like")
+        raise ArgumentError("a search needs text (QUERY), ", Setting("image"), " or ", Setting("like"))
     if features is not None and image is None:
         raise ArgumentError("features needs an image to look up; leave it out", field="features")
     if rerank is None:
@@ -222,11 +222,19 @@ def search(
         Reranker.check(query)
     if image_weight != 0.5 and (text is None or not (image or like)):
         raise ArgumentError(
-            "image_weight needs text together with an image or like; leave it out", field="image_weight"
+            "image_weight needs text together with an image or ",
+            Setting("like"),
+            "; leave it out",
+            field="image_weight",
         )
     if not_like_weight != 0.5 and not (not_like or query.understood.not_text):
         raise ArgumentError(
-            "not_like_weight needs not_like or not_text (or a minus in the text); leave it out", field="not_like_weight"
+            "not_like_weight needs ",
+            Setting("not_like"),
+            " or ",
+            Setting("not_text"),
+            " (or a minus in the text); leave it out",
+            field="not_like_weight",
         )
     if isinstance(index, str | Path):
         index = open_index(index, run=run, model=model, features=features, device=device)

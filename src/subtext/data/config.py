@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from subtext.errors import ArgumentError, DataError, RequirementError
+from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.settings import Metavar, OptionGroup
 from subtext.text_helpers import counted
 
@@ -245,7 +245,9 @@ class DataConfig:
         if self.data is None:
             raise RequirementError(
                 "data needs a data set; the run remembers no path, for it was trained on a data set in memory; pass "
-                "that, or the path of a file",
+                "that, or the path of a file (",
+                Setting("data", "DATA"),
+                ")",
                 field="data",
             )
         dataset = read(

@@ -32,7 +32,7 @@ from subtext.data.rows import (
     rows_of,
     with_roles,
 )
-from subtext.errors import ArgumentError, DataError, RequirementError
+from subtext.errors import ArgumentError, DataError, RequirementError, Setting
 from subtext.text_helpers import counted
 
 if TYPE_CHECKING:
@@ -102,8 +102,14 @@ def read(
     if isinstance(data, Dataset):
         if split_seed or merge_split or columns or text_fields:
             raise ArgumentError(
-                "split_seed, merge_split, columns and text_fields are for files and rows; a data set has its splits "
-                "already"
+                Setting("split_seed"),
+                ", ",
+                Setting("merge_split"),
+                ", ",
+                Setting("columns"),
+                " and ",
+                Setting("text_fields"),
+                " are for files and rows; a data set has its splits already",
             )
         # What could not be used is left out of it already.
         usable, textless = tuple(problem for problem in data.problems if not problem.fatal), dict[str, str]()
@@ -174,8 +180,10 @@ def _open_source(path: Path, images: Path | None, columns: Columns) -> Source:
     if reader is not None:
         if columns and "columns" not in signature(reader.read).parameters:
             raise ArgumentError(
-                f"columns and text_fields are for tables and folders of images; {path} is read as {reader.LOOKS_FOR}, "
-                "which has fixed names"
+                Setting("columns"),
+                " and ",
+                Setting("text_fields"),
+                f" are for tables and folders of images; {path} is read as {reader.LOOKS_FOR}, which has fixed names",
             )
         source = cast(Any, reader).read(path, images, columns=columns) if columns else reader.read(path, images)
         if not isinstance(source, Source):

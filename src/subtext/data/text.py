@@ -28,7 +28,7 @@ from subtext.data.inputs import (
     write_settings,
 )
 from subtext.data.words import tokenise
-from subtext.errors import CheckpointError, DataError, RequirementError
+from subtext.errors import CheckpointError, DataError, RequirementError, Setting
 from subtext.ops import draw as draws
 from subtext.text_helpers import counted, install_hint
 
@@ -94,7 +94,8 @@ class Vocabulary:
         if not words:
             raise DataError(
                 f"a vocabulary needs a word that is seen {min_count} times or more in the training texts; of "
-                f"{len(counts)} words none is; give texts, or lower min_count"
+                f"{len(counts)} words none is; give texts, or lower ",
+                Setting("min_count"),
             )
         return Vocabulary((*MARKS, *words), tuple(counts[word] for word in words))
 

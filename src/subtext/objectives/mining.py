@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from subtext.core import Comparison, Direction, Embeddings, Epoch, Scene
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 from subtext.objectives.scene import batch_items, embeddings_of
 from subtext.ops import draw
 from subtext.ops.numerics import best_views
@@ -262,7 +262,8 @@ class Hubs:
         if len(images) != len(texts):
             raise RequirementError(
                 f"Hubs needs an image for each text of the batch; it got {len(images)} images and {len(texts)} "
-                "texts; take captions=all or one"
+                "texts; take ",
+                Setting("caption_sampling", "all or one"),
             )
         # Stored pairs that share no item with the batch.
         stored = ~torch.isin(bank[TEXTS].ids, texts.ids)

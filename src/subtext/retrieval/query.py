@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 from subtext.retrieval.answer import WIDTH, WORDS_SHOWN, Reason
 from subtext.retrieval.condition import as_conditions
 from subtext.retrieval.confidence import Background, sample
@@ -93,13 +93,19 @@ class Query:
             value = getattr(self, name)
             if not least <= value <= most:
                 limits = f"from {least} to {most}" if most < np.inf else f"{least} or more"
-                raise RequirementError(f"{name} needs to be {limits}; it got {value}")
+                raise RequirementError(f"{name} needs to be {limits}; it got {value}", field=name)
         if self.hubness not in (None, "csls", "softmax"):
-            raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'")
+            raise RequirementError(f"hubness needs to be csls or softmax; it got '{self.hubness}'", field="hubness")
         if self.captions and (self.hubness or self.target != "images" or not self.text_only):
             raise RequirementError(
-                "captions needs a search for images by text, without image, like and hubness; leave captions out, or "
-                "these"
+                "captions needs a search for images by text, without ",
+                Setting("image"),
+                ", ",
+                Setting("like"),
+                " and ",
+                Setting("hubness"),
+                "; leave it out, or these",
+                field="captions",
             )
 
     @property
@@ -460,7 +466,7 @@ def rerank_hits(
     if query.hubness:
         if background is None or not combined.single or not len(background.keys):
             need = "items of the query's modality in the index" if combined.single else "a query of one part"
-            raise RequirementError(f"a hubness correction needs {need}; leave hubness out")
+            raise RequirementError(f"hubness needs {need}; leave it out", field="hubness")
         query_scores = background.scores(vectors).astype(np.float64)
         values = (
             local_scaling(values, query_scores)
@@ -524,7 +530,7 @@ def _lexical_matches(
 ) -> tuple[dict[int, float], set[int]]:
     """Keys of the target side that share words with the query and their BM25 scores, best first; those with phrases."""
     if query.text is None:
-        raise RequirementError("a lexical search needs text; give some, or leave lexical out")
+        raise RequirementError("lexical needs text; give some, or leave it out", field="lexical")
     scores = dict(view.search_text(query.text, top=LEXICAL_DEPTH * count))
     phrased = {int(key) for p in query.phrases for key in view.select("texts", [Condition(TEXT, "contains", p)])}
     # A phrase of common words may stand in texts that are not among the best.

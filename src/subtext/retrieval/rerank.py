@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from subtext.data.features import FeatureInput
 from subtext.data.text import cut_note
-from subtext.errors import ArgumentError, RequirementError
+from subtext.errors import ArgumentError, RequirementError, Setting
 from subtext.retrieval.answer import Answer
 from subtext.retrieval.query import Query
 
@@ -57,7 +57,15 @@ class Reranker:
             query.like or query.not_like or query.not_text or query.min_probability
         ):
             raise ArgumentError(
-                "rerank needs text alone or image alone, without like, not_like or min_probability", field="rerank"
+                "rerank needs text alone or ",
+                Setting("image"),
+                " alone, without ",
+                Setting("like"),
+                ", ",
+                Setting("not_like"),
+                " or ",
+                Setting("min_probability"),
+                field="rerank",
             )
         if (query.text is None) == (query.target == "images"):
             same_side = "an image searches images" if query.text is None else "text searches texts"

@@ -161,7 +161,9 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
             )
     reranker = _state(request).reranker if form.rerank else None
     if form.rerank and reranker is None:
-        raise RequirementError("rerank needs a second model; this server has none; start it with --rerank RUN")
+        raise RequirementError(
+            "rerank needs a second model; this server has none; start it with --rerank RUN", field="rerank"
+        )
     if reranker is not None:
         try:
             reranker.check(query)

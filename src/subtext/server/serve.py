@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from subtext.api.options import Device, Quiet
-from subtext.errors import ArgumentError, RequirementError
+from subtext.errors import ArgumentError, RequirementError, Setting
 from subtext.server.settings import Limits, Settings
 from subtext.settings import Interval, Metavar, OptionGroup, Shown, command
 from subtext.text_helpers import install_hint
@@ -128,7 +128,9 @@ def serve(
         )
     if log == "index" and storage_dir is None and not folders[0]:
         raise ArgumentError(
-            "log index needs a folder: an INDEX that is one, or a storage_dir; or log to - (standard output)",
+            "log index needs a folder: an INDEX that is one, or ",
+            Setting("storage_dir"),
+            "; or log to - (standard output)",
             field="log",
         )
 

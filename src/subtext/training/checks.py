@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from subtext.data.atomic import write_text
 from subtext.data.dataset import Dataset
 from subtext.data.text import cut_note
-from subtext.errors import OutputError, TrainingError
+from subtext.errors import OutputError, Setting, TrainingError
 from subtext.objectives.objective import Term
 from subtext.objectives.weighting import Neighbourhood
 from subtext.text_helpers import counted, listed
@@ -53,8 +53,11 @@ def validate_plan(setup: Setup, train: Dataset, processes: Processes) -> list[st
     if pairwise and plan.caption_sampling == "together":
         what, alternative = pairwise[0]
         raise TrainingError(
-            f"{what} need pairs, a text for each image (caption_sampling=all or one); caption_sampling is together; "
-            f"change it, or {alternative}"
+            f"{what} need pairs, a text for each image (",
+            Setting("caption_sampling", "all or one"),
+            "); ",
+            Setting("caption_sampling"),
+            f" is together; change it, or {alternative}",
         )
     if plan.precision == "fp16" and processes.device.type != "cuda":
         raise TrainingError(

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from subtext.errors import RecipeError, TrainingError
+from subtext.errors import RecipeError, Setting, TrainingError
 from subtext.settings import Interval, fields_of
 
 Facts = Mapping[str, Sequence[str]]
@@ -27,6 +27,7 @@ class Requires:
             pretrained).
         values: One of them has to be chosen; with `negated` none of them may be.
         needs: The same in words, for a message; `fact=value|value` where it is left out.
+        negated: Whether none of the values may be chosen.
     """
 
     fact: str
@@ -35,14 +36,26 @@ class Requires:
     negated: bool = False
 
     def holds(self, facts: Facts) -> bool:
-        """Whether the option is read; True as long as the fact is unknown."""
+        """Whether the option is read; True as long as the fact is unknown.
+
+        Args:
+            facts: Name -> what was chosen or built.
+
+        Returns:
+            False if the fact excludes it.
+        """
         chosen = facts.get(self.fact)
         return chosen is None or bool(set(self.values) & set(chosen)) is not self.negated
 
     @property
-    def words(self) -> str:
-        """What the option needs, for a message."""
-        return self.needs or f"{self.fact}={'|'.join(self.values)}"
+    def words(self) -> tuple[str | Setting, ...]:
+        """What the option needs, as parts of a message."""
+        words = self.needs or f"{self.fact}={'|'.join(self.values)}"
+        if words.startswith(f"{self.fact}="):
+            return (Setting(self.fact, words.removeprefix(f"{self.fact}=")),)
+        if words.startswith(f"{self.fact} "):
+            return Setting(self.fact), words.removeprefix(self.fact)
+        return (words,)
 
     @property
     def prefix(self) -> str:
@@ -78,6 +91,37 @@ class Plan:
 
     A model brings a plan of its own. Of a plan that a user gives, the fields that were named replace the model's, and
     no others: `Plan(epochs=30)` changes the epochs of every model, though 30 is the default here.
+
+    Attributes:
+        epochs: Passes over the training pairs, 1 or more.
+        batch_size: Pairs per step, over all processes.
+        lr: Peak learning rate, above 0.
+        optimiser: "adam", "adamw", "adamp" or "sgd".
+        amsgrad: AMSGrad, for adam and adamw.
+        weight_decay: Weight decay, 0 or more; does not apply to biases, norms and temperatures.
+        momentum: Momentum of sgd, in [0, 1).
+        max_grad_norm: Maximum norm of the gradient; 0 for no clipping.
+        accumulation_steps: Batches whose gradients are averaged before an update.
+        grad_cache_chunk: Gradient caching: images or texts per chunk; 0 for the complete batch.
+        schedule: Of the learning rate: "constant", "plateau", "step", "cosine" or "one_cycle".
+        warmup: Share of all steps in which the learning rate rises from zero, in [0, 1).
+        step_epochs: Epochs between drops, for schedule "step".
+        lr_factor: Factor of the learning rate at a drop, for schedules "step" and "plateau".
+        plateau_patience: Epochs without improvement before a drop, for schedule "plateau".
+        layer_decay: Learning rate of each layer of a pretrained encoder, relative to the layer above.
+        backbone_lr_scale: Learning rate of pretrained encoders, relative to `lr`.
+        freeze_epochs: Number of first epochs with frozen pretrained encoders; -1 for all epochs.
+        backbone_norms: Pretrained batch norms use statistics of the "batch", or are "frozen".
+        weight_average: "none", or the average of the weights that is evaluated and saved: "ema" or "swa".
+        ema_decay: Decay of the average at each step, in [0, 1), for "ema".
+        swa_start: Share of the epochs before averaging starts, in [0, 1), for "swa".
+        patience: Stop after N epochs without improvement; 0 for never.
+        caption_sampling: An epoch has "all" pairs once, "one" random text of every image, or every image "together"
+            with all its texts.
+        drop_last: Drop the last batch of an epoch if it is smaller.
+        positives: Of an image: all of its texts in the batch ("group"), or only its partner ("pair").
+        select: Epoch to save: the best by validation "rsum" or "loss", or the "last" one.
+        precision: Arithmetic of the forward and backward pass: "float32", "bf16" or "fp16".
 
     Raises:
         RecipeError: For a number out of its interval, and for fields that do not go together.
@@ -148,7 +192,7 @@ class Plan:
     ] = "rsum"
     precision: Annotated[Literal["float32", "bf16", "fp16"], "arithmetic of the forward and backward pass"] = "float32"
 
-    def __new__(cls, **given: Any) -> Self:
+    def __new__(cls, **given: Any) -> Plan:
         """Remember which fields were named."""
         plan = super().__new__(cls)
         object.__setattr__(plan, "_given", frozenset(given))
@@ -167,16 +211,26 @@ class Plan:
         given = self.given
         if {"amsgrad", "optimiser"} <= given and self.amsgrad and self.optimiser not in ("adam", "adamw"):
             raise RecipeError(
-                f"amsgrad needs optimiser=adam or adamw; optimiser is {self.optimiser}; leave it off", field="amsgrad"
+                "amsgrad needs ",
+                Setting("optimiser", "adam or adamw"),
+                "; ",
+                Setting("optimiser"),
+                f" is {self.optimiser}; leave it off",
+                field="amsgrad",
             )
         together = self.caption_sampling == "together" and self.positives == "pair"
         if {"caption_sampling", "positives"} <= given and together:
             raise RecipeError(
-                "caption_sampling=together needs positives=group, since an image then has several partners; it got pair"
+                Setting("caption_sampling", "together"),
+                " needs ",
+                Setting("positives", "group"),
+                ", since an image then has several partners; it got pair",
             )
         if {"grad_cache_chunk", "batch_size"} <= given and self.grad_cache_chunk > self.batch_size:
             raise RecipeError(
-                f"grad_cache_chunk needs at most batch_size, {self.batch_size}; it got {self.grad_cache_chunk}",
+                "grad_cache_chunk needs at most ",
+                Setting("batch_size"),
+                f", {self.batch_size}; it got {self.grad_cache_chunk}",
                 field="grad_cache_chunk",
             )
 

@@ -29,7 +29,7 @@ from subtext.api.options import (
     TextPrompt,
 )
 from subtext.data.config import DataConfig
-from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError
+from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, size
 from subtext.settings import Interval, Metavar, OptionGroup, command
@@ -146,7 +146,7 @@ def build_index(
         text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster: HOST:PORT; auto: that of this machine; local: start one here.
-        cache: Folder of `train `cache``: read outputs of frozen encoders that are there.
+        cache: The `cache` folder of a training: outputs of frozen encoders are read from it.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
@@ -596,7 +596,9 @@ def _update(index: str | Path, work: EvaluationSubject, *, keep_missing: bool) -
             job.source and not job.source.get("data") and job.verb not in ("import", "delete") for job in journal(view)
         )
     if in_memory and recorded_sources(store) and not keep_missing:
-        raise RequirementError("an update cannot read data in memory again; set keep_missing, so that nothing is lost")
+        raise RequirementError(
+            "an update cannot read data in memory again; set ", Setting("keep_missing"), ", so that nothing is lost"
+        )
     if keep_missing and any(Path(path).exists() for path in former):
         former = []  # Items of both places stay, and so do both places.
     total = WriteCounts()
@@ -635,6 +637,16 @@ def _ingest(
     """Put the opened pairs into an index with a meter; the options are those of `ingest`.
 
     Args:
+        writer: Changes the index.
+        opened: The model and the pairs.
+        work: Batch size, threads, and whether progress is shown.
+        verb: "build", "add" or "update", for the journal.
+        source: Where the data came from, as plain data.
+        again: Also add items that were deleted before.
+        exact: A text keeps no links but those of the data.
+        renames: A new item takes over the vectors of a removed one with the same content.
+        only: Ids of each side to add; None for all.
+        ray: Address of the Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of encoders; a note counts those that are read.
     """
     from subtext.models.checkpoint import fingerprint

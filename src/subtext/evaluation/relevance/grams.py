@@ -26,6 +26,7 @@ class Grams:
         rows: (L) int64, the text.
         features: (L) int64 in [0, width), the gram.
         counts: (L) int64, how often it stands there, 1 or more.
+        width: Number of different grams.
     """
 
     rows: Int[np.ndarray, "l"]
@@ -80,7 +81,8 @@ def corpus(
     if not len(references) or numbers.shape != (len(references),):
         raise DataError(
             f"relevance needs at least one reference, and a group for each; it got {len(references)} references and "
-            f"groups of shape {numbers.shape}"
+            f"groups of shape {numbers.shape}",
+            field="relevance",
         )
     highest = int(numbers.max()) + 1
     if numbers.min() < 0 or (count is not None and highest > count):
@@ -92,7 +94,8 @@ def corpus(
     for text in chain(references, candidates):
         if not isinstance(text, str):
             raise DataError(
-                f"relevance needs texts; it got {type(text).__name__}; items known by features have no words"
+                f"relevance needs texts; it got {type(text).__name__}; items known by features have no words",
+                field="relevance",
             )
         codes.setdefault(text, len(codes))
     return Corpus(

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedMode
 from transformers.utils import logging
 
 from subtext.data.starter import NAME as STARTER, starter_folder
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 from subtext.models.encoders.hub import BACKBONES, is_cached, require_answer, require_hub_name, source_of
 from subtext.text_helpers import install_hint
 
@@ -61,8 +61,9 @@ def read_model(name: str, read: Callable[[str, bool], Model], *, files: Sequence
     except _BROKEN as error:
         if "trust_remote_code" in str(error):
             raise RequirementError(
-                f"{option}={name} needs a model that transformers has itself; it brings code of its own (auto_map), "
-                "which is never run; give another"
+                Setting(option, name),
+                " needs a model that transformers has itself; it brings code of its own (auto_map), "
+                "which is never run; give another",
             ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         if local and (missing := [file for file in files if not Path(source, file).is_file()]):
@@ -73,7 +74,9 @@ def read_model(name: str, read: Callable[[str, bool], Model], *, files: Sequence
             if local and "model.safetensors" in files and option != "model"
             else ""
         )
-        raise RequirementError(f"{option}={name} needs {' and '.join(files)} to be read; {reason}{advice}") from error
+        raise RequirementError(
+            Setting(option, name), f" needs {' and '.join(files)} to be read; {reason}{advice}"
+        ) from error
 
 
 @contextmanager
@@ -148,8 +151,9 @@ def open_body(
         complete(body)
         if missing := sorted(info["missing_keys"]):
             raise RequirementError(
-                f"{option}={name} needs all of its weights; {len(missing)} are missing, first {missing[0]}; copy the "
-                "folder again, or give another model"
+                Setting(option, name),
+                f" needs all of its weights; {len(missing)} are missing, first {missing[0]}; copy the "
+                "folder again, or give another model",
             )
     # In a mapped file weights lie anywhere, and products round as they lie: a copy of the model gave other last bits.
     for weight in (*body.parameters(), *body.buffers()):

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from transformers import PretrainedConfig, PreTrainedModel
 
 from subtext.core import Encoded
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 from subtext.models.encoders.backbone import (
     Pretrained,
     Weights,
@@ -41,7 +41,7 @@ def module_folder(name: str) -> str:
         The folder; any other name as it is.
 
     Raises:
-        RequirementError: If further modules change the vectors, or their list cannot be read.
+        RequirementError: If extra modules change the vectors, or their list cannot be read.
     """
     modules = Path(name, "modules.json")
     if not modules.is_file():
@@ -50,14 +50,15 @@ def module_folder(name: str) -> str:
         first, *others = [(str(module["type"]), str(module["path"])) for module in json.loads(modules.read_bytes())]
     except (ValueError, TypeError, KeyError) as error:
         raise RequirementError(
-            f"model={name} needs a {modules.name} that lists its modules; it cannot be read: {error!r}; copy the "
-            "folder again"
+            Setting("model", name),
+            f" needs a {modules.name} that lists its modules; it cannot be read: {error!r}; copy the folder again",
         ) from error
     changing = [kind.rpartition(".")[2] for kind, _ in others if not kind.endswith((".Pooling", ".Normalize"))]
     if changing:
         raise RequirementError(
-            f"model={name} needs vectors that come from its first module alone; it has {', '.join(changing)} behind "
-            "it; give the folder of a model without"
+            Setting("model", name),
+            f" needs vectors that come from its first module alone; it has {', '.join(changing)} behind "
+            "it; give the folder of a model without",
         )
     # An empty path is the folder itself.
     return str(Path(name, first[1]))
@@ -101,17 +102,19 @@ class Dual:
                 return
             side, article = ("image", "an") if body.main_input_name == "pixel_values" else ("text", "a")
             raise RequirementError(
-                f"model={name} needs images and texts in one space, as CLIP and SigLIP learnt them; it holds "
+                Setting("model", name),
+                f" needs images and texts in one space, as CLIP and SigLIP learnt them; it holds "
                 f"{type(body).__name__}, {article} {side} encoder alone; train it together with another (subtext train "
-                f"--{side} {name} --data DATA)"
+                f"--{side} {name} --data DATA)",
             )
 
         model = open_body(name, weights=weights, assets=assets, option="model", complete=require_two_towers)
         require_two_towers(model)
         if model.config.model_type == "siglip2":
             raise RequirementError(
-                f"model={name} needs images of one size; it reads images of variable size (NaFlex), which is not "
-                "supported; give the variant of a fixed resolution, such as google/siglip2-base-patch16-224"
+                Setting("model", name),
+                " needs images of one size; it reads images of variable size (NaFlex), which is not "
+                "supported; give the variant of a fixed resolution, such as google/siglip2-base-patch16-224",
             )
         config, pretrained = model.config, has_weights(name, weights)
         scale, shift = _scale_and_shift(model)
@@ -131,8 +134,9 @@ class Dual:
         image, text = halves
         if image.pooled_width != text.pooled_width:
             raise RequirementError(
-                f"model={name} needs images and texts in one space; {type(model).__name__} gives {image.pooled_width} "
-                f"numbers for an image and {text.pooled_width} for a text; give a dual encoder such as CLIP or SigLIP"
+                Setting("model", name),
+                f" needs images and texts in one space; {type(model).__name__} gives {image.pooled_width} "
+                f"numbers for an image and {text.pooled_width} for a text; give a dual encoder such as CLIP or SigLIP",
             )
         return Dual(image, text, scale, shift)
 
@@ -351,8 +355,9 @@ class OpenClip:
             ) from error
         if pretrained and fetch and not tag:
             raise RequirementError(
-                f"model=open_clip:{name} needs the name of its weights, open_clip:ARCHITECTURE/WEIGHTS; it got none; "
-                "add it, or weights=random"
+                Setting("model", f"open_clip:{name}"),
+                " needs the name of its weights, open_clip:ARCHITECTURE/WEIGHTS; it got none; add it, or ",
+                Setting("weights", "random"),
             )
         settings = model.visual.preprocess_cfg
         size = settings["size"]

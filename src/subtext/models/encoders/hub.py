@@ -26,7 +26,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError 
 from huggingface_hub.utils import get_token_to_send, validate_repo_id  # type: ignore[attr-defined]  # Not in __all__.
 
 from subtext.data.starter import NAME as STARTER
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _CENTRED = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -185,7 +185,7 @@ def model_file(name: str, path: str, *, option: str = "name") -> Path | None:
     except EntryNotFoundError:
         return None
     except (NoAnswer, OSError) as error:
-        raise RequirementError(f"{option}={name} needs its {path}; fetching it failed; try again") from error
+        raise RequirementError(Setting(option, name), f" needs its {path}; fetching it failed; try again") from error
 
 
 def require_hub_name(source: str, name: str, option: str) -> None:
@@ -252,7 +252,7 @@ def _refusal(name: str, option: str, got: str) -> RequirementError:
         advice = f"did you mean {' or '.join(similar)}?"
     elif name in BACKBONES:
         advice += ", or weights=random"
-    return RequirementError(f"{option}={name} needs a folder or a model of the hub; {got}; {advice}")
+    return RequirementError(Setting(option, name), f" needs a folder or a model of the hub; {got}; {advice}")
 
 
 PROCESSORS = ("processor_config.json", "preprocessor_config.json")
@@ -282,7 +282,7 @@ def preprocessing_of(name: str, *, option: str = "name") -> Preprocessing:
 
     def refusal(needs: str, advice: str) -> RequirementError:
         present = ", ".join(f"{key} {settings[key]}" for key in keys if key in settings) or "none of them"
-        return RequirementError(f"{option}={name} needs a {file.name} {needs}; it has {present}; {advice}")
+        return RequirementError(Setting(option, name), f" needs a {file.name} {needs}; it has {present}; {advice}")
 
     plain = ([0.0] * 3, [1.0] * 3) if settings.get("do_normalize") is False else (None, None)
     mean, std = (
@@ -332,19 +332,22 @@ def _image_processor(name: str, option: str) -> tuple[Path, dict[str, Any]]:
         try:
             settings = json.loads(file.read_bytes())
         except (ValueError, RecursionError) as error:
-            raise RequirementError(f"{option}={name} needs a {file.name} of JSON; {error}; fetch it again") from error
+            raise RequirementError(
+                Setting(option, name), f" needs a {file.name} of JSON; {error}; fetch it again"
+            ) from error
         if file.name == PROCESSORS[0] and isinstance(settings, dict):
             if "image_processor" not in settings:
                 continue  # Of a version before 5, which wrote the other file beside it.
             settings = settings["image_processor"]
         if not isinstance(settings, dict):
             raise RequirementError(
-                f"{option}={name} needs a JSON object in {file.name}; it has another value; fetch it again"
+                Setting(option, name), f" needs a JSON object in {file.name}; it has another value; fetch it again"
             )
         return file, settings
     raise RequirementError(
-        f"{option}={name} needs {' or '.join(PROCESSORS)}, which say how images are read; it has neither; fetch them "
-        "again, or write them with save_pretrained of the model's processor"
+        Setting(option, name),
+        f" needs {' or '.join(PROCESSORS)}, which say how images are read; it has neither; fetch them "
+        "again, or write them with save_pretrained of the model's processor",
     )
 
 

@@ -17,7 +17,7 @@ from subtext.core import Encoded
 from subtext.data.inputs import InputBatch
 from subtext.data.starter import NAME as STARTER
 from subtext.data.text import SubwordInput
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 from subtext.models.encoders.backbone import Pretrained, Weights, drop_pooler, has_weights, open_body, read_model
 from subtext.ops.numerics import masked_mean, unit
 
@@ -193,7 +193,7 @@ def tokeniser(name: str, *, option: str = "text") -> Any:
     # Without its files transformers makes a tokeniser that has its special tokens alone.
     if len(result) <= len(set(result.all_special_ids)):
         raise RequirementError(
-            f"{option}={name} needs a tokeniser beside its weights; the one there has no vocabulary; "
-            "give a folder that holds both"
+            Setting(option, name),
+            " needs a tokeniser beside its weights; the one there has no vocabulary; give a folder that holds both",
         )
     return result

@@ -12,7 +12,7 @@ from transformers import AutoModelForObjectDetection, PreTrainedModel
 
 from subtext.core import Encoded
 from subtext.data.regions import BOX
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 from subtext.models.encoders.backbone import (
     Pretrained,
     Weights,
@@ -251,8 +251,9 @@ class Detector(Pretrained):
         except ImportError as error:
             # Published DETR has a backbone of timm.
             raise RequirementError(
-                f"image=detector:{name} needs packages that are not there: {str(error).strip().splitlines()[0]}; "
-                f"{install_hint('encoders')}, or take a detector without them (YOLOS, RT-DETR)"
+                Setting("image", f"detector:{name}"),
+                f" needs packages that are not there: {str(error).strip().splitlines()[0]}; "
+                f"{install_hint('encoders')}, or take a detector without them (YOLOS, RT-DETR)",
             ) from error
         return Detector(body, regions=regions, min_confidence=min_confidence)
 

@@ -21,7 +21,7 @@ PLAN = Plan(
 )
 INSIDE = replace(PLAN, epochs=5, batch_size=128, lr=1e-4, max_grad_norm=1.0)
 """The plan for adapters inside the towers, as `clip` has it for them."""
-_AFTER = Requires("lora_rank", ("0",), needs="adapters after the towers; leave lora_rank out")
+_AFTER = Requires("lora_rank", ("0",), needs="adapters after the towers")
 
 
 def adapt(
@@ -53,8 +53,15 @@ def adapt(
     selection: by the figure of `select` (the sum of recalls unless you choose another), the saved model is never worse
     on the validation split than the pretrained one. With `select=last` the last epoch is saved, whatever it is worth.
     The result states both, and their paired difference.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RecipeError: For options of images or texts with precomputed features.
+        RequirementError: If the vectors of images and texts differ in width, and for what `dual_sides` refuses.
     """
-    from subtext.errors import RecipeError, RequirementError
+    from subtext.errors import RecipeError, RequirementError, Setting
     from subtext.models.encoders.backbone import adapt as low_rank
     from subtext.models.heads.mean import Adapter, Passthrough
     from subtext.models.similarity.cosine import Cosine
@@ -67,8 +74,12 @@ def adapt(
     if model == "features":
         if text_prompt or lora_rank or pixels != PixelOptions():
             raise RecipeError(
-                "text_prompt, lora_rank and the options of images need a pretrained model that has them; model is "
-                "features; leave text_prompt, lora_rank and the options of images out"
+                Setting("text_prompt"),
+                ", ",
+                Setting("lora_rank"),
+                " and the options of images need a pretrained model that has them; ",
+                Setting("model"),
+                " is features; leave them out",
             )
         image, text = feature_side(context, "image"), feature_side(context, "text")
     else:

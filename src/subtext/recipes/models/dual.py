@@ -47,11 +47,18 @@ def dual(
     `text=auto` is a bag of words: on a few ten thousand captions it beat every GRU that was tried, at a fraction of the
     time. All texts of an image in the batch count as right. By default the batch is a twentieth of the training pairs:
     64 to 1,280 of them, at most 256 from pixels.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RecipeError: For pooling=last with a bag of words.
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from dataclasses import replace
 
     from subtext.data.starter import NAME as STARTER
-    from subtext.errors import RecipeError
+    from subtext.errors import RecipeError, Setting
     from subtext.models.encoders.words import Bag
     from subtext.models.heads.gpo import Gpo
     from subtext.models.heads.mean import Mean
@@ -72,7 +79,12 @@ def dual(
     image_head = Mean(image.encoder.pooled_width, embed_dim, dropout=image_dropout, residual=mlp)
     encoder, bag = text.encoder, isinstance(text.encoder, Bag)
     if pooling == "last" and bag:
-        raise RecipeError("pooling=last needs words in order (text=gru); a bag of words has no last one; use mean")
+        raise RecipeError(
+            Setting("pooling", "last"),
+            " needs words in order (",
+            Setting("text", "gru"),
+            "); a bag of words has no last one; use mean",
+        )
     # The starter's own mean over words has unit length.
     by_parts = pooling == "mean" and encoder.parts_width is not None and inputs.text != STARTER
     source: Literal["parts", "pooled"] = "parts" if by_parts else "pooled"
