@@ -45,7 +45,7 @@ from subtext.data.arrays import (
     require_inflated,
     scan_splits,
 )
-from subtext.errors import DataError
+from subtext.errors import DataError, Setting
 from subtext.text_helpers import install_hint
 
 BOX = 4
@@ -306,8 +306,9 @@ def open_boxes(path: Path, names: Sequence[str]) -> Regions:
         read = _of_arrays(_open_hdf5(path) if path.suffix in (".h5", ".hdf5") else _beside(path), len(names))
     if read is None:
         raise DataError(
-            f"boxes need to lie beside the features, one a region; {path} has none; give features with boxes, or leave "
-            "boxes out (docs/datasets.md says where they are looked for)"
+            f"boxes need to lie beside the features, one a region; {path} has none; give features with boxes, or leave ",
+            Setting("boxes"),
+            " out (docs/datasets.md says where they are looked for)",
         )
     dtype = np.dtype(np.float32)
     return Regions(lambda row: _relative_boxes(*read(row), path, names[row]), names, 1, BOX, dtype, path)
