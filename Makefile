@@ -27,12 +27,11 @@ demo: $(VENV)/.demo
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 test: $(VENV)/.dev
-	$(PYTEST) -m "not slow and not gpu" tests/contract
-	CHECK_SHAPES=0 $(PYTEST) -m "not slow and not gpu" tests/golden tests/identity tests/flow tests/house
+	$(PYTEST) -m "contract and not slow and not gpu" tests
+	CHECK_SHAPES=0 $(PYTEST) -m "not contract and not slow and not gpu" tests
 
 test-slow: $(VENV)/.dev
-	$(PYTEST) -m "not gpu" tests/golden tests/identity tests/flow
-	$(BIN)/python -m pytest -m "slow and not gpu" tests/contract tests/house || test $$? = 5  # 5: none is slow there
+	$(PYTEST) -m "not gpu and (slow or not contract)" tests
 
 # Plants faults in the modules where they would be worst, and lists those that no test finds; MOST=60 samples a module.
 mutation: $(VENV)/.dev

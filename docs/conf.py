@@ -17,7 +17,7 @@ author = "The Subtext authors"
 copyright = "The Subtext authors"
 release = version = subtext.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["Thumbs.db", ".DS_Store"]
 default_role = "code"
 highlight_language = "none"
@@ -29,6 +29,10 @@ suppress_warnings = ["myst.header"]
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_custom_sections = [("Complexity", "returns_style")]
+
 html_theme = "furo"
 html_title = "Subtext"
 html_show_sourcelink = False
@@ -38,6 +42,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Write the generated pages first, and convert docstrings and links on the way."""
     pages.write()
     app.connect("source-read", pages.rewrite_links)
-    app.connect("autodoc-process-docstring", pages.process_docstring)
+    # Before napoleon, whose priority is 500.
+    app.connect("autodoc-process-docstring", pages.process_docstring, priority=400)
     app.connect("autodoc-process-signature", pages.process_signature)
     return {"parallel_read_safe": True}

@@ -5,19 +5,23 @@ They are written to docs/generated before Sphinx reads its sources.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import generate
-from docstrings import to_rest
+from sphinx.util.typing import stringify_annotation
 
 import subtext
+from subtext.recipes.catalogue import Recipe, methods, models
+from subtext.settings import Field
 
 ROOT = Path(__file__).parent.parent
 GENERATED = ROOT / "docs" / "generated"
@@ -42,7 +46,6 @@ BUILDING_BLOCKS: dict[str, tuple[str, ...]] = {
     "subtext.evaluation": ("embed_pairs", "metrics"),
     "subtext.evaluation.intervals": ("holm", "paired"),
     "subtext.evaluation.metric": ("Measure",),
-    "subtext.evaluation.metrics": ("default_metrics",),
     "subtext.evaluation.metrics.agreement": ("spearman",),
     "subtext.evaluation.relevance": ("cider", "graded", "match", "tfidf"),
     "subtext.evaluation.scoring": ("matrix",),
@@ -127,7 +130,11 @@ def building_blocks_page() -> str:
         for name in names:
             value = getattr(importlib.import_module(module), name, None)
             if value is None or inspect.ismodule(value):
-                lines += [*heading(f"{module}.{name}", "~"), f".. automodule:: {module}.{name}", "   :members:", ""]
+                lines += [*heading(f"{module}.{name}", "~"), f".. automodule:: {module}.{name}", "   :members:"]
+                # Parts have a page of their own.
+                room = f"{module}.{name}".removeprefix("subtext.").replace(".", "/")
+                parts = generate.entries(room) if room in generate.ROOMS else []
+                lines += [f"   :exclude-members: {', '.join(part.name for part in parts)}" for _ in parts[:1]] + [""]
             elif inspect.isclass(value):
                 lines += [f".. autoclass:: {module}.{name}", "   :members:", ""]
             else:
@@ -216,22 +223,117 @@ def rewrite_links(app: Any, name: str, source: list[str]) -> None:
     source[0] = LINK.sub(page, source[0])
 
 
+SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields|Complexity|Example):")
+FORMULA = re.compile(r"\S+ = |.*\S {2,}\S")
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+MARKUP = re.compile(r"[\\*|]|(?<=\w)_(?!\w)|^\(?\w+[.)](?= )")
+
+
 def process_docstring(app: Any, what: str, name: str, target: Any, options: Any, lines: list[str]) -> None:
-    """The docstring in reStructuredText, as the site has it."""
-    lines[:] = to_rest(lines)
+    """Prepare a docstring for napoleon: prose loses what would be markup, formulas become literal blocks.
+
+    A formula is a line that is indented more than its section, has a gap, or begins with `name = `. Types are those
+    of the annotations.
+    """
+    types = types_of(target)
+    if name.startswith(RECIPES):
+        lines += ["", "Args:", *(f"    {option.name}: {option_text(option)}" for option in recipe(name).options)]
+        types |= {option.name: option.type.__name__ for option in recipe(name).options}
+    found: list[str] = []
+    # Napoleon takes what stands before a colon for a type, in the first line of a variable's docstring as of `Returns`.
+    section, paragraph = "", "header" if what in ("data", "attribute", "property") else "text"
+    in_code = False
+    for line in [*lines, ""]:
+        depth, text = len(line) - len(line.lstrip()), line.strip()
+        if not text or (depth == 0 and SECTION.fullmatch(text)):
+            section = text[:-1] if text else section
+            paragraph, in_code = "header" if text else "text", False
+            found.append(text)
+            continue
+        if depth == 0:
+            section = ""
+        fields = section in ("Args", "Attributes", "Raises")
+        inner = 4 * bool(section) + 4 * fields
+        if text.startswith(">>>") or paragraph == "example":
+            paragraph = "example"
+            found.append(line)
+            continue
+        entry = fields and depth == 4
+        if not entry and (depth > inner or FORMULA.match(text)):
+            if paragraph != "formula":
+                found += ["", f"{' ' * inner}::", ""]
+            paragraph = "formula"
+            found.append(f"    {line}")
+            continue
+        if paragraph == "formula":
+            found.append("")
+        head = ""
+        if entry:
+            head, _, text = text.partition(": ")
+            head += f" ({types[head]}): " if head in types else ": "
+        elif paragraph == "header" and section != "Example":
+            head = f"{types.get('return', '') if section == 'Returns' else ''}: "
+        paragraph = "text"
+        parts = []
+        for part in re.split("(`)", text):
+            in_code ^= part == "`"
+            if not in_code and part != "`":
+                part = OPTION.sub(r"``\g<0>``", MARKUP.sub(r"\\\g<0>", part))
+            parts.append("``" if part == "`" else part)
+        found.append(f"{' ' * depth}{head}{''.join(parts)}")
+    lines[:] = found
+
+
+RECIPES = ("subtext.recipes.models.", "subtext.recipes.methods.")
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of a function's full name."""
+    return {**models(), **methods()}[name.rpartition(".")[2]]
+
+
+def option_text(option: Field) -> str:
+    """Help, values and default of an option of a recipe."""
+    values = f" One of {', '.join(map(str, option.choices))}." if option.choices else ""
+    values += f" Range: {option.interval}." if option.interval else ""
+    return f"{option.help}.{values} Default: {json.dumps(option.default)}."
+
+
+def types_of(target: Any) -> dict[str, str]:
+    """Parameter, or "return" -> its type as the source has it, without what `Annotated` adds."""
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):
+        return {}
+    kinds = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+    found = {}
+    for name, kind in {**kinds, "return": signature.return_annotation}.items():
+        if kind is inspect.Parameter.empty:
+            continue
+        if isinstance(kind, str):
+            tree = ast.parse(kind, mode="eval").body
+            if isinstance(tree, ast.Subscript) and ast.unparse(tree.value) == "Annotated":
+                kind = ast.unparse(tree.slice.elts[0])
+        else:
+            kind = stringify_annotation(get_args(kind)[0] if get_origin(kind) is Annotated else kind, "smart")
+        found[name] = MARKUP.sub(r"\\\g<0>", kind)
+    return found
 
 
 def process_signature(
     app: Any, what: str, name: str, target: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str, str] | None:
-    """The signature without annotations; types and defaults stand in the table."""
+    """The signature without annotations; types stand with the parameters."""
     if what not in ("function", "method", "class"):
         return None
     try:
         bare = inspect.signature(target)
     except (TypeError, ValueError):
         return None
+    if name.startswith(RECIPES):
+        return f"({next(iter(bare.parameters))}, **options)", ""
     plain = [parameter.replace(annotation=parameter.empty) for parameter in bare.parameters.values()]
     if plain and plain[0].name == "self":
         plain = plain[1:]
-    return str(bare.replace(parameters=plain, return_annotation=bare.empty)), ""
+    text = str(bare.replace(parameters=plain, return_annotation=bare.empty))
+    return re.sub(r"<class '([\w.]+)'>", r"\1", re.sub(r"<function \S+ at 0x\w+>", "...", text)), ""

@@ -57,6 +57,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from scipy.stats import hypergeom, t as student
 
+import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
 from reproduce import claims, topics
 from reproduce.claims import ICONS, KEPT, LITE2, PIXELS, PLANTED, Values

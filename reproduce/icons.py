@@ -32,6 +32,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import hypergeom
 
+import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
 from reproduce import topics
 from reproduce.command import Text, command, group

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
+import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
 from subtext.data import noise
 from subtext.data.dataset import fingerprint
@@ -145,10 +146,15 @@ def plant_topics(
     with `plant`, items keep their names: a text that was moved has the name of the text whose image it got.
 
     Args:
+        dataset: One text per image.
         topics: Topic of each text, from 0; -1 for a text that has none and stays out.
         visual: Visual cluster of each image.
         centres: Of the clusters.
         share: Of the topics that are abstract.
+        seed: Of the choice of topics, clusters and images.
+
+    Returns:
+        The new data set, and what was planted in it.
 
     Raises:
         DataError: If no topic would be abstract, or there is no room for one.
@@ -312,8 +318,14 @@ def accept(
     """Measure pairs of one text an image, whose neighbours are those of latent semantic analysis.
 
     Args:
+        pairs: One text per image.
         images: (I D) vectors of the images of `pairs`.
         loose: (T) which texts belong to loose pairs.
+        neighbours: Nearest neighbours of each text.
+        seed: Of the space, and of the batches.
+
+    Returns:
+        What was measured.
 
     Raises:
         DataError: For fewer texts than neighbours.
@@ -358,6 +370,12 @@ def effective_size(
     Args:
         image: The score of each pair in either modality.
         text: Pairs without one are left out.
+        weighting: Weights of a batch from the scores.
+        batch: Pairs of a random batch.
+        seed: Of the batches.
+
+    Returns:
+        In (0, 1]; NaN for fewer pairs than a batch.
     """
     valid = ~(np.isnan(image) | np.isnan(text))
     logits = [weighting.sign * torch.from_numpy(side[valid].astype(np.float64)) for side in (image, text)]

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
 from reproduce.figures.config import FigureConfig, is_run
 from subtext.core import Embeddings

@@ -5,9 +5,9 @@ has the lines that convert them to JSON, for those who trust them. A folder then
 with the release's own names: `local_path`, `content_text`, and the keys above it, `leaning` and `issue`; and
 `train_test_paths.json`, an object with the lists "train" and "test" of paths. The images lie under their local_path.
 
-The text is the full article; `subtext data prepare --max-sentences 2 --longer-than 500` and `subtext data dedup` make
-of it what Thomas and Kovashka 2020 trained on, and what the tables of their papers need. Validation is sampled from
-train, as many images as there are in test.
+The text is the full article; `python -m reproduce data prepare` with `--max-sentences 2 --longer-than 500`, and `data
+dedup`, make of it what Thomas and Kovashka 2020 trained on, and what the tables of their papers need. Validation is
+sampled from train, as many images as there are in test.
 """
 
 from __future__ import annotations

@@ -25,7 +25,11 @@ def rows_with_splits(
         images: Name -> its columns.
         splits: File name without suffix -> split.
         lists: The subject of the note.
+        root: Folder of the data set.
         folders: Candidates for the folder of the images, relative to the root.
+
+    Yields:
+        Rows in the order of the images, after the note.
     """
     split_of = {name: splits.get(Path(columns["image"]).stem) for name, columns in images.items()}
     without = [name for name, split in split_of.items() if splits and split is None]

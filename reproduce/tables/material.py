@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy.typing import NDArray
 
+import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
 from reproduce.tables.config import TableConfig
 from reproduce.tables.specification import Shared
@@ -249,5 +250,5 @@ def require_sentences(config: TableConfig, key: str, pairs: st.Dataset) -> None:
         raise DataError(
             f"{config.table.paper} needs the first {counted(count, 'sentence')} of each text of {key}; of "
             f"{len(texts):,} texts of {paths.data} {longer:,} have more; cut them with `subtext data prepare "
-            f"{paths.data} --sentences {count} --out FILE` {_SEE}"
+            f"{paths.data} --max-sentences {count} --out FILE` {_SEE}"
         )

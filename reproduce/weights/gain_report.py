@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import rankdata
 
+import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
 from reproduce.weights.scores_report import score_tables
 from reproduce.weights.statistics import SCORES, unevenness

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Unpack
 import torch
 from torch import Tensor
 
+import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
 from reproduce.weights.statistics import MODALITIES, SCORES, Weights, explain, mean_weights, single_score
 from subtext.api.options import DEFAULTS, DataOptions, Json, Run

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+import reproduce.readers  # noqa: F401  (registers the readers of the data sets that the papers use)
 import subtext as st
 from reproduce.tables.material import SUBSET, sample_images
 from reproduce.tables.specification import RATIOS, Ratio

@@ -1,4 +1,4 @@
-"""The public names: `__init__.py` reads this list, and imports each name when it is first used."""
+"""The public names, for type checkers and editors; `_MODULES` in `__init__.py` has the same names."""
 
 from subtext.api.audit import audit as audit
 from subtext.api.curate import (

@@ -68,7 +68,7 @@ class ArgumentError(SubtextError, ValueError):
 
 
 class RequirementError(SubtextError, ValueError):
-    """A part was asked for something that another part, batch option or method has to supply first."""
+    """A part needs something that another part, a batch option or a method has to supply first."""
 
 
 class DataError(SubtextError, ValueError):

@@ -19,7 +19,13 @@ def require_format(number: object, subject: object, command: str, error: type[Ex
     """Raise the error, about `subject`, unless this is the format number that this version of Subtext writes.
 
     Args:
+        number: What was read.
+        subject: What it was read from, for the message.
         command: Makes it again, as in "train".
+        error: Class that is raised.
+
+    Raises:
+        Exception: Of the class `error`, for another number or none.
     """
     if type(number) is not int or number != FORMAT:
         raise error(
@@ -32,6 +38,10 @@ def require_same_draws(draws: Sequence[tuple[str, int]], error: type[Exception])
 
     Args:
         draws: How a message calls each training, and its number.
+        error: Class that is raised.
+
+    Raises:
+        Exception: Of the class `error`, if the numbers differ.
     """
     for name, number in draws[1:]:
         first, expected = draws[0]

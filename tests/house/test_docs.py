@@ -11,20 +11,13 @@ import runpy
 from collections.abc import Iterator
 
 import pytest
-from walk import ROOT, SOURCE, module_names
+from find_parts import ROOT, SOURCE, module_names
 
 MODULES = [name for name in module_names() if importlib.util.find_spec(name) is not None]
 PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("reproduce/*.md"), *ROOT.glob("reproduce/notes/*.md")]
 )
 DECISIONS = ROOT / "docs" / "decisions"
-NUMERIC = (
-    "objectives.losses",
-    "objectives.mining",
-    "objectives.regularisers",
-    "objectives.weighting",
-    "models.similarity",
-)
 
 
 def undocumented(tree: ast.Module) -> Iterator[str]:
@@ -60,26 +53,20 @@ def test_examples_run(name):
     assert results.failed == 0
 
 
-def test_there_are_examples():
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    count = sum(bool(test.examples) for name in MODULES for test in finder.find(importlib.import_module(name)))
-    assert count >= 10
-
-
-def test_the_catalogue_is_what_the_generator_gives():
+def test_catalogue_page_is_up_to_date():
     generator = runpy.run_path(str(ROOT / "docs" / "generate.py"))
     page = ROOT / "docs" / "methods.md"
     assert page.read_text() == generator["catalogue"](), "docs/methods.md is out of date; run: python docs/generate.py"
 
 
 @pytest.mark.parametrize("page", [*PAGES, *DECISIONS.glob("*.md")], ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_pages_links_lead_somewhere(page):
+def test_page_links_resolve(page):
     # `make docs` writes the pages in docs/generated and fails where a link to one of them leads nowhere.
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()) if not link.startswith("generated/")]
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []
 
 
-def test_a_decision_has_a_status_a_date_and_a_row_in_the_index():
+def test_decision_has_status_date_and_index_row():
     index = (DECISIONS / "index.md").read_text()
     for page in DECISIONS.glob("[0-9]*.md"):
         text = page.read_text()
@@ -88,12 +75,3 @@ def test_a_decision_has_a_status_a_date_and_a_row_in_the_index():
         title, status, date = found.groups()
         assert f"| [{title}]({page.name}) | {status} | {date} |\n" in index
         assert status == "accepted" or status.startswith("superseded by [")
-
-
-def test_docstrings_become_lists_and_formulas():
-    to_rest = runpy.run_path(str(ROOT / "docs" / "docstrings.py"))["to_rest"]
-    text = "A loss of *one* row.\n\nvalue = a_b + c\nmargin  in score units\n        0 or more\n\n>>> 1 + 1\n2"
-    assert to_rest(text.splitlines()) == [
-        r"A loss of \*one\* row.", "", "value = a_b + c", "", "**margin**", "    in score units", "    0 or more", "",
-        ">>> 1 + 1", "2", "",
-    ]  # fmt: skip

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from find_parts import ROOT
 from importlinter.cli import lint_imports
-from walk import ROOT
 
 
 def test_import_contracts_hold(capsys):

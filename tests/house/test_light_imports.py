@@ -27,18 +27,18 @@ def probe() -> dict[str, object]:
     return json.loads(done.stdout)
 
 
-def test_every_option_is_read_without_anything_heavy() -> None:
+def test_options_are_listed_without_heavy_imports() -> None:
     found = probe()
     assert found["heavy"] == []
     assert found["recipes"] >= 6 and found["options"] > 50
 
 
-def test_it_takes_less_than_three_tenths_of_a_second() -> None:
+def test_listing_options_is_fast() -> None:
     # Of the processor's time, and the shortest of three: other work on the machine is not what is measured.
     assert min(float(probe()["seconds"]) for _ in range(3)) < 0.3
 
 
-def test_no_option_has_the_name_of_another() -> None:
+def test_option_names_are_unique() -> None:
     plan = set(Plan.__dataclass_fields__)
     for recipe in catalogue.models().values():
         names = [option.name for option in recipe.options]
@@ -46,7 +46,7 @@ def test_no_option_has_the_name_of_another() -> None:
         assert not plan & set(names), f"{recipe.name} repeats a training option"
 
 
-def test_every_recipe_and_option_says_what_it_is() -> None:
+def test_every_recipe_and_option_has_help() -> None:
     everything = list(chain(catalogue.models().values(), catalogue.methods().values()))
     assert all(recipe.summary.endswith(".") and len(recipe.summary) > 20 for recipe in everything)
     assert all(len(option.help) > 3 for recipe in everything for option in recipe.options)

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
-from walk import ROOT, SOURCE
+from find_parts import ROOT, SOURCE
 
 from subtext import __version__
 from subtext.retrieval.stores.registry import INSTALLED
@@ -31,16 +31,16 @@ def hinted_extras() -> Iterator[str]:
     yield from INSTALLED
 
 
-def test_a_hint_installs_from_a_clone_until_subtext_is_published():
+def test_install_hint_uses_clone():
     assert install_hint("serve") == "pip install '.[serve]' in a clone of Subtext"
 
 
-def test_every_extra_that_a_message_names_exists():
+def test_extras_named_in_messages_exist():
     named = set(hinted_extras())
     assert {"serve", "postgres", "heic"} <= named <= set(EXTRAS)
 
 
-def test_every_extra_that_a_page_or_docstring_names_exists():
+def test_extras_named_in_pages_and_docstrings_exist():
     named = {
         name
         for page in PAGES
@@ -51,24 +51,24 @@ def test_every_extra_that_a_page_or_docstring_names_exists():
     assert named - set(EXTRAS) == set()
 
 
-def test_no_page_and_no_message_installs_subtext_from_the_package_index():
+def test_no_page_installs_from_package_index():
     # The name `subtext` there is another project's, and ours is not published.
     wrong = re.compile(r"pip install (?:-\S+ )*['\"]?subtext\b|['\"` ]subtext(?:-retrieval)?\[")
-    of_hint = SOURCE / "errors.py"
+    of_hint = SOURCE / "text_helpers.py"
     assert [str(page.relative_to(ROOT)) for page in PAGES if page != of_hint and wrong.search(page.read_text())] == []
 
 
-def test_an_extra_of_extras_names_this_distribution():
+def test_combined_extras_name_this_distribution():
     own = [row for rows in EXTRAS.values() for row in rows if row.startswith("subtext")]
     assert len(own) == 2
     assert all(row.startswith(f"{PROJECT['name']}[") for row in own)
 
 
-def test_the_citation_has_the_version_of_the_package():
+def test_citation_version_equals_package_version():
     assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_ci_runs_every_python_that_the_classifiers_name():
+def test_ci_runs_every_classified_python():
     named = {found[1] for row in PROJECT["classifiers"] if (found := re.fullmatch(r".*:: (3\.\d+)", row))}
     block = re.search(r"python: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text())
     assert block
@@ -77,7 +77,7 @@ def test_ci_runs_every_python_that_the_classifiers_name():
 
 
 @pytest.mark.parametrize("platform", ["win32", "linux", "darwin"])
-def test_the_import_is_refused_on_windows_alone_and_says_which_systems_are_supported(platform):
+def test_import_raises_on_windows_only(platform):
     code = f"import sys; sys.platform = {platform!r}; import subtext"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if platform == "win32":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
@@ -57,19 +56,6 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["train", "vsee", "--data", "d", "--out", "r"], ["trian"]], ids=" ".join)
-def test_a_wrong_name_is_answered_without_anything_heavy(words: list[str]) -> None:
+def test_wrong_command_exits_without_heavy_imports(words: list[str]) -> None:
     code, heavy = json.loads(ask(words).stderr.splitlines()[-1])
     assert (code, heavy) == (2, [])
-
-
-@pytest.mark.parametrize("words", [["--help"], ["train", "vse", "--help"]], ids=" ".join)
-def test_help_takes_less_than_half_a_second(words: list[str]) -> None:
-    command = [sys.executable, "-c", "from subtext.cli import main; main()", *words]
-    seconds = []
-    for _ in range(4):
-        before = os.times()
-        subprocess.run(command, capture_output=True, check=True)
-        after = os.times()
-        # Time on the processor: other work on the machine is not what is measured.
-        seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    assert min(seconds) < 0.5, seconds

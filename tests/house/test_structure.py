@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
-from collections.abc import Callable
+import pkgutil
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
 import click
 import pytest
-from walk import SOURCE
+from find_parts import SOURCE
 
 import subtext
-from subtext.cli import main
+from subtext.cli import evaluate as flat, main
 from subtext.cli.command import BOTH
 from subtext.cli.commands import COMMANDS as ENTRIES
 from subtext.recipes.catalogue import models, plan_options
 from subtext.settings import fields_of
 
-DEEPEST, MOST_VAGUE = 12, 0.01
-"""Modules in a chain of imports; the share of names that say nothing."""
-VAGUE = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        told tell tells asked asks wanted found given kept held known seen said looked judged made drawn
-        near dear own other others more further here there what which who whole alone together piece pieces
-        thing things one ones each way ways place places much many often again rest left
-        """,
-    )
-)
-"""Words that say nothing as the whole of a name."""
+STUB = SOURCE / "__init__.pyi"
 
 
 @cache
@@ -45,62 +34,86 @@ def trees() -> dict[str, ast.Module]:
     return {name: ast.parse(path.read_text()) for name, path in names.items()}
 
 
-def imported(name: str) -> set[str]:
-    """The modules of the package that a module imports when it is imported itself."""
+def imported(tree: ast.Module, modules: Collection[str]) -> set[str]:
+    """Those of the modules that a syntax tree imports anywhere: at the top, in functions, and for types alone."""
     found: set[str] = set()
-
-    def visit(node: ast.AST) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                continue
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-                continue
-            if isinstance(child, ast.Import):
-                found.update(alias.name for alias in child.names)
-            elif isinstance(child, ast.ImportFrom) and child.module:
-                for alias in child.names:
-                    full = f"{child.module}.{alias.name}"
-                    found.add(full if full in trees() else child.module)
-            visit(child)
-
-    visit(trees()[name])
-    return (found & set(trees())) - {name}
-
-
-@cache
-def chain(name: str) -> tuple[str, ...]:
-    """The longest chain of imports that begins with a module."""
-    return (name, *max((chain(other) for other in imported(name)), key=len, default=()))
-
-
-def test_imports_run_in_no_circle_and_are_not_deep():
-    # A circle of top-level imports would end this in a RecursionError.
-    deepest = max((chain(name) for name in trees()), key=len)
-    assert len(deepest) <= DEEPEST, " -> ".join(deepest)
-
-
-def bound_names(tree: ast.AST) -> list[str]:
-    """Every name that a module binds: functions, classes, parameters, variables."""
-    names = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            names += [node.name, *(argument.arg for argument in node.args.args + node.args.kwonlyargs)]
-        elif isinstance(node, ast.ClassDef):
-            names.append(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.append(node.id)
-    return names
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= full | ({node.module} if full - set(modules) else set())
+    # `import subtext` imports a module of the package when one of its names is read.
+    return (found & set(modules)) - {"subtext"}
 
 
-def test_names_say_what_they_name():
-    names = [name.strip("_").lower() for tree in trees().values() for name in bound_names(tree)]
-    vague = [name for name in names if name in VAGUE]
-    assert len(vague) <= MOST_VAGUE * len(names), f"{len(vague)} of {len(names)}"
+def circles(edges: Mapping[str, set[str]]) -> list[set[str]]:
+    """Modules that import one another, directly or through others (Tarjan 1972)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found = []
+
+    def visit(name: str) -> None:
+        order[name] = low[name] = len(order)
+        stack.append(name)
+        for other in edges[name]:
+            if other not in order:
+                visit(other)
+            if other in stack:
+                low[name] = min(low[name], low[other])
+        if low[name] == order[name]:
+            at = stack.index(name)
+            if len(stack) - at > 1:
+                found.append(set(stack[at:]))
+            del stack[at:]
+
+    for name in edges:
+        if name not in order:
+            visit(name)
+    return found
 
 
-def test_tab_completion_shows_the_public_names():
-    assert set(subtext.__all__) <= set(dir(subtext))
-    assert set(subtext.__all__) == {"__version__", *subtext._MODULES}, "write the names in both"
+def test_imports_run_in_no_circle():
+    assert circles({name: imported(tree, trees()) - {name} for name, tree in trees().items()}) == []
+
+
+def test_a_circle_is_found_through_lazy_imports_and_those_for_types():
+    sources = {
+        "a": "def f():\n    from b import x",
+        "b": "if TYPE_CHECKING:\n    import c",
+        "c": "from a import f\nimport d",
+        "d": "",
+    }
+    edges = {name: imported(ast.parse(text), sources) for name, text in sources.items()}
+    assert circles(edges) == [{"a", "b", "c"}]
+
+
+def test_no_two_classes_share_a_name():
+    names = Counter(node.name for tree in trees().values() for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_a_name_is_a_package_or_a_public_name_but_not_both():
+    modules = {info.name for info in pkgutil.iter_modules(subtext.__path__)}
+    assert modules & set(subtext.__all__) == set()
+    for name in modules - {"__main__"}:
+        scope: dict[str, object] = {}
+        exec(f"import subtext.{name} as module", scope)
+        assert inspect.ismodule(scope["module"]), name
+
+
+def test_the_public_names_are_the_same_for_python_tab_completion_and_type_checkers():
+    modules = {info.name for info in pkgutil.iter_modules(subtext.__path__)}
+    stub = {
+        alias.asname: node.module
+        for node in ast.parse(STUB.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {name: module for name, module in stub.items() if name != "__version__"} == subtext._MODULES
+    assert set(subtext.__all__) == set(stub) == {"__version__", *subtext._MODULES}
+    assert [name for name in dir(subtext) if name not in modules] == sorted(subtext.__all__)
     for name in subtext.__all__:
         assert getattr(subtext, name) is not None
 
@@ -131,16 +144,20 @@ def public_functions(path: tuple[str, ...]) -> list[Callable[..., Any]]:
 
 
 COMMANDS = commands(main)
+FLAT = {("evaluate",): flat.evaluate, ("audit",): flat.audit}
+"""Commands whose flat options become the objects that the public function takes."""
 PYTHON_ONLY = {"train": {"model", "options"}, "index": {"wait", "confirm"}, "demo": {"limit"}}
 """Parameters that are no options: a model is a command with its options, data sets in memory, functions that ask."""
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(path) for path, _ in COMMANDS])
-def test_every_command_is_one_public_function_with_the_same_parameters(path, command):
-    functions = public_functions(path)
+def test_every_command_equals_one_public_function(path, command):
+    functions = [FLAT[path]] if path in FLAT else public_functions(path)
     assert len(functions) == 1, functions
-    fields = fields_of(functions[0])
-    parameters = set(inspect.signature(functions[0]).parameters) - {field.owner for field in fields}
+    # Metrics, protocol and second stage are objects in Python, made of flat options.
+    function = getattr(flat, path[0]) if path in (("evaluate",), ("audit",)) else functions[0]
+    fields = fields_of(function)
+    parameters = set(inspect.signature(function).parameters) - {field.owner for field in fields}
     described = (parameters | {field.name for field in fields if field.owner}) - PYTHON_ONLY.get(path[0], set())
     # How the result is printed is no argument of a function that returns it.
     # Nor is the answer to a question that a function of Python is given as a function.

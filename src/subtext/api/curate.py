@@ -126,7 +126,7 @@ def curate(
         run: Folder of a trained run.
         model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text for --model, with {} in its place: 'a photo of {}'.
+        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
         out: New folder for the results.
         export: File for the remaining pairs: .jsonl, .parquet, or .tar (WebDataset); repeatable.
         page_pairs: Pairs on the page.
@@ -552,7 +552,7 @@ def score(
         run: Folder of a trained run.
         model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text for --model, with {} in its place: 'a photo of {}'.
+        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
         index: Calibrated index of that model, for probabilities.
         graph: Graph of neighbours. Default: built from the words of texts.
         split: Split to score; all: the complete data set.

@@ -127,7 +127,7 @@ def embed(
         run: Folder of a trained run.
         model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text for --model, with {} in its place: 'a photo of {}'.
+        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
         split: Split to embed; all: the complete data set.
         out: A .npz or .parquet file to write.
         options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's

@@ -58,7 +58,7 @@ SubjectData = Annotated[
 
 @dataclass(frozen=True)
 class ComputeConfig:
-    """How a model is opened and run.
+    """How a model is loaded and run.
 
     Args:
         text_prompt: Words around every text, with {} in its place, for a pretrained model: "a photo of {}".
@@ -198,6 +198,9 @@ class Files:
     """The output of another program: one file of scores, or two of vectors (which may be the same).
 
     Attributes:
+        scores: File of an (I T) matrix; None for vectors.
+        image_embeddings: File of (I D) vectors; None for scores.
+        text_embeddings: File of (T D) vectors; None for scores.
         image_ids: Files of names, where those do not hold them.
         text_ids: See `image_ids`.
         similarity: Of vectors: "cosine", or "dot" as they are.

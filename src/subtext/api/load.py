@@ -61,6 +61,9 @@ class Run(Report):
     def setup(self) -> Setup:
         """The objective, the plan and the hooks of methods that the run was trained with, built from its record again.
 
+        Returns:
+            The setup that `build` made for the training; the weights are new ones.
+
         Raises:
             RecipeError: For an ensemble, which was not trained as one.
         """
@@ -72,7 +75,11 @@ class Run(Report):
         return build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context)
 
     def to_json(self) -> dict[str, Any]:
-        """The record as plain data, with the run's folder."""
+        """The record as plain data, with the run's folder.
+
+        Returns:
+            "path", and the fields of the record.
+        """
         return {"path": str(self.path), **self.record.plain()}
 
     def __fspath__(self) -> str:
@@ -124,7 +131,7 @@ def load(
 
     Raises:
         CheckpointError: If the folder is not a run, is damaged or is incomplete.
-        RequirementError: If the pretrained model cannot be had.
+        RequirementError: If the pretrained model is not available.
         ArgumentError: Unless one of the two is given.
     """
     return ModelSource.of(run, model, text_prompt).open(device=device)[0]
@@ -198,7 +205,7 @@ class ModelSource:
         run: Folder of a run; None for a pretrained model.
         name: Of a pretrained model: a hub name, a folder, or open_clip:ARCHITECTURE/WEIGHTS; "" for a run.
         text_prompt: Words around every text of a pretrained model, {} in its place; "" for none.
-        revision: Commit of a hub's model that is wanted; "" for the newest.
+        revision: Commit of a hub's model; "" for the newest.
     """
 
     run: Path | None = None
@@ -210,10 +217,18 @@ class ModelSource:
     def of(run: AnyPath | None, model: AnyPath | None = None, text_prompt: str | None = None) -> ModelSource:
         """The model that a public function was called with: before its imports of torch, which take seconds.
 
+        Args:
+            run: Folder of a run; None for a pretrained model.
+            model: Name or folder of a pretrained model; None for a run.
+            text_prompt: Words around every text of a pretrained model; None for none.
+
+        Returns:
+            The source of the model; nothing is loaded.
+
         Raises:
             ArgumentError: Unless exactly one is given, for a prompt without a pretrained model, and for a run in the
                 place of one.
-            RequirementError: If a pretrained model cannot be had.
+            RequirementError: If a pretrained model is not available.
         """
         if (run is None) == (model is None):
             got = "none" if run is None else f"both, {run} and {model}"
@@ -247,7 +262,13 @@ class ModelSource:
         """The model of an index: the one that its manifest names, or that one where it was moved to.
 
         Args:
+            manifest: Of the index.
+            run: Folder that the run was moved to; None for the one that the manifest names.
+            model: Name or folder of the pretrained model; None for the one that the manifest names.
             index: For messages.
+
+        Returns:
+            The source of the model; nothing is loaded.
 
         Raises:
             SearchIndexError: If its run is not there, or it names none; the errors of `of`.
@@ -272,8 +293,17 @@ class ModelSource:
 
         Raises the errors of `open_run`.
 
+        Args:
+            features: File of image features that replaces the run's; None to keep it.
+            text_features: File of text features that replaces the run's; None to keep it.
+            device: As for `choose_device`.
+
+        Returns:
+            The model in eval mode on the device, and its record.
+
         Raises:
-            RequirementError: If a pretrained model cannot be had.
+            RequirementError: If a pretrained model is not available.
+            ArgumentError: For files of features with a pretrained model.
         """
         if self.run is not None:
             run = open_run(self.run, features=features, text_features=text_features, device=device)
@@ -300,7 +330,11 @@ class ModelSource:
         return self.name if self.run is None else str(self.run)
 
     def recorded(self) -> dict[str, str]:
-        """The fields `run` and `model` of a manifest: absolute paths, and the commit of a hub's model."""
+        """The fields `run` and `model` of a manifest: absolute paths, and the commit of a hub's model.
+
+        Returns:
+            name, revision and text_prompt of a pretrained model; nothing for a run.
+        """
         if self.run is not None:
             return {}
         from subtext.models.encoders.hub import revision_of
@@ -316,7 +350,12 @@ class EvaluationSubject:
 
     Attributes:
         source: The model; None where files hold its output.
+        sources: Where the pairs come from.
         split: A name, or "all"; None for the run's validation split.
+        device: As for `choose_device`.
+        batch_size: Items per batch, 1 or more.
+        workers: Threads that load data, 0 or more.
+        quiet: Show no progress and no notes.
         bf16: Whether pairs are scored in bfloat16; None for what the run was trained with.
         cache: Folder for matrices of graded relevance; None to compute them each time.
     """
@@ -335,7 +374,17 @@ class EvaluationSubject:
     def of(
         source: ModelSource | None, split: str | None, *, bf16: bool | None = None, **options: Unpack[DataOptions]
     ) -> EvaluationSubject:
-        """The work that a public function was called for."""
+        """The work that a public function was called for.
+
+        Args:
+            source: The model; None where files hold its output.
+            split: A name, or "all"; None for the run's validation split.
+            bf16: Whether pairs are scored in bfloat16; None for what the run was trained with.
+            **options: Where the data are and how they are read; those left out keep their defaults.
+
+        Returns:
+            The subject; nothing is opened.
+        """
         values: dict[str, Any] = DEFAULTS | options
         sources = DataConfig.of(**{name: values.get(name) for name in READING})
         running = {name: values[name] for name in ("device", "batch_size", "workers", "quiet")}
@@ -350,7 +399,14 @@ class EvaluationSubject:
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A model in eval mode, the chosen split and its name, and the run's record (None for a pretrained model)."""
+    """A model in eval mode, the chosen split and its name, and the run's record (None for a pretrained model).
+
+    Attributes:
+        model: In eval mode.
+        pairs: The chosen split.
+        split: Its name.
+        record: Of the run; None for a pretrained model.
+    """
 
     model: Model
     pairs: Dataset
@@ -358,15 +414,37 @@ class LoadedRun:
     record: Record | None
 
     def to_indexable(self, purpose: str) -> LoadedRun:
-        """The same with a model whose vectors decide; see `Model.to_indexable`."""
+        """The same with a model whose vectors decide; see `Model.to_indexable`.
+
+        Args:
+            purpose: What needs it, for the message of an error.
+
+        Returns:
+            The same pairs with the other model.
+        """
         return replace(self, model=self.model.to_indexable(purpose))
 
     def to_means(self, purpose: str) -> LoadedRun:
-        """The same with a model whose vectors are means; see `Model.to_means`."""
+        """The same with a model whose vectors are means; see `Model.to_means`.
+
+        Args:
+            purpose: What needs it, for the message of an error.
+
+        Returns:
+            The same pairs with the other model.
+        """
         return replace(self, model=self.model.to_means(purpose))
 
     def embed(self, work: EvaluationSubject, label: str = "embedding") -> tuple[Embeddings, Embeddings]:
-        """The vectors of the split's images and texts, with a meter."""
+        """The vectors of the split's images and texts, with a meter.
+
+        Args:
+            work: Batch size, threads, and whether progress is shown.
+            label: Of the progress meter.
+
+        Returns:
+            Embeddings of the I images and of the T texts.
+        """
         from subtext.evaluation import embed_pairs
 
         pairs = self.pairs
@@ -381,6 +459,9 @@ def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Ve
         work: The model, its data and the split.
         need_pairs: As in `DataConfig.read`.
         verify: See `need_pairs`.
+
+    Returns:
+        The model in eval mode on its device, the split and the record.
 
     Raises:
         ArgumentError: If a pretrained model comes without data.
@@ -433,7 +514,15 @@ def _with_features(model: Model, pairs: Dataset, *, quiet: bool) -> Dataset:
 
 
 def require_features(model: Model, pairs: Dataset) -> None:
-    """Raise DataError where items lack the features that the model reads: here, and not after half of the work."""
+    """Raise DataError where items lack the features that the model reads: here, and not after half of the work.
+
+    Args:
+        model: Reads features in one modality, both or none.
+        pairs: Images and texts.
+
+    Raises:
+        DataError: If an item has no features, or no boxes where the model reads them.
+    """
     from subtext.data.features import FeatureInput
 
     for branch, items in ((model.image, pairs.images), (model.text, pairs.texts)):
@@ -450,6 +539,9 @@ def read(sources: DataConfig, *, need_pairs: bool = True, verify: Verify = True,
         need_pairs: As in `DataConfig.read`.
         verify: See `need_pairs`.
         quiet: Show no progress and no notes.
+
+    Returns:
+        The data set with all its splits.
 
     Raises:
         DataError: If they cannot be used.
@@ -483,6 +575,9 @@ def is_data_of_run(record: Record, sources: DataConfig) -> bool:
     Args:
         record: Of the run.
         sources: What a function was called with.
+
+    Returns:
+        True if they are the same data.
     """
     from subtext.data.dataset import fingerprint
 
@@ -505,6 +600,9 @@ def read_data_of_run(record: Record, sources: DataConfig) -> Dataset:
         record: Of the run.
         sources: What a function was called with.
 
+    Returns:
+        The data set with all its splits.
+
     Raises:
         DataError: If it cannot be read.
         RequirementError: If the run remembers no path.
@@ -518,7 +616,12 @@ def read_data_of_run(record: Record, sources: DataConfig) -> Dataset:
 
 
 def choose_precision(model: Model, bf16: bool | None, *, quiet: bool = False) -> None:
-    """Have the model score pairs as an option asks; None leaves it as it was trained.
+    """Have the model score pairs as an option says; None leaves it as it was trained.
+
+    Args:
+        model: Scores pairs.
+        bf16: True for bfloat16 where the machine supports it, False for float32, None for no change.
+        quiet: Show no note where the machine does not support it.
 
     Raises:
         RequirementError: If a model compares vectors.
@@ -532,6 +635,9 @@ def choose_device(name: str) -> str:
 
     Args:
         name: "auto", "cpu", "cuda", "cuda:1", "mps".
+
+    Returns:
+        The name of a device of torch.
 
     Raises:
         RequirementError: If the machine does not have it.

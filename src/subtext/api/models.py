@@ -26,7 +26,11 @@ class ModelList(TableReport):
     entries: tuple[dict[str, Any], ...]
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row per encoder and side. Needs pandas."""
+        """One row per encoder and side. Needs pandas.
+
+        Returns:
+            One row per entry, with the columns of `entries`.
+        """
         from subtext.data.dataset import frame
 
         return frame(list(self.entries))

@@ -47,7 +47,11 @@ class RunList(TableReport):
         return not (self.verified and any(entry["status"] == "damaged" for entry in self.entries))
 
     def to_frame(self) -> pandas.DataFrame:
-        """One row per run; validation results in columns of their own. Needs pandas."""
+        """One row per run; validation results in columns of their own. Needs pandas.
+
+        Returns:
+            One row per entry; the figures of `best` in columns of their own.
+        """
         from subtext.data.dataset import frame
 
         entries = [{**entry, **entry.get("best", {})} for entry in self.entries]

@@ -27,7 +27,7 @@ def open_index(
     """A search index with the model that it names.
 
     An index in a folder (also one in LanceDB) that keeps the text side of its model as plain arrays answers queries of
-    words by them. Then the model is opened by the first query with an image, and `Index.model`; with `run`, `model`,
+    words by them. Then the model is loaded by the first query with an image, and `Index.model`; with `run`, `model`,
     `features` or a device other than "cpu" and "auto", at once.
 
     Args:

@@ -40,7 +40,14 @@ Methods = tuple[tuple[str, dict[str, object]], ...]
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The pairs of a training, and the feature files that stand for a modality."""
+    """The pairs of a training, and the feature files that stand for a modality.
+
+    Attributes:
+        train: Pairs of the training split.
+        val: Pairs of the validation split; None for no validation.
+        image_features: File of image features; None if images are read from pixels.
+        text_features: File of text features; None if texts are read as words.
+    """
 
     train: Dataset
     val: Dataset | None
@@ -159,6 +166,9 @@ def flat_arguments(model: str, values: Mapping[str, Any]) -> dict[str, Any]:
         values: Its options, fields of DataConfig, Plan and RunConfig, and other arguments, by name: {"data": ...,
             "epochs": 3, "embed_dim": 64, "seed": 1}.
 
+    Returns:
+        Keyword arguments of `train`.
+
     Example:
         >>> flat_arguments("vse", {"out": "runs/a", "epochs": 3, "embed_dim": 64})
         {'out': 'runs/a', 'plan': Plan(epochs=3), 'options': {'embed_dim': 64}}
@@ -235,6 +245,9 @@ def build_setup(
         plan: Fields that replace those of the model's plan.
         pairs: The training data.
         seed: What the initial weights are drawn from.
+
+    Returns:
+        The setup; its inputs read the files of features.
     """
     from subtext.data.features import FeatureInput
     from subtext.recipes.build import attach, build
@@ -285,6 +298,9 @@ def initial_record(
         data: Where the pairs come from.
         pairs: The training data.
         setup: What was built.
+
+    Returns:
+        A record without results.
     """
     from subtext.models.checkpoint import Record
     from subtext.recipes.build import recorded_options

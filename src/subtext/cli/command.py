@@ -14,12 +14,11 @@ from typing import Any
 
 import click
 
-import subtext
-from subtext.cli.commands import COMMANDS, GROUPS, CommandEntry
+from subtext.cli.commands import CommandEntry
 from subtext.errors import ArgumentError, Setting, SubtextError
 from subtext.report.text_table import printable
 from subtext.settings import fields_of, objects_of
-from subtext.settings.to_click import PATH, to_click
+from subtext.settings.to_click import to_click
 
 HELP = ("-h", "--help")
 BOTH = "_option"
@@ -61,7 +60,18 @@ class Command(click.Command):
         self.headings = {p.name: heading for heading, parameters in sections.items() for p in parameters}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words; one that begins with a hyphen is a query, where a command takes one."""
+        """Parse the words; one that begins with a hyphen is a query, where a command takes one.
+
+        Args:
+            ctx: Of the call.
+            args: Words that were typed.
+
+        Returns:
+            Words that are left.
+
+        Raises:
+            click.UsageError: For an unknown option or a word too many.
+        """
         # "-dog" is a query: no option is a word after one hyphen.
         valued = {flag for option in self.params if not getattr(option, "is_flag", True) for flag in option.opts}
         has_query = any(isinstance(it, click.Argument) and it.metavar == "QUERY" for it in self.params)
@@ -79,7 +89,18 @@ class Command(click.Command):
             raise click.UsageError(f"{error.message}{named}; put words that belong together in quotes", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Carry the command out; arguments that do not go together end as a usage error that names the option."""
+        """Carry the command out; arguments that do not go together end as a usage error that names the option.
+
+        Args:
+            ctx: Its `params` hold the values.
+
+        Returns:
+            None.
+
+        Raises:
+            click.UsageError: For arguments that do not go together.
+            SubtextError: With flags as they are typed, if the work cannot be done.
+        """
         try:
             self.act(ctx)
         except ArgumentError as error:
@@ -90,7 +111,14 @@ class Command(click.Command):
             raise
 
     def spelt(self, error: SubtextError) -> str:
-        """The message of an error with its settings as they are typed: `lr needs` -> `--lr needs`."""
+        """The message of an error with its settings as they are typed: `lr needs` -> `--lr needs`.
+
+        Args:
+            error: Its `field` and `method` name the setting.
+
+        Returns:
+            The message.
+        """
         if error.method:
             message = str(error)
             return message if error.method in message else f"--with {error.method}: {message}"
@@ -101,11 +129,23 @@ class Command(click.Command):
         return message
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """The usage of the command, which names the arguments."""
+        """The usage of the command, which names the arguments.
+
+        Args:
+            ctx: Of the call.
+
+        Returns:
+            One text.
+        """
         return [str(self.options_metavar)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, heading by heading."""
+        """The options, heading by heading.
+
+        Args:
+            ctx: Of the call.
+            formatter: Receives the headings and their options.
+        """
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             line = parameter.get_help_record(ctx)
@@ -117,17 +157,36 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group whose help shows the first paragraph of each command in full."""
+    """A group whose help shows the first paragraph of each command in full.
+
+    Args:
+        name: Of the group.
+        commands: Name -> command, in the order of the help.
+        help: Its paragraphs.
+        epilog: What the help ends with.
+    """
 
     def __init__(self, name: str, commands: dict[str, click.Command], *, help: str, epilog: str) -> None:
         super().__init__(name, commands, help=help, epilog=epilog, context_settings={"help_option_names": list(HELP)})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order in which they were added."""
+        """The names in the order in which they were added.
+
+        Args:
+            ctx: Of the call.
+
+        Returns:
+            Names.
+        """
         return list(self.commands)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands with their summaries."""
+        """The commands with their summaries.
+
+        Args:
+            ctx: Of the call.
+            formatter: Receives the list.
+        """
         texts = [
             (name, made.short_help or (made.help or "").partition("\n\n")[0]) for name, made in self.commands.items()
         ]
@@ -141,6 +200,9 @@ def typed(part: object, options: Mapping[str, click.Option]) -> str:
     Args:
         part: Text, or a `Setting`.
         options: Option by the name of its setting.
+
+    Returns:
+        The part as text.
     """
     if not isinstance(part, Setting) or part.name not in options:
         return str(part)
@@ -148,37 +210,6 @@ def typed(part: object, options: Mapping[str, click.Option]) -> str:
     if option.is_flag and part.value in ("True", "False"):
         return option.opts[0] if part.value == "True" else option.secondary_opts[0]
     return option.opts[0] if part.value is None else f"{option.opts[0]} {part.value}"
-
-
-def named_command(name: str) -> click.Command:
-    """The command, or the group of commands, of a name of `SUMMARIES`."""
-    if name == "train":
-        from subtext.cli.train import train
-
-        return train
-    if name not in GROUPS:
-        return _of_entry(name)
-    commands = {full.partition(" ")[2]: _of_entry(full) for full in COMMANDS if full.partition(" ")[0] == name}
-    return CommandGroup(name, commands, help=GROUPS[name].help, epilog=example(*GROUPS[name].examples))
-
-
-def _of_entry(full_name: str) -> click.Command:
-    entry = COMMANDS[full_name]
-    group, _, name = full_name.rpartition(" ")
-    if full_name in ("evaluate", "audit"):
-        # Of flat options their functions make the objects that the public ones take.
-        from subtext.cli import evaluate as flat
-
-        function = getattr(flat, full_name)
-    else:
-        names = entry.function, f"{name}_{group}", name.replace("-", "_")
-        function = getattr(subtext, next(candidate for candidate in names if candidate in subtext.__all__))
-    made = function_command(function, entry, name=name)
-    if full_name == "index delete":
-        made.params.append(click.Option(["--yes", "-y"], is_flag=True, help="Delete without asking."))
-    if name == "compare":
-        made.params.insert(0, click.Argument(["files"], type=PATH, nargs=-1, required=True))
-    return made
 
 
 def function_command(function: Callable[..., Any], entry: CommandEntry, *, name: str) -> Command:
@@ -190,6 +221,9 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
         function: Its `Annotated` parameters, and the fields of its dataclasses, are the options.
         entry: What its signature does not say.
         name: Of the command.
+
+    Returns:
+        The command.
     """
     described = [replace(f, required=f.required or f.name in entry.required) for f in fields_of(function)]
     sections: dict[str, list[click.Parameter]] = {}
@@ -241,7 +275,14 @@ def function_command(function: Callable[..., Any], entry: CommandEntry, *, name:
 
 
 def command_help(function: Callable[..., Any]) -> str:
-    """The paragraphs of a docstring that a command's help shows: those before arguments, results and errors."""
+    """The paragraphs of a docstring that a command's help shows: those before arguments, results and errors.
+
+    Args:
+        function: With a docstring.
+
+    Returns:
+        Paragraphs, with an empty line between them.
+    """
     shown: list[str] = []
     for paragraph in (inspect.getdoc(function) or "").split("\n\n"):
         if re.match(r"(Args|Returns|Raises|Yields|Example):|>>>", paragraph):
@@ -252,7 +293,14 @@ def command_help(function: Callable[..., Any]) -> str:
 
 @contextmanager
 def error_messages(ctx: click.Context) -> Iterator[None]:
-    """Turn errors of Subtext and of the system into one sentence and exit code 1, an interruption into code 130."""
+    """Turn errors of Subtext and of the system into one sentence and exit code 1, an interruption into code 130.
+
+    Args:
+        ctx: Of the call; it exits with the code.
+
+    Yields:
+        Once, to the code that may raise.
+    """
     try:
         yield
     except ArgumentError:
@@ -273,5 +321,12 @@ def error_messages(ctx: click.Context) -> Iterator[None]:
 
 
 def example(*lines: str) -> str:
-    """An epilogue that keeps its lines as they are."""
+    """An epilogue that keeps its lines as they are.
+
+    Args:
+        lines: Commands.
+
+    Returns:
+        The text.
+    """
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)

@@ -26,7 +26,7 @@ class CommandEntry:
         json: Adds --json, which prints the result's `to_json`, as `--json -` does where `json` names a file.
         text: What is printed of the result, unless that is None.
         exit_code: Of a result.
-        extra_arguments: Further arguments of the function.
+        extra_arguments: Extra arguments of the function.
     """
 
     examples: Sequence[str]
@@ -42,7 +42,13 @@ class CommandEntry:
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """A group of commands: its line in `subtext --help`, and its own help."""
+    """A group of commands: its line in `subtext --help`, and its own help.
+
+    Attributes:
+        summary: Its line in `subtext --help`.
+        help: The paragraphs of its own help.
+        examples: Lines that its help shows.
+    """
 
     summary: str
     help: str
@@ -51,6 +57,12 @@ class GroupEntry:
 
 def sides(words: Sequence[Path]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Files before and after `vs`; of two files without it, each is a side.
+
+    Args:
+        words: Paths, and at most one word `vs`.
+
+    Returns:
+        Files of the first and of the second side.
 
     Raises:
         click.UsageError: For anything else.

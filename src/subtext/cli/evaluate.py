@@ -132,7 +132,11 @@ class EvaluationOptions:
             )
 
     def protocol(self) -> Protocol:
-        """How it is measured."""
+        """How it is measured.
+
+        Returns:
+            Ties, folds, references and the bootstrap.
+        """
         from subtext.evaluation import Protocol
 
         text = str(self.folds)
@@ -147,7 +151,11 @@ class EvaluationOptions:
         )
 
     def metrics(self) -> list[Measure]:
-        """The default metrics, and those of the options."""
+        """The default metrics, and those of the options.
+
+        Returns:
+            Metrics in the order of the report.
+        """
         from subtext.evaluation import metrics as m
         from subtext.evaluation.metric import registered
 
@@ -221,6 +229,12 @@ def evaluate(
 
     Without --data, the data set of the run is used. Recall is in per cent. The line "95 %" is a bootstrap interval over
     images, from ten images on. The line "chance" is the expected result of a random ranking.
+
+    Returns:
+        The figures.
+
+    Raises:
+        ArgumentError: For an option that nothing would read.
     """
     has_files = (scores or image_embeddings or text_embeddings) is not None
     source, config = _source("evaluate", run, model, data, config, external, has_files=has_files)
@@ -285,6 +299,9 @@ def audit(
     compares recall by caption position. It searches the audited split for images, texts and words of the training
     split. For scores or vectors from a file, checks that need the model are left out. The exit code is 1 if a check
     fails.
+
+    Returns:
+        The checks and their findings.
     """
     has_files = (scores or image_embeddings or text_embeddings) is not None
     source, config = _source("audit", run, model, data, config, external, has_files=has_files)

@@ -25,7 +25,15 @@ class Models(click.Group):
     """A group whose commands are the model recipes; without a name `subtext train` takes the recommended one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the model first: the one that is named, or the recommended one."""
+        """Put the model first: the one that is named, or the recommended one.
+
+        Args:
+            ctx: Of the call.
+            args: Words that were typed.
+
+        Returns:
+            Words that are left.
+        """
         if args and args[0].startswith("-") and args[0] not in HELP:
             name = RECOMMENDED
             ctx.meta["recommended"] = True
@@ -38,24 +46,55 @@ class Models(click.Group):
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the models."""
+        """The names of the models.
+
+        Args:
+            ctx: Of the call.
+
+        Returns:
+            Names of the models.
+        """
         return list(models())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a model."""
+        """The command of a model.
+
+        Args:
+            ctx: Of the call.
+            cmd_name: As it was typed.
+
+        Returns:
+            The command; None for an unknown model.
+        """
         return model_command(models()[cmd_name]) if cmd_name in models() else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The model that the first word names; an unknown one is answered with near names."""
+        """The model that the first word names; an unknown one is answered with the nearest names.
+
+        Args:
+            ctx: Of the call.
+            args: Words that were typed.
+
+        Returns:
+            Name, command and the words after the name.
+
+        Raises:
+            click.UsageError: For an unknown model.
+        """
         if args and args[0] not in models():
             advice = f"; a data set is named by --data {shlex.quote(args[0])}" if Path(args[0]).exists() else ""
             raise click.UsageError(did_you_mean("model", args[0], models()) + advice, ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Models and methods with their summaries."""
+        """Models and methods with their summaries.
+
+        Args:
+            ctx: Of the call.
+            formatter: Receives the lists.
+        """
         with formatter.section("Models (subtext train MODEL --help lists the options of one)"):
             formatter.write_dl(
                 [(name + (" *" if name == RECOMMENDED else ""), recipe.summary) for name, recipe in models().items()]
@@ -82,7 +121,14 @@ def train() -> None:
 
 
 def model_command(recipe: Recipe) -> Command:
-    """The command of one model."""
+    """The command of one model.
+
+    Args:
+        recipe: The model.
+
+    Returns:
+        The command; its options are the model's and those of `subtext.train`.
+    """
 
     def act(ctx: click.Context, arguments: dict[str, Any]) -> None:
         if ctx.meta.get("recommended") and not ctx.params["quiet"] and is_first():
@@ -124,6 +170,9 @@ def training_command(
         usage: What stands after the command's name.
         without: Settings of the function that the command does not have.
         more: Options of its own.
+
+    Returns:
+        The command.
     """
 
     def act_on_arguments(ctx: click.Context) -> None:
@@ -146,6 +195,13 @@ def training_command(
 def arguments(ctx: click.Context, recipe: Recipe) -> dict[str, Any]:
     """Flat arguments of `subtext.train`; of the model's options and the plan, those that were given.
 
+    Args:
+        ctx: Its `params` hold the values.
+        recipe: The model.
+
+    Returns:
+        Value by name, for `flat_arguments`.
+
     Raises:
         click.BadParameter: For an unknown method, or an unknown option or value of one.
     """
@@ -164,5 +220,9 @@ def arguments(ctx: click.Context, recipe: Recipe) -> dict[str, Any]:
 
 
 def is_first() -> bool:
-    """Whether this is the first process, which speaks for all that `accelerate launch` started."""
+    """Whether this is the first process, which speaks for all that `accelerate launch` started.
+
+    Returns:
+        True without `accelerate launch`.
+    """
     return os.environ.get("RANK", "0") == "0"

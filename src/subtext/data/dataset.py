@@ -37,7 +37,7 @@ class Items:
         values: Image: str path relative to Dataset.root, or bytes; text: str; None for an item known by features alone.
         groups: (N) int64, equal for what belongs together.
         splits: (N) of "train", "val", "test", or what the data set calls them.
-        metadata: Name -> (N) further columns: labels, language, and any other column of the row.
+        metadata: Name -> (N) extra columns: labels, language, and any other column of the row.
     """
 
     ids: list[str]

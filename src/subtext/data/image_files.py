@@ -299,7 +299,7 @@ def _upright(image: Image.Image, *, in_place: bool = False) -> Image.Image:
 
 
 def _upright_rgb(image: Image.Image, factor: int) -> Image.Image:
-    """As `_upright(_rgb(image).reduce(factor))`, without copies of the whole image, which may be changed."""
+    """As `_upright(_rgb(image).reduce(factor))`, without copies of the full image, which may be changed."""
     width, height = image.size
     if factor == 1 and (width * height <= _STRIP or (image.mode == "RGB" and "transparency" not in image.info)):
         return _rgb(_upright(image, in_place=True))

@@ -4,7 +4,7 @@
 reveals the corrupted pairs. Neither do their neighbours: what is exchanged does not depend on what a text means.
 The corrupted pairs and their new texts are pure functions of the seed and of the names of texts and images.
 
-Training and weighting must not import this module; `tests/contract/test_planting.py` and a contract of import-linter
+Training and weighting must not import this module; `tests/data/test_noise.py` and a contract of import-linter
 check that. Measurements read the labels here.
 """
 

@@ -55,7 +55,7 @@ class PixelInput:
         mean: (3) per channel, subtracted from values in [0, 1].
         std: (3) per channel, a divisor.
         resize: "crop": the square in the middle, `crop_share` of the short side; "edge": the same in whole pixels, as
-            `transformers` resizes the short side to size / crop_share and then crops; "squash": the whole image, its
+            `transformers` resizes the short side to size / crop_share and then crops; "squash": the full image, its
             aspect lost.
         crop_share: Share of the short side that a crop keeps, in (0, 1].
         filter: How pixels are resampled.

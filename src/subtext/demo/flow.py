@@ -17,7 +17,7 @@ from subtext.api.index.build import build_index, interrupted_build
 from subtext.api.load import open_run
 from subtext.api.options import Device, Quiet, Workers
 from subtext.api.search import open_index
-from subtext.api.train import train
+from subtext.api.train import flat_arguments, train
 from subtext.errors import CheckpointError, RequirementError
 from subtext.report.progress import meter, say
 from subtext.report.text_table import Report, duration
@@ -220,7 +220,8 @@ def _trained(run: Path, options: dict[str, Any]) -> bool:
         is_trained = False  # Nothing was begun, or not as far as a record: training resumes from its checkpoints.
     if is_trained:
         say("      already trained", quiet=options["quiet"])
-    return is_trained or train(MODEL, out=run, resume=run.exists(), **options).record.status != "stopped"
+    arguments = flat_arguments(MODEL, {"out": run, "resume": run.exists(), **options})
+    return is_trained or train(MODEL, **arguments).record.status != "stopped"
 
 
 def _parts(pairs: Dataset) -> dict[str, Dataset]:

@@ -201,6 +201,7 @@ class Difference:
     """One figure of both sides, in its unit (per cent, or ranks).
 
     Attributes:
+        name: Of the figure.
         first: Means over the runs.
         second: See `first`.
         first_runs: One number a run.

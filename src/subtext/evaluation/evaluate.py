@@ -334,7 +334,7 @@ def totals(metrics: Mapping[str, Metric], label: str = "") -> dict[str, list[str
 
     Args:
         metrics: Name of a figure, with its direction -> its metric.
-        label: Ends the names of a further set of folds.
+        label: Ends the names of an extra set of folds.
 
     Returns:
         Name of a total ("rsum") -> names of its figures.
@@ -576,7 +576,7 @@ def words() -> list[str]:
 
 
 def label_of(images: int, folds: int) -> str:
-    """How names of figures end that are of a further set of folds: "(1k)" where each has 1,000 images.
+    """How names of figures end that are of an extra set of folds: "(1k)" where each has 1,000 images.
 
     Args:
         images: Images of the gallery.

@@ -25,7 +25,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from fractions import Fraction
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -92,7 +92,7 @@ class Measure:
         """
         return (self,)
 
-    def with_ties(self, ties: Ties) -> Self:
+    def with_ties(self, ties: Ties) -> Measure:
         """The metric under the rule for ties of an evaluation.
 
         Args:
@@ -185,6 +185,9 @@ class Metric(Measure):
     def of(self, *readings: Any) -> NDArray[np.float64]:
         """The same, from prepared inputs.
 
+        Args:
+            *readings: Those that `reads` names, in its order.
+
         Returns:
             (Q) float64, NaN where it is undefined.
         """
@@ -193,6 +196,9 @@ class Metric(Measure):
     def chance(self, *readings: Any) -> NDArray[np.float64] | Fraction | float | None:
         """The expected value of a random order, for each query or all; None if unknown.
 
+        Args:
+            *readings: Those that `reads` names, in its order.
+
         Returns:
             (Q) float64, or one number for all queries; None if unknown.
         """
@@ -200,6 +206,9 @@ class Metric(Measure):
 
     def ceiling(self, *readings: Any) -> NDArray[np.float64] | None:
         """The expected value of the best order, if it can be below 1.
+
+        Args:
+            *readings: Those that `reads` names, in its order.
 
         Returns:
             (Q) float64; None where it is 1 or unknown.
@@ -225,6 +234,9 @@ class GalleryMetric(Measure):
     def of(self, *readings: Any) -> NDArray[np.float64]:
         """What a block of queries adds.
 
+        Args:
+            *readings: Those that `reads` names, in its order, of the block.
+
         Returns:
             What is summed over blocks.
 
@@ -235,6 +247,9 @@ class GalleryMetric(Measure):
 
     def figures(self, *readings: Any) -> dict[str, float]:
         """Its figures from the sum over all blocks.
+
+        Args:
+            *readings: The sum of what `of` returned.
 
         Returns:
             Name -> number.
@@ -285,7 +300,13 @@ class SemanticRanks:
 
 @dataclass(frozen=True)
 class Gains:
-    """Relevance at the first k places: by score, by relevance itself, and its mean at every place; (Q k) each."""
+    """Relevance at the first k places: by score, by relevance itself, and its mean at every place; (Q k) each.
+
+    Attributes:
+        by_score: (Q k) float64, ordered by score.
+        by_relevance: (Q k) float64, ordered by relevance.
+        mean: (Q k) float64, the mean relevance of the query's candidates.
+    """
 
     by_score: NDArray[np.float64]
     by_relevance: NDArray[np.float64]
@@ -322,7 +343,12 @@ class GainMetric(Metric):
     """A metric of the relevance at the first k places; a subclass is a dataclass with `k` and `ties`.
 
     Attributes:
+        k: Number of first places, 1 or more.
+        ties: Where candidates of equal scores stand.
         label: Its name before the k.
+
+    Raises:
+        RequirementError: For a k below 1.
     """
 
     k: int
@@ -370,6 +396,9 @@ class GainMetric(Metric):
     def chance(self, *readings: Any) -> NDArray[np.float64]:
         """Where every place has the mean relevance.
 
+        Args:
+            *readings: `Gains` of the queries.
+
         Returns:
             (Q) float64; NaN for a query without positives.
         """
@@ -387,6 +416,10 @@ class ScoreBlock:
     gains           `Gains`: relevance at the first places; gains_exponential: of 2^relevance - 1
     semantic_ranks_ordinal, semantic_ranks_min, semantic_ranks_average
                     `SemanticRanks`: scores beside the ranks of a relevance, by the rule for its ties
+
+    Args:
+        computed: Name -> reading that is there.
+        computed_by: Name -> what computes the reading when a metric takes it.
     """
 
     def __init__(self, computed: Mapping[str, Any], computed_by: Mapping[str, Callable[[], Any]] | None = None) -> None:
@@ -475,7 +508,7 @@ register_metric = register
 
 
 def registered_classes() -> list[type[Measure]]:
-    """The classes of metrics from outside of this package.
+    """The classes of metrics of other packages.
 
     Returns:
         Those that installed packages name, and those that were registered, by module and name.
@@ -487,7 +520,7 @@ def registered_classes() -> list[type[Measure]]:
 
 
 def registered(truth: TruthKind, against: str = "") -> list[Measure]:
-    """The metrics from outside of this package that are measured against a truth.
+    """The metrics of other packages that are measured against a truth.
 
     Args:
         truth: Its kind.

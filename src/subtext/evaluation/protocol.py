@@ -22,7 +22,7 @@ class Protocol:
         fold_sizes: Instead of a number of folds: images per fold, 1 or more, such as (1000, 5000). All sizes are
             measured from the same scores. Figures of the largest size have their usual names; names of the others end
             in "(1k)" where a fold has 1,000 images, else in "(N folds)".
-        references: Graded relevance to an image is computed from its first so many texts; None for all.
+        references: Graded relevance to an image is computed from its first N texts; None for all.
         bootstrap: Resamplings of images behind the 95 % intervals; 0 for none.
         seed: Seed of the bootstrap.
         exact: Compute scores in fixed tiles, so that they are equal to the bit for any block size and order; slower.
@@ -74,7 +74,7 @@ class Protocol:
             images: Images of the gallery.
 
         Returns:
-            The number of folds of the figures with their usual names, followed by those of further sizes.
+            The number of folds of the figures with their usual names, followed by those of extra sizes.
 
         Raises:
             RequirementError: If the images are no multiple of a size.

@@ -50,7 +50,7 @@ class Result(SavedReport):
         about: Model, data and split, as plain data; the caller sets it.
         ceiling: Name -> expected value for the best order, where that is below 100.
         metrics: Name of a metric -> whether it is in per cent, whether lower is better, whether `compare` tests it.
-        sections: Further parts of the text that a person reads, such as the table of a sweep.
+        sections: Extra parts of the text that a person reads, such as the table of a sweep.
     """
 
     figures: dict[str, float]
@@ -141,7 +141,7 @@ def stated(
         gallery: What was measured.
         metrics: By what it was measured.
         queries: Direction -> (Q) whether an item is a query: whether it has a positive in its fold.
-        fold_counts: Numbers of folds: of the figures with their usual names, and of further ones.
+        fold_counts: Numbers of folds: of the figures with their usual names, and of extra ones.
         sizes: Images and texts of each fold, of all sets of folds.
 
     Returns:

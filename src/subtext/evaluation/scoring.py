@@ -289,7 +289,11 @@ class ScoreSource(ABC):
 
 @dataclass(frozen=True)
 class Matrix(ScoreSource):
-    """Scores that are there: (images, texts), in memory or mapped from a file."""
+    """Scores that are there: (images, texts), in memory or mapped from a file.
+
+    Attributes:
+        scores: (I T) scores; more is more similar.
+    """
 
     scores: Float[Tensor, "i t"]
 
@@ -346,6 +350,11 @@ class Embedded(ScoreSource):
     """Scores that a similarity gives embeddings of images and texts, exactly or fast.
 
     Attributes:
+        similarity: Embeddings of images and of texts -> their scores.
+        images: Embeddings of the I images.
+        texts: Embeddings of the T texts.
+        block_bytes: Size of a block of scores.
+        exact: Fixed tiles, so that a score depends on its pair alone; slower.
         stored_bytes: Scores of up to this size are computed once and held in memory; larger ones are scored anew for
             each direction, unless pairs are expensive to score.
     """
@@ -413,7 +422,7 @@ def scored_once(source: ScoreSource, reads: float) -> ScoreSource:
 
     Args:
         source: Scores of all images and texts.
-        reads: How many times all pairs are read: 1/5 for one set of five folds, 1 1/5 beside the whole gallery.
+        reads: How many times all pairs are read: 1/5 for one set of five folds, 1 1/5 beside the full gallery.
 
     Returns:
         A source of the same scores.

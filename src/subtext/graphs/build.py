@@ -20,9 +20,9 @@ from subtext.graphs.spaces import (
     Doc2VecSpace,
     FeatureSpace,
     LsaSpace,
-    Progress,
     SentenceSpace,
     Space,
+    TextProgress,
     TextVectors,
     unit_rows,
 )
@@ -56,8 +56,8 @@ def build_graph(
     options: GraphOptions | None = None,
     *,
     source: Mapping[str, Any] | None = None,
-    on_embedded: Progress | None = None,
-    on_compared: Progress | None = None,
+    on_embedded: TextProgress | None = None,
+    on_compared: TextProgress | None = None,
 ) -> Graph:
     """Build the graph of all texts of a data set, in a space that is fitted to the candidate split.
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from subtext.models.encoders.language import SentenceEncoder
 
 DistanceName = Literal["l2", "cosine"]
-Progress = Callable[[int], None]
+TextProgress = Callable[[int], None]
 """Called with the number of finished texts."""
 
 
@@ -65,7 +65,9 @@ class Space(Protocol):
             "name" and settings, as JSON values.
         """
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+    def __call__(
+        self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: TextProgress | None = None
+    ) -> TextVectors:
         """Vectors of all texts of a data set.
 
         Args:
@@ -140,7 +142,9 @@ class FeatureSpace:
         """
         return {"name": "features", "of": self.of, "features": self.file.fingerprint}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+    def __call__(
+        self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: TextProgress | None = None
+    ) -> TextVectors:
         """Vectors of all texts; nothing is fitted.
 
         Args:
@@ -193,7 +197,9 @@ class SentenceSpace:
         """
         return {"name": "sentence"} | {name: getattr(self.encoder, name) for name in ("model", "pooling", "max_tokens")}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+    def __call__(
+        self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: TextProgress | None = None
+    ) -> TextVectors:
         """Vectors of all texts; nothing is fitted.
 
         Args:
@@ -292,7 +298,9 @@ class LsaSpace:
         """
         return {"name": "lsa", **asdict(self)}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+    def __call__(
+        self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: TextProgress | None = None
+    ) -> TextVectors:
         """Vectors of all texts, fitted on those that `learn` marks.
 
         Args:
@@ -408,7 +416,9 @@ class Doc2VecSpace:
         """
         return {"name": "doc2vec", **asdict(self)}
 
-    def __call__(self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: Progress | None = None) -> TextVectors:
+    def __call__(
+        self, pairs: Dataset, learn: Bool[np.ndarray, "n"], progress: TextProgress | None = None
+    ) -> TextVectors:
         """Vectors of all texts, fitted on those that `learn` marks.
 
         Args:

@@ -346,6 +346,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             checksum = (file.metadata() or {}).get(_CHECKSUM)
     except (OSError, SafetensorError) as problem:
         raise CheckpointError(f"{path} needs to be a whole safetensors file; {problem}") from problem
+    if checksum is None:
+        raise CheckpointError(
+            f"{path} needs the checksum that Subtext writes into its files of tensors; it has none, so something else "
+            "wrote it; restore it from a copy, or train again"
+        )
     if checksum != _checksum(tensors):
         raise CheckpointError(
             f"{path} needs the tensors that were written into it; their checksum is another, the file is damaged; "

@@ -254,7 +254,7 @@ class Model(nn.Module):
         Args:
             images: N paths (relative to root), bytes or PIL images. For a model that reads features: for each image an
                 array, (G) or (P E); where it reads both {"pooled": (G), "grid": (P E)}; or its name in the file of
-                features that the run was opened with.
+                features that the run was loaded with.
             batch_size: Number of images at a time.
             root: Folder that paths start from.
 

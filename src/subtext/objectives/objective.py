@@ -110,6 +110,9 @@ class Term:
 
         Returns:
             () the value; zero, without gradient, in epochs outside the term's range.
+
+        Raises:
+            ShapeError: If the loss does not return one value per query, or the weighting one weight per query.
         """
         comparison = scene.comparison(self.on)
         if epoch.number < self.from_epoch or (self.until_epoch is not None and epoch.number >= self.until_epoch):

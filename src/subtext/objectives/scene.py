@@ -80,7 +80,7 @@ def compose(
         groups: Group of each pair (B), or of each image and each text; items of one group are never negatives.
         positives: "group": every candidate of the query's group; "pair": its partner alone, the others of the group are
             ignored; only for pairs.
-        gathered: Images, texts and groups of the same step on other processes: further candidates in both directions.
+        gathered: Images, texts and groups of the same step on other processes: extra candidates in both directions.
         relevance: Of the pairs of the batch, for losses that read Truth.relevance; None without.
         scores: (I T) of images with texts, where they are computed already and nothing is gathered.
 
@@ -131,7 +131,7 @@ def compare_neighbours(
         neighbours: N neighbours, the i-th of item i, and their groups.
         negatives: The other items ("anchors"), their neighbours, or both. Candidates of the group of the item, or of
             its neighbour, are ignored.
-        gathered: Items and neighbours of the same step on other processes: further candidates.
+        gathered: Items and neighbours of the same step on other processes: extra candidates.
 
     Returns:
         The Comparison; row i matches neighbour i.

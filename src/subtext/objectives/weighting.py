@@ -24,7 +24,7 @@ class Uniform(WeightTotal):
     """Uniform weight (Thomas and Kovashka 2022, their control with Gamma = 0): all pairs have the same weight.
 
     weight_q = total / B
-    over the B pairs of the whole batch, other processes' with them. A weighting whose weights sum to `total` changes
+    over the B pairs of the full batch, other processes' with them. A weighting whose weights sum to `total` changes
     two things, the scale of its term and the balance of pairs; this one changes the scale alone.
 
     Args:
@@ -65,7 +65,7 @@ class Uniform(WeightTotal):
 class Random(WeightTotal):
     """Random weight (Thomas and Kovashka 2022, their control in Table 3): unequal weights without information.
 
-    weight = total * softmax(u) over the B pairs of the whole batch, u uniform in [0, 1)
+    weight = total * softmax(u) over the B pairs of the full batch, u uniform in [0, 1)
     drawn for each pair anew in every epoch, from (seed, epoch, pair), and the same in both directions. The largest
     weight is at most e times the smallest.
 

@@ -157,10 +157,10 @@ def in_inference(bf16: bool) -> bool:
     """Whether to use bfloat16 now: never while gradients are recorded.
 
     Args:
-        bf16: Whether it is wanted.
+        bf16: Whether bfloat16 is requested.
 
     Returns:
-        Whether it is wanted and no gradients are recorded.
+        Whether it is requested and no gradients are recorded.
     """
     return bf16 and not torch.is_grad_enabled()
 

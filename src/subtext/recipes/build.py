@@ -68,6 +68,9 @@ def build(
         plan: Fields of Plan that replace the model's own.
         context: What the data set, or the saved run, offers.
 
+    Returns:
+        Model, objective, plan and hooks; the weights are new ones.
+
     Raises:
         RecipeError: For an unknown name, option or value, for an option of a new run that was changed and that nothing
             would read, and for a method that does not fit the model.
@@ -155,7 +158,16 @@ def _naming(method: str) -> Iterator[None]:
 
 
 def recorded_options(model: str, options: Mapping[str, object], setup: Setup) -> dict[str, object]:
-    """Every option of a model that the Setup built with these options reads, those left at their defaults too."""
+    """Every option of a model that the Setup built with these options reads, those left at their defaults too.
+
+    Args:
+        model: Name of the recipe.
+        options: Values by name, as they were given to `build`.
+        setup: What `build` made of them.
+
+    Returns:
+        Name -> value.
+    """
     recipe = catalogue.models()[model]
     values = _values(recipe, options)
     return used_options(recipe.options, values, chosen_facts(values) | built_facts(setup))
@@ -166,7 +178,16 @@ def _values(recipe: Recipe, options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def refuse_unused(options: Iterable[Field], values: Mapping[str, object], facts: Facts) -> None:
-    """Raise RecipeError for the first option that was changed from its default and that nothing reads."""
+    """Raise RecipeError for the first option that was changed from its default and that nothing reads.
+
+    Args:
+        options: Of a model, a method or a plan.
+        values: Value by name; an option left out has its default.
+        facts: What is known of the choices and of the built model.
+
+    Raises:
+        RecipeError: For an option that was changed and that nothing reads.
+    """
     for option in options:
         if values.get(option.name, option.default) == option.default:
             continue
@@ -179,7 +200,16 @@ def refuse_unused(options: Iterable[Field], values: Mapping[str, object], facts:
 
 
 def refuse_replaced(recipe: Recipe, values: Mapping[str, object], unread: Mapping[str, str]) -> None:
-    """Raise RecipeError for the first changed option of a model that a method left without a reader."""
+    """Raise RecipeError for the first changed option of a model that a method left without a reader.
+
+    Args:
+        recipe: The model.
+        values: Value by name of all its options.
+        unread: Option -> why nothing reads it.
+
+    Raises:
+        RecipeError: For an option that was changed and that nothing reads.
+    """
     for option in recipe.options:
         if option.name in unread and values[option.name] != option.default:
             raise RecipeError(
@@ -191,12 +221,29 @@ def refuse_replaced(recipe: Recipe, values: Mapping[str, object], unread: Mappin
 
 
 def used_options(options: Iterable[Field], values: Mapping[str, object], facts: Facts) -> dict[str, object]:
-    """The value of every option that something reads."""
+    """The value of every option that something reads.
+
+    Args:
+        options: Of a model or a plan.
+        values: Value by name; an option left out has its default.
+        facts: What is known of the choices and of the built model.
+
+    Returns:
+        Name -> value.
+    """
     return {option.name: values.get(option.name, option.default) for option in options if is_read(option, facts)}
 
 
 def is_read(option: Field, facts: Facts) -> bool:
-    """Whether anything reads the option, as far as the facts are known."""
+    """Whether anything reads the option, as far as the facts are known.
+
+    Args:
+        option: Of a model, a method or a plan.
+        facts: What is known of the choices and of the built model.
+
+    Returns:
+        False if a known fact excludes it.
+    """
     return all(requirement.holds(facts) for requirement in requirements(option))
 
 
@@ -208,6 +255,9 @@ def chosen_facts(values: Mapping[str, object], context: BuildContext | None = No
     Args:
         values: Every option of the model and of the plan.
         context: What the data set offers; None for nothing.
+
+    Returns:
+        Fact -> values; what is known only after the model is built is left out.
     """
     context = context or BuildContext()
     facts: dict[str, tuple[str, ...]] = {name: (str(value),) for name, value in values.items()}
@@ -229,7 +279,14 @@ def chosen_facts(values: Mapping[str, object], context: BuildContext | None = No
 
 
 def built_facts(setup: Setup) -> dict[str, tuple[str, ...]]:
-    """What a built model turned out to be: what encodes the two sides, and what of it is pretrained."""
+    """What a built model turned out to be: what encodes the two sides, and what of it is pretrained.
+
+    Args:
+        setup: The built model.
+
+    Returns:
+        "text", "body" and, for precomputed images, "image" -> values.
+    """
     image, text = setup.model.image, setup.model.text
     spec, encoder = text.input_spec, text.encoder
     # Only a model with towers has imported their module, and with it transformers, which takes seconds.
@@ -262,9 +319,13 @@ def reopen(folder: Path, *, features: Path | None = None, text_features: Path | 
     """The model of a run's folder on the CPU, in eval mode with the kept weights, and the record of the run.
 
     Args:
+        folder: Of a run.
         features: Files that replace those which the run remembers. A remembered file that is gone is no error until an
             item is looked up in it by name.
         text_features: See `features`.
+
+    Returns:
+        The model and the record.
 
     Raises:
         CheckpointError: If the folder is no run, or is damaged or of another recipe.
@@ -298,6 +359,11 @@ def reopen(folder: Path, *, features: Path | None = None, text_features: Path | 
 
 def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
     """Let a branch look its items up in a file of features.
+
+    Args:
+        branch: A side of the model.
+        file: Features by name.
+        modality: "image" or "text".
 
     Raises:
         RecipeError: If the branch reads something else.
@@ -344,6 +410,13 @@ def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path) -> None:
 def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
     """The record of the ensemble of these runs: each member's recipe, and what they have in common.
 
+    Args:
+        runs: Folders of the runs.
+        records: Their records, in the same order.
+
+    Returns:
+        A record without results.
+
     Raises:
         RecipeError: For runs trained on other pairs or with other random draws than the first, and for a member that is
             an ensemble.
@@ -375,6 +448,7 @@ def ensemble_record(runs: Sequence[Path], records: Sequence[Record]) -> Record:
         arguments={"members": members},
         plan={"select": first.plan.get("select", "rsum")},
         data=first.data,
+        fingerprint=first.fingerprint,
         seed=first.seed,
         draws=first.draws,
         status="finished" if all(record.status == "finished" for record in records) else "stopped",

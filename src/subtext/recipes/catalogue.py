@@ -44,8 +44,11 @@ class Recipe:
         Args:
             options: Values by name; those left out keep their defaults.
 
+        Returns:
+            Keyword arguments; options with an owner are joined in its dataclass.
+
         Raises:
-            RecipeError: For an unknown option, with near names, and for a value of the wrong kind.
+            RecipeError: For an unknown option, with the nearest names, and for a value of the wrong kind.
         """
         values = read_options(f"option of '{self.name}'", self.options, options)
         result: dict[str, Any] = {option.name: values[option.name] for option in self.options if not option.owner}
@@ -57,13 +60,21 @@ class Recipe:
 
 @cache
 def models() -> dict[str, Recipe]:
-    """Every model recipe by name: encoders, similarity and objective of a model family."""
+    """Every model recipe by name: encoders, similarity and objective of a model family.
+
+    Returns:
+        Name -> recipe.
+    """
     return _recipes("models")
 
 
 @cache
 def methods() -> dict[str, Recipe]:
-    """Every method by name: it changes how a model is trained and nothing else."""
+    """Every method by name: it changes how a model is trained and nothing else.
+
+    Returns:
+        Name -> recipe.
+    """
     return _recipes("methods")
 
 
@@ -89,12 +100,26 @@ def register_method(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def plan_options(plan: Plan) -> tuple[Field, ...]:
-    """Every field of the plan as an option whose default is this plan's value."""
+    """Every field of the plan as an option whose default is this plan's value.
+
+    Args:
+        plan: Its values are the defaults.
+
+    Returns:
+        One setting per field.
+    """
     return fields_of(plan)
 
 
 def requirements(option: Field) -> tuple[Requires, ...]:
-    """The choices that have to be made for an option to be read; all of them."""
+    """The choices that have to be made for an option to be read; all of them.
+
+    Args:
+        option: Of a model, a method or a plan.
+
+    Returns:
+        Its `Requires` marks.
+    """
     return tuple(mark for mark in option.marks if isinstance(mark, Requires))
 
 
@@ -106,8 +131,11 @@ def read_options(kind: str, options: Iterable[Field], arguments: Mapping[str, ob
         options: The known ones.
         arguments: Values by name; numbers may be text.
 
+    Returns:
+        Name -> value, checked and converted to the option's type.
+
     Raises:
-        RecipeError: For an unknown option, with near names, and for a value of the wrong kind.
+        RecipeError: For an unknown option, with the nearest names, and for a value of the wrong kind.
     """
     known = {option.name: option for option in options}
     values = {name: option.default for name, option in known.items()}
@@ -126,8 +154,11 @@ def read_method(text: str) -> tuple[str, dict[str, object]]:
     Args:
         text: A method and its options, as the command line has them.
 
+    Returns:
+        The method's name, and the options that were given.
+
     Raises:
-        RecipeError: For an unknown method, option or value, with near names.
+        RecipeError: For an unknown method, option or value, with the nearest names.
     """
     name, _, assignments = text.partition(":")
     if name not in methods():

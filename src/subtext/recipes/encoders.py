@@ -33,6 +33,7 @@ class Side:
     """How a modality is read and which encoder it has; a recipe adds the head.
 
     Attributes:
+        input_spec: How items become tensors.
         encoder: Has `parts_width` and `pooled_width`.
         several_parts: Whether an item has more than one part, so that attention has a choice.
     """
@@ -46,6 +47,13 @@ def image_side(context: BuildContext, inputs: InputOptions) -> Side:
     """The image side: precomputed features, or pixels and a backbone.
 
     A new run is built from the options; a saved one from its assets, and its tensors are filled in later.
+
+    Args:
+        context: What the data set, or the saved run, offers.
+        inputs: Which encoder, and how images are read; `RegionInputOptions` for a model that reads regions.
+
+    Returns:
+        Input and encoder of the images.
 
     Raises:
         RequirementError: If image=features and there are none, or a backbone is not available.
@@ -120,12 +128,17 @@ def text_side(
     """The text side: a GRU or a bag of words over the training texts' vocabulary, features, or a text backbone.
 
     Args:
+        context: What the data set, or the saved run, offers.
+        texts: Which encoder, and how texts are read.
         width: Of a GRU's states.
         default: What "auto" is without features.
         parts: What a GRU gives as parts: its states or its words; with "mean" a bag of words gives its mean alone.
         bag_width: Of the words of a bag whose word_dim is 0; that of a GRU is then 300.
         dropout: On what the encoder gives.
         legacy_last: See `encoders.recurrent`.
+
+    Returns:
+        Input and encoder of the texts.
 
     Raises:
         RequirementError: If features or training texts are needed and missing, or a backbone is not available.
@@ -194,6 +207,13 @@ def _start_words(embedding: nn.Embedding, words: WordInput, texts: InputOptions,
 def feature_side(context: BuildContext, modality: Literal["image", "text"]) -> Side:
     """The side of a modality whose vectors are precomputed, at unit length.
 
+    Args:
+        context: What the data set, or the saved run, offers.
+        modality: "image" or "text".
+
+    Returns:
+        Input and encoder of the modality.
+
     Raises:
         RequirementError: If there are none.
     """
@@ -224,6 +244,11 @@ def _features(
     """The side of a modality whose items are precomputed.
 
     Args:
+        modality: "image" or "text".
+        saved: Folder of a saved run's assets; None for a new run.
+        shape: Widths of the features, and their mean and deviation; None if there are none.
+        scaling: Of the features: none, to unit length, or standardised.
+        dropout: Of the features, in [0, 1).
         regions: For a model that reads an image by its parts.
     """
     if saved is not None:
@@ -282,10 +307,16 @@ def dual_sides(
     """Both sides of a pretrained dual encoder, with the input that it was trained on, and its scale and shift.
 
     Args:
+        context: What the data set, or the saved run, offers.
         name: Its name or folder, or open_clip:ARCHITECTURE/WEIGHTS.
+        weights: "pretrained" or "random".
+        pixels: How images become pixels.
         max_tokens: Longest text in subwords; 0 for what the model can read.
         token_mask: Share of subwords masked while training.
         prompt: Of SubwordInput.
+
+    Returns:
+        Sides of the images and of the texts, scale, and shift (None where the model has none).
 
     Raises:
         RequirementError: For a prompt without the place of the text, and for a model that is not available.

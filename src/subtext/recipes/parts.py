@@ -54,6 +54,9 @@ def setup_of(
         parts: Of the objective, by name.
         plan: The model's own.
         loss_options: Options that the losses between images and texts, and the scale of their scores, alone read.
+
+    Returns:
+        A setup without methods.
     """
     image, text = (Branch(side.input_spec, side.encoder, head) for side, head in zip(sides, heads, strict=True))
     return Setup(Model(image, text, similarity), Objective(dict(parts)), plan, loss_options=loss_options)
@@ -63,6 +66,14 @@ def pair_sides(context: BuildContext, inputs: RegionInputOptions, width: int) ->
     """Images by region and texts by word, for models that score pairs.
 
     A GRU of both directions has `width` in each, as published: they are averaged, not concatenated.
+
+    Args:
+        context: What the data set, or the saved run, offers.
+        inputs: Which encoders, and how items are read.
+        width: Of the joint space.
+
+    Returns:
+        Sides of the images and of the texts.
     """
     image = image_side(context, inputs)
     return image, text_side(context, inputs, 2 * width if inputs.bidirectional else width)
@@ -74,8 +85,13 @@ def parts_heads(
     """Heads that keep the parts in the joint space: regions are mapped to it; the words of a GRU are in it already.
 
     Args:
+        sides: Of images and of texts.
+        width: Of the joint space.
         unit: Parts of unit length.
         pooled: The image's vector is a map of its pooled feature, not the mean of its regions.
+
+    Returns:
+        Heads of the images and of the texts.
     """
     image, text = (side.encoder for side in sides)
     gru = isinstance(text, Recurrent)
@@ -87,7 +103,16 @@ def parts_heads(
 
 
 def both_directions(loss: Loss, weight: float = 1.0, *, reduction: Reduction = "mean") -> dict[str, Term]:
-    """A loss from images to texts and from texts to images."""
+    """A loss from images to texts and from texts to images.
+
+    Args:
+        loss: Comparison (Q C) -> (Q) values.
+        weight: Of each direction.
+        reduction: Over the queries of a direction.
+
+    Returns:
+        Direction -> term.
+    """
     return {side: Term(loss, on=side, weight=weight, reduction=reduction) for side in DIRECTIONS}
 
 
@@ -97,7 +122,13 @@ def hardest_negative_triplet(
     """A triplet loss on the hardest negative of the batch in each direction, summed as most publish it.
 
     Args:
+        margin: Of the triplet loss.
         all_negatives_epochs: Epochs over all negatives before that.
+        reduction: Over the queries of a direction.
+        weight: Of each direction.
+
+    Returns:
+        Name -> term; "DIRECTION, all negatives" for the first epochs.
     """
     terms: dict[str, Term] = {}
     for side in DIRECTIONS:
@@ -112,7 +143,16 @@ def hardest_negative_triplet(
 def softmax(
     temperature: float, *, learnable: bool = False, label_smoothing: float = 0.0
 ) -> tuple[dict[str, Term], Cosine]:
-    """InfoNCE in both directions, half of the objective each, and a cosine over `temperature`."""
+    """InfoNCE in both directions, half of the objective each, and a cosine over `temperature`.
+
+    Args:
+        temperature: Divides the cosines; above 0.
+        learnable: Whether the temperature is learnt.
+        label_smoothing: Of the loss, in [0, 1).
+
+    Returns:
+        The terms by direction, and the similarity.
+    """
     terms = both_directions(InfoNCE(label_smoothing=label_smoothing), 0.5)
     return terms, Cosine(temperature=temperature, learnable=learnable)
 
@@ -124,6 +164,10 @@ def gaussian_terms(loss: Any, divergence: KL, *, reduction: Reduction, weight: f
         loss: In both directions.
         divergence: Of the distributions of either modality, times `weight`; 0 leaves it out.
         reduction: Of its values.
+        weight: Of each divergence; 0 leaves them out.
+
+    Returns:
+        Name -> part of the objective.
     """
     terms: dict[str, Term | Penalty] = {**both_directions(loss, reduction=reduction)}
     if weight:
@@ -133,7 +177,14 @@ def gaussian_terms(loss: Any, divergence: KL, *, reduction: Reduction, weight: f
 
 
 def ranking_terms(setup: Setup) -> dict[str, tuple[Term, Direction]]:
-    """The terms between images and texts by name, each with its direction."""
+    """The terms between images and texts by name, each with its direction.
+
+    Args:
+        setup: Its objective is read.
+
+    Returns:
+        Name -> (term, direction).
+    """
     return {
         name: (part, part.on)
         for name, part in setup.objective.parts.items()
@@ -142,22 +193,51 @@ def ranking_terms(setup: Setup) -> dict[str, tuple[Term, Direction]]:
 
 
 def losses_of(setup: Setup) -> str:
-    """The losses of an objective, for a message."""
+    """The losses of an objective, for a message.
+
+    Args:
+        setup: Its objective is read.
+
+    Returns:
+        Names of classes, with commas.
+    """
     return ", ".join(type(getattr(part, "loss", part)).__name__ for part in setup.objective.parts.values())
 
 
 def uses_cosine(setup: Setup) -> bool:
-    """Whether items are compared by the cosine of their vectors, scaled or not."""
+    """Whether items are compared by the cosine of their vectors, scaled or not.
+
+    Args:
+        setup: Its similarity is read.
+
+    Returns:
+        True for `Cosine`.
+    """
     return isinstance(setup.model.similarity, Cosine)
 
 
 def has_cosines(setup: Setup) -> bool:
-    """Whether items have cosines: they are compared by these, or by means and variances (`pcme_plus`)."""
+    """Whether items have cosines: they are compared by these, or by means and variances (`pcme_plus`).
+
+    Args:
+        setup: Its similarity is read.
+
+    Returns:
+        True for `Cosine` and `ClosedFormDistance`.
+    """
     return isinstance(setup.model.similarity, Cosine | ClosedFormDistance)
 
 
 def require_cosine(method: str, setup: Setup) -> None:
-    """Raise RecipeError unless items are compared by the cosine of their vectors."""
+    """Raise RecipeError unless items are compared by the cosine of their vectors.
+
+    Args:
+        method: Name of the method, for the message.
+        setup: Its similarity is read.
+
+    Raises:
+        RecipeError: For another similarity than `Cosine`.
+    """
     if not uses_cosine(setup):
         raise RecipeError(
             f"{method} needs a model that compares items by the cosine of their vectors; this one compares by "
@@ -166,7 +246,15 @@ def require_cosine(method: str, setup: Setup) -> None:
 
 
 def require_plain_texts(method: str, setup: Setup) -> None:
-    """Raise RecipeError where the losses between images and texts read edited or random texts."""
+    """Raise RecipeError where the losses between images and texts read edited or random texts.
+
+    Args:
+        method: Name of the method, for the message.
+        setup: Its objective is read.
+
+    Raises:
+        RecipeError: If a term reads edited or random texts.
+    """
     if any(getattr(part, "on", "") in EDITED for part in setup.objective.parts.values()):
         raise RecipeError(
             f"{method} changes the losses between images and texts, and asymmetry has extended them; use one of "
@@ -185,10 +273,15 @@ def weight_terms(
     """The setup with sample weights on its losses between images and texts, in both directions.
 
     Args:
+        method: Name of the method, for messages.
+        setup: Of the model and the methods before.
         make: The weighting of a direction.
         average: Halves those losses: the mean of both directions, 1 / (2 B^2) over the cells, where PVSE's is their
             sum.
         drop_last: As in Plan.
+
+    Returns:
+        The setup with weighted terms.
 
     Raises:
         RecipeError: If there is no such loss, and if one is weighted already.
@@ -219,6 +312,14 @@ def replace_terms(method: str, setup: Setup, terms: Mapping[str, Term]) -> Setup
 
     Penalties stay. A learnt scale and shift are removed, because they belong to the old losses.
 
+    Args:
+        method: Name of the method, for messages.
+        setup: Of the model and the methods before.
+        terms: The new losses by name, on plain cosines.
+
+    Returns:
+        The setup with the new terms and `Cosine()` as its similarity.
+
     Raises:
         RecipeError: If the old losses have sample weights or sampled negatives, which would be lost.
     """
@@ -246,9 +347,16 @@ def add_terms(method: str, setup: Setup, loss: Loss, *, weight: float, sum_weigh
     Where items have cosines (`has_cosines`) the loss reads plain ones; else the model's own scores.
 
     Args:
+        method: Name of the method, for messages and in the names of the terms.
+        setup: Of the model and the methods before.
+        loss: Comparison (Q C) -> (Q) values.
         weight: Of each direction, for the mean over its queries; below 0 for the one that relates to the model's loss
             as `sum_weight` does to a sum over a batch of 128, whatever the batch of the plan is: the added loss is
             reduced as the model's is, at `sum_weight` / 128 a query.
+        sum_weight: For a `weight` below 0: the weight beside a loss that is a sum over a batch of 128.
+
+    Returns:
+        The setup with one more term per direction.
 
     Raises:
         RecipeError: If the model has no loss between images and texts.
@@ -288,7 +396,17 @@ def neighbour_weights(
     """The setup with weights from a graph, and with the bank that they need.
 
     Args:
+        method: Name of the method, for messages.
+        setup: Of the model and the methods before.
         weighting: beta, gamma and statistics; the rest comes from `weights` and `comparison`.
+        neighbours: The graph, and which of its neighbours and embeddings are used.
+        weights: How large the weights are, and how those of the modalities are combined.
+        comparison: What discrepancy compares a pair with.
+        diagonal: Whether the diagonal counts in the scores; see `Scoring`.
+        moments: "refreshed": mean and deviation of the scores are computed each epoch; "fixed": in the first alone.
+
+    Returns:
+        The setup with weighted terms and the bank.
 
     Raises:
         RecipeError: Without a graph, for a model whose items are no vectors, for options of several views where there

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 TrainingReport = Any
-"""A `training.setup.Report`, of a room above this one."""
+"""A `training.setup.TrainingProgress`; training is a layer above this one."""
 
 LINE_EVERY = 10.0
 """Seconds between two plain lines."""

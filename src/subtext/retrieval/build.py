@@ -582,8 +582,13 @@ def _entries(chunk: Chunk, input_spec: Any, data_root: Path, index_root: Path) -
     """The entries of items; a file with the path, size and time of a stored one is not read again.
 
     Args:
+        chunk: The items, and what the index has of them.
+        input_spec: How the model reads them.
         data_root: Folders that the items' paths and those of the index start from.
         index_root: See `data_root`.
+
+    Returns:
+        One entry per item, in their order.
 
     Raises:
         DataError: If an image's file, or an item's features, cannot be read.

@@ -107,7 +107,7 @@ def matching(view: View, side: Side, where: Sequence[Condition], *, strict: bool
 
     Raises:
         RequirementError: With `strict`: for an unknown field, a value of another type than the field's values, or a
-            value that contains a further condition.
+            value that contains another condition.
     """
     fields = view.fields(side) if where else []
     missing = sorted({condition.field for condition in where if strict} - {TEXT, ID, *fields})

@@ -228,7 +228,11 @@ def _weakest_percentile(signals: Mapping[str, float], quantiles: Mapping[str, Se
     """The lowest percentile of the signals: a query is weak if it is unfamiliar, or if nothing matches it.
 
     Args:
+        signals: Value by name.
         quantiles: Of each sign over answerable queries; signals without quantiles are ignored.
+
+    Returns:
+        In [0, 1]; 1 without signals.
     """
     return min(
         (_percentile(value, quantiles[name]) for name, value in signals.items() if name in quantiles), default=1.0

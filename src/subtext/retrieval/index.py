@@ -61,7 +61,7 @@ class Index:
 
     Raises:
         SearchIndexError: If another model made the vectors.
-        RequirementError: If the model only scores pairs: here, or with `text_side` where the model is opened.
+        RequirementError: If the model only scores pairs: here, or with `text_side` where the model is loaded.
     """
 
     def __init__(self, store: Store, model: Model | Callable[[], Model], text_side: TextSide | None = None) -> None:
@@ -576,7 +576,15 @@ class Index:
         """An answer with these items, their probabilities and uncertainties.
 
         Args:
+            view: The index at one moment.
+            side: "images" or "texts".
+            result: (T) keys and scores.
+            judgement: Of the query; None for an index that is not calibrated.
+            why: Reasons of each hit; None for none.
             even_if_weak: Gives probabilities where nothing matches well, too.
+
+        Returns:
+            The hits in the order of `result`.
         """
         missing = [None] * len(result.keys)
         chances = (

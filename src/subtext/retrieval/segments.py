@@ -182,7 +182,11 @@ class SegmentTable:
         """Rows of each segment in the lists that are most similar to each view of the query; without lists all rows.
 
         Args:
+            query: (K D) views of one query.
             allowed: Rows of each segment that may be hits; None for all.
+
+        Returns:
+            (N) int64 rows of each segment.
         """
         assert self.lists is not None
         centroids = self.lists.centroids

@@ -113,7 +113,8 @@ def _form(name: str, doc: str, *options: str, base: type[BaseModel] = Form) -> A
 
 
 _RERANK = Field(
-    False, description="Re-rank the results with the second model of this server (serve --rerank RUN), if it has one."
+    False,
+    description="Re-rank the results with the second model of this server (serve --rerank RUN); refused without one.",
 )
 
 

@@ -22,10 +22,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from subtext.errors import DataError, OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.server.refusal import RETRY_SECONDS, Refusal
-from subtext.server.state import ServerState
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from subtext.server.state import ServerState
 
 CONNECTIONS = 512
 """Connections of a process at one time, at most."""

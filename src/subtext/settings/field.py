@@ -44,7 +44,7 @@ class Field:
         group: The heading in a command's help.
         shown: The default that the help states, where None stands for it.
         owner: The parameter whose dataclass has this field; empty for a parameter itself.
-        marks: All marks of the annotation, those of other rooms, too.
+        marks: All marks of the annotation, those of other subpackages, too.
     """
 
     name: str
@@ -75,6 +75,9 @@ class Field:
             value: None is accepted.
             error: What is raised.
 
+        Returns:
+            The checked value.
+
         Raises:
             SubtextError: The `error`, with `field`, for another type, for a value that is not among the choices, or
                 out of the interval.
@@ -87,7 +90,15 @@ class Field:
         return self._checked(value, error)
 
     def parse(self, value: Any, error: _ErrorClass = ArgumentError) -> Any:
-        """As `check`, for a value that may be text where the setting is a number or true or false."""
+        """As `check`, for a value that may be text where the setting is a number or true or false.
+
+        Args:
+            value: None is accepted.
+            error: What is raised.
+
+        Returns:
+            The checked value.
+        """
         if isinstance(value, str) and self.choices is None:
             if self.type is bool and value.lower() in _YES + _NO:
                 return value.lower() in _YES
@@ -116,7 +127,10 @@ class Field:
         return value
 
     def _refused(self, needs: str, value: Any, error: _ErrorClass) -> SubtextError:
-        got = f"an array of shape {tuple(value.shape)}; save it" if hasattr(value, "shape") else repr(value)
+        got = repr(value)
+        if hasattr(value, "shape"):
+            advice = "; save it" if os.PathLike in (self.accepted or ()) else ""
+            got = f"an array of shape {tuple(value.shape)}{advice}"
         return error(f"{self.name} needs {needs}; it got {got}", field=self.name)
 
 
@@ -127,6 +141,9 @@ def did_you_mean(kind: str, name: str, names: Mapping[str, object]) -> str:
         kind: What the names are, for the message.
         name: The unknown name.
         names: The known ones; where one is a `Field`, its help is searched, too: `learning_rate` finds `lr`.
+
+    Returns:
+        The sentence.
     """
     words = name.replace("_", " ").replace("-", " ").lower()
     told = {key: field.help for key, field in names.items() if isinstance(field, Field) and words in field.help.lower()}

@@ -48,7 +48,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Metavar:
-    """What stands for the value in a command's help, such as FILE."""
+    """What stands for the value in a command's help, such as FILE.
+
+    Attributes:
+        text: As it is shown.
+    """
 
     text: str
 
@@ -68,7 +72,11 @@ class Flag:
 
 @dataclass(frozen=True)
 class OptionGroup:
-    """The heading that the option stands under in a command's help."""
+    """The heading that the option stands under in a command's help.
+
+    Attributes:
+        name: Of the heading.
+    """
 
     name: str
 
@@ -80,7 +88,11 @@ class Commas:
 
 @dataclass(frozen=True)
 class Shown:
-    """The default that the help states, where None stands for it in the signature."""
+    """The default that the help states, where None stands for it in the signature.
+
+    Attributes:
+        text: Of the default.
+    """
 
     text: str
 

@@ -31,6 +31,9 @@ def fields_of(described: Any) -> tuple[Field, ...]:
 
     Args:
         described: A function, a dataclass, or (for other defaults) an instance of a hashable dataclass.
+
+    Returns:
+        One setting per parameter or field.
     """
     if not isinstance(described, type) and is_dataclass(described):
         return _of_dataclass(type(described), described)
@@ -66,12 +69,28 @@ def objects_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[
 
 @cache
 def unfolded(described: Any, name: str) -> Any:
-    """The dataclass that a parameter of a function is unfolded from; None for another parameter."""
+    """The dataclass that a parameter of a function is unfolded from; None for another parameter.
+
+    Args:
+        described: The function.
+        name: Of the parameter.
+
+    Returns:
+        The dataclass, or None.
+    """
     return _dataclass_of(hint_of(described, name))
 
 
 def hint_of(function: Callable[..., Any], name: str) -> Any:
-    """The evaluated annotation of a parameter; None for a type that only type checkers import."""
+    """The evaluated annotation of a parameter; None for a type that only type checkers import.
+
+    Args:
+        function: Its annotations may be text.
+        name: Of the parameter.
+
+    Returns:
+        The type with its marks, or None.
+    """
     holder = types.SimpleNamespace(__annotations__={name: function.__annotations__.get(name)})
     try:
         found = inspect.unwrap(function).__globals__
@@ -81,7 +100,15 @@ def hint_of(function: Callable[..., Any], name: str) -> Any:
 
 
 def options_of(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """The annotations of a TypedDict that a parameter `**options: Unpack[...]` names; empty for another parameter."""
+    """The annotations of a TypedDict that a parameter `**options: Unpack[...]` names; empty for another parameter.
+
+    Args:
+        function: Its annotations may be text.
+        name: Of the parameter.
+
+    Returns:
+        Key -> annotation.
+    """
     hint = hint_of(function, name)
     if get_origin(hint) is not Unpack:
         return {}

@@ -23,6 +23,9 @@ def to_click(field: Field, *, of_recipe: bool = False) -> click.Parameter:
     Args:
         field: The setting.
         of_recipe: For the options of a recipe: a switch always has two sides, and the recipe checks the numbers.
+
+    Returns:
+        The argument, where the setting is positional, or the option.
     """
     kind: Any = field.type
     if field.choices is not None:

@@ -27,6 +27,9 @@ def to_pydantic(
         maximum: The largest number, where the field has another or none.
         max_length: Most values of a tuple.
         description: By default the help.
+
+    Returns:
+        The type and the field.
     """
     if kind is None:
         kind = Literal[field.choices] if field.choices else field.type

@@ -15,7 +15,7 @@ from subtext.report.progress import Estimate
 from subtext.text_helpers import install_hint
 from subtext.training.checkpoints import TrainState
 from subtext.training.plan import Plan
-from subtext.training.setup import Report
+from subtext.training.setup import TrainingProgress
 
 LOG, BOARD = "log.jsonl", "tensorboard"
 REPORT_EVERY = 0.25
@@ -94,7 +94,7 @@ class Progress:
     Args:
         state: The training, as it starts or is resumed.
         plan: Its plan.
-        steps: Number of steps of the whole training.
+        steps: Number of steps of the full training.
         parts: Names of the parts of the objective.
         report_to: Called with each report; None for no reports.
     """
@@ -106,7 +106,7 @@ class Progress:
         *,
         steps: int,
         parts: Sequence[str],
-        report_to: Callable[[Report], None] | None,
+        report_to: Callable[[TrainingProgress], None] | None,
     ) -> None:
         self._state, self._plan, self._steps, self._parts, self._report_to = state, plan, steps, parts, report_to
         self._started = self._reported = time.monotonic()
@@ -148,7 +148,7 @@ class Progress:
             return
         state = self._state
         self._report_to(
-            Report(
+            TrainingProgress(
                 epoch=min(state.epoch + 1, self._plan.epochs),
                 epochs=self._plan.epochs,
                 step=state.step,

@@ -49,7 +49,7 @@ from subtext.training.run_folder import (
     starting_record,
     with_results,
 )
-from subtext.training.setup import Report, Setup, TrainResult
+from subtext.training.setup import Setup, TrainingProgress, TrainResult
 from subtext.training.signals import interruptible
 from subtext.training.step import ExtraReader, Stepper, StepReader, batches_of
 from subtext.training.stopping import EarlyStopping
@@ -67,7 +67,7 @@ def fit(
     *,
     record: Record,
     run: RunConfig,
-    report: Callable[[Report], None] | None = None,
+    report: Callable[[TrainingProgress], None] | None = None,
 ) -> TrainResult:
     """Train a setup and leave a run folder: record, kept weights, assets, log and model card.
 
@@ -150,7 +150,7 @@ class Trainer:
     Attributes:
         notes: Sentences for the user before it begins.
         state: The training between two steps.
-        steps: Of the whole training.
+        steps: Of the full training.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class Trainer:
         self,
         snapshot: Snapshot | None = None,
         *,
-        report: Callable[[Report], None] | None = None,
+        report: Callable[[TrainingProgress], None] | None = None,
         notes: Sequence[str] = (),
     ) -> TrainResult:
         """Train to the end, or until a signal.

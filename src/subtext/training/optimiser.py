@@ -384,7 +384,7 @@ def lr_factor(plan: Plan, *, step: int, steps: int, epoch: int = 0, drops: int =
     Args:
         plan: Schedule and warm-up.
         step: Steps finished.
-        steps: Steps of the whole training.
+        steps: Steps of the full training.
         epoch: Counted from 0, for the step schedule.
         drops: Drops so far, for the plateau schedule; `EarlyStopping` counts them.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from subtext.errors import RecipeError, Setting, TrainingError
 from subtext.settings import Interval, fields_of
@@ -27,6 +27,7 @@ class Requires:
             pretrained).
         values: One of them has to be chosen; with `negated` none of them may be.
         needs: The same in words, for a message; `fact=value|value` where it is left out.
+        negated: Whether none of the values may be chosen.
     """
 
     fact: str
@@ -35,7 +36,14 @@ class Requires:
     negated: bool = False
 
     def holds(self, facts: Facts) -> bool:
-        """Whether the option is read; True as long as the fact is unknown."""
+        """Whether the option is read; True as long as the fact is unknown.
+
+        Args:
+            facts: Name -> what was chosen or built.
+
+        Returns:
+            False if the fact excludes it.
+        """
         chosen = facts.get(self.fact)
         return chosen is None or bool(set(self.values) & set(chosen)) is not self.negated
 
@@ -83,6 +91,37 @@ class Plan:
 
     A model brings a plan of its own. Of a plan that a user gives, the fields that were named replace the model's, and
     no others: `Plan(epochs=30)` changes the epochs of every model, though 30 is the default here.
+
+    Attributes:
+        epochs: Passes over the training pairs, 1 or more.
+        batch_size: Pairs per step, over all processes.
+        lr: Peak learning rate, above 0.
+        optimiser: "adam", "adamw", "adamp" or "sgd".
+        amsgrad: AMSGrad, for adam and adamw.
+        weight_decay: Weight decay, 0 or more; does not apply to biases, norms and temperatures.
+        momentum: Momentum of sgd, in [0, 1).
+        max_grad_norm: Maximum norm of the gradient; 0 for no clipping.
+        accumulation_steps: Batches whose gradients are averaged before an update.
+        grad_cache_chunk: Gradient caching: images or texts per chunk; 0 for the complete batch.
+        schedule: Of the learning rate: "constant", "plateau", "step", "cosine" or "one_cycle".
+        warmup: Share of all steps in which the learning rate rises from zero, in [0, 1).
+        step_epochs: Epochs between drops, for schedule "step".
+        lr_factor: Factor of the learning rate at a drop, for schedules "step" and "plateau".
+        plateau_patience: Epochs without improvement before a drop, for schedule "plateau".
+        layer_decay: Learning rate of each layer of a pretrained encoder, relative to the layer above.
+        backbone_lr_scale: Learning rate of pretrained encoders, relative to `lr`.
+        freeze_epochs: Number of first epochs with frozen pretrained encoders; -1 for all epochs.
+        backbone_norms: Pretrained batch norms use statistics of the "batch", or are "frozen".
+        weight_average: "none", or the average of the weights that is evaluated and saved: "ema" or "swa".
+        ema_decay: Decay of the average at each step, in [0, 1), for "ema".
+        swa_start: Share of the epochs before averaging starts, in [0, 1), for "swa".
+        patience: Stop after N epochs without improvement; 0 for never.
+        caption_sampling: An epoch has "all" pairs once, "one" random text of every image, or every image "together"
+            with all its texts.
+        drop_last: Drop the last batch of an epoch if it is smaller.
+        positives: Of an image: all of its texts in the batch ("group"), or only its partner ("pair").
+        select: Epoch to save: the best by validation "rsum" or "loss", or the "last" one.
+        precision: Arithmetic of the forward and backward pass: "float32", "bf16" or "fp16".
 
     Raises:
         RecipeError: For a number out of its interval, and for fields that do not go together.
@@ -153,7 +192,7 @@ class Plan:
     ] = "rsum"
     precision: Annotated[Literal["float32", "bf16", "fp16"], "arithmetic of the forward and backward pass"] = "float32"
 
-    def __new__(cls, **given: Any) -> Self:
+    def __new__(cls, **given: Any) -> Plan:
         """Remember which fields were named."""
         plan = super().__new__(cls)
         object.__setattr__(plan, "_given", frozenset(given))

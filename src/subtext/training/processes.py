@@ -1,7 +1,7 @@
 """One process or several: who this one is, sums over all, and embeddings gathered with their gradients.
 
 Every process takes its share of each batch. Embeddings are gathered; each process scores its own items as queries
-against everybody's as candidates, so the sum over processes of their losses is the loss of the whole batch. The
+against everybody's as candidates, so the sum over processes of their losses is the loss of the full batch. The
 gather's backward pass sums, at each embedding's own process, the gradients that all processes have for it; the sum over
 processes of the weights' gradients is then the gradient that one process would have had. A batch norm in training sees
 its own process's share alone: only without one, or with it frozen, are several processes equal to one.

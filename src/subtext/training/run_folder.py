@@ -51,7 +51,7 @@ from subtext.text_helpers import listed
 from subtext.training.checkpoints import CACHE, Snapshot, TrainState, clean, remove_checkpoints, wrong_model
 from subtext.training.plan import RunConfig
 from subtext.training.processes import Processes
-from subtext.training.setup import Report, Setup, TrainResult
+from subtext.training.setup import Setup, TrainingProgress, TrainResult
 from subtext.version import __version__, require_same_draws
 
 CARD, EPOCHS, NOT_FINITE = "README.md", "epochs", "nan.json"
@@ -187,7 +187,7 @@ def load_weights(out: Path, model: Model, snapshot: Snapshot | None) -> None:
 
 
 def open_finished(
-    setup: Setup, out: Path, record: Record, processes: Processes, report: Callable[[Report], None] | None
+    setup: Setup, out: Path, record: Record, processes: Processes, report: Callable[[TrainingProgress], None] | None
 ) -> TrainResult:
     """Open the run of a finished training, and remove what a kill in its last moment left behind.
 
@@ -216,7 +216,7 @@ def open_finished(
         remove_checkpoints(out)
         if report is not None:
             epochs, steps = setup.plan.epochs, record.steps
-            report(Report(record.epochs, epochs, steps, steps, float("nan"), record.best, note=note))
+            report(TrainingProgress(record.epochs, epochs, steps, steps, float("nan"), record.best, note=note))
     processes.wait()
     return TrainResult(run=out, model=setup.model, record=record, notes=(note,))
 

@@ -92,13 +92,13 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingProgress:
     """The progress of a training; sent a few times a second, at each epoch's end, and with every note.
 
     Attributes:
         epoch: Counted from 1.
-        epochs: Of the whole training.
-        step: Finished so far in the whole training.
+        epochs: Of the full training.
+        step: Finished so far in the full training.
         steps: All of them.
         loss: Mean over the epoch so far.
         figures: Of the latest validation, empty before.

@@ -146,7 +146,7 @@ def build_index(
         text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster: HOST:PORT; auto: that of this machine; local: start one here.
-        cache: Folder of `train `cache``: read outputs of frozen encoders that are there.
+        cache: The `cache` folder of a training: outputs of frozen encoders are read from it.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
@@ -637,6 +637,16 @@ def _ingest(
     """Put the opened pairs into an index with a meter; the options are those of `ingest`.
 
     Args:
+        writer: Changes the index.
+        opened: The model and the pairs.
+        work: Batch size, threads, and whether progress is shown.
+        verb: "build", "add" or "update", for the journal.
+        source: Where the data came from, as plain data.
+        again: Also add items that were deleted before.
+        exact: A text keeps no links but those of the data.
+        renames: A new item takes over the vectors of a removed one with the same content.
+        only: Ids of each side to add; None for all.
+        ray: Address of the Ray cluster that embeds; None for this process.
         cache: Folder of cached outputs of encoders; a note counts those that are read.
     """
     from subtext.models.checkpoint import fingerprint

@@ -188,7 +188,7 @@ def delete_from_index(
         texts: IDS and `where` name texts, not images.
         keep_texts: Keep the texts that have no other image.
         dry_run: List the items that would be deleted, and delete none.
-        confirm: Asked before the items of a condition are deleted, with a sentence of their number; the command line
+        confirm: Called before the items of a condition are deleted, with a sentence of their number; the command line
             asks.
 
     Returns:

@@ -8,7 +8,7 @@ A reader is a module of this folder, or any object with the same names:
     read(path, images)   the Source of that path; `images` is the folder of the images, None for the data set's own.
                          With a parameter `columns`, it also takes the columns of each role (`rows.Columns`)
 
-A reader outside of the package needs one line that names it: `register(reader)`, or an entry point of the group
+A reader of another package needs one line that names it: `register(reader)`, or an entry point of the group
 `subtext.readers` in its own package.
 """
 
@@ -93,7 +93,7 @@ register_reader = register
 
 
 def readers() -> list[Reader]:
-    """All readers, highest priority first; of equal ones, those from outside of the package.
+    """All readers, highest priority first; of equal ones, those of other packages.
 
     Returns:
         All readers, highest priority first; of equal ones, external readers come first.

@@ -154,6 +154,8 @@ class Sample:
     """Rows of a split, the model that scores them, and what a score may change by.
 
     Attributes:
+        model: Scores them.
+        pairs: The split.
         images: (I), (T) int64 rows of pairs.
         texts: See `images`.
         batch_size: Items that are embedded at once.

@@ -29,6 +29,8 @@ class Judge:
     Attributes:
         name: In a report.
         related: The value at which two texts count as related.
+        values: Texts, and (M) rows of the left and of the right text of each pair -> (M) values, larger for more
+            related ones.
     """
 
     name: str
@@ -63,6 +65,8 @@ class Quality:
     """Percentages of pairs that a judge calls related, and the means of its values.
 
     Attributes:
+        judge: Name of the measure.
+        related: The value at which two texts count as related.
         neighbours: Percentages.
         random: See `neighbours`.
         neighbours_mean: Means.
@@ -92,7 +96,7 @@ def graph_quality(graph: Graph, texts: Items, judge: Judge, *, pairs: int = 10_0
         seed: Of the sample.
 
     Returns:
-        What the judge says of neighbours and of random pairs.
+        The values of neighbours and of random pairs.
 
     Raises:
         DataError: If `texts` are not those of the graph, or have no words.

@@ -54,6 +54,11 @@ class ImageFingerprint:
     """An image's bytes by their hash, what is seen by another, and its greys, of mean 0 and length 1.
 
     Greys are None where all are the same: such an image is like every other of its kind.
+
+    Attributes:
+        digest: Hash of the bytes.
+        bits: Hash of what is seen, as one number.
+        greys: Grey values, of mean 0 and length 1; None where all are the same.
     """
 
     digest: bytes
@@ -132,7 +137,7 @@ def vocabulary(
         input_spec: The input of the text branch.
         train: Texts that the run learnt from.
         audited: Texts of the audited split.
-        min_count: How often the run wanted to see a word; None where it does not say.
+        min_count: Occurrences below which the run treats a word as unknown; None if it does not say.
 
     Returns:
         How the check ended.

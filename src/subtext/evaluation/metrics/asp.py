@@ -1,4 +1,4 @@
-"""Average Semantic Precision (Li et al. 2022): whether a model orders a whole gallery as its meaning does.
+"""Average Semantic Precision (Li et al. 2022): whether a model orders a full gallery as its meaning does.
 
 Also its two reference lines: what a random order is expected to give, and the best that scores without ties can.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -73,7 +72,7 @@ class ASP(Metric):
         """The ranks under its rule for ties of the relevance."""
         return (f"semantic_ranks_{self.ties}",)
 
-    def with_ties(self, ties: Ties) -> Self:
+    def with_ties(self, ties: Ties) -> ASP:
         """Itself: its rule is for ties of the relevance, and scores are ranked as they stand.
 
         Args:

@@ -1,4 +1,4 @@
-"""Average precision, over the whole list or over the first R places (mAP@R)."""
+"""Average precision, over the full list or over the first R places (mAP@R)."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ class SampledCWay(_Choice):
 
     Kept for parity with published numbers, which are one draw each; the closed form is its mean over all draws. What
     is drawn is how many of the distractors are ahead of the truth (the rest of a draw changes nothing). The numbers
-    behind a draw depend on seed and query alone, so two models are asked with the same luck; all questions of a query
+    behind a draw depend on seed and query alone, so two models get the same draws; all questions of a query
     share them.
 
     The call takes `Comparison`; queries are known by their ids, or by their position where there are no embeddings. It

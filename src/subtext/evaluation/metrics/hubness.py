@@ -20,6 +20,9 @@ class Hubness(GalleryMetric):
         mean((N_k - mean N_k)^3) / std(N_k)^3        population moments
 
     The skewness is 0 for a symmetric spread; above 1 some candidates are hubs. It is NaN where all occur equally often.
+
+    Args:
+        k: How many candidates of a query count, 1 or more.
     """
 
     k: int = 10

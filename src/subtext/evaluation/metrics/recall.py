@@ -25,11 +25,16 @@ class Recall(Metric):
 
     Args:
         k: How many candidates are looked at, 1 or more; 1 by default.
-        by_length: Also report the recall of the texts of each length in words.
         ties: Where the best positive stands among negatives of its own score. "pessimistic" (behind them) is the
             default: a model that gives every pair the same score then gets 0. "expected" gives the probability of a hit
             over all orders of the tied; "optimistic" and "stable" (column order) are there to compare with other
             evaluations.
+        by_length: Also report the recall of the texts of each length in words.
+        *ks: The same as `k`, by position.
+        against: Set of positives, such as "eccv"; "" for the pairs of the data set.
+
+    Raises:
+        RequirementError: For a k that is no whole number of 1 or more.
 
     Complexity:
         One read of the scores.

@@ -38,7 +38,7 @@ def products(
         C[g, h]  = 10 mean over n and over r in g               (G C) in [0, 10]
 
     L counts runs of two words, as pycocoevalcap does, whose class "Cider" is CIDEr-D without stemming. There df and G
-    come from the images that one scores at a time; here from the groups, once, whichever pairs are asked for.
+    come from the images that one scores at a time; here from the groups, once, whichever pairs are requested.
 
     Words are cut as the Penn Treebank tokeniser does (`words.treebank_words`).
 

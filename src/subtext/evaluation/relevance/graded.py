@@ -170,7 +170,7 @@ def graded(
         pairs: I images and T texts.
         name: Of `NAMES`: unigram TF-IDF cosine; CIDEr-D; plain CIDEr; CUB's by class, whose classes are the column
             "labels"; the judgements that the data brings; the cosine of any sentence encoder, by hub name or folder.
-        references: Texts of an image that it is known by, the first so many of them; None for all. DAA's tables: 5.
+        references: Texts of an image that it is known by, the first N of them; None for all. DAA's tables: 5.
         cache: A folder where matrices are kept; None computes them each time.
         device: What a sentence encoder runs on.
 
@@ -302,7 +302,7 @@ def sentence_relevance(
         references: (R) texts of the groups.
         groups: (R) group of each reference, from 0.
         candidates: (C) texts.
-        encoder: Reads each different text once, such as a `SentenceEncoder`; vectors of any length but nought.
+        encoder: Reads each different text once, such as a `SentenceEncoder`; vectors of any length but zero.
         count: Number of groups; None for the largest plus one.
         out: (G C) array to write to; None for a new one.
 
@@ -311,6 +311,7 @@ def sentence_relevance(
 
     Raises:
         DataError: If texts and groups do not agree, or the encoder gives a vector without a direction.
+        ShapeError: If `out` is not (G C).
     """
     texts = corpus(references, groups, candidates, count)
     vectors = np.asarray(encoder(texts.texts), dtype=np.float32)

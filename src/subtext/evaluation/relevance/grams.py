@@ -26,6 +26,7 @@ class Grams:
         rows: (L) int64, the text.
         features: (L) int64 in [0, width), the gram.
         counts: (L) int64, how often it stands there, 1 or more.
+        width: Number of different grams.
     """
 
     rows: Int[np.ndarray, "l"]

@@ -47,7 +47,7 @@ def evaluate_two_stages(
     """Measure how well two models together find partners: the first lists candidates, and the second orders them.
 
     A partner that is not among the candidates stands behind them all, where the first stage has it. What the second
-    model scored, and what was missed, is under "two_stage" in `Result.about`; that of further sizes of folds stands
+    model scored, and what was missed, is under "two_stage" in `Result.about`; that of extra sizes of folds stands
     there by itself, as every set of folds has lists of its own. The loss is that of the first set.
 
     Args:

@@ -289,7 +289,10 @@ class TwoStage(ScoreSource):
     """Scores of two models, of which the second scores only what the first lists.
 
     Attributes:
+        first: Scores all pairs.
+        second: Scores the candidates.
         candidates: Of each query, at most `most`.
+        most: Largest number of candidates of a query.
         every: The second model's scores of all pairs, where they are computed.
         cached: What was listed and scored, by the rows of images and texts.
     """

@@ -118,7 +118,7 @@ def _cost(plan: TwoStage, result: Result, gallery: Gallery, folds: int, label: s
 
 
 def _ks(stages: Mapping[str, Any]) -> list[int]:
-    """The k of recall@k that a sweep measured, without further sets of folds."""
+    """The k of recall@k that a sweep measured, without extra sets of folds."""
     names = (name.partition("@")[2] for name in stages["exhaustive"] if name.startswith("image_to_text/recall@"))
     return [int(k) for k in names if k.isdecimal()]
 

@@ -41,7 +41,7 @@ def module_folder(name: str) -> str:
         The folder; any other name as it is.
 
     Raises:
-        RequirementError: If further modules change the vectors, or their list cannot be read.
+        RequirementError: If extra modules change the vectors, or their list cannot be read.
     """
     modules = Path(name, "modules.json")
     if not modules.is_file():

@@ -44,7 +44,7 @@ class _Nodes(nn.Module):
             xavier(layer)
 
     def forward(self, images: Embeddings, gram: Float[Tensor, "i r r"], texts: Embeddings) -> Float[Tensor, "i t n m"]:
-        """The whole pair's node, then one a word, N = L + 1; texts of one length. M is padded (`numerics.padded`)."""
+        """The node of the pair, then one per word, N = L + 1; texts of one length. M is padded (`numerics.padded`)."""
         bf16 = in_inference(self.bf16)
         words, regions = parts_of(texts), parts_of(images)
         products = attention.products(words, regions, bf16=bf16)

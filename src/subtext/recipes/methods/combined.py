@@ -33,6 +33,12 @@ def combined(
 
     The two are weighted by beta and gamma, chosen on validation pairs (val), or by each score's mean times its standard
     deviation (stats), which as printed is within about 1 % of uniform weights.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: For beta and gamma of 0, and what `neighbour_weights` refuses.
     """
     from subtext.errors import RecipeError
     from subtext.objectives.weighting import Neighbourhood

@@ -15,6 +15,12 @@ def discrepancy(
     """Weights pairs by their distance from the neighbours of their neighbours (Thomas and Kovashka 2022, eq. 2).
 
     Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: For what `neighbour_weights` refuses.
     """
     from subtext.objectives.weighting import Neighbourhood
     from subtext.recipes.parts import neighbour_weights

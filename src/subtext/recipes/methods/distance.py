@@ -28,6 +28,13 @@ def distance(
     The model's triplet loss keeps its margin, and becomes the mean over all queries of both directions, as does the
     margin loss in its place. Needs a model with a triplet loss between images and texts. With loss=margin it also takes
     a model that compares items by cosine, and replaces its losses, on plain cosines.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: For an empty range of distances, for negatives that are sampled already, and for a model without a
+            loss that it can change.
     """
     from dataclasses import replace
 

@@ -21,6 +21,12 @@ def diversity(
     """Weights pairs by how diverse their semantic neighbours' embeddings are (Thomas and Kovashka 2022, eq. 4).
 
     Embeddings are those of the epoch before; in the first epoch all pairs have the same weight.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: For what `neighbour_weights` refuses.
     """
     from subtext.objectives.weighting import Neighbourhood
     from subtext.recipes.parts import neighbour_weights

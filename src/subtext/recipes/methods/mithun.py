@@ -26,6 +26,12 @@ def mithun(
 
     Needs a model with a triplet loss between images and texts. With `hardest_only=False` a model that has none gets
     weights on whatever loss it has between them.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: For a model without a loss that it weights, and for one that has weights already.
     """
     from dataclasses import replace
 

@@ -13,7 +13,14 @@ def random(
     average_directions: AverageDirections = True,
     drop_last: DropLast = True,
 ) -> Setup:
-    """Weights pairs at random in every epoch: the control for unequal weights (Thomas and Kovashka 2022)."""
+    """Weights pairs at random in every epoch: the control for unequal weights (Thomas and Kovashka 2022).
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: For what `weight_terms` refuses.
+    """
     from subtext.objectives.weighting import Random
     from subtext.recipes.parts import weight_terms
 

@@ -39,6 +39,12 @@ def smooth_ap(
     The form and its weights are those of Li et al. 2022. With `replace_loss` it replaces the model's loss: the mean of
     both directions, on plain cosines. Where items are compared by cosine it reads plain cosines, else the model's
     scores; for samples (`pcme`) it reads their inner products, and all samples of the partner are positives.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: For what `add_terms` refuses, or with `replace_loss` what `replace_terms` does.
     """
     from subtext.models.similarity.probabilistic import MatchProbability
     from subtext.objectives.losses.smooth_ap import SmoothAP

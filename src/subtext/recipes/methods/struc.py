@@ -34,6 +34,13 @@ def struc(
     sampled semantic neighbour, whose texts or images stay close. Replaces the losses between images and texts; of each
     related pair, the batch's own item is the query. The paper takes the ten hardest of 500 pairs: in small batches
     these are nearly all, and with random weights the hardest alone may collapse the model.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: Without a graph where the structure needs one, for a model that does not compare by cosine, and for
+            losses that would be lost.
     """
     from dataclasses import replace
     from pathlib import Path

@@ -17,6 +17,13 @@ def unfreeze(
 
     The plan's epochs count both parts: 45 in the paper (`--epochs 45`). The schedule continues through both. Needs a
     pretrained encoder.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: For options out of their range, for a model without a pretrained encoder, and for a training that
+            has phases already.
     """
     from dataclasses import replace
 

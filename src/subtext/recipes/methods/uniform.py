@@ -13,7 +13,14 @@ def uniform(
     average_directions: AverageDirections = True,
     drop_last: DropLast = True,
 ) -> Setup:
-    """Gives all pairs the same weight: the control for weights with the same sum (Thomas and Kovashka 2022)."""
+    """Gives all pairs the same weight: the control for weights with the same sum (Thomas and Kovashka 2022).
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: For what `weight_terms` refuses.
+    """
     from subtext.objectives.weighting import Uniform
     from subtext.recipes.parts import weight_terms
 

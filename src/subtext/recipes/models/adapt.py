@@ -53,6 +53,13 @@ def adapt(
     selection: by the figure of `select` (the sum of recalls unless you choose another), the saved model is never worse
     on the validation split than the pretrained one. With `select=last` the last epoch is saved, whatever it is worth.
     The result states both, and their paired difference.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RecipeError: For options of images or texts with precomputed features.
+        RequirementError: If the vectors of images and texts differ in width, and for what `dual_sides` refuses.
     """
     from subtext.errors import RecipeError, RequirementError, Setting
     from subtext.models.encoders.backbone import adapt as low_rank

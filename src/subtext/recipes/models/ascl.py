@@ -50,6 +50,12 @@ def ascl(
     """AsCL without generated texts (the ablation w/o P&N); add `--with asymmetry` for the complete AsCL.
 
     A pretrained text backbone stays frozen by default (`freeze_epochs`): the published rate would destroy it.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from subtext.models.heads.parts import FusedMean
     from subtext.models.similarity.ascl import Ascl

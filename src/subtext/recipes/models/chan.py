@@ -28,6 +28,12 @@ def chan(
     """CHAN: each word compared with its best matching region; the fastest of the models that read regions.
 
     Published with 384 pairs a step for a GRU, 128 for a BERT.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from subtext.models.similarity.cross_attention import Chan
     from subtext.recipes.parts import hardest_negative_triplet, pair_sides, parts_heads, setup_of

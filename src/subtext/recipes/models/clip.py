@@ -46,6 +46,12 @@ def clip(
 
     Without training it is the pretrained model. Adapters learn at ten times the rate of the complete model, unless `lr`
     is given. Scale and shift stay learnable.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For what `dual_sides` refuses.
     """
     from dataclasses import replace
 

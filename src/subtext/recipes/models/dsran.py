@@ -31,6 +31,12 @@ def dsran(
 
     Vectors alone decide the score, so it fills an index. Without `grid_cells` all parts are of one kind: regions, or
     the cells of a backbone. The schedule is that of VSE++, on which the authors built.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from subtext.models.heads.graph import GraphAttention
     from subtext.models.similarity.cosine import Cosine

@@ -47,6 +47,13 @@ def dual(
     `text=auto` is a bag of words: on a few ten thousand captions it beat every GRU that was tried, at a fraction of the
     time. All texts of an image in the batch count as right. By default the batch is a twentieth of the training pairs:
     64 to 1,280 of them, at most 256 from pixels.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RecipeError: For pooling=last with a bag of words.
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from dataclasses import replace
 

@@ -25,7 +25,14 @@ def imram(
     margin: Annotated[float, "margin, in scores", Interval(0)] = 0.2,
     all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Interval(0)] = 0,
 ) -> Setup:
-    """IMRAM: cross attention in several steps with a memory, and a triplet loss on the hardest negative."""
+    """IMRAM: cross attention in several steps with a memory, and a triplet loss on the hardest negative.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
+    """
     from subtext.models.similarity.cross_attention import Imram
     from subtext.recipes.parts import hardest_negative_triplet, pair_sides, parts_heads, setup_of
 

@@ -38,6 +38,12 @@ def pcme(
     (`text=NAME`) it is PCME-bert. Samples are functions of seed, epoch and the item's name, so a ranking is
     reproducible. Published with 30 epochs of the heads and then 30 of everything, at a tenth of the rate: with a
     pretrained image backbone give `epochs=60 freeze_epochs=30 backbone_lr_scale=0.1`.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from subtext.models.encoders.language import Language
     from subtext.models.encoders.words import Recurrent

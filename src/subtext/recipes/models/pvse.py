@@ -49,6 +49,12 @@ def pvse(
 
     The text's parts are word embeddings, the image's are cells or regions. Pooled features alone are one part, from
     which attention can make only one view: then images have one view, and texts K.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from dataclasses import replace
 

@@ -35,6 +35,12 @@ def scan(
 
     Scores need image and text together: such a model re-ranks the results of an index, and cannot fill one. Regions are
     an image's features by region, or the cells of a backbone.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from subtext.models.similarity.cross_attention import CrossAttention
     from subtext.recipes.parts import hardest_negative_triplet, pair_sides, parts_heads, setup_of

@@ -32,6 +32,12 @@ def sgraf(
     """SGR or SAF: similarity vectors of words and regions, reduced to a score; loss on the hardest negative.
 
     The published SGRAF is the mean of the scores of two runs, one of each. Filtration (saf) trains ten epochs less.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from subtext.models.heads.parts import SelfAttention
     from subtext.models.similarity.sgraf import Saf, Sgr

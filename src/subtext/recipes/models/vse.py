@@ -26,6 +26,12 @@ def vse(
 
     VSE0 is `negatives=all normalise=False`. The loss is a sum over the batch, as published, so its gradient grows
     with the batch.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from subtext.models.heads.mean import Mean
     from subtext.models.similarity.cosine import Cosine

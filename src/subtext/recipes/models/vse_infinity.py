@@ -38,6 +38,12 @@ def vse_infinity(
     """VSE-infinity: generalised pooling of regions and words, and a triplet loss on the hardest negative.
 
     The first epoch sums over all negatives, as published: the hardest alone collapses an untrained model.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from subtext.models.heads.gpo import Gpo
     from subtext.models.similarity.cosine import Cosine

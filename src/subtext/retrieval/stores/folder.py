@@ -37,6 +37,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +112,8 @@ class SqliteTables(Tables):
                 self.connection = _recovered(file, log)
             else:
                 self.connection = sqlite3.connect(address, timeout=PATIENCE, uri=True, **_CONNECTION)
+            # Tables that nobody closes are closed when they are collected, without a ResourceWarning.
+            self.close_once = finalize(self, self.connection.close)
             self.connection.create_function(
                 "fold", 1, lambda it: it.casefold() if isinstance(it, str) else it, deterministic=True
             )
@@ -192,7 +195,7 @@ class SqliteTables(Tables):
 
     def close(self) -> None:
         """Close the connection."""
-        self.connection.close()
+        self.close_once()
 
 
 def _recovered(file: Path, log: Path) -> sqlite3.Connection:
@@ -268,7 +271,7 @@ def open_segment(folder: Path, *, rows: int, width: int, lists: str | None) -> S
 
     Raises:
         SearchIndexError: If a file is missing, or is not of the shape that the store remembers.
-        FileNotFoundError: If the whole folder is gone, as after a compaction.
+        FileNotFoundError: If the folder is gone, as after a compaction.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is gone")
@@ -689,6 +692,9 @@ class FolderWriter(SqlWriter):
         """Write a segment; its row in the tables, whose number stands in its name.
 
         Args:
+            side: "images" or "texts".
+            blocks: Vectors and keys, block by block.
+            rows: Number of vectors in all blocks.
             by: Name and offsets of the lists that the rows are sorted by.
         """
         name, (lists, offsets) = self.new_name(side), by or (None, None)

@@ -82,8 +82,8 @@ class StoredRow:
         content: Digest of what was embedded.
         stamp: Size and time of the file; None for an item without a file.
         digest: Of all the rest, as it was when the item was written.
-        links: Keys of the items of the other side that it is linked with, ascending; empty where they were not asked
-            for.
+        links: Keys of the items of the other side that it is linked with, ascending; empty where they were not
+            requested.
     """
 
     key: int

@@ -5,7 +5,7 @@
 
 A table in a folder also has the text side of its model as plain arrays, items.lance/query; see `search.text_side`.
 
-Rows of the table, by `kind`: items with their first vector, further vectors of items, the state, documents, hashes of
+Rows of the table, by `kind`: items with their first vector, extra vectors of items, the state, documents, hashes of
 deleted items, finished jobs. Facets and links are lists in the rows of items.
 
 Every change, however many rows of however many kinds it touches, is one commit of Lance: new fragments, and deletions
@@ -757,6 +757,8 @@ class LanceView(SqlView):
 
         Raises:
             KeyError: For one that is not in the index.
+            IndexMovedError: If the index was changed so often that the view went on at another version, without the
+                item.
         """
         try:
             return super().items(side, keys)

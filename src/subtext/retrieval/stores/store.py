@@ -1,10 +1,10 @@
-"""The interface of a store of an index: a folder, PostgreSQL, LanceDB, or a store from outside the package.
+"""The interface of a store of an index: a folder, PostgreSQL, LanceDB, or a store of another package.
 
 A store is a subclass of `Store` with a subclass of `View`, the index at one moment, and one of `Writer`. Fifteen
 methods are abstract: a store implements these. Search, filters, the journal, calibration and verification are written
 once, in the other methods and in the modules of `retrieval`.
 
-A store from outside the package names its `Store` as an entry point of the group "subtext.stores". The entry point's
+A store of another package names its `Store` as an entry point of the group "subtext.stores". The entry point's
 name is the scheme of its addresses: the entry point `tape` opens `tape://archive/library`. The location `library` is a
 folder, `postgresql://user@host/database?index=library` an index in PostgreSQL, and `lance://folder` or
 `s3://bucket/library` one in LanceDB.

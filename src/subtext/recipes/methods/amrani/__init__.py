@@ -36,6 +36,12 @@ def amrani(
     """Weights pairs by the density of similar pairs in image and text features (Amrani et al. 2021).
 
     Densities are computed once, before the training. The paper's code was never published: this follows its abstract.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: Without features of the images, and for what `weight_terms` refuses.
     """
     from dataclasses import replace
     from pathlib import Path

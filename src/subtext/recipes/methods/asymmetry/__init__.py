@@ -52,6 +52,13 @@ def asymmetry(
     words; the positive gets a negative, too. All negatives that score below the positive count in the image-to-text
     loss. The model's losses are computed once more with the added positives, and each half counts half. Noise on word
     vectors needs a model that compares words (ascl, scan, chan, imram).
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: If it would change nothing, is named twice, or does not fit the encoders or the losses of the
+            model.
     """
     from dataclasses import replace
 

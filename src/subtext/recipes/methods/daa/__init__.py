@@ -39,6 +39,13 @@ def daa(
     with a text, fitted on the training texts, or that of the texts of the image's class. Needs texts with words. Where
     items are compared by cosine it reads plain cosines, else the model's scores; for samples (`pcme`) it reads their
     inner products.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: If another method gives the relevance, for a model that mixes images, and for what `add_terms`
+            refuses.
     """
     from dataclasses import replace
 

@@ -27,10 +27,13 @@ Words = Literal["tfidf1", "ciderd", "cider"]
 
 @dataclass(frozen=True)
 class SharedWords:
-    """Relevance by the words that a text shares with the texts of an image; documents are those of the pairs given.
+    """Relevance by the words that a text shares with the texts of an image; documents are those of the pairs.
 
     Attributes:
         name: tfidf1, the unigram cosine that Li et al. 2022 trained with; or CIDEr-D or CIDEr, up to 10.
+
+    Raises:
+        RequirementError: For another name.
     """
 
     name: Words = "tfidf1"

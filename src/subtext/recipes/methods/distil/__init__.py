@@ -35,6 +35,13 @@ def distil(
     Lists are the images and texts of the batch and, from the second epoch on, the student's nearest candidates. The
     teacher, usually a model of regions and words, embeds all training items once and scores the pairs of every batch,
     which takes most of a step. Needs a model that compares items by the cosine of their vectors.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: Without a teacher or a weight, for a model that does not compare by cosine, and if another method
+            gives the relevance.
     """
     from dataclasses import replace
     from pathlib import Path

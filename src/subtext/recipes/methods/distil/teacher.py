@@ -186,7 +186,7 @@ _ROWS = 1024
 
 @dataclass(frozen=True)
 class MinedNegatives:
-    """The teacher's scores of what is near to the student, mined before each epoch.
+    """The teacher's scores of the student's nearest candidates, mined before each epoch.
 
     Attributes:
         teacher: Scores the candidates.

@@ -34,6 +34,12 @@ def hal(
 
     From the second epoch on a bank of other pairs detects hubs. Other parts of the objective stay. Needs a model that
     compares items by the cosine of their vectors.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: For a model that does not compare by cosine, and for losses that would be lost.
     """
     from dataclasses import replace
 

@@ -49,6 +49,13 @@ def neighbourhoods(
     `form=reference` is the published code. The negatives of images, and of texts and their neighbours, are as many
     texts sampled from all, each counted as often. The negatives of texts are all images of the batch, their own
     included. Validation samples none.
+
+    Returns:
+        The changed setup.
+
+    Raises:
+        RecipeError: Without a graph where neighbours are sampled, for an option that nothing reads, for a model that
+            does not compare by cosine, and for losses that would be lost.
     """
     from dataclasses import replace
     from pathlib import Path

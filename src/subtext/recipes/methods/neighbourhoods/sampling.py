@@ -43,6 +43,9 @@ class SampledNeighbours:
             items' neighbours, or both.
         random_texts: Whether every pair also comes with a text sampled from all: the negatives of images and of texts
             in the paper's code, instead of those of the batch; then `sides` may be empty.
+
+    Raises:
+        RequirementError: For sides other than "image" and "text", for a pool below 1, and for images without a graph.
     """
 
     sides: tuple[Side, ...] = SIDES

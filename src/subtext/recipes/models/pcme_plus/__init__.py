@@ -54,6 +54,12 @@ def pcme_plus(
     Pretrained encoders learn at a tenth of the rate from the start, as the paper's text encoder does. Its image encoder
     learns at a hundredth, from the third epoch on: where that alone is pretrained, give
     `backbone_lr_scale=0.01 freeze_epochs=2`.
+
+    Returns:
+        The model, its objective and its plan.
+
+    Raises:
+        RequirementError: For an encoder or a feature file that is not available.
     """
     from subtext.data.pixels import PixelInput
     from subtext.models.heads.gaussian import Gaussian, PooledSpread

@@ -34,7 +34,7 @@ class Mixing:
 
     share: float = 0.25
     kind: Literal["both", "mixup", "cutmix"] = "both"
-    needs_pairs: ClassVar[tuple[str, str]] = ("mixed images", "turn mixing off (pcme_plus: --mix-prob 0)")
+    needs_pairs: ClassVar[tuple[str, str]] = ("mixed images", "turn mixing off (pcme_plus: mix_prob=0)")
 
     def mix(
         self, pixels: Float[Tensor, "n c h w"], keys: NDArray[np.int64], draw: Draw, *, candidates: int

@@ -1,0 +1,281 @@
+"""Tables of other programs: other names, separators, encodings and types of columns; each is guessed, or said."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from pathlib import Path
+
+import coloured_images
+import openpyxl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import call
+
+import subtext as st
+from subtext.data.config import DataConfig
+from subtext.data.read import read
+from subtext.errors import ArgumentError, DataError
+
+ROWS = [
+    {"Filename": "red.png", "Headline": "Café", "Caption": "The ruling stands", "taken_on": "2021-03-05", "Year": 1950},
+    {"Filename": "blue.png", "Headline": "Zwei", "Caption": None, "taken_on": "2021-04-05", "Year": 1999},
+    {"Filename": "green.png", "Headline": None, "Caption": None, "taken_on": "2021-05-05", "Year": 2015},
+]
+COLUMNS = "image=Filename,text=Headline+Caption,date=taken_on,year=Year"
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return coloured_images.runs(tmp_path_factory.mktemp("tables"), "run") / "data"
+
+
+def written(folder: Path, form: str) -> Path:
+    path = folder / f"list.{form.partition(' ')[0]}"
+    names = list(ROWS[0])
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), path)
+    elif path.suffix == ".xlsx":
+        book = openpyxl.Workbook()
+        book.active.append(names)
+        for row in ROWS:
+            day = datetime.datetime.fromisoformat(str(row["taken_on"]))
+            book.active.append([day if name == "taken_on" else row[name] for name in names])
+        book.save(path)
+    else:
+        mark = {"csv": ",", "tsv": "\t", "csv ;": ";", "csv tab": "\t"}[form.removesuffix(" cp1252")]
+        lines = [mark.join(names), *(mark.join(str(row[name] or "") for name in names) for row in ROWS)]
+        path.write_bytes("\n".join(lines).encode("cp1252" if "cp1252" in form else "utf-8"))
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "csv ;", "csv tab", "csv ; cp1252", "xlsx", "jsonl", "parquet"])
+def test_named_columns_in_every_format(images: Path, tmp_path: Path, form: str) -> None:
+    data = read(written(tmp_path, form), images=images, columns=COLUMNS)
+    assert data.images.ids == ["red.png", "blue.png", "green.png"]
+    assert data.texts.values == ["Café", "The ruling stands", "Zwei"]
+    assert data.links.tolist() == [[0, 0], [0, 1], [1, 2]]
+    assert data.images.metadata == {"date": [row["taken_on"] for row in ROWS], "year": [1950, 1999, 2015]}
+    told = [problem.what for problem in data.problems]
+    assert ("is not UTF-8; it was read as Windows-1252 (cp1252)" in told) == ("cp1252" in form)
+
+
+def test_usual_column_names_are_guessed_and_printed(images: Path, tmp_path: Path) -> None:
+    shown = call("data", "check", written(tmp_path, "csv"), "--images", images).stdout
+    assert "its columns were guessed: image=Filename,text=Headline+Caption; name others with --columns" in shown
+    assert "3 images, 3 texts, 3 pairs" in shown
+    assert "line 4: has no text; its image is an item of an index, and of no pair" in shown
+
+
+def test_unknown_column_suggests_nearest_names(images: Path, tmp_path: Path) -> None:
+    path = written(tmp_path, "csv")
+    with pytest.raises(
+        DataError, match=r"has no 'Filenam', which is named for 'image'; the nearest names are 'Filename'"
+    ):
+        read(path, images=images, columns="image=Filenam")
+    (tmp_path / "other.csv").write_text("imgae,words\nred.png,x\n")
+    with pytest.raises(
+        DataError, match=r"its columns are 'imgae', 'words'; name yours: --columns image=imgae,text=COLUMN"
+    ):
+        read(tmp_path / "other.csv", images=images)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [("image", "it got 'image'"), ("image=", "it got 'image='"), ("image=a,filename=b", "'image' is there twice")],
+)
+def test_malformed_columns_option_raises(images: Path, tmp_path: Path, columns: str, told: str) -> None:
+    with pytest.raises(ArgumentError, match=f"columns needs ROLE=COLUMN with commas, .*{told}"):
+        read(written(tmp_path, "csv"), images=images, columns=columns)
+
+
+def test_columns_for_fixed_formats_raise(tmp_path: Path) -> None:
+    (tmp_path / "dataset_coco.json").write_text(json.dumps({"images": [{"filename": "a.png", "sentences": []}]}))
+    with pytest.raises(ArgumentError, match="columns and text_fields are for tables and folders of images"):
+        read(tmp_path / "dataset_coco.json", columns="image=a")
+
+
+def test_rows_without_image_are_reported(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("Foto,Titel,Bild\nx,Eins,red.png\ny,Zwei,\n")
+    with pytest.raises(DataError, match="line 3: has no image"):
+        read(tmp_path / "list.csv", images=images)
+    data = read(tmp_path / "list.csv", images=images, on_error="skip")
+    assert data.images.ids == ["red.png"] and data.images.metadata == {"Foto": ["x"]}
+
+
+def test_columns_are_typed_and_mixed_ones_reported(images: Path, tmp_path: Path) -> None:
+    rows = [
+        "red.png,a,1950,1.5,05.03.2021,007",
+        "blue.png,b,c. 1951,2,06.03.2021,008",
+        "green.png,c,1952,,2021/03/07,009",
+    ]
+    (tmp_path / "list.csv").write_text("\n".join(["image,text,year,size,day,code", *rows]))
+    data = read(tmp_path / "list.csv", images=images)
+    assert data.images.metadata == {
+        "year": ["1950", "c. 1951", "1952"], "size": [1.5, 2, None], "day": ["2021-03-05", "2021-03-06", "2021-03-07"],
+        "code": ["007", "008", "009"],
+    }  # fmt: skip
+    assert [str(problem) for problem in data.problems] == [
+        "list.csv: column 'year' has 2 numbers and 'c. 1951' (line 3); it is read as text, so < and > hold for none "
+        "of it"
+    ]
+
+
+def test_one_invalid_utf8_line_does_not_affect_others(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_bytes("image,text\nred.png,Łódź\nblue.png,".encode() + b"caf\xe9\n")
+    with pytest.raises(DataError, match="line 3: is not valid UTF-8"):
+        read(tmp_path / "list.csv", images=images)
+    assert read(tmp_path / "list.csv", images=images, on_error="skip").texts.values == ["Łódź"]
+
+
+def test_invalid_workbook_raises(tmp_path: Path) -> None:
+    (tmp_path / "list.xlsx").write_bytes(b"no workbook")
+    with pytest.raises(DataError, match=r"list.xlsx needs to be an Excel workbook \(.xlsx\)"):
+        read(tmp_path / "list.xlsx")
+
+
+def test_run_and_index_remember_columns(images: Path, tmp_path: Path) -> None:
+    path, run = written(tmp_path, "csv ;"), images.parent / "run"
+    words = ["index", "build", tmp_path / "index", "--run", run, "--data", path, "--images", images, "--quiet"]
+    call(*words, "--columns", COLUMNS)
+    assert "3 images" in (told := call("index", "update", tmp_path / "index", "--quiet").stdout) or "0 items" in told
+    assert {hit.id for hit in st.search(tmp_path / "index", "x", where=("year >= 1999",)).hits} == {
+        "blue.png",
+        "green.png",
+    }
+    derived = tmp_path / "own.jsonl"
+    call("data", "prepare", path, "--images", images, "--columns", COLUMNS, "--out", derived)
+    assert json.loads(derived.read_text().splitlines()[0])["date"] == "2021-03-05"
+
+
+def test_conditional_deletion_previews_and_deletes_the_same(images: Path, tmp_path: Path) -> None:
+    path, index = written(tmp_path, "csv"), tmp_path / "index"
+    call(
+        "index",
+        "build",
+        index,
+        "--run",
+        images.parent / "run",
+        "--data",
+        path,
+        "--images",
+        images,
+        "--columns",
+        COLUMNS,
+        "--quiet",
+    )
+    shown = call("index", "delete", index, "--where", "year < 1995", "--dry-run").stdout
+    assert shown.splitlines() == [f"{index}: 1 image would be deleted", "red.png"]
+    for answer in ("n\n", ""):
+        asked = call_with(answer, "index", "delete", index, "--where", "year < 1995")
+        assert "Delete 1 image with year < 1995?" in asked and st.index_info(index).counts["images"] == 3
+    assert "1 image" in call("index", "delete", index, "--where", "year < 1995", "--yes").stdout
+    assert st.index_info(index).counts["images"] == 2
+    told = call("index", "delete", index, "--where", "date < soon", "--yes", code=1).stderr
+    assert "'date' is a date (2021-04-05, 2021-05-05); name a day, a month or a year" in told
+    shown = str(st.search(index, "x", top=1).hits[0].path)
+    lowered = st.search(index, "x", not_like=(shown,)).hits
+    assert lowered == st.search(index, "x", not_like=(Path(shown).name,)).hits
+    assert "1 image" in call("index", "delete", index, shown).stdout, "the path of the hit table names the item"
+
+
+def call_with(answer: str, *words: object) -> str:
+    from command import invoke
+
+    return invoke(*words, input=answer).output
+
+
+def test_remembered_columns_apply_to_their_table_only() -> None:
+    remembered = DataConfig(data=Path("list.csv"), columns=COLUMNS, text_fields="headline")
+    assert DataConfig(data=Path("./list.csv")).over(remembered).columns == COLUMNS
+    other = DataConfig(data=Path("own.jsonl")).over(remembered)
+    assert (other.columns, other.text_fields) == (None, None)
+    assert DataConfig().over(remembered).columns == COLUMNS
+
+
+def test_id_column_names_images(images: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id,Photo,Title\n17,red.png,A red day\n18,blue.png,A blue one\n")
+    data = read(path, images=images)
+    assert data.images.ids == ["17", "18"] and data.images.values == ["red.png", "blue.png"]
+    assert data.texts.values == ["A red day", "A blue one"]
+    assert "its columns were guessed: image=Photo,text=Title" in str(data.problems[0])
+
+
+def test_exiftool_table_is_guessed(images: Path, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("SourceFile,Headline,Caption-Abstract\n./red.png,A red day,It was red.\n")
+    data = read(path, images=images)
+    assert data.images.values == ["red.png"] and data.texts.values == ["A red day", "It was red."]
+
+
+def test_unusable_table_in_image_folder_raises_with_hint(images: Path, tmp_path: Path) -> None:
+    shutil.copy(images / "red.png", tmp_path)
+    (tmp_path / "notes.json").write_text('[{"a": 1}]')
+    with pytest.raises(DataError, match=r"a folder of images alone has no table: then move notes.json out of it"):
+        read(tmp_path)
+
+
+def test_windows_paths_are_resolved(images: Path, tmp_path: Path) -> None:
+    for name in ("Prints/Köln Straße.png", "Prints/box/a.png", "Prints/box/A.png", "x.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(images / "red.png", tmp_path / name)
+    named = [r"Prints\Köln Straße.png", r"PRINTS\BOX\a.PNG", r".\X.PNG", r"Prints\gone.png", r"none\x.png"]
+    rows = [{"Datei": path, "Titel": f"image {number}"} for number, path in enumerate(named)]
+    data = read(rows, images=tmp_path, on_error="skip", columns="image=Datei,text=Titel")
+    # Of a.png and A.png none is a.PNG.
+    assert data.images.values == ["Prints/Köln Straße.png", "x.png"]
+    assert [problem.where for problem in data.problems] == ["row 2", "row 4", "row 5"]
+
+
+def test_conflicting_metadata_of_an_image_is_reported(images: Path, tmp_path: Path) -> None:
+    rows = ["red.png,a,1950,,", "red.png,b,1951,x,y", "red.png,c,1952,z,y", "blue.png,d,1950,,", "blue.png,e,1950,,"]
+    (tmp_path / "list.csv").write_text("\n".join(["image,text,year,box,language", *rows]))
+    data = read(tmp_path / "list.csv", images=images)
+    assert data.images.metadata["year"] == [1950, 1950] and data.images.metadata["box"] == ["x", None]
+    assert [str(problem) for problem in data.problems if not problem.fatal] == [
+        "line 3: an image has one value of 'year'; 'red.png' has '1950' and '1951'; the first is kept",
+        "line 4: an image has one value of 'box'; 'red.png' has 'x' and 'z'; the first is kept",
+    ]
+    assert len(data.texts) == 5
+
+
+def test_excel_number_and_date_formats_are_parsed(images: Path, tmp_path: Path) -> None:
+    rows = ["red.png;a;12,50;1.3.2001;1.250;3", "blue.png;b;-3;31.12.2001;12,50;1,5", ";;;;;", "  ", ""]
+    (tmp_path / "list.csv").write_text("\r\n".join(["sep=;", "image;text;price;day;mixed;size", *rows]))
+    data = read(tmp_path / "list.csv", images=images, on_error="skip")
+    assert data.images.metadata == {
+        "price": [12.5, -3], "day": ["2001-03-01", "2001-12-31"], "mixed": ["1.250", "12,50"], "size": [3, 1.5],
+    }  # fmt: skip
+    assert [str(problem) for problem in data.problems] == [
+        "list.csv: column 'mixed' has 1 number and '12,50' (line 4); it is read as text, so < and > hold for none of it"
+    ]
+
+
+def test_ambiguous_numbers_and_dates_are_reported(images: Path, tmp_path: Path) -> None:
+    rows = [
+        'red.png,a,"1,250",03/05/2021,1.2.3,2',
+        'blue.png,b,"12,50",c. 1950,4.5.6,2.5',
+        'green.png,c,,3/5/2021,"a,b",',
+    ]
+    (tmp_path / "list.csv").write_text("\n".join(["image,text,price,day,code,size", *rows]))
+    data = read(tmp_path / "list.csv", images=images)
+    assert data.images.metadata["price"] == ["1,250", "12,50", None] and data.images.metadata["size"] == [2, 2.5, None]
+    told = "it is read as text, so < and > hold for none of it"
+    assert [str(problem) for problem in data.problems] == [
+        f"list.csv: column 'price' has 2 unclear cells such as '1,250' (line 2); {told}",
+        f"list.csv: column 'day' has 2 unclear cells and 'c. 1950' (line 3); {told}",
+    ]
+
+
+def test_file_outside_named_folder_raises_as_missing(images: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("image,text\nred.png,a\nimg\\Bild 4.jpg,b\n")
+    with pytest.raises(DataError, match=r"image 'img.Bild 4.jpg' is not in .*; correct its path, or add the file"):
+        read(tmp_path / "list.csv", images=images)
+    shutil.copy(images / "red.png", tmp_path)
+    with pytest.raises(DataError, match=r"is not in .*; name the folder of the images \(--images\)"):
+        read(tmp_path / "list.csv")

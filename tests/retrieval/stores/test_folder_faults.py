@@ -1,0 +1,372 @@
+"""Whatever cuts a change off: nothing acknowledged is lost, nothing half done is seen, and what is damaged is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import killed_index
+import numpy as np
+import pytest
+import stored_items
+
+from subtext.api.index.maintain import delete_from_index, index_info
+from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.retrieval.condition import matching
+from subtext.retrieval.stores.folder import LOCK, MANIFEST, Folder, backup, writer_lock
+from subtext.retrieval.stores.item import Change, IndexEntry
+from subtext.retrieval.traces import trace_name
+from subtext.retrieval.verification import verify
+
+QUERIES = stored_items.vectors(range(1000, 1003), 1)
+SEEDS = [pytest.param(seed, marks=[] if seed < 5 else pytest.mark.slow) for seed in range(50)]
+
+
+@pytest.fixture(scope="module")
+def lengths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, float]]:
+    found = {}
+    for verb in killed_index.VERBS:
+        path = tmp_path_factory.mktemp(verb) / "index"
+        killed_index.prepared(path, verb)
+        found[verb] = killed_index.length_of(path, verb)
+    return found
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_killed_add_loses_no_acknowledged_item(
+    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int
+) -> None:
+    path = tmp_path / "index"
+    killed_index.prepared(path, "add")
+    _, pieces = killed_index.killed(path, "add", seed=seed, length=lengths["add"])
+    assert verify(path) == []
+    folder = Folder(path)
+    found, words = stored_items.ids(folder), stored_items.ids(folder, "texts")
+    for piece in range(6):
+        numbers = range(100 + piece * 4, 104 + piece * 4)
+        there = {f"p{number}" for number in numbers} & found
+        assert len(there) in ((4,) if piece in pieces else (0, 4)), "a piece is there, or it is not"
+        assert len({f"t{number}" for number in numbers} & words) in ((4,) if piece in pieces else (0, 4))
+    assert {f"p{number}" for number in range(40)} <= found
+    numbers = [int(name[1:]) for name in found]
+    assert stored_items.nearest(folder, QUERIES) == stored_items.plain(QUERIES, numbers)
+    killed_index.adding(path, lambda piece: None)
+    assert len(stored_items.ids(folder)) == 64 and verify(path) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_killed_deletion_restores_no_item(tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int) -> None:
+    path = tmp_path / "index"
+    killed_index.prepared(path, "delete")
+    _, pieces = killed_index.killed(path, "delete", seed=seed, length=lengths["delete"])
+    assert verify(path) == []
+    folder = Folder(path)
+    found = stored_items.ids(folder)
+    for piece in range(6):
+        left = {f"p{number}" for number in range(piece * 4, piece * 4 + 4)} & found
+        assert len(left) in ((0,) if piece in pieces else (0, 4))
+    assert stored_items.nearest(folder, QUERIES) == stored_items.plain(QUERIES, [int(name[1:]) for name in found])
+    with folder.writing("delete"):
+        pass  # The next writer finishes what the killed one had promised.
+    small = {file.name[:32] for file in (path / "cache").iterdir()}
+    assert small == {trace_name("images", name) for name in found}
+
+
+@pytest.mark.parametrize("verb", ["delete ids", "delete where"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_killed_deletion_can_be_repeated(
+    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int, verb: str
+) -> None:
+    path = tmp_path / "index"
+    killed_index.prepared(path, verb)
+    killed_index.killed(path, verb, seed=seed, length=lengths[verb])
+    gone = {0, 1, 2} if verb == "delete ids" else set(range(0, 40, 5))
+    for _ in range(2):
+        killed_index.VERBS[verb](path, lambda piece: None)
+        assert stored_items.ids(Folder(path)) == {f"p{number}" for number in range(40) if number not in gone}
+        assert all(job["finished"] for job in index_info(path).jobs)
+    with pytest.raises(RequirementError, match="1 of 1 are not, the first is 'p0'; nothing was deleted"):
+        delete_from_index(path, ("p0",))
+    with pytest.raises(RequirementError, match="needs a field that some of the images have"):
+        delete_from_index(path, where=("raer = true",))
+    assert verify(path) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_killed_compaction_keeps_answers(tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int) -> None:
+    path = tmp_path / "index"
+    folder = killed_index.prepared(path, "compact")
+    wanted = stored_items.nearest(folder, QUERIES, exact=True)
+    folder.close()
+    killed_index.killed(path, "compact", seed=seed, length=lengths["compact"])
+    assert verify(path) == []
+    again = Folder(path)
+    assert stored_items.nearest(again, QUERIES, exact=True) == wanted
+    with again.writing("compact") as writer:
+        writer.compact()
+        named = {
+            name
+            for table in ("segments", "lists")
+            for (name,) in writer.tables.connection.execute(f"SELECT name FROM {table}")
+        }
+    assert {place.name for place in again.store.iterdir() if place.is_dir()} == named, "nothing is left lying about"
+    assert not list(path.glob(".writing-*")) and verify(path) == []
+    assert stored_items.nearest(again, QUERIES, exact=True) == wanted
+
+
+@pytest.mark.parametrize("verb", ["backup", "restore"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_next_copy_removes_remains_of_killed_one(
+    tmp_path: Path, lengths: dict[str, tuple[int, float]], seed: int, verb: str
+) -> None:
+    killed_index.prepared(tmp_path / "index", verb)
+    killed_index.killed(tmp_path / "index", verb, seed=seed, length=lengths[verb])
+    if not (tmp_path / "copy").exists():
+        killed_index.VERBS[verb](tmp_path / "index", lambda piece: None)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy", "index"]
+    assert verify(tmp_path / "copy") == [] and Folder(tmp_path / "copy").counts["images"] == 40
+
+
+def test_copy_removes_remains_of_dead_local_processes_only(tmp_path: Path) -> None:
+    folder = stored_items.made(tmp_path / "index")
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    dead, host = int(ended.stdout), socket.gethostname()
+    about = {"mine": (dead, host), "far": (dead, f"not-{host}"), "held": (os.getpid(), host)}
+    for name, (process, place) in about.items():
+        hidden = tmp_path / f".writing-{process}-{name}-copy"
+        hidden.mkdir()
+        (hidden / "items.sqlite").write_bytes(b"half")
+        (hidden / LOCK).write_text(json.dumps({"verb": "backup", "process": process, "host": place, "since": "now"}))
+    for name, process in (("empty", dead), ("begun", os.getpid())):
+        (tmp_path / f".writing-{process}-{name}-copy").mkdir()
+    (tmp_path / f".writing-{dead}-empty-other").mkdir()
+    with writer_lock(tmp_path / f".writing-{os.getpid()}-held-copy", "backup"):
+        backup(folder, tmp_path / "copy")
+    left = sorted(file.name.split("-", 2)[2] for file in tmp_path.glob(".writing-*"))
+    assert left == ["begun-copy", "empty-other", "far-copy", "held-copy"]
+
+
+def limited(size: int, act: Callable[[], None]) -> None:
+    """Do it in a process that may write no file beyond that size, as on a full disk."""
+    child = os.fork()
+    if child:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        return
+    code = 1
+    try:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        act()
+        code = 0
+    finally:
+        if code:
+            traceback.print_exc()
+        os._exit(code)
+
+
+def test_full_disk_raises_and_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    folder = stored_items.made(path)
+    folder.close()
+    wanted = stored_items.nearest(folder, QUERIES)
+    folder.close()
+    many, long = range(100, 4000), "word " * 40_000
+
+    def vectors() -> None:
+        with Folder(path).writing("add") as writer, pytest.raises(OutputError, match="no free space"):
+            writer.put(stored_items.images(many))
+
+    def words() -> None:
+        entry = IndexEntry("long", b"x", text=long)
+        # Closing the writer writes the log back, for which there is no space either.
+        with pytest.raises(OutputError, match="needs to be written"), Folder(path).writing("add") as writer:
+            writer.put(Change("texts", [entry], stored_items.vectors(range(1), 1)))
+
+    largest = max(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    limited(largest, vectors)
+    limited(largest + 8192, words)
+    assert verify(path) == [] and folder.counts == {"images": 40, "texts": 60}
+    assert stored_items.nearest(folder, QUERIES) == wanted
+    with folder.writing("add") as writer:
+        assert not list(folder.store.glob(".writing-*"))
+        writer.put(stored_items.images(range(100, 140)))
+    assert folder.counts["images"] == 80 and verify(path) == []
+
+
+def test_second_writer_raises_with_lock_holder(tmp_path: Path) -> None:
+    folder = stored_items.made(tmp_path / "index")
+    with folder.writing("add"):
+        told = rf"one writer at a time; `subtext index add` \(process {os.getpid()} on .*\) since 2.*; wait until"
+        with pytest.raises(SearchIndexError, match=told), Folder(folder.path).writing("delete"):
+            pass
+        assert folder.counts["images"] == 40
+    with folder.writing("delete"):
+        pass
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = stored_items.made(tmp_path_factory.mktemp("whole") / "index", exact_up_to=50)
+    with folder.writing("compact") as writer:
+        writer.compact()
+        writer.delete("images", ["p5"])
+    folder.close()
+    yield folder.path
+
+
+def flipped(file: Path, place: int, bit: int = 0) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[place] ^= 1 << bit
+    file.write_bytes(raw)
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "keys.npy", "offsets.npy", "centroids.npy"])
+@pytest.mark.parametrize("place", [3, -1])
+def test_changed_byte_of_array_is_detected(whole: Path, tmp_path: Path, name: str, place: int) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    assert verify(path) == []
+    file = sorted(path.rglob(name))[0]
+    flipped(file, place)
+    assert [each.where for each in verify(path) if "checksum" in each.what] == [file.relative_to(path).as_posix()]
+    file.write_bytes(file.read_bytes()[:-8])
+    assert any(each.where.endswith(name) for each in verify(path))
+    file.unlink()
+    assert any("is missing" in each.what and each.where.endswith(name) for each in verify(path))
+
+
+def told_by(path: Path) -> object:
+    """All that an index gives."""
+    folder = Folder(path)
+    with folder.reading() as view:
+        items = [view.items(side, matching(view, side, [])) for side in ("images", "texts")]
+        near = [view.nearest(side, QUERIES, top=9) for side in ("images", "texts")]
+        words = [view.search_text(f"word{number}", top=3) for number in range(60)]
+        fields = [view.fields("images"), view.fields("texts")]
+        facets = view.tables.connection.execute("SELECT * FROM facets ORDER BY 1, 2, 3, 4").fetchall()
+    folder.close()
+    return items, [[each.keys.tolist() for each in some] for some in near], words, fields, facets
+
+
+def test_changed_byte_of_tables_is_detected_or_harmless(whole: Path, tmp_path: Path) -> None:
+    wanted, size = told_by(whole), (whole / "store-1" / "items.sqlite").stat().st_size
+    missed = 0
+    for turn, place in enumerate(np.random.default_rng(0).integers(0, size, 60).tolist()):
+        path = tmp_path / str(turn)
+        shutil.copytree(whole, path)
+        flipped(path / "store-1" / "items.sqlite", place, turn % 8)
+        problems = verify(path)
+        missed += bool(problems)
+        assert problems or told_by(path) == wanted, place
+        shutil.rmtree(path)
+    assert missed > 10
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("UPDATE items SET text = 'another' WHERE key = 50", "1 item changed or damaged: texts/'t9'"),
+        ("DELETE FROM items WHERE key = 41", "texts"),
+        ("DELETE FROM facets WHERE key = 3", "facets changed or damaged"),
+        ("DELETE FROM links WHERE text = 't3'", "links changed or damaged"),
+        ("DELETE FROM words WHERE rowid = 50", "the words of 1 text differ"),
+        ("DELETE FROM tombstones", "vectors of images belong to no item"),
+        ("UPDATE state SET value = 1 WHERE name = 'generation'", "some were lost"),
+        ("DELETE FROM segments WHERE side = 1", "texts have no vectors"),
+        ("DROP TABLE words", "no such table: words"),
+    ],
+)
+def test_inconsistent_files_are_detected(whole: Path, tmp_path: Path, statement: str, what: str) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    connection = sqlite3.connect(path / "store-1" / "items.sqlite")
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    assert any(what in each.what for each in verify(path)), verify(path)
+
+
+@pytest.mark.parametrize("metadata", ["", "[1]", "[" * 200_000, "7"])
+def test_invalid_metadata_json_raises(tmp_path: Path, metadata: str) -> None:
+    path = tmp_path / "index"
+    folder = stored_items.made(path)
+    connection = sqlite3.connect(path / "store-1" / "items.sqlite")
+    connection.execute("UPDATE items SET metadata = ? WHERE key = 5", (metadata,))
+    connection.commit()
+    connection.close()
+    with folder.reading() as view, pytest.raises(SearchIndexError, match="'p4' needs an object of JSON in the index"):
+        view.items("images", [5])
+    assert "1 item changed or damaged: images/'p4'" in "".join(each.what for each in verify(path))
+
+
+def test_damaged_manifest_raises(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    text = (path / MANIFEST).read_text()
+    (path / MANIFEST).write_text(text.replace("/runs/first", "/runs/other"))
+    assert "needs its own checksum" in verify(path)[0].what
+    (path / MANIFEST).write_text(text)
+    assert verify(path) == []
+    (path / "store-1" / "items.sqlite").unlink()
+    assert "is not there" in verify(path)[0].what
+    with pytest.raises(SearchIndexError, match="needs to hold the items of the index"):
+        Folder(path)
+
+
+def test_tables_missing_acknowledged_changes_stop_writer(whole: Path, tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    old = (path / "store-1" / "items.sqlite").read_bytes()
+    with Folder(path).writing("delete") as writer:
+        writer.delete("texts", ["t1"])
+    (path / "store-1" / "items.sqlite").write_bytes(old)
+    with pytest.raises(SearchIndexError, match="some were lost; restore a backup"), Folder(path).writing("add"):
+        pass
+
+
+def test_read_only_folder_is_readable(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    assert told_by(path) == told_by(whole) and verify(path) == []
+    assert not list(path.rglob("*-wal")) and not list(path.rglob("*-shm"))
+
+
+def test_read_only_folder_is_readable_beside_empty_wal(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "index"
+    shutil.copytree(whole, path)
+    (tables,) = path.rglob("items.sqlite")
+    log = tables.with_name("items.sqlite-wal")
+    log.touch()
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    with Folder(path).reading():
+        assert not list(path.rglob("*-shm"))
+    assert told_by(path) == told_by(whole) and log.exists()
+
+
+def test_read_only_folder_includes_changes_in_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, copy = stored_items.made(tmp_path / "index"), tmp_path / "copy"
+    with folder.reading(), folder.writing("add") as writer:
+        writer.put(stored_items.images(range(40, 41)))
+        shutil.copytree(folder.path, copy, ignore=shutil.ignore_patterns("*-shm"))
+    assert [path.stat().st_size > 0 for path in copy.rglob("*-wal")] == [True]
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "private"))
+    (tmp_path / "private").mkdir()
+    assert "p40" in stored_items.ids(Folder(copy)) and verify(copy) == []
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+    assert not list((tmp_path / "private").iterdir()), "the copy of the items is removed at once"

@@ -1,0 +1,1028 @@
+"""An index in LanceDB, in a folder and on an S3 server: kills, faults, other writers, and what deleted items leave."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import killed_lance
+import lance as library
+import numpy as np
+import pytest
+import s3_server
+import stored_items
+from pyarrow import fs
+
+from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.retrieval import index_files
+from subtext.retrieval.condition import matching, parse
+from subtext.retrieval.manifest import checksum
+from subtext.retrieval.stores import lance
+from subtext.retrieval.stores.errors import IndexLockedError, IndexMovedError
+from subtext.retrieval.stores.item import Change, IndexEntry
+from subtext.retrieval.stores.lance import LanceStore
+from subtext.retrieval.stores.registry import open_store
+from subtext.retrieval.verification import damage, verify
+
+QUERIES = stored_items.vectors(range(1000, 1004), 1)
+FAST = (
+    ("folder", "", 0),
+    ("folder", "commit", 1),
+    ("folder", "write_fragments", 0),
+    ("folder", "cleanup_old_versions", 0),
+    ("bucket", "commit", 1),
+)
+KILLS = [
+    pytest.param(kind, call, seed, marks=[] if (kind, call, seed) in FAST else pytest.mark.slow)
+    for kind in ("folder", "bucket")
+    for call, seeds in {"": 13, "commit": 6, "write_fragments": 4, "cleanup_old_versions": 2}.items()
+    for seed in range(seeds)
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lance, "GRACE", 0.0)
+        patch.setattr(lance, "QUERIES", 16)
+        yield
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket on a server of its own."""
+    with s3_server.served() as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield "s3://archive"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LanceStore:
+    return stored_items.made(f"lance://{tmp_path / 'index'}")
+
+
+def raw(store: LanceStore, secrets: list[bytes]) -> list[bytes]:
+    """Which of these bytes are in a file of the index."""
+    filesystem, folder = fs.FileSystem.from_uri(store.uri)
+    infos = filesystem.get_file_info(fs.FileSelector(folder, recursive=True))
+    files = [filesystem.open_input_file(info.path).read() for info in infos if info.is_file]
+    return [secret for secret in secrets if any(secret in content for content in files)]
+
+
+def assert_searched(store: LanceStore, numbers: list[int]) -> None:
+    """Assert that approximate search finds what exact search finds, each once, and exact search what a loop finds."""
+    with store.reading() as view:
+        assert not view.sides["images"].in_memory and view.tables.now["lists"]
+        for condition in (None, "place in Paris, Wien", "rare = true"):
+            keys = None if condition is None else matching(view, "images", [parse(condition)])
+            exact = view.nearest("images", QUERIES, top=10, among=keys, exact=True)
+            hits = view.nearest("images", QUERIES, top=10, among=keys)
+            assert [len(set(own.keys.tolist())) for own in hits] == [10] * len(QUERIES)
+            same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, hits, strict=True)]
+            assert sum(same) >= 36
+            if condition is None:
+                ids = [[item.id for item in view.items("images", own.keys)] for own in exact]
+                assert ids == stored_items.plain(QUERIES, numbers, top=10)
+        later = stored_items.vectors(range(numbers[-1], numbers[-1] + 1), 2)[:, :1]
+        assert view.items("images", view.nearest("images", later, top=1)[0].keys)[0].id == f"p{numbers[-1]}"
+
+
+def test_list_search_reads_candidate_vectors_once(tmp_path: Path) -> None:
+    """In an object store each of them is a request."""
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=60)
+    with store.writing("compact") as writer:
+        writer.compact()
+    with store.reading() as view:
+        vectors, dataset = view.sides["images"], view.tables.dataset
+        lists = {"lists": 4, "probes": 4}
+        nearest = {"column": "vector", "q": QUERIES[0, 0], "k": 2 * 10 + lance.MARGIN, "metric": "dot", "nprobes": 4}
+        for _ in range(2):  # The second reads no lists: they are in memory.
+            (hits,) = vectors.searched(QUERIES[:1], 10, lists)
+            own = dataset.io_stats_incremental()
+            view.tables.scan(["key"], vectors.where, {"nearest": nearest, "with_row_id": True})
+            least = dataset.io_stats_incremental()
+        assert len(hits.keys) == 10 and 0 < own.read_bytes <= 1.25 * least.read_bytes
+
+
+@pytest.mark.parametrize("single", [1, 2**15])
+def test_filter_reads_few_vectors_singly_and_many_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: int
+) -> None:
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=100)
+    plain, rows = lance.LanceTables.vectors_at, list[int]()
+
+    def counting(self: Any, numbers: np.ndarray) -> np.ndarray:
+        rows.append(len(numbers))
+        return plain(self, numbers)
+
+    monkeypatch.setattr(lance.LanceTables, "vectors_at", counting)
+    monkeypatch.setattr(lance, "SINGLE", single)
+    chosen = [number for number in range(200) if number % 5 == 0]
+    with store.reading() as view:
+        hits = view.nearest("images", QUERIES, top=5, among=matching(view, "images", [parse("rare = true")]))
+        ids = [[item.id for item in view.items("images", own.keys)] for own in hits]
+    assert ids == stored_items.plain(QUERIES, chosen) and rows == (
+        [len(chosen) * stored_items.VIEWS] if single == 1 else []
+    )
+
+
+def test_filter_reads_field_names_once_per_version(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an object store they take as long as the filter itself."""
+    plain, statements = lance.LanceTables.query, list[str]()
+
+    def noted(self: Any, statement: str, *values: Any) -> Any:
+        statements.append(statement)
+        return plain(self, statement, *values)
+
+    monkeypatch.setattr(lance.LanceTables, "query", noted)
+    for _ in range(3):
+        with store.reading() as view:
+            assert len(matching(view, "images", [parse("rare = true")])) == 8
+    assert len([own for own in statements if "DISTINCT name" in own]) == 1
+    with store.writing("add") as writer:
+        writer.put(
+            Change("images", [IndexEntry("new", b"x", metadata={"colour": "red"})], stored_items.vectors(range(1), 2))
+        )
+    with store.reading() as view:
+        assert "colour" in view.fields("images")
+
+
+def test_list_search_finds_items_added_later(tmp_path: Path) -> None:
+    """Also after Lance's own tools have rewritten the table and its index, as any program may do."""
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=60)
+    with store.writing("add") as writer:
+        assert "an index of the vectors was built" in writer.compact()
+        assert not [line for line in writer.compact() if "built" in line], "a second one finds nothing to do"
+        assert_searched(store, list(range(200)))
+        writer.put(stored_items.images(range(200, 220)))
+        writer.put(stored_items.images(range(3, 5)))
+        writer.delete("images", ["p7", "p201"])
+        remaining = sorted({*range(220)} - {7, 201})
+        assert_searched(store, remaining)
+        with store.reading() as view:
+            assert view.stats().unindexed["images"] == 2 * (19 + 2)
+        moved = Change("images", [IndexEntry("p9", b"new")], stored_items.vectors(range(2000, 2001), 2))
+        writer.put(moved)
+        with store.reading() as view:
+            (hits,) = view.nearest("images", stored_items.vectors(range(2000, 2001), 2), top=2)
+            assert view.items("images", hits.keys)[0].id == "p9" and hits.scores[0] == pytest.approx(1.0)
+            former = view.nearest("images", stored_items.vectors(range(9, 10), 2), top=1)[0]
+            assert former.scores[0] < 0.999, "its former vectors are found no more"
+        writer.put(stored_items.images(range(9, 10)))
+        dataset = library.dataset(store.uri)
+        dataset.optimize.compact_files()
+        dataset.optimize.optimize_indices()
+        assert_searched(store, remaining)
+        dataset.delete("kind = 0 AND false")
+        assert "an index of the vectors was built" in "".join(writer.compact()) or damage(store) == []
+        assert_searched(store, remaining)
+        writer.delete("images", [f"p{number}" for number in range(20, 220)])
+        assert "the index of the vectors was dropped: every vector is compared" in writer.compact()
+    assert stored_items.nearest(store, QUERIES) == stored_items.plain(QUERIES, [n for n in range(20) if n != 7])
+    assert damage(store) == []
+
+
+def test_deleted_bytes_are_gone_after_compaction(store: LanceStore) -> None:
+    vectors = stored_items.vectors(range(500, 501), stored_items.VIEWS)
+    secrets = [b"Quincunx of Zanzibar", b"secret.png", *(row.tobytes() for row in vectors[0])]
+    with store.writing("add") as writer:
+        writer.put(Change("images", [IndexEntry("secret", b"s", path="secret.png")], vectors))
+        entry = IndexEntry("secret/0", b"s", text="Quincunx of Zanzibar")
+        links = [("secret", "secret/0")]
+        writer.put(Change("texts", [entry], stored_items.vectors(range(500, 501), 1), links=links))
+        assert raw(store, secrets) == secrets, "this finds what is there"
+        # What a killed writer leaves: rows that no version names.
+        library.fragment.write_fragments(library.dataset(store.uri).to_table(), store.uri)
+        assert writer.delete("images", ["secret"]) == {"images": 1, "texts": 1}
+        assert stored_items.deleted(writer.store, "images", ["secret"]) == {"secret"}
+        writer.compact()
+    assert raw(store, secrets) == [] and damage(store) == []
+
+
+def test_deleted_vectors_are_in_no_vector_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the index that stands, nor in one that was replaced, nor in one that was never finished."""
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+    secrets = [stored_items.vectors(range(number, number + 1), 2)[0, 0].tobytes() for number in (3, 102)]
+    with store.writing("compact") as writer:
+        writer.compact()
+        writer.put(stored_items.images(range(100, 104)))
+        writer.compact()
+        abandoned = tmp_path / "index" / lance.TABLE / "_indices" / "abandoned" / "part.idx"
+        abandoned.parent.mkdir()
+        abandoned.write_bytes(secrets[0])
+        assert raw(store, secrets) == secrets
+        writer.delete("images", ["p3", "p102"])
+        writer.compact()
+        assert abandoned.exists(), "somebody may be at it still"
+        abandoned.unlink()
+        assert raw(store, secrets) == []
+        abandoned.write_bytes(secrets[0])
+        monkeypatch.setattr(lance, "ABANDONED", lance.timedelta())
+        writer.compact()
+        assert raw(store, secrets) == []
+    assert_searched(store, [number for number in range(104) if number not in (3, 102)])
+
+
+def test_compaction_finishes_despite_small_changes(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the fragments that a compaction writes anew has always changed meanwhile; but what was deleted goes."""
+    other, plain, times = open_store(store.path), lance.LanceWriter._rewritten, [0]
+
+    def rewritten(self: Any, *words: Any) -> Any:
+        written = plain(self, *words)
+        times[0] += 1
+        with other.writing("other") as writer:
+            writer.put(stored_items.images(range(41, 42)))
+        return written
+
+    with store.writing("compact") as writer:
+        writer.put(stored_items.images(range(40, 42)))
+        writer.delete("images", ["p7"])
+        with monkeypatch.context() as patch:
+            patch.setattr(lance.LanceWriter, "_rewritten", rewritten)
+            patch.setattr(lance, "ATTEMPTS", 5)
+            writer.compact()
+        assert raw(store, [stored_items.vectors(range(7, 8), 2)[0, 0].tobytes()]) == [] and times[0] > 1, (
+            "it was disturbed"
+        )
+    assert stored_items.ids(store) == {f"p{number}" for number in range(42) if number != 7} and damage(store) == []
+
+
+def test_reads_hold_one_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=200, exact_up_to=60)
+    with store.writing("compact") as writer:
+        writer.compact()
+    rows: list[int] = []
+    scan, as_matrix = lance.LanceTables.scan, lance.as_matrix
+
+    def scanned(self: Any, columns: Any, where: str, options: Any = None) -> Any:
+        table = scan(self, columns, where, options)
+        # Numbers of all rows may be in memory, and what an index finds is limited by itself.
+        rows.extend([table.num_rows] if {"text", "words", "links"} & set(columns) else [])
+        assert (options or {}).get("nearest", {"k": 0})["k"] <= 100
+        return table
+
+    def read() -> list[Any]:
+        with open_store(store.path).reading() as view:
+            keys, some = view.keys("images"), matching(view, "images", [parse("rare = true")])
+            most = matching(view, "images", [parse("place in Paris, Wien")])
+            hits = [
+                view.nearest("images", QUERIES, top=5, among=among, exact=exact)
+                for among, exact in ((some, True), (most, True), (most, False), (None, False))
+            ]
+            found = [[(own.keys.tolist(), own.scores.tolist()) for own in each] for each in hits]
+            texts = view.search_text("rowing boat word7", top=9)
+            items = [view.items(side, view.keys(side)) for side in ("images", "texts")]
+            return [found, texts, items, view.vectors("images", keys[:50]).tolist()]
+
+    before = read()
+    monkeypatch.setattr(lance, "CHUNK", 16)
+    monkeypatch.setattr(lance, "MARGIN", 6)  # With it five items of two vectors are 16 candidates of an index.
+    monkeypatch.setattr(lance.LanceTables, "scan", scanned)
+    monkeypatch.setattr(lance, "as_matrix", lambda column: rows.append(len(column)) or as_matrix(column))
+    assert read() == before
+    assert rows and max(rows) <= 16
+
+
+def test_state_of_other_format_raises(store: LanceStore) -> None:
+    with store.writing("add") as writer:
+        writer.commit(
+            lambda tables: lance.PendingCommit({**tables.now, "format": 2, "generation": 1 + tables.now["generation"]})
+        )
+    with pytest.raises(SearchIndexError, match=r"was made by an earlier Subtext, .* with `subtext index build`"):
+        LanceStore(store.path)
+
+
+def test_journal_is_not_rewritten_with_every_change(store: LanceStore) -> None:
+    with store.writing("add") as writer:
+        for number in range(5):
+            writer.finish(writer.begin("add", source={"data": f"{number}"}, total=number))
+        unfinished = writer.begin("add", source={"data": "5"})
+        assert [job[0] for job in store.latest().now["jobs"]] == [unfinished] == [6]
+        writer.finish(unfinished)
+        assert writer.begin("add", source={"data": "5"}) == 7, "numbers go on"
+    assert [(job[0], job[4] is None) for job in _jobs(store)] == [*((n, False) for n in range(1, 7)), (7, True)]
+    assert len(store.latest().now["jobs"]) == 1
+
+
+def _jobs(store: LanceStore) -> list[list[Any]]:
+    with store.reading() as view:
+        return [list(job) for job in view.records("jobs")]
+
+
+def test_measured_probes_of_concurrent_compaction_are_discarded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+    other, plain = open_store(store.path), lance.LanceWriter._measured
+
+    def measured(self: Any, *words: Any) -> Any:
+        monkeypatch.setattr(lance.LanceWriter, "_measured", plain)
+        with other.writing("other") as writer:
+            assert "an index of the vectors was built" in writer.compact(seed=1)
+        return plain(self, *words)
+
+    monkeypatch.setattr(lance.LanceWriter, "_measured", measured)
+    with store.writing("compact") as writer, pytest.raises(IndexLockedError, match="was compacted by somebody else"):
+        writer.compact()
+    assert_searched(store, list(range(100)))
+    # Another program builds an index of its own: nothing is known of its lists.
+    library.dataset(store.uri).create_index("vector", "IVF_FLAT", name="vectors", num_partitions=3, replace=True)
+    assert not store.latest().lists and stored_items.nearest(store, QUERIES) == stored_items.plain(
+        QUERIES, list(range(100))
+    )
+
+
+def test_reader_renews_when_its_version_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+    other = open_store(store.path)
+
+    def remove(name: str) -> None:
+        with other.writing("other") as writer:
+            writer.delete("images", [name])
+            writer.put(stored_items.images(range(int(name[1:]) + 100, int(name[1:]) + 101)))
+            writer.compact()
+
+    with store.reading() as view:
+        keys = view.keys_of("images", ["p1", "p2"])
+        remove("p1")
+        numbers = [number for number in range(102) if number not in (1, 100)]
+        for exact in (True, False):
+            hits = view.nearest("images", QUERIES, top=5, exact=exact)
+        assert [[item.id for item in view.items("images", own.keys)] for own in hits] == stored_items.plain(
+            QUERIES, numbers
+        )
+        assert view.renewed and view.counts["images"] == 100 and view.generation == other.manifest.generation
+        with pytest.raises(IndexMovedError, match="was changed while it was read for long; do it again"):
+            view.items("images", [keys["p1"]])
+    check, times = lance.LanceView.damage, [0]
+
+    def checked(*words: Any) -> Any:
+        times[0] += 1
+        remove(f"p{times[0] + 1}") if times[0] < 3 else None
+        return check(*words)
+
+    monkeypatch.setattr(lance.LanceView, "damage", checked)
+    assert damage(open_store(store.path)) == [] and times[0] > 3, "seen at one moment, in the end"
+
+
+def test_commit_with_lost_answer_is_applied_once(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, calls = library.LanceDataset.commit, [0]
+
+    def lost(*words: Any, **more: Any) -> Any:
+        calls[0] += 1
+        made = plain(*words, **more) if calls[0] in (1, 3) else None
+        if calls[0] != 3:
+            raise OSError("the connection was closed")
+        return made
+
+    monkeypatch.setattr(library.LanceDataset, "commit", staticmethod(lost))
+    with store.writing("add") as writer:
+        writer.put(stored_items.images(range(40, 50)))
+        assert calls == [1] and store.counts["images"] == 50, "it was committed, and is seen to be"
+        writer.put(stored_items.images(range(50, 60)))
+        assert calls == [3], "it was not, and is made again"
+        calls[0] = -10
+        with pytest.raises(
+            IndexMovedError, match=r"cannot be reached, .*the connection was closed; no change is half made"
+        ):
+            writer.put(stored_items.images(range(60, 70)))
+    assert store.counts["images"] == 60 and damage(store) == []
+
+
+def test_change_on_removed_version_is_retried(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, plain = open_store(store.path), lance.LanceWriter._write
+
+    def write(self: Any, *words: Any) -> None:
+        monkeypatch.setattr(lance.LanceWriter, "_write", plain)
+        with other.writing("other") as writer:
+            writer.delete("images", ["p1"])
+            writer.compact()
+        with pytest.raises(SearchIndexError):
+            plain(self, *words)
+        plain(self, *words)
+
+    monkeypatch.setattr(lance.LanceWriter, "_write", write)
+    with store.writing("add") as writer:
+        writer.put(stored_items.images(range(40, 44)))
+    assert store.counts["images"] == 43 and damage(store) == []
+
+
+def test_permanently_conflicting_writer_raises(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def conflict(*words: Any, **more: Any) -> None:
+        raise library.commit.CommitConflictError("overtaken")
+
+    monkeypatch.setattr(lance, "ATTEMPTS", 3)
+    with store.writing("add") as writer, monkeypatch.context() as patch:
+        patch.setattr(library.LanceDataset, "commit", staticmethod(conflict))
+        with pytest.raises(IndexLockedError, match="changed by others all the time: 3 attempts failed"):
+            writer.put(stored_items.images(range(40, 50)))
+    assert store.counts["images"] == 40
+
+
+def test_compaction_tolerates_changes_but_not_another_compaction(
+    store: LanceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Additions do not disturb it; it begins again where its rows were deleted; of two, one is told."""
+    other = open_store(f"{store.path}")
+    plain = lance.LanceWriter._compacting
+
+    def meanwhile(step: Callable[[Any], object]) -> None:
+        steps = [step]
+
+        def compacting(self: Any, start: Any) -> Any:
+            plan = plain(self, start)
+
+            def disturbed(tables: Any) -> Any:
+                draft = plan(tables)
+                if steps:
+                    step = steps.pop()
+                    with other.writing("other") as writer:
+                        step(writer)
+                return draft
+
+            return disturbed
+
+        monkeypatch.setattr(lance.LanceWriter, "_compacting", compacting)
+
+    with store.writing("compact") as writer:
+        for number, step in enumerate(
+            (
+                lambda it: it.put(stored_items.images(range(40, 50))),
+                lambda it: it.delete("images", ["p1", "p45"]),
+                lambda it: it.put(stored_items.images(range(50, 60))),
+            )
+        ):
+            meanwhile(step)
+            writer.compact()
+            assert damage(store) == [] and len(stored_items.ids(store)) == (50, 48, 58)[number]
+        meanwhile(lambda it: it.compact())
+        with pytest.raises(IndexLockedError, match="was compacted by somebody else"):
+            writer.compact()
+    assert damage(store) == [] and len(stored_items.ids(store)) == 58
+
+
+def test_changes_during_index_build_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+    other, plain = open_store(store.path), lance.ann.train
+
+    def train(*words: Any, **more: Any) -> Any:
+        with other.writing("other") as writer:
+            writer.put(stored_items.images(range(100, 110)))
+        return plain(*words, **more)
+
+    monkeypatch.setattr(lance.ann, "train", train)
+    with store.writing("compact") as writer:
+        assert "an index of the vectors was built" in writer.compact()
+        writer.put(stored_items.images(range(110, 112)))
+    for each in (store, open_store(store.path)):
+        with each.reading() as view:
+            keys = view.select("images")
+            assert len(set(keys.tolist())) == len(keys) == view.counts["images"] == 112
+        assert stored_items.ids(each) == {f"p{number}" for number in range(112)} and damage(each) == []
+    assert_searched(store, list(range(112)))
+
+
+def test_killed_index_build_leaves_exact_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+
+    def killed(*words: Any) -> None:
+        raise KeyboardInterrupt
+
+    with store.writing("compact") as writer:
+        writer.compact()
+        writer.put(stored_items.images(range(100, 140)))
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(lance.LanceWriter, "_measured", killed)
+            writer.compact()
+        assert open_store(store.path).latest().lists == {}
+        assert stored_items.nearest(store, QUERIES) == stored_items.plain(QUERIES, list(range(140)))
+        assert "an index of the vectors was built" in writer.compact()
+    assert_searched(store, list(range(140)))
+
+
+def test_concurrent_external_changes_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored_items.made(f"lance://{tmp_path / 'index'}", pictures=100, exact_up_to=60)
+
+    def failing(name: str, problem: Exception) -> None:
+        def fail(*words: Any, **more: Any) -> None:
+            raise problem
+
+        patch.setattr(library.LanceDataset, name, fail)
+
+    with store.writing("compact") as writer:
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(IndexLockedError, match="was changed by others while its index"),
+        ):
+            failing("create_index", library.commit.CommitConflictError("overtaken"))
+            writer.compact()
+        writer.compact()
+        writer.delete("images", [f"p{number}" for number in range(20, 100)])
+        with (
+            monkeypatch.context() as patch,
+            pytest.raises(IndexMovedError, match=r"cannot be reached.*the line is cut"),
+        ):
+            failing("drop_index", OSError("the line is cut"))
+            writer.compact()
+        assert "the index of the vectors was dropped: every vector is compared" in writer.compact()
+        writer.delete("images", ["p1"])
+        monkeypatch.setattr(lance, "ATTEMPTS", 3)
+        with monkeypatch.context() as patch, pytest.raises(IndexLockedError, match="3 attempts failed"):
+            failing("commit", library.commit.CommitConflictError("overtaken"))
+            writer.compact()
+    assert damage(store) == []
+
+
+def test_damage_is_reported(store: LanceStore) -> None:
+    dataset = library.dataset(store.uri)
+    dataset.update({"text": "'other'"}, where="id = 't3'")
+    dataset.update({"digest": "digest"}, where="id = 't3'")
+    dataset.delete("id = 't9'")
+    dataset.delete("key = 6 AND kind = 2")
+    dataset.update({"vector": f"{[0.5] * stored_items.WIDTH}"}, where="key = 4 AND kind = 2")
+    dataset.update({"facets": "NULL"}, where="id = 'p7'")
+    told = "\n".join(f"{each.where}: {each.what}" for each in damage(store))
+    for what in (
+        "items: 1 item changed or damaged: texts/'t3'",
+        "items: has 59 of 60 texts",
+        "1 item of images with changed or damaged vectors: 'p3'",
+        "1 item of images without 2 vectors, or twice there: 'p5'",
+        "1 item of images filtered by other values than the metadata: 'p7'",
+        "1 item of texts whose words differ from the text: 't3'",
+        "links changed or damaged",
+    ):
+        assert what in told, told
+    dataset.delete("kind = 4")
+    with pytest.raises(SearchIndexError, match="needs one row of its state, and has 0; restore a backup"):
+        open_store(store.path)
+
+
+def test_unavailable_or_unusable_index_raises(
+    store: LanceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for address in (f"lance://{tmp_path / 'nothing'}", f"lance://{tmp_path}"):
+        with pytest.raises(
+            SearchIndexError, match="needs to be an index that `subtext index build` made; there is none"
+        ):
+            open_store(address)
+        assert not LanceStore.exists(address)
+    with pytest.raises(SearchIndexError, match="is an index already; name another"):
+        LanceStore.create(store.path, stored_items.manifest())
+    with pytest.raises(SearchIndexError, match="needs an address such as lance://FOLDER"):
+        LanceStore("lance://")
+    for address in ("s3://KEY:SECRET@archive/library", "s3://KEY:SE/CRET@archive/x", "gs://archive/x?key=SECRET"):
+        for use in (open_store, LanceStore.exists, lambda own: LanceStore.create(own, stored_items.manifest())):
+            with pytest.raises(
+                SearchIndexError, match=r"without keys or parameters; .* AWS_SECRET_ACCESS_KEY"
+            ) as refused:
+                use(address)
+            assert not any(part in str(refused.value) for part in ("SECRET@", "CRET@", "=SECRET", "KEY:"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises((OutputError, IndexMovedError, SearchIndexError), match="file"):
+        LanceStore.create(f"lance://{tmp_path / 'file'}", stored_items.manifest())
+    with pytest.raises(RequirementError, match="no store opens addresses of az://"):
+        open_store("az://archive/library")
+    import importlib.util
+
+    plain = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "lance" else plain(name))
+    with pytest.raises(RequirementError, match=r"at s3:// needs lance; .* pip install '\.\[lance\]'"):
+        open_store("s3://archive/library")
+
+
+def test_numbers_beyond_float64_are_compared_exactly(store: LanceStore) -> None:
+    numbers = [2**60, 2**60 + 1, 2**62 + 3, -(2**60) - 1]
+    entries = [IndexEntry(f"n{own}", b"x", metadata={"number": own}) for own in numbers]
+    with store.writing("add") as writer:
+        writer.put(Change("images", entries, stored_items.vectors(range(60, 64), 2)))
+    for condition, keep in {
+        f"number = {2**60 + 1}": [2**60 + 1],
+        f"number > {2**60}": [2**60 + 1, 2**62 + 3],
+        f"number <= {2**60}": [2**60, -(2**60) - 1],
+        f"number < {10**400}": numbers,
+        f"number != {2**60}": [own for own in numbers if own != 2**60],
+    }.items():
+        with store.reading() as view:
+            items = view.items("images", matching(view, "images", [parse(condition), parse("id contains N")]))
+        assert [item.id for item in items] == [f"n{own}" for own in keep], condition
+
+
+def tables(store: LanceStore) -> set[str]:
+    return {path.name for path in Path(store.path.removeprefix("lance://")).iterdir()}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_move_interrupted_at_any_commit_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    """Before the last commit the index has the old vectors, from then on the new ones, and never others."""
+    plain, index = library.LanceDataset.commit, f"lance://{tmp_path / 'index'}"
+    store = stored_items.made(index, pictures=5, words=0)
+    with store.writing("delete") as writer:
+        writer.delete("images", ["p3"])
+    for last in range(1, 20):
+        calls = [0]
+
+        def cut(*words: Any, calls: list[int] = calls, last: int = last, **more: Any) -> Any:
+            calls[0] += 1
+            result = plain(*words, **more) if after or calls[0] != last else None
+            if calls[0] == last:
+                raise KeyboardInterrupt
+            return result
+
+        width = (4, 3)[last % 2]  # Each takes the place of the one before it that never ended.
+        before = open_store(index).manifest.width
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(library.LanceDataset, "commit", staticmethod(cut))
+            killed_lance.moved(index, width, range(5))
+        now = open_store(index)
+        assert isinstance(now, LanceStore) and now.manifest.width in (before, width)
+        assert stored_items.ids(now) == {"p0", "p1", "p2", "p4"} and damage(now) == []
+        assert len(tables(now) - {*now.earlier, now.table}) <= 1, "of moves that never ended one is left"
+        if calls[0] < last:
+            break
+        if now.manifest.width == before:
+            done = now.pending_move()
+            already = 0 if done is None else len(stored_items.ids(done))
+            begun = 0 if done is None else done.latest().dataset.version
+            now = killed_lance.moved(index, width, range(5))
+            versions = now.latest().dataset.version - begun
+            assert versions == (4 - already) + 1 + (done is None), "what was done is not done again"
+        assert now.manifest.width == width and now.pending_move() is None
+        with now.writing("test") as writer:
+            assert stored_items.deleted(writer.store, "images", ["p3"]) == {"p3"}
+    assert last > 6 and calls[0] < last
+
+
+def test_deletions_reach_table_of_unfinished_move(store: LanceStore) -> None:
+    vectors = stored_items.vectors(range(500, 501), stored_items.VIEWS)
+    secret = Change("images", [IndexEntry("secret", b"s", path="secret.png")], vectors)
+    caption = Change("texts", [IndexEntry("c", b"s", text="Quincunx")], vectors[:, :1], links=[("secret", "c")])
+    generation = store.latest().state("generation")
+    new = store.create_replacement(replace(stored_items.manifest(), fingerprint="e" * 32))
+    place = Path(store.path.removeprefix("lance://"))
+    for each in (store, new):
+        with each.writing("add") as writer:
+            writer.put(secret)
+            writer.put(caption)
+
+    def left() -> bool:
+        content = b"".join(file.read_bytes() for file in place.rglob("*") if file.is_file())
+        return any(own in content for own in (b"secret.png", b"Quincunx", vectors[0, 0].tobytes()))
+
+    assert left()
+    with store.writing("delete") as writer:
+        assert writer.delete("images", ["secret"]) == {"images": 1, "texts": 1}
+        assert new.counts == {"images": 0, "texts": 0}
+        writer.compact()
+    assert not left(), "also of the table that nobody uses yet"
+    with pytest.raises(SearchIndexError, match="was changed while its items were embedded; run the command again"):
+        store.replace_with(new, generation=generation)
+    now = store.replace_with(new, generation=store.latest().state("generation"))
+    assert now.manifest.fingerprint == "e" * 32 and store.was_replaced
+    with pytest.raises(SearchIndexError, match="was moved to another model meanwhile"), store.writing("add"):
+        pass
+    former = stored_items.vectors(range(7, 8), stored_items.VIEWS)[0, 0].tobytes()
+    assert any(former in file.read_bytes() for file in place.rglob("*.lance") if file.is_file())
+    with now.writing("compact") as writer:
+        assert "the vectors of an earlier model were removed" in writer.compact()
+    assert not any(former in file.read_bytes() for file in place.rglob("*.lance") if file.is_file())
+    now.remove()
+    assert tables(now) == set()
+
+
+def test_replaced_move_cannot_finish(store: LanceStore) -> None:
+    generation = store.latest().state("generation")
+    first = store.create_replacement(replace(stored_items.manifest(), fingerprint="d" * 32))
+    second = LanceStore(store.path).create_replacement(replace(stored_items.manifest(), fingerprint="e" * 32))
+    assert tables(store) == {lance.TABLE, second.table}, "the first one is removed"
+    with pytest.raises(SearchIndexError):
+        store.replace_with(first, generation=generation)
+    assert LanceStore(store.path).replace_with(second, generation=generation).manifest.fingerprint == "e" * 32
+
+
+@pytest.mark.parametrize("table", ["../../victim/items.lance", "/victim/items.lance", "items.lance", 7])
+@pytest.mark.parametrize("entry", ["moved", "moving"])
+def test_table_outside_index_is_neither_read_nor_removed(
+    store: LanceStore, tmp_path: Path, entry: str, table: object
+) -> None:
+    victim = stored_items.made(f"lance://{tmp_path / 'victim'}")
+    with store.writing("move") as writer:
+        writer.commit(lambda now: lance.PendingCommit({**now.now, entry: table}))
+    with pytest.raises(SearchIndexError, match="needs tables of its own"):
+        LanceStore(store.path).remove()
+    assert len(stored_items.ids(LanceStore(victim.path))) == 40 and tables(store) == {lance.TABLE}
+
+
+def _of_a_stranger(**changes: object) -> str:
+    """A manifest with other values, and with its checksum."""
+    content = {**json.loads(stored_items.manifest().to_json()), **changes}
+    content.pop("checksum")
+    return json.dumps({**content, "checksum": checksum(content)})
+
+
+JOB = [1, "add", None, "2026", None, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "entry, value",
+    [
+        ("generation", "7"), ("key", None), ("images", -1), ("images", 10**15), ("texts", 2**70), ("worded", 1e400),
+        ("words", True), ("job", {}), ("changes", 5), ("changes", None), ("lists", [1]), ("lists", {"images": 3}),
+        ("lists", {"audio": {"lists": 4, "probes": 1}}), ("lists", {"images": {"lists": 0, "probes": 0}}),
+        ("lists", {"images": {"lists": 4, "probes": 2**40}}), ("index", "x"), ("index", {"name": 1, "vectors": 2}),
+        ("jobs", {}), ("jobs", ["x"]), ("jobs", [JOB[:6]]), ("jobs", [[*JOB[:2], 5, *JOB[3:]]]),
+        ("jobs", [[*JOB[:2], "{", *JOB[3:]]]), ("jobs", [[*JOB[:2], "[" * 10**5, *JOB[3:]]]),
+        ("manifest", 7), ("manifest", "{}"), ("manifest", "[" * 10**5), ("manifest", _of_a_stranger(width=2**40)),
+        ("manifest", _of_a_stranger(width=0)), ("manifest", _of_a_stranger(views={"images": -1, "texts": 1})),
+        ("manifest", _of_a_stranger(exact_up_to=-1)),
+    ],
+    ids=lambda value: str(value)[:24],
+)  # fmt: skip
+def test_invalid_state_entry_raises(store: LanceStore, entry: str, value: object) -> None:
+    rewrite(store, json.dumps({**store.latest().now, entry: value}))
+    with pytest.raises(SearchIndexError, match=f"{entry}|images and texts|JSON|width|views|exact_up_to|vectors of"):
+        open_store(store.path)
+    assert verify(store.path)
+
+
+@pytest.mark.parametrize("text", ["7", "null", "{", "[" * 10**5, '{"images": ' + "9" * 5000 + "}", None, "long"])
+def test_state_that_is_no_object_raises(store: LanceStore, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrite(store, json.dumps(store.latest().now) if text == "long" else text)
+    monkeypatch.setattr(index_files, "LONGEST", 300 if text == "long" else index_files.LONGEST)
+    with pytest.raises(SearchIndexError, match="needs a state with JSON of at most"):
+        open_store(store.path)
+
+
+def test_understated_counts_raise_without_large_allocation(store: LanceStore) -> None:
+    good = store.latest().now
+    rewrite(store, json.dumps({**good, "images": 1, "worded": 1}))
+    with open_store(store.path).reading() as view:
+        with pytest.raises(SearchIndexError, match="needs 2 vectors of 1 images; it has 80; "):
+            view.nearest("images", QUERIES, top=3)
+        with pytest.raises(SearchIndexError, match="it counts 1, and more have words"):
+            view.search_text("boat", top=3)
+    for kind, column, problem in ((lance.JOB, "text", "jobs as Subtext"), (lance.DELETED, "content", "an empty row")):
+        row = {"kind": kind, "key": 1, **({"text": "[1, 2]"} if column == "text" else {})}
+        with store.writing("add") as writer:
+            draft = lance.PendingCommit(good, rows=[row])
+            writer.commit(lambda now, draft=draft: draft)
+        with open_store(store.path).reading() as view, pytest.raises(SearchIndexError, match=problem):
+            view.records("jobs" if kind == lance.JOB else "deleted")
+
+
+def rewrite(store: LanceStore, text: str | None) -> None:
+    """Write the state as anybody can."""
+    dataset = library.dataset(store.uri)
+    dataset.update({"text": "NULL" if text is None else lance.literal(text)}, where=f"kind = {lance.STATE}")
+
+
+def test_circular_tables_raise(store: LanceStore) -> None:
+    new = killed_lance.moved(store.path, 8)
+    with new.writing("move") as writer:
+        writer.commit(lambda now: lance.PendingCommit({**now.now, "moved": new.table}))
+    with pytest.raises(SearchIndexError, match="its tables lead to one another"):
+        LanceStore(store.path)
+
+
+@pytest.mark.parametrize("name", ["", "data", "_versions"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_symlinked_table_raises(store: LanceStore, tmp_path: Path, name: str, moved: bool) -> None:
+    place = Path(store.path.removeprefix("lance://"))
+    own = place / (killed_lance.moved(store.path, 8).table if moved else lance.TABLE) / name
+    own.rename(tmp_path / "elsewhere")
+    own.symlink_to(tmp_path / "elsewhere")
+    before = {file: file.read_bytes() for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()}
+    with pytest.raises(SearchIndexError, match="leads elsewhere"):
+        LanceStore(store.path).remove()
+    assert {file: file.read_bytes() for file in (tmp_path / "elsewhere").rglob("*") if file.is_file()} == before
+
+
+@pytest.fixture(scope="module")
+def changer() -> Iterator[subprocess.Popen[str]]:
+    """A process that makes changes in children; see `killed_lance`."""
+    words = [sys.executable, "-W", "ignore", killed_lance.__file__]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.communicate()
+
+
+@pytest.mark.parametrize(("kind", "call", "seed"), KILLS)
+def test_killed_writer_loses_no_acknowledged_change(
+    kind: str, call: str, seed: int, request: pytest.FixtureRequest, tmp_path: Path, changer: subprocess.Popen[str]
+) -> None:
+    """It is killed before or after one of its writes, or within 40 ms after one of its changes was acknowledged."""
+    place = f"lance://{tmp_path}" if kind == "folder" else request.getfixturevalue("bucket")
+    store = stored_items.made(f"{place}/kill{call}{seed}")
+    draws = random.Random(seed)
+    environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    assert changer.stdin is not None and changer.stdout is not None
+    # Each change and each compaction commits, and writes fragments, at least once; two compactions remove versions.
+    number = 1 + seed if call == "cleanup_old_versions" else draws.randint(1, int(3.5 * killed_lance.PIECES))
+    asked = ["change", store.path, environment, call, number, seed % 2 == 1]
+    print(json.dumps(asked), file=changer.stdin, flush=True)
+    child, acknowledged = int(changer.stdout.readline()), set[str]()
+    if not call:
+        count = draws.randrange(int(3.5 * killed_lance.PIECES))
+        acknowledged = {changer.stdout.readline().strip() for _ in range(count)}
+        time.sleep(draws.uniform(0.0, 0.04))
+        os.kill(child, signal.SIGKILL)
+    while (line := changer.stdout.readline().strip()) != "killed":
+        assert line, "the process that forks has ended"
+        acknowledged.add(line)
+    assert len(acknowledged) < 3.5 * killed_lance.PIECES or not call, "it was killed at its work"
+    images, texts = stored_items.ids(store), stored_items.ids(store, "texts")
+    assert damage(store) == []
+    for piece in range(killed_lance.PIECES):
+        new = range(100 + piece * killed_lance.STEP, 100 + (piece + 1) * killed_lance.STEP)
+        old = range(piece * killed_lance.STEP, (piece + 1) * killed_lance.STEP)
+        for what, count in (
+            (f"images {piece}", len(images & {f"p{number}" for number in new})),
+            (f"texts {piece}", len(texts & {f"t{number}" for number in new})),
+            (f"deleted {piece}", 4 - len(images & {f"p{number}" for number in old})),
+        ):
+            assert count in ((4,) if what in acknowledged else (0, 4)), "a change is there, or it is not"
+    numbers = [int(name[1:]) for name in images]
+    with store.reading() as view:
+        (hits,) = view.nearest("images", QUERIES[:1], top=200)
+        assert len(hits.keys) == len(numbers) == view.counts["images"], "nothing is there twice"
+    assert stored_items.nearest(store, QUERIES) == stored_items.plain(QUERIES, numbers)
+    # Vectors of items that it had deleted, and those of unfinished changes.
+    with store.writing("delete") as writer:
+        writer.delete("images", [f"p{number}" for number in range(100, 116)])
+        writer.compact()
+    gone = [
+        row.tobytes() for number in range(100, 116) for row in stored_items.vectors(range(number, number + 1), 2)[0]
+    ]
+    assert raw(store, gone) == [] and damage(store) == []
+    store.remove()
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=[] if n in (4, 8) else pytest.mark.slow) for n in range(1, 9)]
+)
+@pytest.mark.parametrize("kind", [pytest.param("folder", marks=pytest.mark.slow), "bucket"])
+def test_killed_move_resumes(
+    kind: str, number: int, request: pytest.FixtureRequest, tmp_path: Path, changer: subprocess.Popen[str]
+) -> None:
+    """It is killed before or after one of its commits: the index has the old vectors or the new ones."""
+    index = f"lance://{tmp_path}/index" if kind == "folder" else f"{request.getfixturevalue('bucket')}/moved{number}"
+    before = stored_items.made(index, pictures=5, words=0)
+    environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    assert changer.stdin is not None and changer.stdout is not None
+    asked = ["move", index, environment, "commit", number, number % 2 == 0]
+    print(json.dumps(asked), file=changer.stdin, flush=True)
+    said = [line.strip() for line in iter(changer.stdout.readline, "killed\n")][1:]
+    now = open_store(index)
+    # One commit names the new table, five fill it, one takes over what was deleted, and the last puts it in use.
+    assert said == [] and now.manifest.width == (killed_lance.WIDTH if number == 8 else before.manifest.width)
+    assert stored_items.ids(now) == {f"p{n}" for n in range(5)} and damage(now) == []
+    now = now if number == 8 else killed_lance.moved(index, killed_lance.WIDTH, range(5))
+    assert isinstance(now, LanceStore) and now.manifest.width == killed_lance.WIDTH and now.pending_move() is None
+    assert stored_items.ids(now) == {f"p{n}" for n in range(5)} and damage(now) == []
+    now.remove()
+
+
+def test_object_store_answers_as_folder(bucket: str, tmp_path: Path) -> None:
+    store, folder = stored_items.made(f"{bucket}/library"), stored_items.made(tmp_path / "index")
+    reader = open_store(f"{bucket}/library")
+    for each in (store, folder):
+        with each.writing("add") as writer:
+            writer.put(stored_items.images(range(40, 60)))
+            writer.delete("images", ["p3", "p50"])
+            writer.compact()
+    with reader.reading() as mine, folder.reading() as theirs:
+        stored_items.assert_same_items(mine, theirs)
+        assert mine.search_text("boat word7", top=3)[0][0] == theirs.search_text("boat word7", top=3)[0][0]
+    assert stored_items.answers(reader, QUERIES) == stored_items.answers(folder, QUERIES)
+    for condition, fulfils in stored_items.CASES[::4]:
+        if condition != "id contains P1":
+            numbers = [n for n in range(60) if n not in (3, 50) and fulfils(n)]
+            where = [parse(condition) if isinstance(condition, str) else condition]
+            with reader.reading() as view:
+                items = view.items("images", matching(view, "images", where))
+            assert {item.id for item in items} == {f"p{number}" for number in numbers}, condition
+    assert damage(store) == [] and store.bytes > 0
+    with pytest.raises(SearchIndexError, match="nowhere"):
+        open_store("s3://nowhere/library")
+
+
+def test_rows_are_counted_without_gil(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It held the lock while it waited for threads of the library that waited for the lock: the process stood still.
+    monkeypatch.setattr(library.LanceFragment, "count_rows", lambda *_: pytest.fail("this keeps the lock"))
+    with store.writing("compact") as writer:
+        writer.compact()
+        writer.put(stored_items.images(range(200, 202)))
+    with store.reading() as view:
+        assert view.sides["images"].unindexed == 42 * stored_items.VIEWS
+
+
+@pytest.mark.parametrize("duration", [2.0, pytest.param(120.0, marks=pytest.mark.slow)])
+def test_concurrent_readers_and_writers(bucket: str, duration: float) -> None:
+    address = f"{bucket}/busy{duration:.0f}"
+    stored_items.made(address)
+    problems: list[BaseException] = []
+    until = time.monotonic() + duration
+    live: dict[int, set[int]] = {200: set(), 5000: set()}
+    reads: list[float] = []
+
+    def watched(work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as problem:  # Told by the test.
+                problems.append(problem)
+                raise
+
+        return run
+
+    def write(first: int) -> None:
+        number = first
+        with open_store(address).writing("add") as writer:
+            while time.monotonic() < until:
+                writer.put(stored_items.images(range(number, number + 2)))
+                live[first] |= {number, number + 1}
+                if number % 3 == 0:
+                    writer.delete("images", [f"p{number}"])
+                    live[first] -= {number}
+                if number % 40 == 0:
+                    # Of two compactions at once, one is told that the other was first.
+                    with contextlib.suppress(IndexLockedError):
+                        writer.compact()
+                number += 2
+
+    def read() -> None:
+        store = open_store(address)
+        while time.monotonic() < until:
+            started = time.monotonic()
+            with store.reading() as view:
+                (hits,) = view.nearest("images", QUERIES[:1], top=10_000)
+                assert len(hits.keys) == view.counts["images"] == len(set(hits.keys.tolist()))
+                assert len(view.items("images", hits.keys[:10])) == 10
+            reads.append(time.monotonic() - started)
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(lance, "GRACE", 3.0)
+    work = [*(lambda first=first: write(first) for first in live), *[read] * 4]
+    threads = [threading.Thread(target=watched(each)) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    patch.undo()
+    store = open_store(address)
+    assert not problems, problems
+    assert stored_items.ids(store) == {f"p{number}" for number in {*range(40), *live[200], *live[5000]}}
+    assert damage(store) == []
+    print(f"{store.manifest.generation} changes; {len(reads)} reads, median {sorted(reads)[len(reads) // 2]:.2f} s")
+
+
+@pytest.mark.slow
+def test_busy_object_store_is_retried() -> None:
+    with s3_server.served(fail=50) as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        store = stored_items.made("s3://archive/failing")
+        with store.writing("add") as writer:
+            for number in range(40, 60, 2):
+                writer.put(stored_items.images(range(number, number + 2)))
+            writer.delete("images", ["p1", "p41"])
+            writer.compact()
+        remaining = [number for number in range(60) if number not in (1, 41)]
+        assert stored_items.nearest(store, QUERIES) == stored_items.plain(QUERIES, remaining) and damage(store) == []
+
+
+def test_vectors_are_read_once(store: LanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored_items.nearest(store, QUERIES)
+    rows: list[int] = []
+    plain = lance.LanceTables.vectors_at
+
+    def counting(self: Any, *words: Any) -> np.ndarray:
+        rows.append(len(words[0]))
+        return plain(self, *words)
+
+    monkeypatch.setattr(lance.LanceTables, "vectors_at", counting)
+    with open_store(store.path).writing("add") as writer:
+        writer.put(stored_items.images(range(40, 45)))
+        writer.delete("images", ["p2"])
+    remaining = [number for number in range(45) if number != 2]
+    assert stored_items.nearest(store, QUERIES) == stored_items.plain(QUERIES, remaining)
+    assert sum(rows) == 10, "only those of new items"
+
+
+def test_process_may_fork_after_opening(store: LanceStore) -> None:
+    """Lance warns of every fork; tests of other stores fork in the process that has run these."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0 and store.counts["images"] == 40

@@ -1,0 +1,378 @@
+"""Answers by several things at once, in other orders, with reasons; beside plain loops over every item."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import coloured_images
+import numpy as np
+import pytest
+from command import call
+
+from subtext.api.load import load
+from subtext.api.search import open_index
+from subtext.data.read import read
+from subtext.errors import RequirementError
+from subtext.evaluation import embed_pairs
+from subtext.retrieval.index import Index, Query
+from subtext.retrieval.query import absent_words, exact_words, suggest_words
+from subtext.retrieval.stores.folder import Folder
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = coloured_images.runs(tmp_path_factory.mktemp("answers"), "run", "views")
+    for name in ("run", "views"):
+        call("index", "build", folder / f"index-{name}", "--run", folder / name, "--quiet")
+    return folder
+
+
+@pytest.fixture(params=["run", "views"])
+def both(request: pytest.FixtureRequest, place: Path) -> Index:
+    return open_index(place / f"index-{request.param}")
+
+
+@pytest.fixture
+def engine(place: Path) -> Index:
+    return open_index(place / "index-run")
+
+
+class Plain:
+    """Every item's vectors, and scores by loops."""
+
+    def __init__(self, place: Path, engine: Index) -> None:
+        name = Path(engine.store.manifest.run).name
+        model, self.pairs = load(place / name), read(place / "data")
+        images, texts = embed_pairs(model, self.pairs)
+        self.vectors = {"images": images.vectors.numpy(), "texts": texts.vectors.numpy()}
+        self.ids = {"images": self.pairs.images.ids, "texts": self.pairs.texts.ids}
+        self.model = model
+
+    def words(self, text: str) -> np.ndarray:
+        return self.model.embed_texts([text]).vectors.numpy()[0]
+
+    def item(self, side: str, name: str) -> np.ndarray:
+        return self.vectors[side][self.ids[side].index(name)]
+
+    def scores(self, query: np.ndarray, side: str) -> np.ndarray:
+        return np.array([max(float(u @ v) for u in query for v in own) for own in self.vectors[side]])
+
+    def together(self, parts: list[tuple[float, np.ndarray]], side: str) -> dict[str, float]:
+        total = np.zeros(len(self.ids[side]))
+        for weight, query in parts:
+            scores = self.scores(query, side)
+            total += weight * (scores - scores.mean()) / scores.std()
+        return dict(zip(self.ids[side], total.tolist(), strict=True))
+
+
+def best(scores: dict[str, float], *, without: tuple[str, ...] = ()) -> list[str]:
+    return sorted((name for name in scores if name not in without), key=lambda name: -scores[name])
+
+
+def test_text_and_image_scores_are_weighted(place: Path, both: Index) -> None:
+    plain = Plain(place, both)
+    picture = place / "data" / "red.png"
+    asked = Query(text="a blue square", image=picture, image_weight=0.3, top=12)
+    parts = [(0.7, plain.words("a blue square")), (0.3, plain.item("images", "red"))]
+    wanted = plain.together(parts, "images")
+    answer = both.answer(asked)
+    assert answer.unit == "deviations" and [hit.id for hit in answer.hits] == best(wanted)
+    np.testing.assert_allclose([hit.score for hit in answer.hits], sorted(wanted.values(), reverse=True), atol=2e-3)
+    alone = both.search("a blue square", image=picture, image_weight=1.0, top=12)
+    assert alone.unit == "cosine" and alone.hits[0].id == "red" and alone.hits[0].score == pytest.approx(1, abs=1e-5)
+
+
+def test_image_weight_goes_to_examples_without_image() -> None:
+    def weights(query: Query) -> list[float]:
+        return [round(weight, 6) for _, _, weight in query.parts]
+
+    assert weights(Query(text="a", like=["x", "y"], image_weight=0.8)) == [0.2, 0.4, 0.4]
+    assert weights(Query(text="a", like=["x", "y"])) == [0.5, 0.25, 0.25] and weights(
+        Query(text="a", image_weight=0.1)
+    ) == [1.0]
+    assert weights(Query(text="a", image=b"", like=["x"], image_weight=0.4)) == [0.3, 0.2, 0.5], (
+        "beside a picture they count as it was"
+    )
+    only = Query(text="a", like=["x"], not_like=["y"], image_weight=1.0)
+    assert [part[:2] for part in only.parts] == [("item", "x"), ("item", "y")]
+    assert only.positive_text is None and not only.text_only and Query(text="a", not_text="b").text_only
+
+
+def test_like_query_excludes_its_example(place: Path, both: Index) -> None:
+    plain = Plain(place, both)
+    wanted = dict(zip(plain.ids["images"], plain.scores(plain.item("images", "pink"), "images"), strict=True))
+    hits = both.search(like=["pink"], top=12)
+    assert [hit.id for hit in hits] == best(wanted, without=("pink",)) and len(hits) == 11
+    text = plain.ids["texts"][4]
+    found = both.search(like=[text], top=12)
+    scores = dict(zip(plain.ids["images"], plain.scores(plain.item("texts", text), "images"), strict=True))
+    assert [hit.id for hit in found] == best(scores), "an item of the other kind leaves nothing out"
+    assert len(both.search(like=["pink"], top=50, target="texts")) == 24
+
+
+def test_not_like_lowers_similar_items(place: Path, both: Index) -> None:
+    plain = Plain(place, both)
+    parts = [(1.0, plain.words("a square")), (-0.4, plain.item("images", "black")), (-0.4, plain.words("white"))]
+    wanted = plain.together(parts, "images")
+    asked = Query(text="a square", not_like=["black"], not_text="white", not_like_weight=0.8, top=11)
+    assert [hit.id for hit in both.answer(asked)] == best(wanted, without=("black",))
+    assert [h.id for h in both.search("a square", not_like=["black"], not_like_weight=0.0, top=12)] == [
+        h.id for h in both.search("a square", top=12)
+    ]
+
+
+def test_hit_reports_its_reasons(place: Path, engine: Index) -> None:
+    plain = Plain(place, engine)
+    query = plain.words("a red square")
+    texts = dict(zip(plain.ids["texts"], plain.scores(query, "texts").tolist(), strict=True))
+    for hit in engine.search("a red square", top=12, explain=True):
+        own = [text for text in texts if text.startswith(f"{hit.id}#") or text.startswith(hit.id)]
+        assert [reason.kind for reason in hit.reasons] == ["paired", "paired"]
+        assert {reason.text for reason in hit.reasons} == set(hit.captions)
+        assert [reason.score for reason in hit.reasons] == sorted((r.score for r in hit.reasons), reverse=True)
+        for reason in hit.reasons:
+            assert reason.score == pytest.approx(texts[reason.id], abs=1e-5), own
+    back = engine.search(image=place / "data" / "red.png", target="texts", top=1, explain=True)[0]
+    assert [reason.text for reason in back.reasons] == [None] and back.reasons[0].id == back.metadata["images"][0]
+
+
+def test_image_without_captions_gets_nearest_texts_as_reasons(place: Path, tmp_path: Path) -> None:
+    call("index", "build", tmp_path / "index", "--run", place / "run", "--quiet")
+    engine = open_index(tmp_path / "index")
+    plain = Plain(place, engine)
+    texts = [hit.id for hit in engine.search(like=["red"], target="texts", top=50) if hit.metadata["images"] == ["red"]]
+    call("index", "delete", tmp_path / "index", "--texts", *texts)
+    hit = next(h for h in engine.search("a square", top=12, explain=True) if h.id == "red")
+    scores = dict(zip(plain.ids["texts"], plain.scores(plain.item("images", "red"), "texts").tolist(), strict=True))
+    assert [reason.id for reason in hit.reasons] == best(scores, without=tuple(texts))[:3]
+    assert {reason.kind for reason in hit.reasons} == {"nearest"}
+
+
+@pytest.mark.parametrize(("not_text", "where"), [(None, ()), ("a blue square", ()), (None, ("place < 6",))])
+def test_captions_rank_image_by_its_best_text(engine: Index, not_text: str | None, where: tuple[str, ...]) -> None:
+    """In standard deviations over the index, of which every item is in the sample; scores stay those of the pixels."""
+    asked = [("a pink circle", 1.0)] + ([] if not_text is None else [(not_text, -0.5)])
+    words = [(engine.embed_text(text).vectors[0, 0].numpy(), weight) for text, weight in asked]
+    deviations: dict[str, dict[int, float]] = {}
+    with engine.store.reading() as view:
+        for side in ("images", "texts"):
+            keys = view.keys(side)
+            deviations[side] = dict.fromkeys(keys.tolist(), 0.0)
+            for vector, weight in words:
+                scores = [float(row @ vector) for row in view.vectors(side, keys)[:, 0]]
+                for key, score in zip(keys.tolist(), scores, strict=True):
+                    deviations[side][key] += weight * (score - np.mean(scores)) / np.std(scores)
+        value = {
+            key: max([score, *(deviations["texts"][text] for text in view.partners("images", [key])[key])])
+            for key, score in deviations["images"].items()
+        }
+        ids = {item.id: value[item.key] for item in view.items("images", list(value))}
+    found = engine.search("a pink circle", not_text=not_text, where=where, top=12, captions=True, lexical=False)
+    pixels = engine.search("a pink circle", not_text=not_text, where=where, top=12, lexical=False)
+    wanted = sorted((hit.id for hit in pixels), key=lambda name: -ids[name])
+    assert [hit.id for hit in found] == wanted != [hit.id for hit in pixels]
+    assert {hit.id: hit.score for hit in found} == pytest.approx({hit.id: hit.score for hit in pixels}, abs=1e-6)
+    first = engine.search("a pink circle", not_text=not_text, where=where, top=1, captions=True, lexical=False, depth=1)
+    assert first[0].id == wanted[0], "found by a text, although its pixels are not among the candidates"
+
+
+def test_captions_require_text_to_image_search(engine: Index) -> None:
+    for words in ({"like": ["red"]}, {"text": "red", "target": "texts"}, {"text": "red", "hubness": "csls"}):
+        with pytest.raises(RequirementError, match="captions needs a search for images by text"):
+            engine.search(**words, captions=True)
+
+
+def test_lexical_search_promotes_exact_words(place: Path, engine: Index) -> None:
+    """Quadrat, cyan: two words that one text alone has, whatever the untrained model thinks of it."""
+    plain = [hit.id for hit in engine.search("Quadrat cyan", top=12)]
+    fused = [hit.id for hit in engine.search("Quadrat cyan", top=12, lexical=True, depth=12)]
+    assert set(fused) == set(plain)
+    assert fused.index("cyan") <= plain.index("cyan") and fused.index("cyan") < 6
+    texts = engine.search("Quadrat cyan", top=3, target="texts", lexical=True, depth=12)
+    assert "ein Quadrat, cyan" in [hit.captions[0] for hit in texts]
+    assert engine.search('" ? * NEAR(', top=3, lexical=True), "what is no word to SQLite does no harm"
+    with pytest.raises(RequirementError, match="lexical needs text"):
+        engine.search(like=["red"], lexical=True)
+
+
+@pytest.fixture(scope="module")
+def archive(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index with captions of names, numbers and a phrase, which the model, of colours alone, does not know."""
+    folder = tmp_path_factory.mktemp("archive")
+    rows = [json.loads(line) for line in (place / "data" / "metadata.jsonl").read_text().splitlines()]
+    said = {
+        "red": "Havana, 1958", "blue": "a red square of Havana", "grey": "the red ruling stands", "pink": "red stands",
+        "cyan": "a square in 1958", "white": "A street", "black": "near a Square",
+    }  # fmt: skip
+    rows = [row | ({"captions": [said[row["id"]]]} if row["id"] in said else {}) for row in rows]
+    shutil.copytree(place / "data", folder / "data")
+    (folder / "data" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call("index", "build", folder / "index", "--run", place / "run", "--data", folder / "data", "-q")
+    return folder / "index"
+
+
+def test_exact_words_rank_when_model_knows_no_word(archive: Path) -> None:
+    answer = call("search", archive, "Havana 1958").stdout
+    assert "exact words (Havana, 1958): ranked by texts that have them" in answer and "bm25" in answer
+    found = open_index(archive).search("Havana 1958")
+    assert [hit.id for hit in found] == ["red", "blue", "cyan"] or [hit.id for hit in found] == ["red", "cyan", "blue"]
+    assert found.unit == "bm25" and not found.meaningless and found.warnings == []
+    assert {hit.id for hit in open_index(archive).search("havana", target="texts", where=["text contains 1958"])} == {
+        "red#0"
+    }
+    some = json.loads(call("search", archive, "Havana wardrobe", "--json").stdout)
+    assert some["exact_words"] == ["Havana"] and "neither the model nor any text has 'wardrobe'" in some["warning"]
+    assert len(open_index(archive).search("Havana 1958", lexical=False)) == 10
+
+
+def test_exact_words_join_model_ranking(archive: Path) -> None:
+    engine = open_index(archive)
+    for text, wanted, first in [
+        ("red square, 1958", ("1958",), {"red", "cyan"}), ("red HAVANA", ("HAVANA",), {"red", "blue"}),
+        ('"ruling stands" red', ("ruling stands", "ruling", "stands"), {"grey"}),
+    ]:  # fmt: skip
+        answer = engine.search(text)
+        assert answer.exact_words == wanted and answer.unit == "cosine" and answer[0].id in first
+        assert len(answer) == 10 and answer.fit is None and "by the model and by texts" in answer.text()
+    # A capital letter is no name where texts have the word without one; what no text has decides nothing.
+    for text in ("A red square", "Red", "red 1999", '"square red"'):
+        assert engine.search(text).exact_words == ()
+    assert engine.search("a red square, 1958", lexical=False).exact_words == ()
+    many = engine.answer_many([Query(text="a red square"), Query(text="red 1958"), Query(text="red")])
+    assert [answer.exact_words for answer in many] == [(), ("1958",), ()]
+
+
+def test_quoted_phrase_ranks_first(archive: Path) -> None:
+    engine = open_index(archive)
+    assert engine.search('"red stands"')[0].id == "pink" and engine.search('"ruling stands"')[0].id == "grey"
+    plain = engine.search("red square")
+    assert [hit.id for hit in engine.search('"square red"')] == [hit.id for hit in engine.search("square red")]
+    assert len(plain) == 10 and engine.search('red "" "!"').exact_words == ()
+
+
+def test_misspelt_word_gets_suggestion(archive: Path) -> None:
+    told = call("search", archive, "Havanna 1958")
+    assert "did you mean havana?" in told.stderr and open_index(archive).search("havana").suggestions == {}
+    assert json.loads(call("search", archive, "rulinng", "--json").stdout)["did_you_mean"] == {"rulinng": "ruling"}
+    assert open_index(archive).search("loneliness").suggestions == {}
+
+
+def test_exact_words_of_subword_model(archive: Path) -> None:
+    with Folder(archive).reading() as view:
+        assert exact_words(view, "Red squares of Havana, 1958", (), ()) == ("Havana", "1958")
+        assert exact_words(view, "havana", (), ()) == () and exact_words(view, "havana", (), ("havana",)) == ("havana",)
+        assert suggest_words(view, ["Havanna", "Ruling", "1985", "Zebra", "Rul", "nea"]) == {"Havanna": "havana"}
+
+
+def test_missing_words_and_phrases_are_reported(archive: Path) -> None:
+    with Folder(archive).reading() as view:
+        for query, told in (
+            (Query(text="red", phrases=("no such phrase", "ruling stands")), ("no text has 'no such phrase'",)),
+            (Query(text="red", phrases=("no such phrase",), lexical=False), ()),
+            (Query(text="red zebra"), ()), (Query(text="red HAVANA square", lexical=True), ()),
+            (Query(text="a red zebra, yak", lexical=True), ("no text has 'zebra', 'yak'",)),
+            (Query(text="red zebra yak", lexical=True, phrases=("red zebra",)), ("no text has 'red zebra', 'yak'",)),
+        ):  # fmt: skip
+            assert absent_words(view, query, exact_words(view, str(query.text), query.phrases, ())) == told
+
+
+def test_weight_without_matching_query_part_raises(place: Path) -> None:
+    index, picture = place / "index-run", next((place / "data").glob("*.png"))
+    for words in (["a", "--image-weight", 0.9], ["--image", picture, "--image-weight", 0.9]):
+        told = call("search", index, *words, code=2).output
+        assert "--image-weight needs text together with an image" in told, told
+    told = call("search", index, "a", "--not-like-weight", 3, code=2).output
+    assert "--not-like-weight needs" in told
+    call("search", index, "a", "--image", picture, "--image-weight", 0.9)
+    call("search", index, "a -b", "--not-like-weight", 3)
+
+
+def test_terms_missing_from_index_give_note(archive: Path) -> None:
+    engine = open_index(archive)
+    phrase, split = "no text has 'no such phrase'", "no image has split 'tset'; the nearest: 'test'"
+    assert engine.search("“no such phrase” red").notes == (phrase,)
+    assert phrase in json.loads(call("search", archive, "red «no such phrase»", "--json").stdout)["warning"]
+    assert "no text has 'zebra'" in call("search", archive, "red zebra", "--lexical").stderr
+    assert engine.search("red “ruling stands”").notes == engine.search("red zebra").notes == ()
+    told = call("search", archive, "red", "--where", "split = tset")
+    assert split in told.stderr and told.stdout == "nothing meets these conditions\n"
+    many = engine.answer_many(
+        [Query(text=text, where=("split = tset",)) for text in ("red", "blue", "“no such phrase” red")]
+    )
+    assert [answer.notes for answer in many] == [(split,), (split,), (phrase, split)]
+    assert engine.search("red", where=["split != tset"]).notes == (split,)
+
+
+def test_minus_word_means_not_text_everywhere(archive: Path) -> None:
+    engine = open_index(archive)
+    for typed, query in [
+        ("red -blue", Query(text="red", not_text="blue")),
+        ('red -"blue square"', Query(text="red", not_text="blue square")),
+        ("red -blue -green", Query(text="red", not_text="blue, green")), ("-blue", Query(text="-blue")),
+        ("red-blue", Query(text="red-blue")), ("red - blue -1", Query(text="red - blue -1")),
+    ]:  # fmt: skip
+        for words in (["--json", "--", typed], [typed, "--json"]):
+            told = json.loads(call("search", archive, *words).stdout)
+            assert [hit["id"] for hit in told["hits"]] == [hit.id for hit in engine.answer(query)], typed
+            assert told["query"].get("not_text") == query.not_text and told["query"]["text"] == query.text
+    assert json.loads(call("search", archive, "-blue", "--like", "red", "--json").stdout)["query"]["not_text"] == "blue"
+    for typed in ("-house", "-Öl -blue"):
+        assert json.loads(call("search", archive, typed, "--json").stdout)["query"]["text"] == typed
+    assert json.loads(call("search", archive, "red", "--not-text", "-b", "--json").stdout)["query"]["not_text"] == "-b"
+    for wrong in ("-x", "--xyz"):
+        assert f"No such option '{wrong}'" in call("search", archive, wrong, code=2).output
+    both = Query(text="-blue", like=("red",)).understood
+    assert (both.text, both.not_text) == (None, "blue")
+
+
+def test_hubness_correction_and_diversity_reorder_hits(place: Path, both: Index) -> None:
+    plain = Plain(place, both)
+    query = plain.words("a green square")
+    own = plain.scores(query, "images")
+    crowd = np.array([plain.scores(text, "images") for text in plain.vectors["texts"]]).T
+    wanted = 2 * own - np.sort(crowd, axis=1)[:, -10:].mean(axis=1)
+    names = dict(zip(plain.ids["images"], wanted.tolist(), strict=True))
+    found = both.search("a green square", top=12, hubness="csls")
+    assert [hit.id for hit in found] == best(names)
+    assert {hit.id: hit.score for hit in found} == {h.id: h.score for h in both.search("a green square", top=12)}
+    assert len(both.search("a green square", top=5, hubness="softmax")) == 5
+    apart = both.search("a green square", top=2, diversity=1.0)
+    least = min(range(12), key=lambda row: plain.scores(plain.item("images", apart[0].id), "images")[row])
+    assert apart[0].id == both.search("a green square", top=1)[0].id and apart[1].id == plain.ids["images"][least]
+    with pytest.raises(RequirementError, match="hubness needs a query of one part"):
+        both.search("a", like=["red"], hubness="csls")
+
+
+def test_invalid_query_or_order_raises(engine: Index) -> None:
+    with pytest.raises(RequirementError, match="there is no 'nobody'; give another"):
+        engine.search(like=["nobody"])
+    for wrong in ({"image_weight": 2.0}, {"not_like_weight": -1.0}, {"diversity": 2.0}, {"depth": 0}):
+        with pytest.raises(RequirementError, match="needs to be"):
+            Query(text="a", **wrong)
+    with pytest.raises(RequirementError, match="min_probability needs an index that is calibrated"):
+        engine.search("a", min_probability=0.5)
+    assert engine.search("a").fit is None
+
+
+def test_command_line_searches_with_several_parts(place: Path) -> None:
+    index = place / "index-run"
+    picture = place / "data" / "red.png"
+    found = json.loads(
+        call(
+            "search", index, "a blue square", "--image", picture, "--image-weight", 0.2, "--not-like", "black",
+            "--not-text", "white", "--explain", "--top", 3, "--json",
+        ).stdout
+    )  # fmt: skip
+    assert found["unit"] == "deviations" and found["query"]["not_like"] == ["black"] and len(found["hits"]) == 3
+    assert found["query"]["image_weight"] == 0.2 and found["has_no_match"] is None and found["fit"] is None
+    assert all(len(hit["reasons"]) == 2 for hit in found["hits"])
+    text = call(
+        "search", index, "--like", "red", "--diversity", 0.5, "--hubness", "csls", "--explain", "--top", 2
+    ).stdout
+    assert text.count(" paired ") == 4 and "cosine" in text and "why 1:" in text
+    assert "deviations" in call("search", index, "Quadrat", "--lexical", "--like", "red").stdout
+    assert "not" in call("search", index, "a", "--min-probability", 0.5, code=1).stderr
+    for name in ("nobody", "~nobody/x", "x" * 5000):
+        assert f"no '{name}'" in call("search", index, "--like", name, code=1).stderr

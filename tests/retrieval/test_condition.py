@@ -1,0 +1,277 @@
+"""Filters give exactly what a loop over all items gives, and never fewer hits than there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import stored_items
+
+from subtext.errors import RequirementError
+from subtext.retrieval.condition import matching, missed, parse
+from subtext.retrieval.stores.facets import Condition, Month, Year, dated, moment
+from subtext.retrieval.stores.folder import Folder
+from subtext.retrieval.stores.item import Change, IndexEntry
+
+QUERIES = stored_items.vectors(range(1000, 1003), 1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    return stored_items.made(tmp_path_factory.mktemp("filters") / "index")
+
+
+def test_all_conditions_must_hold(folder: Folder) -> None:
+    where = [parse("year < 1930"), parse("tags = odd"), parse("place in Paris, Wien"), parse("text contains rowing")]
+    with folder.reading() as view:
+        found = [item.id for item in view.items("images", matching(view, "images", where))]
+        assert found == [f"p{n}" for n in range(30) if n % 2 and n % 3 < 2]
+        texts = view.items("texts", matching(view, "texts", [parse("text contains word5"), parse("language = en")]))
+        assert [item.id for item in texts] == ["t5"]
+        assert view.fields("images") == ["place", "rare", "tags", "taken", "weight", "year"]
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("year", "needs the form FIELD TEST VALUE"),
+        ("year ~ 3", "needs the form FIELD TEST VALUE"),
+        ("year == 1990", "tests equality by one =; it got 'year == 1990'; write 'year = VALUE'"),
+        ("text = boat", "'text' takes only contains"),
+        ("id < 5", "'id <' has no meaning; ids have no order"),
+        ("place contains '  '", "'place contains' needs a text"),
+        ("place in (Paris, Wien)", r"without brackets; it got \(Paris, Wien\); write 'place in Paris, Wien'"),
+        ("place in [Paris]", "write 'place in Paris'"),
+    ],
+)
+def test_invalid_conditions_raise(written: str, told: str) -> None:
+    with pytest.raises(RequirementError, match=told):
+        parse(written)
+
+
+DAY = datetime(2021, 3, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("written", "condition"),
+    [
+        ("code = x", Condition("code", "=", "x")),
+        ("code = '7'", Condition("code", "=", "7")),
+        ('code = "', Condition("code", "=", '"')),
+        ("code = ''", Condition("code", "=", "")),
+        ("code = 'a\"", Condition("code", "=", "'a\"")),
+        ("code = 1.5", Condition("code", "in", [1.5, "1.5"])),
+        ("Code of it = x", Condition("Code of it", "=", "x")),
+        ("code-in = x", Condition("code-in", "=", "x")),
+        ("made by in a = b, c", Condition("made by", "in", ["a = b", "c"])),
+        ("code = true", Condition("code", "in", [1, "true"])),
+        ("code != false", Condition("code", "!=", [0, "false"])),
+        ("code != x", Condition("code", "!=", "x")),
+        ("code in 1, x", Condition("code", "in", [1, "1", "x"])),
+        ("code in x", Condition("code", "in", ["x"])),
+        ("code = a, b", Condition("code", "=", "a, b")),
+        ("taken < 2021-03-05", Condition("taken", "<", DAY.date())),
+        ("taken = 2021-03-05", Condition("taken", "in", [DAY.date(), "2021-03-05"])),
+        ("taken>=2021-03-05T01:00+01:00", Condition("taken", ">=", DAY)),
+        ("taken < 2021-03", Condition("taken", "<", Month(2021, 3, 1))),
+        ("taken != 2021-03", Condition("taken", "!=", [Month(2021, 3, 1), "2021-03"])),
+        ("taken < 2021-13", Condition("taken", "<", "2021-13")),
+        ("taken < 2021", Condition("taken", "<", 2021)),
+        (" title  contains  'a dog' ", Condition("title", "contains", "a dog")),
+        ("text contains 7", Condition("text", "contains", "7")),
+        ("title contains 7", Condition("title", "contains", "7")),
+    ],
+)
+def test_typed_conditions_are_parsed(written: str, condition: Condition) -> None:
+    read = parse(written)
+    assert read == condition and list(map(type, read.values)) == list(map(type, condition.values))
+
+
+def test_day_matches_one_of_several_dates(tmp_path: Path) -> None:
+    """Two dates, one before a day and one after it, are not that day."""
+    folder = Folder.create(tmp_path / "index", stored_items.manifest())
+    with folder.writing("add") as writer:
+        entry = IndexEntry("a", b"c", metadata={"shot": ["2021-03-01", "2021-03-09T10:00:00"]})
+        writer.put(Change("images", [entry], stored_items.vectors(range(1), stored_items.VIEWS)))
+    with folder.reading() as view:
+        for day, found in {"01": 1, "05": 0, "09": 1}.items():
+            assert len(matching(view, "images", [parse(f"shot = 2021-03-{day}")])) == found
+        days = [date.fromordinal(date(2021, 3, 1).toordinal() + number) for number in range(-1500, 1500)]
+        for chosen, found in ((days, 1), (days[:1500], 0)):
+            named = ", ".join(day.isoformat() for day in chosen)
+            assert len(matching(view, "images", [parse(f"shot in {named}")])) == found
+
+
+def test_day_covers_its_moments_in_utc() -> None:
+    assert 172_799.99 < moment(date(1970, 1, 2), last=True) < 172_800
+    assert moment(datetime(1970, 1, 2), last=True) == 86_400
+    assert moment(date(1970, 1, 2)) == moment(datetime(1970, 1, 2)) == 86_400
+    assert moment(datetime(1970, 1, 2, 1, tzinfo=timezone(timedelta(hours=1)))) == 86_400
+    assert moment(datetime(1970, 1, 1, 0, 0, 1, 500_000)) == 1.5
+
+
+def test_years_and_months_cover_all_their_days() -> None:
+    for text, kind, days in (("1970", Year, 365), ("1972", Year, 366), ("1970-01", Month, 31), ("1972-02", Month, 29)):
+        period = dated(text)
+        assert period is not None and type(period) is kind and str(period) == text
+        assert moment(period) == moment(date(period.year, period.month, 1))
+        assert days - 1 < (moment(period, last=True) - moment(period)) / 86_400 < days
+    assert dated("0000") is None and dated("1970-13") is None and dated("197") is None
+
+
+@pytest.fixture(scope="module")
+def dates(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    folder = Folder.create(tmp_path_factory.mktemp("dates") / "index", stored_items.manifest())
+    known = {"a": "1958", "b": "1958-07", "c": "1958-07-03", "d": "1959-12-31T23:59:59", "e": "1960-01-01", "f": 1958}
+    entries = [IndexEntry(name, name.encode(), metadata={"date": value}) for name, value in known.items()]
+    entries.append(IndexEntry("g", b"g", metadata={"date": ["1957-01-01", "1961-01-01"], "year": 1958}))
+    with folder.writing("add") as writer:
+        writer.put(Change("images", entries, stored_items.vectors(range(7), stored_items.VIEWS)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("date = 1958", "abcf"), ("date = 1958-07", "bc"), ("date = 1958-07-03", "c"), ("date = 1959", "d"),
+        ("date = 1958-08", ""), ("date = 1950", ""), ('date = "1958"', "a"), ("date in 1958-07, 1960", "bce"),
+        ("date != 1958", "deg"), ("date != 1958-07", "adefg"), (Condition("date", "=", 1958), "abcf"),
+        # A stored year or month has no order; a number has that of numbers.
+        ("date < 1959", "cfg"), ("date <= 1959", "cdfg"), ("date > 1959", "eg"), ("date >= 1959", "deg"),
+        ("date < 1958", "g"), ("date > 1961", ""), ("date > 1958-07", "deg"), ("date >= 1958-07", "cdeg"),
+        ("date <= 1958-07", "cg"), ("date < 1958-07", "g"), (Condition("date", ">=", 1960), "eg"),
+        ("year = 1958", "g"), ("year >= 1958", "g"), ("year > 1958", ""),
+    ],
+)  # fmt: skip
+def test_year_or_month_compares_with_dates(dates: Folder, written: str | Condition, found: str) -> None:
+    where = [parse(written) if isinstance(written, str) else written]
+    with dates.reading() as view:
+        assert "".join(item.id for item in view.items("images", matching(view, "images", where))) == found
+
+
+def test_unmatched_values_suggest_nearest(folder: Folder) -> None:
+    def told(*written: str) -> list[str]:
+        where = [parse(text) for text in written]
+        return list(missed(view, "images", where, matching(view, "images", where)))
+
+    with folder.reading() as view:
+        paris = "no image has place 'paris'; the nearest: 'Paris'"
+        assert told("place = paris") == told("place != paris") == told("place = Wien", "place = paris") == [paris]
+        others = "'place' is text (Paris, Wien, Łódź)"
+        assert told("place in paris, Rom") == [paris, f"no image has place 'Rom'; {others}"]
+        assert told("id = p99") == ["no image has id 'p99'"] and told("rare = no")[0].startswith(
+            "no image has rare 'no'"
+        )
+        for known in ("place = Paris", "place in paris, Wien", "place != Wien", "place contains paris", "year != 1907"):
+            assert told(known) == []
+        for known in ("place in Paris, Wien", "taken = 2021-03-01", "year = 1901", "place contains Rom", "year > 1900"):
+            assert told(known, "place = Paris", "place = Wien") == []
+        assert told("taken = 2021") == [] and told("taken = 1890")[0].startswith(
+            "no image has taken '1890'; 'taken' is a"
+        )
+
+
+def test_lenient_conditions_match_nothing_without_error(folder: Folder) -> None:
+    with folder.reading() as view:
+        for written in ("gone = 3", "place > Paris'", "taken = foo", "taken < 2015"):
+            where = [parse(written)] if "'" not in written else [Condition("year", ">", date(2021, 1, 1))]
+            assert not len(matching(view, "images", where, strict=False))
+
+
+def test_condition_takes_one_or_several_values() -> None:
+    for value in ("a", 1, 1.5, date(2021, 3, 5)):
+        assert Condition("code", "=", value).values == [value]
+    assert Condition("code", "!=", [1, 2]).values == [1, 2]
+    with pytest.raises(RequirementError, match="one of =, !=, <, <=, >, >=, in, contains; it got '~'"):
+        Condition("code", "~", 1)  # type: ignore[arg-type]
+    with pytest.raises(RequirementError, match="'code contains' needs a text; it got 3"):
+        Condition("code", "contains", 3)
+    for test in ("<", "<=", ">", ">="):
+        assert Condition("code", test, 1).values == [1]  # type: ignore[arg-type]
+        with pytest.raises(RequirementError, match=f"'id {test}' has no meaning; ids have no order"):
+            Condition("id", test, 1)  # type: ignore[arg-type]
+
+
+def test_conditions_are_type_checked(folder: Folder) -> None:
+    with pytest.raises(RequirementError, match="'year in' needs several values; it got 3"):
+        Condition("year", "in", 3)
+    with pytest.raises(RequirementError, match="'year =' needs one value"):
+        Condition("year", "=", [3, 4])
+    with (
+        folder.reading() as view,
+        pytest.raises(RequirementError, match="none has 'yaer'; there are place, rare, tags"),
+    ):
+        matching(view, "images", [parse("yaer = 3")])
+
+
+def test_quoting_cannot_escape_the_value(folder: Folder) -> None:
+    for value in ("'; DROP TABLE items; --", '" OR 1=1 --', "x') UNION SELECT key FROM items --"):
+        with folder.reading() as view:
+            assert len(matching(view, "images", [Condition("place", "=", value)])) == 0
+            assert len(matching(view, "images", [Condition("text", "contains", value)])) == 0
+            assert len(matching(view, "images", [Condition("place", "contains", value)])) == 0
+            assert view.search_text(value, top=3) == []
+    assert folder.counts["images"] == 40
+
+
+def test_filters_follow_changes_and_deletions(tmp_path: Path) -> None:
+    folder = stored_items.made(tmp_path / "index")
+    with folder.writing("add") as writer:
+        writer.delete("images", ["p7"])
+        writer.put(Change("images", amended=[replace(stored_items.picture(8), metadata={"year": 1907, "place": 7})]))
+    with folder.reading() as view:
+        assert [i.id for i in view.items("images", matching(view, "images", [parse("year = 1907")]))] == ["p8"]
+        assert [i.id for i in view.items("images", matching(view, "images", [parse("place > 3")]))] == ["p8"]
+
+
+@pytest.mark.parametrize("condition", ["place = Paris", "tags = odd", "rare = true", "year >= 0", "id in p3, p4"])
+def test_filtered_list_search_returns_all_matches(tmp_path: Path, condition: str) -> None:
+    """Beyond the size where all vectors are compared a filter is exact still, or looks at more lists."""
+    folder = stored_items.made(tmp_path / "index", pictures=300, exact_up_to=60)
+    with folder.writing("compact") as writer:
+        writer.compact()
+    with folder.reading() as view:
+        assert view.sides["images"].by_lists
+        keys = matching(view, "images", [parse(condition)])
+        exact = view.nearest("images", QUERIES, top=10, among=keys, exact=True)
+        found = view.nearest("images", QUERIES, top=10, among=keys)
+    same = [len(set(a.keys.tolist()) & set(b.keys.tolist())) for a, b in zip(exact, found, strict=True)]
+    assert [len(each.keys) for each in found] == [min(10, len(keys))] * 3
+    assert set(found[0].keys.tolist()) <= set(keys.tolist())
+    assert sum(same) >= (0.9 if len(keys) > 60 else 1.0) * sum(len(each.keys) for each in exact)
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        (
+            "place > Paris",
+            r"'place >' needs a number or a date .* it got 'Paris'; 'place' is text \(.*, .*, .*\); test it",
+        ),
+        ("place >= 3", r"'place >=' needs .* it got '3'; 'place' is text \("),
+        *(
+            (
+                f"taken {test} {value}",
+                rf"'taken {test}' needs a number or a date .*; it got '{value}'; 'taken' is a date "
+                r"\(.*, .*, .*\); name a day, a month or a year, as in 2021-03-05",
+            )
+            for test in ("=", "!=", "<", ">=")
+            for value in ("foo", "2021-13", "05.03.2021", "2021/03/05")
+        ),
+        ("taken in foo, bar", "'taken =' needs a number or a date to compare with; it got 'foo'"),
+        ("place = Paris and year > 1907", "it got 'Paris and year > 1907'; give each condition its own --where"),
+        ("place != Paris AND year > 1907", "'place !=' needs a value without a further condition"),
+        ("text contains boat and place = Paris", "'text contains' needs a value without a further condition"),
+        ("taken > 2021 and rare and id = p7", "'taken >' needs a value without a further condition"),
+        ("place in Paris Wien", "needs commas between its values; it got 'Paris Wien'; write 'place in Paris, Wien'"),
+        ("year < 2021-03-05", r"'year' is a number \(\d+, \d+, \d+\); name a number"),
+        ("yaer < 5", r"none has 'yaer'; there are .*; the nearest: 'year' is a number"),
+    ],
+)
+def test_limit_of_wrong_type_raises_with_values(folder: Folder, written: str, told: str) -> None:
+    with folder.reading() as view, pytest.raises(RequirementError, match=told):
+        matching(view, "images", [parse(written)])
+    with folder.reading() as view:
+        assert not len(matching(view, "images", [parse("year < -99")])), "a limit of the right type may match nothing"

@@ -1,0 +1,536 @@
+"""The page in a browser: search, drop, filter, detail, nothing, errors, narrow screens, what screen readers need."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import browser
+import pytest
+import served_index
+from axe_playwright_python.sync_playwright import Axe
+from command import call
+
+pytestmark = browser.needed
+EVIL = "<img src=x onerror=\"document.title='broken'\"> & <b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("page")
+    indexes = served_index.made(folder, "library", "other")
+    with served_index.client(indexes[0]) as own:
+        body = {
+            "items": [
+                served_index.item(
+                    "evil",
+                    served_index.picture((9, 9, 9)),
+                    EVIL,
+                    credit="=1+1",
+                    licence="CC BY 4.0",
+                    taken="1958-02-03",
+                )
+            ]
+        }
+        assert own.post("/add", json=body, headers=served_index.WRITES).status_code == 201
+    with served_index.running(*indexes) as port:
+        yield f"http://localhost:{port}"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[object]:
+    with browser.started() as found:
+        yield found
+
+
+@pytest.fixture
+def page(chromium, address: str) -> Iterator[object]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 860}, base_url=address, accept_downloads=True)
+    found = context.new_page()
+    found.set_default_timeout(20_000)
+    wrong: list[str] = []
+    outside: list[str] = []
+    found.on("pageerror", lambda error: wrong.append(str(error)))
+    found.on("console", lambda message: wrong.append(message.text) if "Content Security" in message.text else None)
+    found.on(
+        "request", lambda asked: outside.append(asked.url) if not asked.url.startswith((address, "blob:")) else None
+    )
+    yield found
+    context.close()
+    assert wrong == [] and outside == []
+
+
+def accessible(page) -> None:
+    found = Axe().run(page).response["violations"]
+    assert not found, json.dumps(
+        [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found], indent=1
+    )
+
+
+def until(page, script: str) -> None:
+    """Wait for something that selectors cannot say; the page's own policy forbids to evaluate it in there."""
+    for _ in range(400):
+        if page.evaluate(script):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(script)
+
+
+def cards(page) -> list[str]:
+    page.wait_for_selector("#columns:not([aria-busy]) .card[data-id]")
+    return page.eval_on_selector_all("#columns .card", "all => all.map(one => one.dataset.id)")
+
+
+def test_text_search_has_shareable_address(page) -> None:
+    page.goto("/")
+    assert len(cards(page)) == 13
+    accessible(page)
+    page.keyboard.press("/")
+    page.keyboard.type("a blue square")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=a+blue+square")
+    until(page, "document.querySelector('#status').textContent.includes('13 pictures nearest')")
+    first = cards(page)
+    score = page.text_content(".card .score")
+    assert "cosine" in score and page.title() == "a blue square · Subtext"
+    accessible(page)
+    page.goto("/?q=a+blue+square")
+    assert cards(page) == first
+    page.check("input[name=for][value=texts]", force=True)
+    page.wait_for_selector(".grid.words .card")
+    assert "target=texts" in page.url
+    accessible(page)
+    page.go_back()
+    page.wait_for_selector(".grid:not(.words) .card")
+
+
+def test_keyboard_acts_on_hits_after_search(page) -> None:
+    page.goto("/")
+    cards(page)
+    page.fill("#q", "a blue square")
+    page.press("#q", "Enter")
+    page.wait_for_url("**/?q=a+blue+square")
+    cards(page)
+    assert page.evaluate("document.activeElement.id") != "q"
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.closest('.card') !== null")
+    page.keyboard.press("?")
+    assert "probability that the item is a match" in page.text_content("#help")
+
+
+def test_exact_words_are_shown_toggled_and_suggested(page) -> None:
+    page.goto("/")
+    cards(page)
+    page.wait_for_selector("#q:focus")
+    page.keyboard.press("/")
+    page.keyboard.type("pink")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=pink")
+    until(page, "document.querySelector('#notice').textContent.includes('Exact words count here')")
+    assert cards(page) == ["pink"] and "BM25" in page.text_content(".card .score")
+    assert page.get_attribute(".card .said", "title") == "a pink square\nein Quadrat, pink"
+    accessible(page)
+    page.select_option("#exact", "false")
+    page.wait_for_url("**/?q=pink&exact=false")
+    until(page, "document.querySelector('#notice').textContent.includes('means nothing')")
+    page.goto("/?q=pinkk")
+    until(page, "document.querySelector('#notice').textContent.includes('Did you mean pink?')")
+    page.click("text=/^pink$/")
+    page.wait_for_url("**/?q=pink")
+    page.goto('/?q="ein+Quadrat"')
+    until(page, "document.querySelector('#notice').textContent.includes('ein Quadrat')")
+    assert len(cards(page)) == 13
+
+
+def test_search_by_captions_can_be_toggled(page) -> None:
+    def told(words: str) -> list[str]:
+        until(page, f"document.querySelector('#status').textContent.includes('{words}')")
+        return cards(page)
+
+    page.goto("/?q=a+pink+square&exact=false")
+    by_pixels = told("nearest to “a pink square”, best")
+    page.check("text=Match their texts, too")
+    page.wait_for_url("**/?q=a+pink+square&exact=false&captions=true")
+    by_texts = told("“a pink square”, by their own texts as well, best")
+    asked = page.evaluate("fetch('/search?top=40&q=a+pink+square&lexical=false&captions=true').then(one => one.json())")
+    assert [hit["id"] for hit in asked["hits"]] == by_texts != by_pixels and sorted(by_texts) == sorted(by_pixels)
+    accessible(page)
+    page.reload()
+    assert told("by their own texts as well") == by_texts and page.is_checked("#captions")
+    # What it does not apply to is asked without it, in whatever order one comes there.
+    page.check("input[name=for][value=texts]", force=True)
+    told("texts nearest to “a pink square”, best")
+    assert page.is_hidden("#captions-label")
+    page.goto("/?q=a+pink+square&like=red&captions=true")
+    told("and red (50 %), best")
+    assert page.is_hidden("#captions-label")
+    page.goto("/?q=a+pink+square&captions=true&exact=false")
+    assert told("by their own texts as well") == by_texts
+    page.uncheck("#captions")
+    page.wait_for_url("**/?q=a+pink+square&exact=false")
+    assert told("nearest to “a pink square”, best") == by_pixels
+
+
+def test_unsupported_controls_are_hidden(page) -> None:
+    page.route(
+        "**/libraries*",
+        lambda route: route.fulfill(
+            json={
+                **(told := route.fetch().json()),
+                "libraries": [one | {"accepts_images": False, "text_count": 0} for one in told["libraries"]],
+            }
+        ),
+    )
+    page.goto("/")
+    cards(page)
+    assert page.is_hidden("#captions-label")
+    assert not page.is_visible("#pick") and "picture" not in page.get_attribute("#q", "placeholder")
+    page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": served_index.picture()})
+    assert "takes no pictures" in page.text_content("#notice")
+
+
+@pytest.mark.parametrize("width", [1366, 390])
+def test_date_filters_do_not_overlap(page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 860})
+    page.goto('/?where={"field":"taken","test":">%3D","value":"1950-01-01"}')
+    assert cards(page) == ["evil"]
+    page.click("#filter")
+    boxes = [page.locator(f"input[aria-label='taken {what}']").bounding_box() for what in ("from", "to")]
+    legend = page.locator(".filters fieldset:has(input[type=date])").bounding_box()
+    for box in boxes:
+        assert (
+            box["width"] >= 140 and legend["x"] <= box["x"] and box["x"] + box["width"] <= legend["x"] + legend["width"]
+        )
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] and boxes[0]["y"] == boxes[1]["y"], "in one row"
+
+
+def test_unlisted_filter_value_can_be_typed(page) -> None:
+    """Of many different values, the most common are listed."""
+    about = {"kind": "text", "values": [["news", 9], ["desk", 2]], "low": None, "high": None}
+    fields = [{"name": "keywords", "count": 165, **about}, {"name": "city", "count": 2, **about}]
+    page.route("**/fields?*", lambda route: route.fulfill(json={"index": "library", "fields": fields}))
+    page.goto('/?where={"field":"keywords","test":"contains","value":"strike"}')
+    page.click("#filter")
+    typed = page.locator(".filters label:has-text('keywords') input[type=text]")
+    assert typed.input_value() == "strike" and page.locator(".chip:has-text('news')").count() == 2
+    assert page.locator(".filters label:has-text('city') input[type=text]").count() == 0
+
+
+def test_html_in_captions_is_escaped(page) -> None:
+    page.goto("/?where=id%20%3D%20evil")
+    cards(page)
+    assert page.text_content(".card .said") == EVIL and page.title() == "Subtext"
+    assert page.query_selector(".said img, .said b") is None
+
+
+def test_picture_can_be_dropped_selected_and_pasted(page, address: str) -> None:
+    page.goto("/")
+    cards(page)
+    page.set_input_files(
+        "#file", {"name": "mine.png", "mimeType": "image/png", "buffer": served_index.picture((130, 40, 160))}
+    )
+    page.wait_for_selector("#asked img")
+    until(page, "document.querySelector('#status').textContent.includes('nearest')")
+    assert cards(page)[0] == "purple"
+    accessible(page)
+    drop = """kind => {
+      const canvas = document.createElement('canvas'); canvas.width = canvas.height = 40;
+      const pen = canvas.getContext('2d'); pen.fillStyle = 'rgb(220,30,30)'; pen.fillRect(0, 0, 40, 40);
+      return new Promise(done => canvas.toBlob(data => {
+        const moved = new DataTransfer(); moved.items.add(new File([data], 'red.png', {type: 'image/png'}));
+        const how = {bubbles: true, cancelable: true};
+        const event = kind === 'paste' ? new ClipboardEvent('paste', {clipboardData: moved, ...how})
+          : new DragEvent('drop', {dataTransfer: moved, ...how});
+        document.dispatchEvent(event); done();
+      }, 'image/png'));
+    }"""
+    for kind in ("drop", "paste"):
+        page.click("#home")
+        page.wait_for_selector("#asked", state="hidden")
+        page.evaluate(drop, kind)
+        page.wait_for_selector("#asked img")
+        until(page, "document.querySelector('#columns .card')?.dataset.id === 'red'")
+    page.set_input_files("#file", {"name": "x.txt", "mimeType": "text/plain", "buffer": b"no picture"})
+    assert "no picture" in page.text_content("#notice")
+
+
+def test_words_and_picture_are_searched_together(page) -> None:
+    def told(words: str) -> list[str]:
+        until(page, f"document.querySelector('#status').textContent.includes('{words}')")
+        return cards(page)
+
+    page.goto("/?q=a+blue+square")
+    by_words = told("nearest to “a blue square”, best")
+    mine = {"name": "mine.png", "mimeType": "image/png", "buffer": served_index.picture((130, 40, 160))}
+    page.set_input_files("#file", mine)
+    both = told("nearest to “a blue square” (50 %) and your picture (50 %)")
+    assert page.input_value("#q") == "a blue square" and "deviations" in page.text_content(".card .score")
+    assert page.query_selector(".card .tool.up") is None, "what is judged is an answer to words alone"
+    assert "leaves it out" in page.inner_text("#private")
+    accessible(page)
+    page.focus("#words")
+    page.keyboard.press("End")
+    assert told("“a blue square” (100 %)") == by_words
+    assert page.url.endswith("/?q=a+blue+square&text_weight=100") and page.text_content("#weight") == "100 %"
+    page.keyboard.press("ArrowLeft")
+    told("“a blue square” (95 %) and your picture (5 %)")
+    page.keyboard.press("Home")
+    assert told("(0 %) and your picture (100 %)")[0] == "purple"
+    assert page.evaluate("document.activeElement.id") == "words", "what is moved keeps the focus"
+    assert page.get_attribute("#words", "aria-valuetext") == "words 0 %, picture 100 %"
+    for _ in range(10):
+        page.keyboard.press("ArrowRight")
+    assert told("(50 %) and your picture (50 %)") == both
+    page.fill("#q", "a red square")
+    page.keyboard.press("Enter")
+    told("“a red square” (50 %) and your picture")
+    page.go_back()
+    assert told("“a blue square” (50 %) and your picture") == both, "the way back has the picture"
+    page.click("#pieces button[aria-label='Take away: Your picture']")
+    assert told("nearest to “a blue square”, best") == by_words
+    assert page.is_hidden("#asked") and page.evaluate("document.activeElement.id") == "q"
+
+
+def test_like_and_not_like_items_have_shareable_address(page) -> None:
+    page.goto("/?q=a+green+square")
+    names = cards(page)
+    page.click(f"#columns .card[data-id={names[0]}] .open")
+    page.wait_for_selector("#detail[open] .near section:nth-child(2) .card")
+    page.click("#detail button:text('Unlike this')")
+    page.wait_for_selector("#detail", state="hidden")
+    until(page, f"document.querySelector('#status').textContent.includes('unlike {names[0]}')")
+    assert f"not_like={names[0]}" in page.url and names[0] not in cards(page)
+    until(page, "document.querySelector('#pieces img')?.naturalWidth > 0")
+    accessible(page)
+    page.goto("/?q=a+green+square&like=red&not_like=pink&text_weight=20")
+    until(page, "document.querySelector('#status').textContent.includes('(20 %) and red (80 %), unlike pink')")
+    shared = cards(page)
+    assert page.input_value("#words") == "20" and {"red", "pink"}.isdisjoint(shared)
+    page.fill("#q", "")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('#status').textContent.includes('nearest to red, unlike pink')")
+    assert page.is_hidden("#weigh")
+    page.click("#pieces button[aria-label='Take away: Like red']")
+    until(page, "document.querySelector('#status').textContent === '13 pictures'")
+    assert page.url.endswith("/") and page.is_hidden("#asked"), "to be unlike something is no question by itself"
+
+
+def test_minus_words_exclude_from_results(page) -> None:
+    page.goto("/?q=a+green+square")
+    cards(page)
+
+    def told(words: str) -> list[str]:
+        until(page, f"document.querySelector('#status').textContent.includes({words!r})")
+        return cards(page)
+
+    page.fill("#q", 'a green square -red -"a blue square"')
+    page.keyboard.press("Enter")
+    without = told("nearest to “a green square”, unlike “red”, “a blue square”, best")
+    assert page.input_value("#q") == "a green square" and "not_text=red&not_text=a+blue+square" in page.url
+    asked = page.evaluate(
+        "fetch('/search?top=40&q=a+green+square&not_text=red%2C+a+blue+square').then(one => one.json())"
+    )
+    assert [hit["id"] for hit in asked["hits"]] == without and asked["unit"] == "deviations"
+    accessible(page)
+    page.reload()
+    assert told("unlike “red”, “a blue square”") == without
+    page.click("#pieces button[aria-label='Take away: Not “red”']")
+    told("nearest to “a green square”, unlike “a blue square”, best")
+    page.goto("/?q=red")
+    cards(page)
+    for plain in ("-red", "blue-green square", "a square -5", "a - b"):
+        page.fill("#q", plain)
+        page.keyboard.press("Enter")
+        told(f"nearest to “{plain}”, best")
+        assert page.is_hidden("#asked")
+
+
+def test_filters_without_matches_show_message(page) -> None:
+    page.goto("/")
+    cards(page)
+    page.click("#filter")
+    page.click(".chip:has-text('test')")
+    until(page, "document.querySelectorAll('#columns .card[data-id]').length === 2")
+    assert set(cards(page)) == {"pink", "cyan"} and page.text_content("#filtered") == "1"
+    accessible(page)
+    page.fill("input[aria-label='place from']", "50")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("text=Nothing here fits")
+    accessible(page)
+    page.click("text=Without the filters")
+    until(page, "document.querySelectorAll('#columns .card[data-id]').length === 13")
+    until(page, "document.querySelector('.chip input:checked') === null")
+
+
+def test_unknown_words_show_message(page) -> None:
+    page.goto("/?q=qqqq")
+    page.wait_for_selector("text=Nothing here fits “qqqq”")
+    assert "knows no word of the query" in page.text_content("#notice")
+    assert page.query_selector("#columns .card[data-id]") is None
+    accessible(page)
+    page.click("text=Show what is nearest all the same")
+    assert len(cards(page)) == 13
+
+
+def test_detail_shows_neighbours_of_both_modalities(page) -> None:
+    page.goto("/?q=a+red+square")
+    names = cards(page)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#detail[open] .near section:nth-child(2) .card")
+    assert f"item={names[0]}" in page.url
+    text = page.inner_text("#detail").lower()
+    assert "pictures near it" in text and "texts near it" in text and "of all texts" in text
+    accessible(page)
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(f"**item={names[1]}**")
+    page.wait_for_selector("#detail .primary")
+    page.click("#detail .primary")
+    page.wait_for_selector("#detail", state="hidden")
+    page.wait_for_selector("#asked img")
+    assert f"like={names[1]}" in page.url and names[1] not in cards(page)
+    page.goto("/?item=nobody")
+    page.wait_for_selector("text=It cannot be shown")
+
+
+def test_selection_and_judgements_are_downloadable(page, tmp_path: Path) -> None:
+    page.goto("/?q=a+black+square")
+    names = cards(page)
+    page.focus("#columns .card .open")
+    page.keyboard.press("s")
+    page.keyboard.press("+")
+    page.click("#columns .card[data-id=evil] .select")
+    page.click("#columns .card:nth-child(2) .down")
+    assert page.text_content("#chosen") == "2 selected, 2 judged"
+    accessible(page)
+    with page.expect_download() as taken:
+        page.click("#csv")
+    rows = Path(taken.value.path()).read_text(encoding="utf-8-sig").splitlines()
+    assert rows[0].startswith("library,id,file,captions,credit,licence,score,query") and len(rows) == 3
+    assert "'=1+1,CC BY 4.0" in "\n".join(rows), "no cell is a formula"
+    with page.expect_download() as drawn:
+        page.click("#sheet")
+    assert Path(drawn.value.path()).read_bytes().startswith(b"\x89PNG")
+    found: list[object] = []
+    page.on("download", lambda one: found.append(one))
+    page.click("#qrels")
+    page.wait_for_timeout(500)
+    tables = {one.suggested_filename: Path(one.path()).read_text() for one in found}
+    grades = [line.split("\t") for line in tables["qrels.tsv"].splitlines()]
+    assert grades[0] == ["query-id", "corpus-id", "score"]
+    assert sorted(grades[1:]) == sorted([["q1", names[0], "1"], ["q1", names[1], "0"]])
+    assert json.loads(tables["queries.jsonl"])["text"] == "a black square"
+    page.reload()
+    cards(page)
+    assert page.text_content("#chosen") == "2 selected, 2 judged", "kept until they are cleared"
+    page.click("#clear")
+    page.click("#clear")
+    page.wait_for_selector("#bar", state="hidden")
+
+
+def test_downloaded_cells_are_no_formulas_and_keep_fields(page) -> None:
+    page.goto("/")
+    cards(page)
+    script = """async ([captions, metadata]) => {
+      sessionStorage.clear();
+      const { Selection } = await import('/page/selection.js');
+      const selection = new Selection();
+      captions.forEach((caption, row) => selection.toggle(
+        { id: `i${row}`, file: 'f', captions: [caption], metadata: JSON.parse(metadata[row]) }, 'home', 'q'));
+      return [selection.csv(), new Selection().csv()];
+    }"""
+    formulas = ["=1", "+1x", "-x", "@x", "\t=1", "\r=1", "\n=1", "＝1", "＋1", "－1", "＠x"]
+    metadata = ['{"__proto__": "kept", "constructor": 7}', *["{}"] * (len(formulas) - 1)]
+    for told in page.evaluate(script, [formulas, metadata]):
+        head, *rows = csv.reader(io.StringIO(told, newline=""))
+        assert head[8:] == ["__proto__", "constructor"] and len(rows) == len(formulas)
+        assert [row[3] for row in rows] == [f"'{formula}" for formula in formulas]
+        assert [row[8:] for row in rows] == [["kept", "7"], *[["", ""]] * (len(formulas) - 1)]
+    script = """async () => {
+      localStorage.clear();
+      const { Selection } = await import('/page/selection.js');
+      for (const value of [1, 0]) new Selection().vote({ id: '__proto__' }, value, 'home', 'q', 'images');
+      const found = [new Selection().voteOf({ id: '__proto__' }, 'home', 'q', 'images'), new Selection().judged];
+      localStorage.clear();
+      return found;
+    }"""
+    assert page.evaluate(script) == [0, 1]
+
+
+def test_two_libraries_are_compared_side_by_side(page) -> None:
+    page.goto("/?q=a+green+square")
+    cards(page)
+    page.select_option("#compare", "other")
+    page.wait_for_selector(".columns[data-sides='2'] .column:nth-child(2) .card .beside")
+    assert page.inner_text(".column:nth-child(2) h2") == "other" and "compare=other" in page.url
+    accessible(page)
+
+
+def test_comparison_answers_when_one_library_lacks_item(page) -> None:
+    for more in ("", "&q=a+green+square"):
+        page.goto(f"/?like=evil&compare=other{more}")
+        page.wait_for_selector(".columns[data-sides='2'] .column:nth-child(1) .card .beside")
+        assert page.locator(".column:nth-child(2) .card").count() == 0
+        assert "other: That did not work" in page.inner_text("#notice") and "evil" not in cards(page)
+        assert page.inner_text("#status").startswith("The 12 pictures nearest to")
+        page.select_option("#compare", "")
+        page.wait_for_selector("#notice:empty", state="attached")
+    page.goto("/?like=nobody&compare=other")
+    page.wait_for_selector("[role=alert]")
+    assert page.locator("#notice .notice").count() == 1 and page.locator(".card[data-id]").count() == 0
+
+
+def test_errors_are_shown_and_can_be_retried(page) -> None:
+    page.goto("/?q=a+red+square")
+    cards(page)
+    page.route("**/search?*", lambda route: route.abort())
+    page.fill("#q", "a blue square")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[role=alert]")
+    assert "cannot be reached" in page.text_content("#notice")
+    accessible(page)
+    page.unroute("**/search?*")
+    page.click("text=Try again")
+    cards(page)
+    page.goto("/?q=red&where=nothing+%3D+1")
+    page.wait_for_selector("[role=alert]")
+    assert "none has 'nothing'" in page.text_content("#notice")
+
+
+def test_page_fits_narrow_screen_and_dark_mode(chromium, address: str) -> None:
+    context = chromium.new_context(viewport={"width": 360, "height": 740}, base_url=address, color_scheme="dark")
+    narrow = context.new_page()
+    narrow.set_default_timeout(20_000)
+    for place in (
+        "/",
+        "/?q=a+red+square",
+        "/?q=a+red+square&compare=other",
+        "/?q=a+red+square&like=blue&not_like=pink",
+        "/?q=a+red+square&item=red",
+    ):
+        narrow.goto(place)
+        narrow.wait_for_selector("#columns:not([aria-busy]) .card[data-id]")
+        wide = narrow.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 360, f"{place} scrolls sideways: {wide}"
+        if "item" in place:
+            narrow.wait_for_selector("#detail .near section:nth-child(2)")
+        accessible(narrow)
+    context.close()
+
+
+def test_page_requests_token(chromium, tmp_path: Path) -> None:
+    index = served_index.made(tmp_path, "library")[0]
+    with served_index.running(index, read_token=served_index.READ_TOKEN) as port:
+        context = chromium.new_context(base_url=f"http://localhost:{port}")
+        own = context.new_page()
+        own.set_default_timeout(20_000)
+        own.goto("/")
+        own.fill("#token-text", served_index.READ_TOKEN)
+        own.keyboard.press("Enter")
+        assert len(cards(own)) == 12
+        until(own, "[...document.querySelectorAll('.mat img')].some(one => one.naturalWidth > 0)")
+        context.close()
+    call("index", "verify", index)
