@@ -282,7 +282,7 @@ def open_weights(run: Path) -> dict[str, torch.Tensor]:
 
 def test_invalid_mixing_raises(made: Path, tmp_path: Path) -> None:
     answer = call("train", "pcme_plus", *given(made), "--out", tmp_path / "run", *SMALL, "--mix-prob", 0.5, code=1)
-    assert "--mix-prob needs image=tiny or a backbone" in answer.output
+    assert "--mix-prob needs --image tiny or a backbone" in answer.output
     with pytest.raises(RecipeError, match=r"daa needs images that are not mixed; this model mixes them"):
         daa(mixed())
     together = Plan(epochs=1, batch_size=8, caption_sampling="together")
