@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from find_parts import ROOT
+from PIL import Image
 
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "shapes.py")
 
@@ -54,3 +55,15 @@ def test_example_is_notebook_using_public_api(example: Path) -> None:
             assert all(line.startswith("#") for line in cell.strip().splitlines()[1:])
     imports = [line for line in text.splitlines() if line.lstrip().startswith(("import subtext", "from subtext"))]
     assert imports == ["import subtext as st"]
+
+
+def test_the_example_archive_is_what_its_script_draws(tmp_path: Path) -> None:
+    archive = ROOT / "examples" / "archive"
+    runpy.run_path(str(archive / "draw.py"))["write"](tmp_path)
+    drawn = {path.name: path for path in tmp_path.iterdir()}
+    assert len(drawn) == 61
+    for name, path in drawn.items():
+        if name == "captions.jsonl":
+            assert path.read_text(encoding="utf-8") == (archive / name).read_text(encoding="utf-8")
+        else:
+            assert Image.open(path).tobytes() == Image.open(archive / name).tobytes(), name
