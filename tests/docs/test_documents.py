@@ -318,9 +318,5 @@ def test_inline_commands_use_existing_options(document: str) -> None:
     text = re.sub(r"^```.*?^```$", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for command in re.findall(r"`subtext ([^`]+)`", text):
         words = [word for word in command.split() if word.islower() or word.startswith("--")]
-<<<<<<< HEAD:tests/flow/test_documents.py
-        if words not in ([], ["--help"]):
-=======
         if words and words != ["--help"]:
->>>>>>> main:tests/docs/test_documents.py
             check_options(words, document)
