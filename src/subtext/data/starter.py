@@ -93,22 +93,18 @@ def starter_file(side: Literal["image", "text"]) -> Path:
         path = Path(str(metadata.distribution(file.package).locate_file(file.path)))
     except metadata.PackageNotFoundError as error:
         raise RequirementError(
-            Setting(side, NAME),
-            f" needs the package {file.package}, which is not installed; {install_hint('starter')}",
+            Setting(side, NAME), f" needs the package {file.package}, which is not installed; {install_hint('starter')}"
         ) from error
     install = f"pip install --force-reinstall --no-deps {file.package}=={file.version}"
     try:
         with path.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as error:
-        raise RequirementError(
-            Setting(side, NAME), f" needs {path}; reading it failed: {error.strerror}; {install}"
-        ) from error
+        raise RequirementError(f"{side}={NAME} needs {path}; reading it failed: {error.strerror}; {install}") from error
     if digest != file.sha256:
         raise RequirementError(
-            Setting(side, NAME),
-            f" needs {path} as {file.package} {file.version} has it, with the SHA-256 "
-            f"{file.sha256[:16]}...; the SHA-256 of this file is {digest[:16]}...; {install}",
+            f"{side}={NAME} needs {path} as {file.package} {file.version} has it, with the SHA-256 "
+            f"{file.sha256[:16]}...; the SHA-256 of this file is {digest[:16]}...; {install}"
         )
     return path
 
