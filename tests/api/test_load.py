@@ -146,7 +146,7 @@ def test_open_index_missing_run(folder: Path, tmp_path: Path) -> None:
     subtext.build_index(tmp_path / "index", run=moved, split="all", workers=0, quiet=True)
     first = [hit.id for hit in subtext.open_index(tmp_path / "index").search(text=TEXTS[0], top=3)]
     shutil.rmtree(moved)
-    with pytest.raises(SearchIndexError, match="--run RUN"):
+    with pytest.raises(SearchIndexError, match="run=RUN"):
         subtext.open_index(tmp_path / "index")
     engine = subtext.open_index(tmp_path / "index", run=folder / "run")
     assert [hit.id for hit in engine.search(text=TEXTS[0], top=3)] == first

@@ -89,21 +89,19 @@ def test_weights_detect_topics_but_not_exchanged_texts(made: Path) -> None:
     """The toy behind reproduce/notes/planted_noise.md: DIVERSITY of an item reads its neighbours, and never itself."""
     dataset, features = read(made)
     vectors = image_vectors(dataset, features)
-    aucs = {}
-    for kind in ("topic", "mismatch"):
-        result = planted(dataset, features)[0]
-        if kind == "mismatch":
-            first = dataset.subset(
-                np.arange(len(dataset.images)), np.unique(dataset.texts.groups, return_index=True)[1]
-            )
-            result = plant(first, {"mismatch": 0.2})
+    first = dataset.subset(np.arange(len(dataset.images)), np.unique(dataset.texts.groups, return_index=True)[1])
+
+    def auc(result: Planted | PlantedTopics) -> dict[str, float]:
         train = result.dataset.split("train")
         rows = [dataset.images.ids.index(name) for name in train.images.ids]
         loose = result.kinds[result.dataset.texts.splits == "train"] != ""
-        aucs[kind] = accept(train, vectors[rows], loose, neighbours=EACH // 2).auc
-    assert aucs["topic"]["diversity/image"] > 0.9
+        return accept(train, vectors[rows], loose, neighbours=EACH // 2).auc
+
+    assert auc(planted(dataset, features)[0])["diversity/image"] > 0.9
+    # One draw of 120 exchanged texts of 600 has a standard error of 0.03: the mean of six is asked.
+    exchanged = [auc(plant(first, {"mismatch": 0.2}, seed=seed)) for seed in range(6)]
     for score in ("diversity/image", "diversity/text", "discrepancy/text"):
-        assert aucs["mismatch"][score] == pytest.approx(0.5, abs=0.06)
+        assert np.mean([each[score] for each in exchanged]) == pytest.approx(0.5, abs=0.06)
 
 
 def test_acceptance_is_reported_and_written_with_labels(made: Path, tmp_path: Path) -> None:

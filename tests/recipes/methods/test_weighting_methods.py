@@ -257,7 +257,7 @@ def _of(rows: np.ndarray) -> torch.Tensor:
 def test_bank_embeds_only_its_pairs() -> None:
     """The pairs are those whose draw is below the rate; vectors are those of a pass over everything."""
     data, model = small_training.pairs(), triplets().model
-    drawn = draw.uniform(data.texts.keys, seed=4, epoch=2, purpose="kept pairs")[:, 0]
+    drawn = draw.uniform(data.texts.keys, seed=4, epoch=2, purpose="bank pairs")[:, 0]
     for rate, wanted in ((0.2, np.flatnonzero(drawn < 0.2)), (1e-9, np.array([drawn.argmin()])), (1.0, np.arange(80))):
         memory = PairBank(rate).open(data, device=torch.device("cpu"))
         whole = embed_pairs(model, data, workers=0)
