@@ -45,7 +45,7 @@ SHOWN_ONLY = {
 """Languages of blocks that are not run, and why. Commands may not stand in them."""
 
 NOT_RUN = {
-    "subtext serve ": "never ends; test_server.py and test_page.py run it",
+    "subtext serve ": "never ends; tests/server runs it",
     "make ": "installs packages from the network; that its targets exist is tested instead",
     "ray ": "starts a cluster; test_ray.py runs one (slow)",
     ".venv/bin/python -m pytest ": "runs the tests",
@@ -59,17 +59,17 @@ NOT_RUN = {
     "subtext search s3:": "needs an object store; test_lance.py runs the same on a made one",
     "subtext index compact s3:": "needs an object store; test_lance.py runs the same on a made one",
     "subtext export runs/first --onnx ": "needs a process of its own and ten seconds; test_export.py runs it (slow)",
-    "subtext index build 'postgresql:": "needs PostgreSQL; test_postgres_command.py runs it",
-    "subtext search 'postgresql:": "needs PostgreSQL; test_postgres_command.py runs it",
-    "subtext index compact 'postgresql:": "needs PostgreSQL; test_postgres_command.py runs it",
+    "subtext index build 'postgresql:": "needs PostgreSQL; tests/retrieval/stores/test_postgres.py runs it",
+    "subtext search 'postgresql:": "needs PostgreSQL; tests/retrieval/stores/test_postgres.py runs it",
+    "subtext index compact 'postgresql:": "needs PostgreSQL; tests/retrieval/stores/test_postgres.py runs it",
     "subtext index calibrate library --data photos.jsonl": "needs more data; test_calibration.py runs it",
     "subtext score claims.jsonl ": "needs a calibrated index; test_curate.py runs it",
     "subtext curate pairs.jsonl ": "needs more data; test_curate.py runs it",
     "subtext data check list.csv ": "needs a table of another program; test_foreign_tables.py reads made ones",
-    "subtext data check coco ": "needs COCO; test_published.py reads a made one",
-    "python -m reproduce data ": "needs published data; test_published.py reads made ones",
+    "subtext data check coco ": "needs COCO; test_published_datasets.py reads a made one",
+    "python -m reproduce data ": "needs published data; test_published_datasets.py reads made ones",
     "python -m reproduce neighbours build graph --data politics ": "the same",
-    "subtext data dedup politics2.jsonl ": "needs Politics; test_published.py reads a made one",
+    "subtext data dedup politics2.jsonl ": "needs Politics; test_published_datasets.py reads a made one",
     "python -m reproduce.tables cvprw2022_table3 --data politics": "needs Politics",
 }
 """What commands start with that are not run, and why. Their options are compared with the command's help."""
@@ -318,9 +318,5 @@ def test_inline_commands_use_existing_options(document: str) -> None:
     text = re.sub(r"^```.*?^```$", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for command in re.findall(r"`subtext ([^`]+)`", text):
         words = [word for word in command.split() if word.islower() or word.startswith("--")]
-<<<<<<< HEAD:tests/flow/test_documents.py
-        if words not in ([], ["--help"]):
-=======
         if words and words != ["--help"]:
->>>>>>> main:tests/docs/test_documents.py
             check_options(words, document)

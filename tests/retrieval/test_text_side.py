@@ -49,7 +49,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bert = tiny_models.bert(folder / "bert")
     options = {name: value for name, value in coloured_images.OPTIONS.items() if name not in ("min_count", "word_dim")}
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(drawn, "OPTIONS", options)
+        patched.setattr(coloured_images, "OPTIONS", options)
         coloured_images.run(folder / "data", folder / "subwords", text=str(bert), max_tokens=24)
     for name in ("run", "wide", "subwords"):
         subtext.build_index(folder / f"{name}-index", run=folder / name, quiet=True)

@@ -306,7 +306,8 @@ def open_boxes(path: Path, names: Sequence[str]) -> Regions:
         read = _of_arrays(_open_hdf5(path) if path.suffix in (".h5", ".hdf5") else _beside(path), len(names))
     if read is None:
         raise DataError(
-            f"boxes need to lie beside the features, one a region; {path} has none; give features with boxes, or leave ",
+            f"boxes need to lie beside the features, one a region; {path} has none; give features with boxes, "
+            "or leave ",
             Setting("boxes"),
             " out (docs/datasets.md says where they are looked for)",
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from subtext.errors import RequirementError
+from subtext.errors import RequirementError, Setting
 from subtext.text_helpers import install_hint
 
 NAME = "starter"
@@ -93,7 +93,7 @@ def starter_file(side: Literal["image", "text"]) -> Path:
         path = Path(str(metadata.distribution(file.package).locate_file(file.path)))
     except metadata.PackageNotFoundError as error:
         raise RequirementError(
-            f"{side}={NAME} needs the package {file.package}, which is not installed; {install_hint('starter')}"
+            Setting(side, NAME), f" needs the package {file.package}, which is not installed; {install_hint('starter')}"
         ) from error
     install = f"pip install --force-reinstall --no-deps {file.package}=={file.version}"
     try:
