@@ -118,7 +118,7 @@ def load(
     text_prompt: str | None = None,
     device: str = "cpu",
 ) -> Model:
-    """The model of a run, or a pretrained dual encoder, for `embed_images`, `embed_texts` and `compare`.
+    """Load the model of a run, or a pretrained dual encoder, for `embed_images`, `embed_texts` and `compare`.
 
     Args:
         run: Folder of a run.
@@ -148,7 +148,7 @@ def open_run(
     text_features: Path | str | None = None,
     device: str = "cpu",
 ) -> Run:
-    """The model and the record of a run.
+    """Open a run: load its model and its record.
 
     Args:
         path: Folder of the run.

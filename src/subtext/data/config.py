@@ -35,8 +35,8 @@ class DataConfig:
         images: Folder that relative image paths start from.
         features: Precomputed image features, joined by name.
         text_features: Precomputed text features.
-        columns: Columns of a foreign table; see `subtext.read`.
-        text_fields: Fields that are texts of an image.
+        columns: Columns of a table with other names; see `subtext.read`.
+        text_fields: Fields with texts of the image.
         train_split: For `subtext.train`: the split to train on.
         val_split: For `subtext.train`: the split that selects the epoch; None for no selection.
         split_seed: Seed of the 80-10-10 split of data without splits; None for 0.
@@ -195,7 +195,7 @@ class DataConfig:
 
     @property
     def in_memory(self) -> Dataset | None:
-        """The data set, where it is in memory."""
+        """The data set if it is in memory, else None."""
         return None if self.data is None or isinstance(self.data, str | Path) else self.data
 
     @property
@@ -237,7 +237,7 @@ class DataConfig:
 
         Raises:
             RequirementError: If no data set is named.
-            DataError: If it has no pair that is needed.
+            DataError: If pairs are needed and there are none.
         """
         from subtext.data.read import read
 

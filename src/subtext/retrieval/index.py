@@ -154,7 +154,7 @@ class Index:
         depth: int = 200,
         rerank: Reranker | None = None,
     ) -> Answer:
-        """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
+        """Search with text, an image, items of the index, or a combination; see `Query`.
 
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
         the feature file, or an npy or npz file. Arrays as in `Model.embed_images` are also possible.
@@ -383,10 +383,10 @@ class Index:
         where: Sequence[Condition | str] = (),
         exact: bool = False,
     ) -> list[Answer]:
-        """The best `top` items for each of (Q L D) vectors of the model.
+        """Find the nearest items to vectors of the model.
 
         Args:
-            vectors: (Q L D) float32 vectors of the model.
+            vectors: (Q L D) float32: Q queries of L vectors each.
             modality: Modality of the vectors. Default: that of `target`, for which the answers have no probabilities.
             top: Number of results per query, 1 or more.
             target: "images" or "texts".
@@ -468,7 +468,7 @@ class Index:
     def feature_name(self, image: Any) -> str | None:
         """The name of an image in the model's features: its path as typed, its path in the index, or its file name.
 
-        None if the model uses the image itself, or if its features have no such name.
+        The names are tried in this order.
 
         Args:
             image: Path or name of an image.

@@ -258,7 +258,7 @@ class RunConfig:
         log_every: Steps between two lines of log.jsonl.
 
     Raises:
-        TrainingError: For a number out of its interval.
+        TrainingError: If a number is out of range.
 
     Example:
         >>> RunConfig(seed=1, device="cpu")
