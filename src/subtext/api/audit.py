@@ -103,8 +103,8 @@ def audit(
         All checks with their results; `save` writes them as JSON.
 
     Raises:
-        ArgumentError: For contradictory arguments, the errors of loading and reading.
-        OutputError: If a file cannot be written (before the work begins).
+        ArgumentError: For contradictory arguments. Also raises the errors of loading and reading.
+        OutputError: If a file cannot be written. This is checked before the work begins.
     """
     work, files = subject_of(
         model,

@@ -101,13 +101,15 @@ def curate(
         str | Path | None, "Graph of neighbours. Default: built from the words of texts.", OptionGroup("Model")
     ] = None,
     drop: Annotated[
-        tuple[Reason, ...], "Reason to leave out pairs; repeatable. Default: all but flagged.", OptionGroup("Leave out")
+        tuple[Reason, ...],
+        "Leave out pairs for this reason; repeatable. Default: every reason but flagged.",
+        OptionGroup("Leave out"),
     ] = (),
     mismatch_threshold: Annotated[
         float, "Leave out pairs with at least this probability of a mismatch.", Interval(0, 1), OptionGroup("Leave out")
     ] = 0.5,
     labels: Annotated[
-        str | Path | None, "Noise labels of `subtext data corrupt`, for measurements.", Metavar("FILE"),
+        str | Path | None, "Noise labels of `subtext data corrupt`: measure how well they are found.", Metavar("FILE"),
         OptionGroup("Measure")
     ] = None,
     split: Annotated[str, "Split to curate; all: the complete data set.", OptionGroup("Data")] = "all",
@@ -115,9 +117,9 @@ def curate(
 ) -> Curation:  # fmt: skip
     """Find mismatched pairs, duplicates, leaks between splits, and unusual images and texts.
 
-    Each pair has a probability of being literal, loosely aligned and mismatched. The references are images with random
-    texts and with texts of semantic neighbours. The folder contains a page to sort and filter, a table of all pairs,
-    and the excluded pairs with the reasons.
+    Each pair has a probability of being literal, loosely aligned and mismatched. To estimate them, images are also
+    paired with random texts, and with texts of semantic neighbours. The folder contains a page to sort and filter, a
+    table of all pairs, and the excluded pairs with the reasons.
 
     Items of a probabilistic model are compared by their means; the table lists the uncertainty of each item.
 
@@ -126,14 +128,14 @@ def curate(
         run: Folder of a trained run.
         model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
+        text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         out: New folder for the results.
         export: File for the remaining pairs: .jsonl, .parquet, or .tar (WebDataset); repeatable.
         page_pairs: Pairs on the page.
         graph: Graph of neighbours. Default: built from the words of texts.
-        drop: Reason to leave out pairs; repeatable. Default: all but flagged.
+        drop: Leave out pairs for this reason; repeatable. Default: every reason but flagged.
         mismatch_threshold: Leave out pairs with at least this probability of a mismatch.
-        labels: Noise labels of `subtext data corrupt`, for measurements.
+        labels: Noise labels of `subtext data corrupt`: measure how well they are found.
         split: Split to curate; all: the complete data set.
         options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
             `--help` lists them.
@@ -541,18 +543,18 @@ def score(
     out: Annotated[str | Path | None, "Write all pairs as JSON lines.", Metavar("FILE"), OptionGroup("Output")] = None,
     **options: Unpack[ModelOptions],
 ) -> PairScores:
-    """Score given pairs of an image and a text: does the image support the text?
+    """Score pairs of an image and a text: does the image support the text?
 
-    The similarity is the cosine. With a calibrated index of the model, there is also the probability of a match, under
-    the assumption that half of all pairs are random. Looseness is 1 - P(literal) in comparison with the other pairs; it
-    needs at least fifty pairs.
+    The similarity is the cosine. With a calibrated index of the model, each pair also has a probability of a match.
+    This probability assumes that half of all pairs are random. Looseness is 1 - P(literal). It is estimated from all
+    pairs, and needs at least fifty.
 
     Args:
         pairs: Pairs to score: a data set.
         run: Folder of a trained run.
         model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
+        text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         index: Calibrated index of that model, for probabilities.
         graph: Graph of neighbours. Default: built from the words of texts.
         split: Split to score; all: the complete data set.

@@ -127,7 +127,7 @@ def embed(
         run: Folder of a trained run.
         model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
+        text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split to embed; all: the complete data set.
         out: A .npz or .parquet file to write.
         options: Settings of the model and of the data set, such as `features`, `device` or `batch_size`; the command's
@@ -139,7 +139,7 @@ def embed(
     Raises:
         RequirementError: If the model only scores pairs.
         ArgumentError: If the suffix is unknown.
-        OutputError: If the file cannot be written. The last two are raised before the work begins.
+        OutputError: If the file cannot be written. The suffix and the file are checked before the work begins.
     """
     from subtext.data.atomic import require_file
 

@@ -61,7 +61,7 @@ class ComputeConfig:
     """How a model is loaded and run.
 
     Args:
-        text_prompt: Words around every text, with {} in its place, for a pretrained model: "a photo of {}".
+        text_prompt: Prompt for every text of a pretrained model; {} stands for the text: "a photo of {}".
         device: "cpu", "cuda", "cuda:1" or "mps"; "auto" for a GPU if there is one.
         batch_size: Items per batch, 1 or more.
         workers: Threads that load data, 0 or more.
@@ -131,31 +131,33 @@ def evaluate(
 ) -> Result:
     """Measure how well a model retrieves the texts of images and the images of texts.
 
-    Without `data`, the data set of the run is used. Recall is in per cent. The line "95 %" is a bootstrap interval over
-    images, from ten images on. The line "chance" is the expected result of a random ranking.
+    Without `data`, the data set of the run is used. Recall is in per cent. The line "95 %" shows bootstrap intervals
+    over images; it needs at least ten images. The line "chance" is the expected result of a random ranking.
 
     Args:
         model: A run, or its folder; or a pretrained dual encoder: a hub name or a folder (CLIP, SigLIP), or
-            "open_clip:ARCHITECTURE/WEIGHTS". None where files hold its output.
-        data: A data set, or its file or folder, or a configuration that also names features; None for that of the run.
+            "open_clip:ARCHITECTURE/WEIGHTS". None to evaluate the output of a model from files.
+        data: A data set, its file or folder, or a DataConfig, which also names features. None for the data set of the
+            run.
         split: The split; "all" for the complete data set; None for the run's validation split.
-        metrics: What is measured, as objects or by name: [Recall(1, 5, 10), CWay(20), ASP("tfidf")], or ["recall@10",
-            "20-way", "asp:tfidf"]; see `subtext.evaluation.metrics`. None for recall at 1, 5 and 10, ranks and ties.
-        protocol: How it is measured: ties, folds, bootstrap and seed; None for `Protocol()`.
+        metrics: Metrics, as objects or names: [Recall(1, 5, 10), CWay(20), ASP("tfidf")], or ["recall@10", "20-way",
+            "asp:tfidf"]; see `subtext.evaluation.metrics`. None for recall at 1, 5 and 10, ranks and ties.
+        protocol: Ties, folds, bootstrap and seed; None for `Protocol()`.
         scores: File with scores of images x texts with ids: npz, npy, safetensors or parquet.
         image_embeddings: File with vectors of the images with ids, in the same formats.
         text_embeddings: File with vectors of the texts; can be the same file.
-        external: What these files do not say themselves: names of the items, and the similarity of vectors.
-        rerank: The run of a second model, which re-ranks the top 100 candidates of the first; or a `SecondStage`, which
-            says how many.
+        external: Ids of the items, if the files have none, and the similarity of vectors.
+        rerank: The run of a second model, which re-ranks the top 100 candidates of the first. Use a `SecondStage` for
+            another number of candidates.
         config: Device, batch size and precision, and the prompt of a pretrained model.
         quiet: Show no progress.
 
     Returns:
-        Figures with intervals and notes. In a notebook it is a table; `save` and `save_queries` write it.
+        Figures with intervals and notes. A notebook shows them as a table; `save` and `save_queries` write them to
+        files.
 
     Raises:
-        ArgumentError: For contradictory arguments, the errors of loading, reading and evaluating.
+        ArgumentError: For contradictory arguments. Also raises the errors of loading, reading and evaluating.
         RequirementError: If a metric needs something that the model or the data does not have.
 
     Example:
@@ -730,7 +732,7 @@ def compare(
     *,
     metric: Annotated[
         tuple[str, ...],
-        "Metric to test, such as recall@10; repeatable. Few metrics make stronger tests. Default: all except ranks.",
+        "Metric to test, such as recall@10; repeatable. Fewer metrics give stronger tests. Default: all but ranks.",
         Metavar("NAME"),
         OptionGroup("Figures"),
     ] = (),
@@ -746,24 +748,26 @@ def compare(
     """Test whether one system is better than another, from results of `subtext evaluate` on the same queries.
 
     Each JSON file needs a file of values per query next to it: evaluate with --json A.json --per-query A.npz. The
-    interval of a difference resamples images and runs. There are two p-values, corrected for the number of metrics. One
-    is over queries (for these trained models). The other is over runs (for the methods; needs several seeds per side).
+    interval of a difference resamples images and runs. There are two p-values, corrected for the number of metrics. The
+    p-value over queries compares these trained models. The p-value over runs compares their methods; it needs several
+    seeds per side.
 
     Args:
         first: A result or its file, or several results of one method with different seeds.
         second: See `first`.
-        metric: Names of metrics to test, such as "recall@10"; few make stronger tests. None named: all except ranks.
+        metric: Names of metrics to test, such as "recall@10". The fewer metrics, the stronger the tests. Default: all
+            except ranks.
         resamples: Resamples of intervals and p-values, 100 or more.
         seed: Seed of the resampling.
         json: File to write the comparison to as JSON; None for none.
 
     Returns:
-        The differences, tested.
+        The differences, with intervals and p-values.
 
     Raises:
-        DataError: For files that cannot be read or compared.
-        RequirementError: For files that cannot be read or compared.
-        OutputError: If the JSON cannot be written (before the work begins).
+        DataError: If a file cannot be read, or the files cannot be compared.
+        RequirementError: If values per query are missing, or the evaluations differ.
+        OutputError: If the JSON cannot be written. This is checked before the work begins.
     """
     from subtext.data.atomic import require_file
     from subtext.evaluation import Result

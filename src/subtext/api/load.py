@@ -118,12 +118,12 @@ def load(
     text_prompt: str | None = None,
     device: str = "cpu",
 ) -> Model:
-    """The model of a run, or a pretrained dual encoder, for `embed_images`, `embed_texts` and `compare`.
+    """Load the model of a run, or a pretrained dual encoder, for `embed_images`, `embed_texts` and `compare`.
 
     Args:
         run: Folder of a run.
         model: Instead of a run: hub name or folder of a pretrained dual encoder, or open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text of a pretrained model, with {} in its place.
+        text_prompt: Prompt for every text of a pretrained model; {} stands for the text.
         device: "cpu", "cuda", "mps" or "auto".
 
     Returns:
@@ -132,7 +132,7 @@ def load(
     Raises:
         CheckpointError: If the folder is not a run, is damaged or is incomplete.
         RequirementError: If the pretrained model is not available.
-        ArgumentError: Unless one of the two is given.
+        ArgumentError: If `run` and `model` are both None, or both set.
     """
     return ModelSource.of(run, model, text_prompt).open(device=device)[0]
 
@@ -148,13 +148,13 @@ def open_run(
     text_features: Path | str | None = None,
     device: str = "cpu",
 ) -> Run:
-    """The model and the record of a run.
+    """Open a run: load its model and its record.
 
     Args:
         path: Folder of the run.
-        features: File that replaces that of the record. A missing file of the record is an error only if an item is
-            looked up by name.
-        text_features: See `features`.
+        features: File of image features, instead of the file in the record. A missing file raises an error only when an
+            item is looked up in it.
+        text_features: The same for texts.
         device: "cpu", "cuda", "mps" or "auto".
 
     Returns:
@@ -162,8 +162,8 @@ def open_run(
 
     Raises:
         CheckpointError: If the folder is not a run, is damaged, or has an unknown recipe.
-        DataError: If a feature file cannot be read or has other widths.
-        RecipeError: If the modality does not use features.
+        DataError: If a feature file cannot be read, or its features have another width than the model needs.
+        RecipeError: If `features` or `text_features` is set, but the model does not use such features.
     """
     from subtext.recipes.build import reopen
 

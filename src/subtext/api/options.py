@@ -30,7 +30,7 @@ Pretrained = Annotated[
     Metavar("NAME_OR_FOLDER"),
 ]
 TextPrompt = Annotated[
-    str | None, "Words around every text for --model, with {} in its place: 'a photo of {}'.", _MODEL, Metavar("PROMPT")
+    str | None, "Prompt for every text of --model; {} stands for the text: 'a photo of {}'.", _MODEL, Metavar("PROMPT")
 ]
 Run = Annotated[AnyPath, "Folder of a trained run.", _MODEL, Metavar("RUN")]
 IndexArgument = Annotated[str | Path, "Folder of an index, or its address.", OptionGroup("Index"), Metavar("INDEX")]
@@ -56,13 +56,13 @@ Features = Annotated[
 TextFeatures = Annotated[str | Path | None, "Precomputed text features, in the same formats.", _DATA]
 Columns = Annotated[
     str | None,
-    "Columns of a foreign table: image=filename,text=headline+caption,date=taken_on. Default: guessed by usual names.",
+    "Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default: guessed.",
     _DATA,
     Metavar("ROLE=COLUMN,..."),
 ]
 TextFields = Annotated[
     str | None,
-    "Fields that are texts of an image, with commas. Default for images in a folder: headline,caption.",
+    "Fields with texts of the image, separated by commas. Default for a folder of images: headline,caption.",
     _DATA,
     Metavar("FIELD,..."),
 ]

@@ -46,29 +46,30 @@ def check_dataset(
     split_seed: SplitSeed = 0,
     verify: Annotated[bool, "Decode every image.", OptionGroup("Check")] = False,
     on_error: Annotated[
-        Literal["raise", "skip"], "raise: bad rows are errors; skip: leave them out.", OptionGroup("Check")
+        Literal["raise", "skip"], "raise: stop at rows that cannot be used; skip: leave them out.", OptionGroup("Check")
     ] = "raise",
     quiet: Quiet = False,
 ) -> CheckReport:
     """Report the contents and problems of a data set, and whether it can be used for training, evaluation or an index.
 
-    The exit code is 1 if it can be used for none of them.
+    The exit code is 1 if the data cannot be used for any of these.
 
     DATA is a file or a folder. Files: JSON lines, CSV, Parquet, WebDataset tar, Karpathy's JSON. Folders: images alone,
     also in sub-folders; metadata.csv or metadata.jsonl with images; SCAN's precomputed features; corpus, queries and
-    qrels. Also a release of COCO.
+    qrels; a release of COCO.
 
     Args:
         data: Data set: a file or folder.
         images: Folder of relative image paths. Default: that of DATA.
         features: Image features: check that they cover DATA.
         text_features: Text features: check that they cover DATA.
-        columns: Columns of a foreign table: image=filename,text=headline+caption,date=taken_on. Default: guessed by
-            usual names.
-        text_fields: Fields that are texts of an image, with commas. Default for images in a folder: headline,caption.
+        columns: Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default:
+            guessed.
+        text_fields: Fields with texts of the image, separated by commas. Default for a folder of images:
+            headline,caption.
         split_seed: Seed of the 80-10-10 split of data without splits.
         verify: Decode every image.
-        on_error: raise: bad rows are errors; skip: leave them out.
+        on_error: "raise": stop at rows that cannot be used; "skip": leave them out.
         quiet: Show no progress.
 
     Returns:
@@ -158,9 +159,10 @@ def prepare(
     Args:
         data: Data set: a file or folder.
         images: Folder of relative image paths. Default: that of DATA.
-        columns: Columns of a foreign table: image=filename,text=headline+caption,date=taken_on. Default: guessed by
-            usual names.
-        text_fields: Fields that are texts of an image, with commas. Default for images in a folder: headline,caption.
+        columns: Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default:
+            guessed.
+        text_fields: Fields with texts of the image, separated by commas. Default for a folder of images:
+            headline,caption.
         split_seed: Seed of the 80-10-10 split of data without splits.
         on_error: What to do with rows that cannot be used.
         out: New .jsonl or .parquet file.

@@ -24,18 +24,19 @@ def open_index(
     features: Path | str | None = None,
     device: str = "cpu",
 ) -> Index:
-    """A search index with the model that it names.
+    """Open a search index with its model.
 
-    An index in a folder (also one in LanceDB) that keeps the text side of its model as plain arrays answers queries of
-    words by them. Then the model is loaded by the first query with an image, and `Index.model`; with `run`, `model`,
-    `features` or a device other than "cpu" and "auto", at once.
+    Some indexes (in a folder or in LanceDB) contain the text encoder of their model as plain arrays, and answer text
+    queries without the model. They load the model for the first query with an image, or when `Index.model` is read.
+    Other indexes load the model immediately. So does every index with `run`, `model`, `features`, or a device other
+    than "cpu" and "auto".
 
     Args:
         index: A folder; the address of an index in PostgreSQL, postgresql://USER@HOST/DATABASE?index=NAME; or of one in
             LanceDB, lance://FOLDER, s3://BUCKET/NAME or gs://BUCKET/NAME.
-        run: The new folder of its run, if it was moved.
-        model: The new folder of its pretrained model, if that was moved.
-        features: Precomputed features of query images, for a model that needs them; by default those of the index, if
+        run: The new folder of the run of the index, if it was moved.
+        model: The new folder of the pretrained model of the index, if it was moved.
+        features: Precomputed features of query images, if the model needs them. Default: the features of the index, if
             they still exist.
         device: "auto", "cpu", "cuda" or another device of torch.
 
@@ -85,7 +86,9 @@ def search(
     *,
     image: Annotated[str | Path | None, "Image that the results should match.", Metavar("FILE"), _QUERY] = None,
     features: Annotated[str | Path | None, "Precomputed features of --image.", Metavar("FILE"), _QUERY] = None,
-    image_weight: Annotated[float, "Weight of the image or --like; text has the rest.", Interval(0, 1), _QUERY] = 0.5,
+    image_weight: Annotated[
+        float, "Weight of --image or --like; the text has 1 minus this weight.", Interval(0, 1), _QUERY
+    ] = 0.5,
     like: Annotated[tuple[str, ...], "Find items like this item of the index; repeatable.", Metavar("ID"), _QUERY] = (),
     not_like: Annotated[tuple[str, ...], "Rank items like this one lower; repeatable.", Metavar("ID"), _QUERY] = (),
     not_text: Annotated[str | None, "Words that the results should not match.", Metavar("QUERY"), _QUERY] = None,
@@ -110,13 +113,11 @@ def search(
     explain: Annotated[bool, "Show the captions that support each result.", _RESULTS] = False,
     lexical: Annotated[
         bool | None,
-        "Also match the words themselves (BM25). Default: for a phrase in quotes, a number, a name, or a word that the "
-        "model does not know, if texts of the index have it.",
+        "Also match the words themselves (BM25). Default: only if texts of the index contain a phrase in quotes, a "
+        "number, a name or an unknown word of the query.",
         _RANKING,
     ] = None,
-    captions: Annotated[
-        bool, "Also match images by the vectors of their own texts; for a search by text.", _RANKING
-    ] = False,
+    captions: Annotated[bool, "Also compare a text query with the vectors of the images' own texts.", _RANKING] = False,
     hubness: Annotated[
         Literal["csls", "softmax"] | None, "Correct for items that are similar to nearly every query.", _RANKING
     ] = None,
@@ -139,17 +140,17 @@ def search(
 ) -> Answer:
     """Search an index with text, an image, items of the index, or a combination.
 
-    In QUERY, "-snow" and -"a dog" are what results should not match; a phrase in quotes is searched word for word.
+    In QUERY, a minus marks what to rank lower: -snow, -"a dog". A phrase in quotes is searched word for word.
 
     The score is the cosine of the vectors. It ranks the results of a query, but it is not a probability. A calibrated
     index (subtext index calibrate) also shows probabilities and reports when nothing matches well. If a query has
-    several parts, the score is a weighted sum, in standard deviations above the mean item. Unknown words of a query are
-    reported on standard error and in the JSON (unknown_words). If the model knows no word of the query, the results are
-    meaningless.
+    several parts, the cosine of each part is standardised over the index (mean 0, standard deviation 1), and the score
+    is their weighted sum. Unknown words of a query are reported on standard error and in the JSON (unknown_words). If
+    the model knows no word of the query, the results are meaningless.
 
-    With --rerank, the second model scores the results of the first model again, and its scores are shown.
+    With --rerank, a second model scores the results again. The scores shown are those of the second model.
 
-    For a model with precomputed features, --image is the name of an image in its feature file. It may also be an .npy
+    If the model uses precomputed features, --image is the name of an image in the feature file. It can also be an .npy
     or .npz file with the features of one image.
 
     Args:
@@ -157,7 +158,7 @@ def search(
         text: Words that the results should match.
         image: Image that the results should match.
         features: Precomputed features of `image`.
-        image_weight: Weight of the image or `like`; text has the rest; from 0 to 1.
+        image_weight: Weight of the image or `like`, from 0 to 1. The text has 1 minus this weight.
         like: Ids of items of the index that the results should be like.
         not_like: Ids of items; items like them rank lower.
         not_text: Words that the results should not match.
@@ -167,9 +168,9 @@ def search(
         where: Conditions on the metadata, such as 'year >= 1990'; all must be true.
         min_probability: Leave out less probable results; needs a calibrated index; from 0 to 1.
         explain: Show the captions that support each result.
-        lexical: Also match the words themselves (BM25). Default: for a phrase in quotes, a number, a name, or a word
-            that the model does not know, if texts of the index have it.
-        captions: Also match images by the vectors of their own texts; for a search by text.
+        lexical: Also match the words themselves (BM25). Default: only if texts of the index contain a phrase in quotes,
+            a number, a name or an unknown word of the query.
+        captions: Also compare a text query with the vectors of the images' own texts.
         hubness: Correct for items that are similar to nearly every query: "csls", "softmax".
         diversity: Rank near-duplicates lower: from 0 (no change) to 1.
         rerank: Run of a second model that re-ranks the results.

@@ -82,31 +82,30 @@ def train(
     ] = (),
     plan: Annotated[Plan | Mapping[str, object], OptionGroup("Training")] = Plan(),
     run: Annotated[RunConfig | Mapping[str, object], _RUN] = RunConfig(),
-    dry_run: Annotated[bool, "Build model and data and report sizes; no training.", _RUN] = False,
+    dry_run: Annotated[bool, "Build the model, read the data and report sizes, but do not train.", _RUN] = False,
     quiet: Quiet = False,
 ) -> Run:
     """Train a model on pairs of images and texts, and save it in the folder RUN.
 
-    DATA has any format of `subtext data check`.
+    DATA can have any format that `subtext data check` accepts.
 
     Args:
         model: The name of a recipe: `subtext train --help` lists them.
-        data: A file or a folder, a Dataset, or a DataConfig, which also says where features are and which splits are
-            used.
+        data: A file, a folder, a Dataset, or a DataConfig. A DataConfig also names features and splits.
         out: Folder of the run. It must be new or empty, unless `run.resume` is set.
-        options: Options of the model, as in {"embed_dim": 512}; those left out keep their defaults.
+        options: Options of the model, as in {"embed_dim": 512}. All other options keep their defaults.
             `subtext train MODEL --help` lists them.
-        methods: Training methods, as in ["hal", "neighbourhoods:graph=graphs/d2v,form=angular"], or with their options
-            as a mapping: [("neighbourhoods", {"form": "angular"})]. They are applied in this order.
-        plan: How to train. Its fields that were named replace those of the model's own plan, and no others:
-            Plan(epochs=3), or {"epochs": 3}.
+        methods: Training methods, applied in this order. A method is a text, such as "hal" or
+            "neighbourhoods:graph=graphs/d2v,form=angular"; or a pair of name and options, such as ("neighbourhoods",
+            {"form": "angular"}).
+        plan: Changes of the model's own plan: Plan(epochs=3), or {"epochs": 3}. Only the named fields change.
         run: Seed, device, checkpoints and logs.
-        dry_run: Build the model and read the data, and train nothing; `summary` of the result describes the model.
+        dry_run: Build the model and read the data, but do not train. `summary` of the result describes the model.
         quiet: Show no progress.
 
     Returns:
-        The run; the model with the saved weights, its record and its folder. Use it as the `run` of other functions.
-        After Ctrl-C, the training stops after the current step, with `record.status` "stopped".
+        The run: the model with the saved weights, the record and the folder. Other functions accept it as their `run`.
+        If Ctrl-C stopped the training, `record.status` is "stopped".
 
     Raises:
         RecipeError: If an option is unknown or has no effect.

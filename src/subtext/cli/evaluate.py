@@ -53,18 +53,20 @@ class EvaluationOptions:
     ] = "pessimistic"
     folds: Annotated[
         str | int,
-        "Number of folds to average over (COCO 1K: 5), or sizes of folds: 1k+5k measures both sizes.",
+        "Number of folds to average over, such as 5 for COCO 1K; or fold sizes, such as 1k+5k for both.",
         _PROTOCOL,
     ] = "1"
     c_way: Annotated[
         tuple[int, ...],
-        "Accuracy at picking one of c candidates, for instance 5,20,100; each match is a question of its own.",
+        "Accuracy at picking a match among c candidates, for instance 5,20,100. Each match is tested separately.",
         Interval(2),
         Commas(),
         Metavar("N,N,..."),
         _PROTOCOL,
     ] = ()
-    c_way_best: Annotated[bool, "Also c-way accuracy by the best of several matches, as N_way_best.", _PROTOCOL] = False
+    c_way_best: Annotated[bool, "Also report N_way_best: c-way accuracy of the best match of a query.", _PROTOCOL] = (
+        False
+    )
     graph: Annotated[
         AnyPath | None,
         "Also measure how many neighbours in this graph (subtext neighbours) are neighbours in the joint space.",
@@ -83,7 +85,7 @@ class EvaluationOptions:
         _RELEVANCE,
     ] = ()
     references: Annotated[
-        int | None, "Relevance to an image: use its first N texts. Default: all.", Interval(1), _RELEVANCE
+        int | None, "Texts of an image that define its relevance: the first N. Default: all.", Interval(1), _RELEVANCE
     ] = None
     asp_ties: Annotated[Literal["ordinal", "min", "average"], "Ranks of equal values in ASP.", _RELEVANCE] = "ordinal"
     asp_top: Annotated[
@@ -108,11 +110,14 @@ class EvaluationOptions:
     ] = None
     by_length: Annotated[bool, "Recall of texts by their length in words.", _SPACE] = False
     hubness: Annotated[
-        int, "Hubness: skewness of how often a candidate is among the first k; 0 for none.", Interval(0), _SPACE
+        int,
+        "Hubness at k: skewness of the number of times that a candidate is in a top k; 0 for none.",
+        Interval(0),
+        _SPACE,
     ] = 0
     alignment_uniformity: Annotated[bool, "Alignment and uniformity of embeddings.", _SPACE] = False
     pair_alignment_uniformity: Annotated[
-        bool, "The same for vectors that depend on the other item of the pair (ascl).", _SPACE
+        bool, "Alignment and uniformity of vectors that depend on the pair (model ascl).", _SPACE
     ] = False
 
     def __post_init__(self) -> None:
@@ -227,8 +232,8 @@ def evaluate(
 ) -> Result:
     """Measure how well a model retrieves the texts of images and the images of texts.
 
-    Without --data, the data set of the run is used. Recall is in per cent. The line "95 %" is a bootstrap interval over
-    images, from ten images on. The line "chance" is the expected result of a random ranking.
+    Without --data, the data set of the run is used. Recall is in per cent. The line "95 %" shows bootstrap intervals
+    over images; it needs at least ten images. The line "chance" is the expected result of a random ranking.
 
     Returns:
         The figures.

@@ -28,22 +28,22 @@ _SPLITS = ("train_split", "val_split", "train_data", "val_data")
 class DataConfig:
     """The source of images and texts, and the way to read them.
 
-    None stands for the data set's own value, or for that of the run. Paths may be text; `~` is expanded.
+    A field that is None takes its value from the data set or from the run. Paths may be text; `~` is expanded.
 
     Attributes:
         data: A file or folder, or a Dataset in memory.
         images: Folder that relative image paths start from.
         features: Precomputed image features, joined by name.
         text_features: Precomputed text features.
-        columns: Columns of a foreign table; see `subtext.read`.
-        text_fields: Fields that are texts of an image.
+        columns: Columns of a table with other names; see `subtext.read`.
+        text_fields: Fields with texts of the image.
         train_split: For `subtext.train`: the split to train on.
         val_split: For `subtext.train`: the split that selects the epoch; None for no selection.
         split_seed: Seed of the 80-10-10 split of data without splits; None for 0.
         on_error: "raise" or "skip" rows that cannot be used; None for "raise".
-        train_data: For `subtext.train`: pairs to train on instead of that split. The record still contains `data`, so
-            that other functions can read it.
-        val_data: For `subtext.train`: pairs to validate on instead of that split.
+        train_data: For `subtext.train`: pairs to train on, instead of `train_split`. The record still names `data`,
+            which other functions then read.
+        val_data: For `subtext.train`: pairs to validate on, instead of `val_split`.
 
     Raises:
         ArgumentError: For data that is neither a path nor a Dataset.
@@ -57,14 +57,13 @@ class DataConfig:
     text_features: Annotated[str | Path | None, "Precomputed text features, in the same formats.", _GROUP] = None
     columns: Annotated[
         str | None,
-        "Columns of a foreign table: image=filename,text=headline+caption,date=taken_on. Default: guessed by usual "
-        "names.",
+        "Columns of a table with other names: image=filename,text=headline+caption,date=taken_on. Default: guessed.",
         _GROUP,
         Metavar("ROLE=COLUMN,..."),
     ] = None
     text_fields: Annotated[
         str | None,
-        "Fields that are texts of an image, with commas. Default for images in a folder: headline,caption.",
+        "Fields with texts of the image, separated by commas. Default for a folder of images: headline,caption.",
         _GROUP,
         Metavar("FIELD,..."),
     ] = None
@@ -104,11 +103,11 @@ class DataConfig:
         split_seed: int | None = None,
         on_error: Literal["raise", "skip"] | None = None,
     ) -> DataConfig:
-        """The configuration that a function was called with.
+        """Make one configuration of the arguments of a function.
 
         Args:
             data: A path, a Dataset, or a configuration.
-            images: As the field; None where it was not given.
+            images: As the field; None if the caller did not set it.
             features: As the field.
             text_features: As the field.
             columns: As the field.
@@ -117,10 +116,10 @@ class DataConfig:
             on_error: As the field.
 
         Returns:
-            The configuration; `data` itself where it is one already.
+            The configuration; `data` itself if it is a DataConfig.
 
         Raises:
-            ArgumentError: For a field that is given twice, in `data` and beside it.
+            ArgumentError: If a field is set both in `data` and as an argument.
         """
         if not isinstance(data, DataConfig):
             path = Path(data) if isinstance(data, os.PathLike) else data
@@ -146,7 +145,7 @@ class DataConfig:
         return DataConfig(**{f.name: values[f.name] for f in fields(DataConfig) if f.name in values})
 
     def plain(self) -> dict[str, Any]:
-        """Return all fields but data sets in memory, as JSON has them; paths as they are.
+        """Return all fields as plain JSON values, without data sets in memory. Paths are not made absolute.
 
         Returns:
             Field -> plain value.
@@ -166,7 +165,7 @@ class DataConfig:
         return replace(self, **paths)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields without those for training, with absolute paths, for a journal or a result.
+        """Return the fields as plain JSON values with absolute paths, without the fields for training.
 
         A data set in memory has the path None, and its fingerprint.
 
@@ -196,22 +195,22 @@ class DataConfig:
 
     @property
     def in_memory(self) -> Dataset | None:
-        """The data set, where it is in memory."""
+        """The data set if it is in memory, else None."""
         return None if self.data is None or isinstance(self.data, str | Path) else self.data
 
     @property
     def name(self) -> str:
-        """The path of the data set, for people."""
+        """The path of the data set, for messages."""
         return str(self.data) if self.data is None or isinstance(self.data, Path) else IN_MEMORY
 
     def over(self, remembered: DataConfig) -> DataConfig:
-        """Complete these fields by those of another configuration.
+        """Fill the fields that are None from another configuration.
 
         Args:
             remembered: The configuration of a run, or of an index.
 
         Returns:
-            This configuration, with the fields of `remembered` where its own are None.
+            A copy in which each field that was None has the value of `remembered`.
         """
         if self.data is not None and not isinstance(self.data, Path):
             # What was remembered of reading a file is not for a data set that was read already.
@@ -229,8 +228,8 @@ class DataConfig:
 
         Args:
             verify: Which images are decoded once.
-            need_images: Whether every image has to be there.
-            need_pairs: False where images without a text are enough, as in an index.
+            need_images: Whether every image file must exist.
+            need_pairs: False to accept images without texts, as for an index.
             progress: Called with the number of images that were decoded.
 
         Returns:
@@ -238,7 +237,7 @@ class DataConfig:
 
         Raises:
             RequirementError: If no data set is named.
-            DataError: If it has no pair that is needed.
+            DataError: If pairs are needed and there are none.
         """
         from subtext.data.read import read
 

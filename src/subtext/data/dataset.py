@@ -151,10 +151,10 @@ class Dataset:
         texts: See `images`.
         links: (L, 2) int64, image row and text row of every pair in the data.
         root: The folder of relative image paths.
-        judgements: Graded truth, if the data set has some.
-        problems: The problems found while reading, in order; rows with fatal problems were left out.
+        judgements: Graded relevance judgements, if the data set has any.
+        problems: The problems found while reading, in order. Rows with fatal problems are not in the data set.
         features: Precomputed image features, if the data set has features instead of images.
-        own_splits: Whether the data names its splits; False where they were drawn.
+        own_splits: Whether the data names its splits; False if Subtext sampled them.
     """
 
     images: Items
@@ -205,11 +205,11 @@ class Dataset:
         return frame(columns)
 
     def split(self, name: str, *, need_pairs: bool = True) -> Dataset:
-        """Select the images and texts of one split. `select` takes pairs by their rows.
+        """Select the images and texts of one split. To select pairs by their rows, use `select`.
 
         Args:
             name: Name of the split; "all" for the full data set.
-            need_pairs: False where items without a partner are enough, as in an index.
+            need_pairs: False to accept a split without pairs, as for an index.
 
         Returns:
             The data set of this split.
@@ -247,8 +247,8 @@ class Dataset:
             The data set of these pairs.
 
         Raises:
-            IndexError: If a row is missing.
-            ArgumentError: If it gets a name.
+            IndexError: If an index is out of range.
+            ArgumentError: If `pairs` is the name of a split.
         """
         rows = pairs if isinstance(pairs, slice) else np.asarray(pairs).reshape(-1)
         if not isinstance(rows, slice) and rows.dtype.kind == "U":

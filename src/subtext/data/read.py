@@ -71,25 +71,25 @@ def read(
     """Read a data set of any format that a reader recognises.
 
     Args:
-        data: A file or a folder. Or rows (mappings or a data frame) with the columns of a file of pairs, such as
-            {"image": "a.jpg", "captions": ["The ruling stands."], "split": "train"}. Or a data set, whose images are
-            checked again.
-        images: Folder of relative image paths; by default the folder of the data set, or `images` in it; for rows, the
-            current folder.
-        split_seed: Of the 80-10-10 split by group, for data without splits.
-        on_error: "raise" when a row cannot be used, or "skip" such rows.
-        verify: Decode every image once, or those for which a function of the image (a path, or its bytes) and the
-            folder of the images returns True; `progress` gets the number of decoded images and their total.
-        merge_split: Split names that are read as another split ("restval", "dev" and similar names are built in).
-        need_images: False if features replace the images; the image files may then be missing.
-        columns: Columns of a foreign table, such as "image=filename,text=headline+caption,date=taken_on"; guessed by
-            usual names where a table has no columns of our own.
-        text_fields: The fields that are texts of an image, such as "headline,keywords"; of the files in a folder of
-            images "headline,caption" if None.
+        data: A file or a folder; or rows (mappings or a data frame), such as {"image": "a.jpg", "captions": ["The
+            ruling stands."], "split": "train"}; or a Dataset, whose images are then checked again.
+        images: Folder of relative image paths. Default: the folder of the data set, or the folder `images` in it; for
+            rows, the current folder.
+        split_seed: Seed of the 80-10-10 split by group, for data without splits.
+        on_error: What to do with rows that cannot be used: "raise" an error, or "skip" them.
+        verify: True to decode every image once. Or a function that returns True for the images to decode; its arguments
+            are the image (path or bytes) and the folder of the images.
+        merge_split: Other names of splits -> the split that they belong to. "restval", "dev" and similar names are
+            built in.
+        need_images: False if features replace the images. Image files may then be missing.
+        columns: Columns of a table with other names, such as "image=filename,text=headline+caption,date=taken_on".
+            Default: guessed from usual names.
+        text_fields: Fields with texts of the image, such as "headline,keywords". Default for a folder of images:
+            "headline,caption".
         progress: Called with the number of decoded images and their total.
 
     Returns:
-        The images, texts and pairs, with the problems of rows that were skipped.
+        The images, texts and pairs, and the problems of skipped rows.
 
     Raises:
         DataError: If no reader recognises the data, no pair remains, or a row cannot be used and on_error is "raise".

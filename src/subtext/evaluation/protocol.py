@@ -14,21 +14,20 @@ class Protocol:
     """How an evaluation is done.
 
     Args:
-        ties: Where a positive stands among negatives of its own score: behind all ("pessimistic"), before all
-            ("optimistic"), at the mean of all orders ("expected"), or by column ("stable"). It is the rule of every
-            metric.
-        folds: Number of consecutive blocks that the images are cut into, each with the texts of its images, 1 or more;
-            figures are means over blocks. COCO's "1K" is 5 folds of 5,000 images.
-        fold_sizes: Instead of a number of folds: images per fold, 1 or more, such as (1000, 5000). All sizes are
-            measured from the same scores. Figures of the largest size have their usual names; names of the others end
-            in "(1k)" where a fold has 1,000 images, else in "(N folds)".
-        references: Graded relevance to an image is computed from its first N texts; None for all.
-        bootstrap: Resamplings of images behind the 95 % intervals; 0 for none.
+        ties: Rank of a positive among negatives with the same score: last ("pessimistic"), first ("optimistic"), the
+            mean over all orders ("expected"), or by column ("stable"). Every metric uses this rule.
+        folds: Number of folds, 1 or more. A fold is a block of consecutive images with their texts. Figures are means
+            over folds. COCO's "1K" divides 5,000 images into 5 folds.
+        fold_sizes: Images per fold, such as (1000, 5000), instead of `folds`. All sizes use the same scores. The
+            largest size has the usual names of figures. The names of the others end in "(1k)" for 1,000 images, else in
+            "(N folds)".
+        references: Number of texts of an image that define its graded relevance: the first N; None for all.
+        bootstrap: Bootstrap samples of images for the 95 % intervals; 0 for no intervals.
         seed: Seed of the bootstrap.
-        exact: Compute scores in fixed tiles, so that they are equal to the bit for any block size and order; slower.
+        exact: Compute scores in fixed tiles. This is slower, but the bits do not depend on block size and order.
 
     Raises:
-        RequirementError: For numbers that mean nothing.
+        RequirementError: If a value is out of range, or both `folds` and `fold_sizes` are set.
 
     Example:
         >>> Protocol(folds=5, bootstrap=0)
@@ -74,10 +73,10 @@ class Protocol:
             images: Images of the gallery.
 
         Returns:
-            The number of folds of the figures with their usual names, followed by those of extra sizes.
+            The number of folds per size; first the size whose figures have the usual names.
 
         Raises:
-            RequirementError: If the images are no multiple of a size.
+            RequirementError: If the number of images is not a multiple of a fold size.
         """
         if not self.fold_sizes:
             return (self.folds,)

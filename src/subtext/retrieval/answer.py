@@ -118,20 +118,21 @@ class Answer:
 
     Attributes:
         hits: The results, best first.
-        unit: Of the scores: "cosine", "deviations" for a query of several parts, "score" after re-ranking, "bm25" where
-            the model knows no word of the query and texts of the index have some.
+        unit: Unit of the scores: "cosine"; "deviations" for a query of several parts; "score" after re-ranking; "bm25"
+            if the words of the query are unknown to the model, but occur in the index.
         target: "images" or "texts": what was searched.
-        fit: Whether there is a good match; None if the index is not calibrated for this kind of query, or the
-            conditions leave nothing.
+        fit: Whether there is a good match. None if the index is not calibrated for this kind of query, or no item meets
+            the conditions.
         text_only: Whether text is the only positive part of the query.
         left_out: Hits below `min_probability`.
         stale: Share of items that changed since the calibration, if it is too large for reliable probabilities.
-        words: (word, whether the model knows it) for each word of the query; None for a subword model or without text.
-        notes: Notes on texts that are too long for the model, and on words and values that nothing in the index has.
-        exact_words: Phrases, numbers, names and unknown words of the query that texts of the index contain; they were
-            matched.
-        suggestions: Words that no text of the index has -> the nearest that some have.
-        rare_words: Words of the query that the model saw a few times -> how often; then there are no probabilities.
+        words: (word, whether it is in the model's vocabulary) for each word of the query. None for a subword model or a
+            query without text.
+        notes: Notes on texts that are too long for the model, and on words and values that do not occur in the index.
+        exact_words: Phrases, numbers, names and unknown words of the query that were matched in texts of the index.
+        suggestions: Word that no text of the index contains -> the most similar word of the index.
+        rare_words: Rare word of the query -> its count in the training texts. With such words, there are no
+            probabilities.
         request: The query as plain data, for the JSON.
     """
 
@@ -172,13 +173,13 @@ class Answer:
 
     @property
     def unused_words(self) -> list[str]:
-        """Those of them that no text of the index has, either."""
+        """Unknown words that do not occur in any text of the index."""
         has = {word.casefold() for phrase in self.exact_words for word in phrase.split()}
         return [word for word in self.unknown_words if word not in has]
 
     @property
     def meaningless(self) -> bool:
-        """Whether the model knows no word of the query's text, and no text of the index has one."""
+        """Whether no word of the query is in the model's vocabulary or in a text of the index."""
         return self.words is not None and not self.exact_words and not any(known for _, known in self.words)
 
     @property
@@ -191,7 +192,7 @@ class Answer:
 
     @property
     def rare_words_message(self) -> str:
-        """A message about the words that the model saw a few times only; "" for none."""
+        """A message about words that are rare in the training texts; "" for none."""
         seen = ", ".join(f"'{word}' ({count})" for word, count in list(self.rare_words.items())[:WORDS_SHOWN])
         return f"the model saw these words a few times only: {seen}; the scores mean little" if seen else ""
 
@@ -202,7 +203,7 @@ class Answer:
 
     @property
     def summary(self) -> list[str]:
-        """Lines that stand above the hits: no good match, exact words, number of hits left out, no hits."""
+        """Lines to show above the hits: no good match, exact words, number of hits left out, no hits."""
         lines = [self.fit.sentence] if self.fit is not None and self.fit.has_no_match else []
         lines += [self.exact_match_message] if self.exact_words else []
         if self.left_out:
@@ -267,7 +268,7 @@ class Answer:
         return pandas.DataFrame(rows)
 
     def text(self) -> str:
-        """The answer for a terminal: whether anything matches, the hits as a table, and the reasons.
+        """The answer for a terminal: whether anything matches, and the hits as a table with explanations.
 
         Returns:
             Lines of text; the warnings are not among them.

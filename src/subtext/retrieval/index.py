@@ -56,12 +56,13 @@ class Index:
 
     Args:
         store: Vectors, texts and metadata of the items.
-        model: Embeds queries; with `text_side`, a function that opens it when a query has an image.
-        text_side: Embeds the texts of queries in place of the model, without torch.
+        model: The model that embeds queries; with `text_side`, a function that loads it for the first query with an
+            image.
+        text_side: Embeds text queries without the model and without torch.
 
     Raises:
         SearchIndexError: If another model made the vectors.
-        RequirementError: If the model only scores pairs: here, or with `text_side` where the model is loaded.
+        RequirementError: If the model only scores pairs. With `text_side`, it is raised when the model is loaded.
     """
 
     def __init__(self, store: Store, model: Model | Callable[[], Model], text_side: TextSide | None = None) -> None:
@@ -82,10 +83,10 @@ class Index:
         return model
 
     def with_model(self) -> Index:
-        """The same index with its model loaded, which is faster for many queries.
+        """Load the model now, which is faster for many queries.
 
         Returns:
-            An index that embeds texts by its model.
+            The same index, which embeds texts with the loaded model.
         """
         return self if self._text_side is None else Index(self.store, self.model)
 
@@ -153,7 +154,7 @@ class Index:
         depth: int = 200,
         rerank: Reranker | None = None,
     ) -> Answer:
-        """The best `top` items for text, an image, items of the index, or a combination; see `Query`.
+        """Search with text, an image, items of the index, or a combination; see `Query`.
 
         An image is a path, bytes or a PIL image. For a model with precomputed features, it is the name of an image in
         the feature file, or an npy or npz file. Arrays as in `Model.embed_images` are also possible.
@@ -164,7 +165,8 @@ class Index:
             like: Ids of items as positive examples.
             not_like: Ids of items as negative examples.
             not_text: Words that the results should not match.
-            image_weight: Weight of the image (without an image: of `like`), from 0 to 1; the text has the rest.
+            image_weight: Weight of the image (of `like`, if there is no image), from 0 to 1. The text has 1 minus this
+                weight.
             not_like_weight: Weight of all negative parts, from 0 to 1000.
             top: Number of results, 1 or more.
             target: "images" or "texts".
@@ -174,7 +176,7 @@ class Index:
             diversity: From 0 to 1: ranks near-duplicates lower.
             min_probability: Leaves out less probable results; needs a calibrated index.
             explain: Adds to each result the captions, or images, that support it.
-            captions: Also matches images by the vectors of their own texts; for a search by text.
+            captions: Also compares a text query with the vectors of the images' own texts.
             depth: Number of candidates that are re-ranked.
             rerank: A second model that orders the results; None for none.
 
@@ -381,11 +383,11 @@ class Index:
         where: Sequence[Condition | str] = (),
         exact: bool = False,
     ) -> list[Answer]:
-        """The best `top` items for each of (Q L D) vectors of the model.
+        """Find the nearest items to vectors of the model.
 
         Args:
-            vectors: (Q L D) float32 vectors of the model.
-            modality: Modality of the vectors; by default that of `target`, for which there is no calibration.
+            vectors: (Q L D) float32: Q queries of L vectors each.
+            modality: Modality of the vectors. Default: that of `target`, for which the answers have no probabilities.
             top: Number of results per query, 1 or more.
             target: "images" or "texts".
             where: Conditions on the metadata; all must be true.
@@ -430,15 +432,15 @@ class Index:
             return None if key is None else view.vectors(side, np.array([key]))[0]
 
     def known_words(self, text: str) -> dict[str, bool] | None:
-        """Each word of a text, and whether the model knows it; None for a model of subwords.
+        """Check which words of a text are in the model's vocabulary.
 
-        If the model knows no word of a text, the answer is meaningless, even if the scores are high.
+        If no word is in it, the answer is meaningless, even with high scores.
 
         Args:
             text: Any text.
 
         Returns:
-            Word -> whether the model knows it; None for a model of subwords.
+            Word -> whether it is in the vocabulary; None for a model of subwords.
         """
         spec = self._text_input
         if not isinstance(spec, WordInput):
@@ -447,7 +449,7 @@ class Index:
         return {word: code != UNKNOWN for word, code in zip(words, spec.vocabulary.encode(words), strict=True)}
 
     def rare_words(self, text: str) -> dict[str, int]:
-        """The words of a text that the model knows, but saw fewer than `RARE` times, and how often it did.
+        """Count the known words of a text that occur fewer than `RARE` times in the training texts.
 
         Args:
             text: Any text.
@@ -466,7 +468,7 @@ class Index:
     def feature_name(self, image: Any) -> str | None:
         """The name of an image in the model's features: its path as typed, its path in the index, or its file name.
 
-        None if the model uses the image itself, or if its features have no such name.
+        The names are tried in this order.
 
         Args:
             image: Path or name of an image.

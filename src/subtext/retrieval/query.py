@@ -35,31 +35,32 @@ class Query:
     """One search request. Text, an image and examples can be combined.
 
     Attributes:
-        text: Words that the results should match. A phrase in quotes (straight or typographic) stands in `phrases` as
-            well; words with a minus, or a phrase in quotes with one, are `not_text` where there is something else to
-            search for.
+        text: Words that the results should match. A phrase in quotes (straight or typographic) is also added to
+            `phrases`. A word or phrase after a minus is moved to `not_text`, unless nothing else is left to search for.
         image: Path, bytes, PIL image or precomputed features of an image that the results should match.
-        like: Ids of items of the index as positive examples. An id names an image first, then a text; ("texts", id)
-            names a text.
+        like: Ids of items of the index as positive examples. An id is looked up among images, then among texts;
+            ("texts", id) is a text.
         not_like: Ids of items as negative examples.
         not_text: Words that the results should not match.
-        image_weight: Weight of the image (without an image: of `like`), from 0 to 1; the text has the rest.
+        image_weight: Weight of the image (of `like`, if there is no image), from 0 to 1. The text has 1 minus this
+            weight.
         not_like_weight: Weight of all negative parts, from 0 to 1000; the positive parts have weight 1.
         top: Number of results.
         target: "images" or "texts".
         where: Conditions on the metadata, as `Condition` or text such as "year >= 1990"; all must be true.
-        lexical: Also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009). None:
-            for text alone, without `min_probability`, where the query has a phrase in quotes, a number, a name with its
-            capital letter, or a word that the model does not know or saw a few times, and a text has it, too.
-        hubness: Correction of items that are similar to nearly every query: "csls" (Lample et al. 2018), or "softmax",
-            the inverted softmax (Smith et al. 2017).
+        lexical: Also matches texts by their words (BM25), and fuses both rankings by rank (Cormack et al. 2009). None
+            decides by the query. It needs text alone and no `min_probability`. It also needs a phrase in quotes, a
+            number, a capitalised name, or a word that is rare or absent in the training texts; and a text of the index
+            that contains it.
+        hubness: Correction for items that are similar to nearly every query: "csls" (Lample et al. 2018), or the
+            inverted "softmax" (Smith et al. 2017).
         diversity: From 0 to 1: ranks near-duplicates of better results lower (maximal marginal relevance).
         min_probability: Leaves out results below this probability of being a true match; needs a calibrated index.
         explain: Adds to each result the captions, or images, that support it.
-        captions: Of a search for images by text: an image also counts by the best of its own texts. Both cosines are
-            compared in standard deviations over the index, and the larger one ranks the image.
+        captions: For a search of images by text: also compares the query with the texts of each image. Both cosines
+            (with the image, and with its best text) are standardised over the index. The larger one ranks the image.
         depth: Number of candidates that `lexical`, `captions`, `hubness` and `diversity` re-rank.
-        phrases: Of a lexical search: items with texts that have one of them come first.
+        phrases: For a lexical search: items whose texts contain one of these phrases come first.
 
     Raises:
         RequirementError: For an empty query, and for values out of range.
@@ -110,7 +111,7 @@ class Query:
 
     @property
     def understood(self) -> Query:
-        """The query with quotes and minus signs of its text read."""
+        """Parse the quotes and minus signs of the text."""
         straight = self.text.translate(_STRAIGHT) if isinstance(self.text, str) else ""
         if not {'"', "-"}.intersection(straight):
             return self

@@ -36,10 +36,10 @@ def serve(
         Metavar("NAME_OR_FOLDER"),
         _DATA,
     ] = None,
-    features: Annotated[str | Path | None, "Image features of the first index.", _FILE, _DATA] = None,
+    features: Annotated[str | Path | None, "Precomputed image features for the first index.", _FILE, _DATA] = None,
     rerank: Annotated[
         str | Path | None,
-        "Run of a second model, which re-ranks the results of a search that says rerank=true.",
+        "Run of a second model, which re-ranks the results of requests with rerank=true.",
         Metavar("RUN"),
         _DATA,
     ] = None,
@@ -61,7 +61,7 @@ def serve(
     workers: Annotated[int, "Processes.", Interval(1), _ADDRESS] = 1,
     token_file: Annotated[
         str | Path | None,
-        "File with the token for /add and /delete in its first line. Default: no changes allowed.",
+        "File whose first line is the token for /add and /delete. Default: no changes allowed.",
         _FILE,
         OptionGroup("Access"),
     ] = None,
@@ -73,7 +73,7 @@ def serve(
     rate: Annotated[float, "Requests per second and client, on average; 0 for no limit.", Interval(0), _LIMITS] = 20.0,
     log: Annotated[
         Literal["index", "-", "none"] | None,
-        "Where to log requests: the first INDEX (for a database: --storage-dir), or - for standard output.",
+        "Log of requests. index: in the first INDEX (a database: in --storage-dir); -: standard output; none: no log.",
         Shown("index"),
         OptionGroup("Log"),
     ] = None,
@@ -85,14 +85,14 @@ def serve(
 
     Only this machine can connect unless --host is set. The server sends thumbnails of the indexed images and no other
     files. Changes need a token. The page can compare two indexes side by side. /openapi.json describes the routes;
-    docs/serving.md describes how to serve an index to others.
+    docs/serving.md describes how to serve an index to others. SIGINT or SIGTERM stops the server.
 
     Args:
         indexes: Folders or addresses of indexes.
         run: New folder of the first run, if it was moved.
         model: New folder of the first pretrained model, if it was moved.
-        features: Image features of the first index.
-        rerank: Run of a second model, which re-ranks the results of a search that says rerank=true.
+        features: Precomputed image features for the first index.
+        rerank: Run of a second model, which re-ranks the results of requests with rerank=true.
         image_folder: Another folder whose images may be shown.
         storage_dir: Folder for the thumbnails, uploads and log of an INDEX in a database.
         host: Address to listen on.
@@ -100,21 +100,20 @@ def serve(
         allowed_host: Host name in allowed requests. Default: names of this machine; with `host`, any.
         trust_proxy: Trust X-Forwarded-For from a local proxy.
         workers: Processes; 1 or more.
-        token_file: File with the token for /add and /delete in its first line. Default: no changes allowed.
+        token_file: File whose first line is the token for /add and /delete. Default: no changes allowed.
         read_token_file: File with the token that every request needs.
         max_body: MB per request; 1 or more.
         max_pixels: Million pixels per image; 1 or more.
-        rate: Requests per second and client, on average; 0 for no limit; 0 or more.
-        log: Where to log requests: the first INDEX (for a database: `storage_dir`), or - for standard output: "index",
-            "-", "none".
+        rate: Average requests per second and client; 0 for no limit.
+        log: Log of requests. "index": in the first index, or in `storage_dir` for a database; "-": standard output;
+            "none": no log.
         log_private: Also log query texts and client addresses.
         device: cpu, cuda, cuda:1 or mps; auto: a GPU if there is one.
         quiet: Show no progress.
 
     Raises:
         RequirementError: If a package is missing or the address is in use.
-        ArgumentError: For contradictory arguments, and the errors of opening an index. It returns when the process gets
-            SIGINT or SIGTERM.
+        ArgumentError: For contradictory arguments. Also raises the errors of opening an index.
     """
     from subtext.api.load import choose_device
 

@@ -89,8 +89,8 @@ class Phase:
 class Plan:
     """Everything about training that is not the model or the objective; each field is a command-line option.
 
-    A model brings a plan of its own. Of a plan that a user gives, the fields that were named replace the model's, and
-    no others: `Plan(epochs=30)` changes the epochs of every model, though 30 is the default here.
+    Each model has its own plan. A plan that you pass to `train` replaces only the fields that you name. This includes
+    named fields with the default value, as in `Plan(epochs=30)`.
 
     Attributes:
         epochs: Passes over the training pairs, 1 or more.
@@ -103,7 +103,7 @@ class Plan:
         max_grad_norm: Maximum norm of the gradient; 0 for no clipping.
         accumulation_steps: Batches whose gradients are averaged before an update.
         grad_cache_chunk: Gradient caching: images or texts per chunk; 0 for the complete batch.
-        schedule: Of the learning rate: "constant", "plateau", "step", "cosine" or "one_cycle".
+        schedule: Schedule of the learning rate: "constant", "plateau", "step", "cosine" or "one_cycle".
         warmup: Share of all steps in which the learning rate rises from zero, in [0, 1).
         step_epochs: Epochs between drops, for schedule "step".
         lr_factor: Factor of the learning rate at a drop, for schedules "step" and "plateau".
@@ -116,15 +116,15 @@ class Plan:
         ema_decay: Decay of the average at each step, in [0, 1), for "ema".
         swa_start: Share of the epochs before averaging starts, in [0, 1), for "swa".
         patience: Stop after N epochs without improvement; 0 for never.
-        caption_sampling: An epoch has "all" pairs once, "one" random text of every image, or every image "together"
+        caption_sampling: Pairs of an epoch: "all" pairs once; "one" random text per image; or "together", each image
             with all its texts.
         drop_last: Drop the last batch of an epoch if it is smaller.
-        positives: Of an image: all of its texts in the batch ("group"), or only its partner ("pair").
+        positives: Positives of an image: all of its texts in the batch ("group"), or only its partner ("pair").
         select: Epoch to save: the best by validation "rsum" or "loss", or the "last" one.
         precision: Arithmetic of the forward and backward pass: "float32", "bf16" or "fp16".
 
     Raises:
-        RecipeError: For a number out of its interval, and for fields that do not go together.
+        RecipeError: If a number is out of range, or fields contradict each other.
 
     Example:
         >>> Plan(epochs=3, lr=1e-3)
@@ -200,7 +200,7 @@ class Plan:
 
     @property
     def given(self) -> frozenset[str]:
-        """Names of the fields that this plan was made with."""
+        """Names of the fields that the caller set."""
         names: frozenset[str] = vars(self)["_given"]
         return names
 
@@ -241,24 +241,24 @@ class Plan:
 
 @dataclass(frozen=True, repr=False)
 class RunConfig:
-    """How a training is run; of these, the seed and the precision of the cache alone change what is learnt.
+    """How a training is run. Only the seed and the precision of the cache affect the weights.
 
     Attributes:
         seed: Seed of every random choice.
         device: "auto" (a GPU if there is one), or a device of torch: "cpu", "cuda", "cuda:1", "mps".
         workers: Threads that load data; 0 to load it in the training loop.
         resume: Resume from the last complete checkpoint of the folder.
-        checkpoint_every: Steps between checkpoints; 0 for the end of each epoch alone, which always has one.
-        keep_checkpoints: Checkpoints to keep; a finished training has none.
+        checkpoint_every: Steps between checkpoints; 0 for none within an epoch. The end of each epoch always has one.
+        keep_checkpoints: Checkpoints to keep. They are deleted when the training is finished.
         save_every_epochs: Save every Nth epoch as a run, RUN/epochs/EPOCH; 0 for none.
         cache: Folder for the outputs of frozen encoders; None for `cache` in the run's folder.
         tensorboard: Also write TensorBoard logs (extra: tensorboard).
-        cache_precision: How these outputs are stored; float16 halves the disk, and moves the features by about 0.05 %:
-            `resume` needs the same again.
+        cache_precision: Precision of the stored outputs of frozen encoders. float16 halves their size and changes the
+            features by about 0.05 %. `resume` needs the same precision.
         log_every: Steps between two lines of log.jsonl.
 
     Raises:
-        TrainingError: For a number out of its interval.
+        TrainingError: If a number is out of range.
 
     Example:
         >>> RunConfig(seed=1, device="cpu")

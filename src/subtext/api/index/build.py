@@ -119,13 +119,13 @@ def build_index(
     split: IndexSplit = "all",
     ray: Annotated[
         str | None,
-        "Embed on a Ray cluster: HOST:PORT; auto: that of this machine; local: start one here.",
+        "Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.",
         OptionGroup("Index"),
         Metavar("ADDRESS"),
     ] = None,
     cache: Annotated[
         str | Path | None,
-        "Folder of `train --cache`: read outputs of frozen encoders that are there.",
+        "Folder of `train --cache`: reuse the outputs of frozen encoders in it.",
         Metavar("FOLDER"),
         OptionGroup("Index"),
     ] = None,
@@ -133,8 +133,8 @@ def build_index(
 ) -> IndexChange:
     """Embed images and texts with a run or a pretrained model, and store them in a new search index.
 
-    Without DATA, the data set of the run is used. The index records its model and refuses queries of other models.
-    The model must have a vector for each item: a model that only scores pairs is refused. Run the command again to
+    Without DATA, the data set of the run is used. The index records its model and refuses queries of other models. The
+    model must give each item a vector of its own. Models that only score pairs are refused. Run the command again to
     resume an interrupted build.
 
     Args:
@@ -143,18 +143,18 @@ def build_index(
         run: Folder of a trained run.
         model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
+        text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
-        ray: Embed on a Ray cluster: HOST:PORT; auto: that of this machine; local: start one here.
-        cache: The `cache` folder of a training: outputs of frozen encoders are read from it.
+        ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
+        cache: The `cache` folder of a training: reuse the outputs of frozen encoders in it.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
         Number of items embedded, and the shape and size of the index.
 
     Raises:
-        RequirementError: For a model that only scores pairs, or without the cluster that `ray` needs.
-        SearchIndexError: If INDEX exists and is something else.
+        RequirementError: If the model only scores pairs, or if Ray has no cluster at this address.
+        SearchIndexError: If the path INDEX is in use, but not by an interrupted build.
         ArgumentError: For `ray` together with `cache`.
     """
     from subtext.retrieval.journal import unfinished
@@ -373,7 +373,7 @@ def move_index(
         run: Folder of a trained run.
         model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
-        text_prompt: Words around every text for `model`, with {} in its place: 'a photo of {}'.
+        text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         drop_missing: Drop items that are missing from all data sets.
         even_if_worse: Move without a comparison on held-out pairs, or against its result.
         **options: Options of reading the data and of embedding; see `ModelOptions`.

@@ -45,7 +45,7 @@ def adapt(
         "infonce"
     ),
 ) -> Setup:
-    """Adapters on a frozen dual encoder: CLIP, SigLIP or another, whose towers run once over the data.
+    """Small adapters on a frozen dual encoder (CLIP, SigLIP or another), which runs only once over the data.
 
     Each side adds a two-layer perceptron to its vector (CLIP-Adapter, Gao et al. 2021). It starts at zero, so that
     epoch 0 is the pretrained model. With `lora_rank` the adapters are low-rank updates of the attention inside the

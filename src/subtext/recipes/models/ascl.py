@@ -47,7 +47,7 @@ def ascl(
     margin: Annotated[float, "margin, before the division by the temperature", Interval(0), _TRIPLET] = 0.2,
     all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Interval(0), _TRIPLET] = 0,
 ) -> Setup:
-    """AsCL without generated texts (the ablation w/o P&N); add `--with asymmetry` for the complete AsCL.
+    """AsCL without generated texts (the paper's ablation); add `--with asymmetry` for the complete AsCL.
 
     A pretrained text backbone stays frozen by default (`freeze_epochs`): the published rate would destroy it.
 

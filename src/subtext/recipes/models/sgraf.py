@@ -29,7 +29,7 @@ def sgraf(
     margin: Annotated[float, "margin, in scores", Interval(0)] = 0.2,
     all_negatives_epochs: Annotated[int, "number of first epochs with all negatives", Interval(0)] = 0,
 ) -> Setup:
-    """SGR or SAF: similarity vectors of words and regions, reduced to a score; loss on the hardest negative.
+    """SGR or SAF: a network turns similarity vectors of words and regions into a score; loss on the hardest negative.
 
     The published SGRAF is the mean of the scores of two runs, one of each. Filtration (saf) trains ten epochs less.
 
