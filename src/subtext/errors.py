@@ -93,3 +93,12 @@ class SearchIndexError(SubtextError):
 
 class TrainingError(SubtextError, RuntimeError):
     """Training that cannot go on."""
+
+
+OUT_OF_MEMORY_MESSAGES = (
+    "can't allocate memory",
+    "out of memory",
+    "Storage size calculation overflowed",
+    "Overflow when unpacking",
+)
+"""Parts of the messages of torch and the operating system for an allocation that failed."""

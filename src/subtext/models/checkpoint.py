@@ -152,9 +152,9 @@ class Record:
         """
         if self.model != record.model:
             return [f"the model: {self.model} -> {record.model}"]
-        mine, theirs = ({"seed": run.seed} | _plain(run.arguments) | _plain(run.plan) for run in (self, record))
-        names = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
-        result = [_difference(name, mine.get(name), theirs.get(name)) for name in names]
+        first, second = ({"seed": run.seed} | _plain(run.arguments) | _plain(run.plan) for run in (self, record))
+        names = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+        result = [_difference(name, first.get(name), second.get(name)) for name in names]
         if _plain(self.methods) != _plain(record.methods):
             result.append(f"{_with(self.methods)} -> {_with(record.methods)}")
         if _plain(self.phases) != _plain(record.phases):
@@ -373,13 +373,13 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def _difference(name: str, mine: Any, theirs: Any) -> str:
+def _difference(name: str, first: Any, second: Any) -> str:
     """An option that differs, as on the command line."""
     option = name.replace("_", "-")
-    if isinstance(mine, bool) and isinstance(theirs, bool):
-        return " -> ".join(f"--{'' if value else 'no-'}{option}" for value in (mine, theirs))
-    mine, theirs = ("not given" if value is None or value == "" else value for value in (mine, theirs))
-    return f"--{option} {mine} -> {theirs}"
+    if isinstance(first, bool) and isinstance(second, bool):
+        return " -> ".join(f"--{'' if value else 'no-'}{option}" for value in (first, second))
+    first, second = ("not given" if value is None or value == "" else value for value in (first, second))
+    return f"--{option} {first} -> {second}"
 
 
 def _with(methods: tuple[tuple[str, dict[str, Any]], ...]) -> str:

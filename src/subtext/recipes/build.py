@@ -18,7 +18,15 @@ import torch
 from subtext.data.feature_file import FeatureShape
 from subtext.data.features import FeatureFile, FeatureInput
 from subtext.data.starter import NAME as STARTER
-from subtext.errors import CheckpointError, DataError, RecipeError, RequirementError, Setting, SubtextError
+from subtext.errors import (
+    OUT_OF_MEMORY_MESSAGES,
+    CheckpointError,
+    DataError,
+    RecipeError,
+    RequirementError,
+    Setting,
+    SubtextError,
+)
 from subtext.models.checkpoint import ASSETS, Record, library_versions, load_run
 from subtext.models.encoders.precomputed import Precomputed
 from subtext.models.encoders.words import Bag, Recurrent
@@ -39,13 +47,7 @@ Step = tuple[Recipe, dict[str, object]]
 
 ENSEMBLE = "ensemble"
 """What the record of an ensemble names as its model; no recipe has this name."""
-_NO_MEMORY = (
-    "can't allocate memory",
-    "out of memory",
-    "Storage size calculation overflowed",
-    "Overflow when unpacking",
-)
-_BUILT = ("parts", "whole")
+_DEFERRED_CAPABILITIES = ("parts", "whole")
 """Facts about a text side that hold once it is built: it has several parts, and the whole text is read."""
 
 
@@ -121,7 +123,7 @@ def build(
                     )
                 setup = changed
         except (RuntimeError, MemoryError, TypeError) as error:
-            if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
+            if not isinstance(error, MemoryError) and not any(words in str(error) for words in OUT_OF_MEMORY_MESSAGES):
                 raise
             raise RecipeError(
                 f"'{model}' needs more memory for its weights than there is; torch says: "
@@ -269,12 +271,16 @@ def chosen_facts(values: Mapping[str, object], context: BuildContext | None = No
     else:
         facts["image"] = (image, "pixels", *(("detector",) if image.startswith("detector:") else ()))
     if text == "features" or (text == "auto" and context.text_features is not None):
-        facts["text"] = ("features", *_BUILT)
+        facts["text"] = ("features", *_DEFERRED_CAPABILITIES)
     elif text in ("", "auto"):
         # The model's own encoder; known once it is built.
         facts.pop("text", None)
     else:
-        facts["text"] = (text, *_BUILT) if text in ("gru", "bag", STARTER) else (text, "backbone", *_BUILT)
+        facts["text"] = (
+            (text, *_DEFERRED_CAPABILITIES)
+            if text in ("gru", "bag", STARTER)
+            else (text, "backbone", *_DEFERRED_CAPABILITIES)
+        )
     return facts
 
 

@@ -387,8 +387,8 @@ CHECKS: dict[str, tuple[str, Callable[[Sample], list[Rescored]]]] = {
         _other_blocks,
     ),
     "neighbours": (
-        "Pairs of the sample were embedded and scored among two random halves of it, and partners and strangers with "
-        "nothing beside them.",
+        "Pairs of the sample were embedded and scored among two random halves of it, and partners and random pairs "
+        "with nothing beside them.",
         _other_neighbours,
     ),
     "names": (

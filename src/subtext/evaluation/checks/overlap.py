@@ -104,25 +104,25 @@ def _fingerprint(value: str | bytes | None, root: Path) -> ImageFingerprint | No
     return ImageFingerprint(digest, difference_hash(image), centred / length if length > SIDE else None)
 
 
-def alike(mine: list[ImageFingerprint | None], theirs: list[ImageFingerprint | None]) -> Iterator[tuple[int, int]]:
+def alike(left: list[ImageFingerprint | None], right: list[ImageFingerprint | None]) -> Iterator[tuple[int, int]]:
     """Rows of each two images with nearly the same hash and greys; in one list, given twice, the lower row first.
 
     Args:
-        mine: One image.
-        theirs: Another.
+        left: Fingerprints of one list of images; None for one that cannot be read.
+        right: Those of the other list.
 
-    Returns:
-        Whether they are.
+    Yields:
+        A row of `left` and a row of `right`.
     """
     looks = [
         [(row, look.bits, look.greys) for row, look in enumerate(side) if look is not None and look.greys is not None]
-        for side in (mine, theirs)
+        for side in (left, right)
     ]
     bits = [np.array([bits for _, bits, _ in side], dtype=np.uint64) for side in looks]
     for start in range(0, len(looks[0]), _BLOCK):
-        first = start if mine is theirs else 0
+        first = start if left is right else 0
         near = np.bitwise_count(bits[0][start : start + _BLOCK, None] ^ bits[1][None, first:]) <= BITS
-        for position, other in zip(*np.nonzero(np.triu(near, 1) if mine is theirs else near), strict=True):
+        for position, other in zip(*np.nonzero(np.triu(near, 1) if left is right else near), strict=True):
             (row, _, greys), (train_row, _, train_greys) = looks[0][start + position], looks[1][first + other]
             if float(greys @ train_greys) >= ALIKE:
                 yield row, train_row
@@ -203,12 +203,12 @@ def images(audited: Dataset, train: Dataset, *, workers: int = 2, progress: Prog
     missing = sum(look is None for side in looks for look in side)
     if missing == len(audited.images) + len(train.images):
         return Check("image-overlap", did, "not applicable", "no image is on disk")
-    mine, theirs = looks
-    rows_of = {look.digest: row for row, look in enumerate(theirs) if look is not None}
-    equal = {row: rows_of[look.digest] for row, look in enumerate(mine) if look is not None and look.digest in rows_of}
+    left, right = looks
+    rows_of = {look.digest: row for row, look in enumerate(right) if look is not None}
+    equal = {row: rows_of[look.digest] for row, look in enumerate(left) if look is not None and look.digest in rows_of}
     # Of several that are alike, the first.
     similar: dict[int, int] = {}
-    for row, train_row in alike(mine, theirs):
+    for row, train_row in alike(left, right):
         similar.setdefault(row, train_row)
     check = _check("image", did, (audited.images, train.images), {**similar, **equal}, IMAGES_ALLOWED)
     kinds = (
@@ -261,21 +261,21 @@ def texts(audited: Dataset, train: Dataset, *, progress: Progress | None = None)
         f"share: near copies share {_JACCARD:g} of them or more (Jaccard). {TEXTS_ALLOWED:g} % of the audited texts "
         "may have one."
     )
-    mine, theirs = (
+    left, right = (
         np.array(
             [row for row, t in enumerate(dataset.texts.values) if isinstance(t, str) and len(tokenise(t)) >= _WORDS],
             dtype=np.int64,
         )
         for dataset in (audited, train)
     )
-    if not len(mine) or not len(theirs):
+    if not len(left) or not len(right):
         return Check("text-overlap", did, "not applicable", f"there are no texts of {_WORDS} words or more to compare")
     # Audited texts, then training texts, as a data set without images in which no group is in both.
-    sides = (("audited", "test", audited.texts.take(mine)), ("train", "train", train.texts.take(theirs)))
+    sides = (("audited", "test", audited.texts.take(left)), ("train", "train", train.texts.take(right)))
     items = Items(
         ids=[f"{side}/{name}" for side, _, texts in sides for name in texts.ids],
         values=[value for _, _, texts in sides for value in texts.values],
-        groups=np.arange(len(mine) + len(theirs), dtype=np.int64),
+        groups=np.arange(len(left) + len(right), dtype=np.int64),
         splits=np.array([split for _, split, texts in sides for _ in texts.ids]),
     )
     none = Items([], [], np.empty(0, np.int64), np.empty(0, "<U5"))
@@ -285,11 +285,11 @@ def texts(audited: Dataset, train: Dataset, *, progress: Progress | None = None)
     except RequirementError as error:
         return Check("text-overlap", did, "not applicable", str(error))
     stands_for = np.where(copies.copy_of < 0, np.arange(len(both.texts)), copies.copy_of)
-    source = {int(stands_for[row]): row - len(mine) for row in range(len(mine), len(both.texts))}
+    source = {int(stands_for[row]): row - len(left) for row in range(len(left), len(both.texts))}
     pairs = {
-        int(mine[row]): int(theirs[source[stands_for[row]]]) for row in range(len(mine)) if stands_for[row] in source
+        int(left[row]): int(right[source[stands_for[row]]]) for row in range(len(left)) if stands_for[row] in source
     }
-    return _check("text", did, (audited.texts, train.texts), pairs, TEXTS_ALLOWED, out_of=len(mine))
+    return _check("text", did, (audited.texts, train.texts), pairs, TEXTS_ALLOWED, out_of=len(left))
 
 
 def _rows(file: FeatureFile, items: Items) -> list[bytes]:
@@ -322,7 +322,7 @@ def _check(
     share = 100 * len(copies) / max(1, count)
     examples = [[audited.ids[row], train.ids[train_row]] for row, train_row in sorted(copies.items())]
     sentence = f"{len(copies):,} of {counted(count, kind)} ({share:.2g} %) have a copy among {len(train):,} of training"
-    shown = ", ".join(f"'{mine}' = '{theirs}'" for mine, theirs in examples[:_SHOWN])
+    shown = ", ".join(f"'{left}' = '{right}'" for left, right in examples[:_SHOWN])
     figures = {"copies": len(copies), "of": count, "per_cent": share, "allowed": allowed, "pairs": examples}
     outcome: Outcome = "fail" if share > allowed else "pass"
     return Check(f"{kind}-overlap", did, outcome, sentence + (f", such as {shown}" if shown else ""), figures)

@@ -315,10 +315,10 @@ class Mined:
     the teacher's. Where nothing was mined, a list has one candidate, and a loss over lists nothing to say.
 
     Args:
-        of: Direction whose queries they are.
+        direction: Direction whose queries they are.
     """
 
-    of: Direction
+    direction: Direction
 
     def __call__(self, scene: Scene, epoch: Epoch) -> Comparison:
         """The comparison that the loss is to read.
@@ -333,8 +333,8 @@ class Mined:
         Raises:
             RequirementError: If the scene has scores alone.
         """
-        comparison = scene.comparison(self.of)
-        name = f"distil/{self.of}"
+        comparison = scene.comparison(self.direction)
+        name = f"distil/{self.direction}"
         if comparison.queries is None:
             raise RequirementError("mined lists need the embeddings of the queries; this batch has scores alone")
         if epoch.table is None or epoch.bank is None or f"{name}/rows" not in epoch.table:
@@ -342,7 +342,7 @@ class Mined:
             return Comparison(no_scores, Truth(no_scores == 0, relevance=no_scores, scale=SCALE), comparison.queries)
         ids = comparison.queries.ids
         rows, scores = epoch.table[f"{name}/rows"][ids], epoch.table[f"{name}/scores"][ids]
-        vectors = epoch.bank[_CANDIDATES[self.of]].vectors[rows.clamp_min(0)]
+        vectors = epoch.bank[_CANDIDATES[self.direction]].vectors[rows.clamp_min(0)]
         fits = torch.einsum("qkd,qcld->qckl", comparison.queries.vectors, vectors.to(comparison.queries.vectors.dtype))
         match = torch.zeros_like(rows, dtype=torch.bool)
         match[:, 0] = rows[:, 0] >= 0
