@@ -46,26 +46,24 @@ from cosmic_ray.plugins import get_operator
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 GROUPS = {
-    "losses": ("objectives/losses/*.py", "contract/losses golden/[adhilmst]* golden/pcme"),
+    "losses": ("objectives/losses/*.py", "objectives/losses/* models/similarity/pcme"),
     "objectives": (
         "objectives/*.py",
-        "contract/mining contract/objective contract/ranking contract/regularisers contract/weighting golden/asymmetry "
-        "golden/density golden/distance golden/hal golden/hubs golden/mithun golden/neighbourhood golden/pcme "
-        "golden/pvse golden/random golden/triplet golden/uniform identity/neighbour_draws identity/ranked "
-        "identity/together",
+        "objectives/* objectives/losses/hal objectives/losses/triplet ops/density models/similarity/pcme "
+        "recipes/models/pvse recipes/ranking_options recipes/methods/asymmetry_values recipes/methods/mithun "
+        "recipes/methods/batch_relevance recipes/methods/neighbour_sampling training/images_with_all_texts",
     ),
     "metrics": (
         "evaluation/metrics/*.py",
-        "contract/metrics golden/asp golden/c_way golden/eccv_caption golden/geometry golden/metric_cells "
-        "golden/precision_metrics golden/re* identity/asp_curve identity/c* flow/further flow/neighbours "
-        "flow/own_metric flow/preservation",
+        "evaluation/metrics/* evaluation/relevance/eccv_caption evaluation/relevance/word_relevance "
+        "evaluation/checks/space evaluation/chance_figures evaluation/extra_metrics extend/own_metric graphs/graphs",
     ),
-    "calibration": ("retrieval/confidence.py", "flow/answers flow/calibration identity/calibrated"),
+    "calibration": ("retrieval/confidence.py", "retrieval/answer retrieval/calibration retrieval/confidence"),
     "filters": (
-        "retrieval/condition.py retrieval/query.py",
-        "flow/answers flow/index_filters flow/query flow/search flow/search_features identity/calibrated",
+        "retrieval/condition.py retrieval/query.py retrieval/stores/facets.py",
+        "retrieval/answer retrieval/condition retrieval/query retrieval/confidence api/search api/search_features",
     ),
-}  # fmt: skip
+}
 """Name -> patterns of its modules in the package, and of the tests that may reach them, FOLDER/test_NAME.py in `tests`.
 
 The examples in the docstrings of the modules are tests of theirs, too.
@@ -355,7 +353,9 @@ def main() -> None:
     for group in options.groups:
         modules, patterns = GROUPS[group]
         files = sorted(file for pattern in modules.split() for file in (SOURCE / "subtext").glob(pattern))
-        wanted = [f"{pattern}.py".replace("/", "/test_") for pattern in patterns.split()]
+        wanted = [
+            f"{folder}/test_{name}.py" for folder, _, name in (pattern.rpartition("/") for pattern in patterns.split())
+        ]
         tests = sorted({file for pattern in wanted for file in (ROOT / "tests").glob(pattern)})
         key = digest(*(file.read_text(encoding="utf-8") for file in [*files, *tests]))
         files = [file for file in files if file.name != "__init__.py" and options.only in str(file)]
