@@ -28,12 +28,12 @@ def gathered(direction: nn.Module, heads: int, own: Tensor, others: Tensor) -> T
 def plain(similarity: nn.Module, images: Embeddings, text: Embeddings) -> Tensor:
     """One caption with every picture."""
     assert isinstance(similarity, Ascl) and images.parts is not None and text.parts is not None
-    assert similarity.fusion is not None and similarity.picture is not None
+    assert similarity.fusion is not None and similarity.image_map is not None
     regions, words = images.parts, text.parts.expand(len(images), -1, -1).contiguous()
     seen = gathered(similarity.by_words, similarity.heads, words, regions)
     said = gathered(similarity.by_regions, similarity.heads, regions, words)
     local = cosine_similarity(regions, said, dim=2).mean(dim=1) + cosine_similarity(words, seen, dim=2).mean(dim=1)
-    picture = similarity.fusion(similarity.by_words.whole(seen.mean(dim=1)), similarity.picture(images.vectors[:, 0]))
+    picture = similarity.fusion(similarity.by_words.whole(seen.mean(dim=1)), similarity.image_map(images.vectors[:, 0]))
     whole = cosine_similarity(picture, similarity.by_regions.whole(said.mean(dim=1)), dim=1)
     return (similarity.local_share * local / 2 + (1 - similarity.local_share) * whole) / similarity.temperature
 
