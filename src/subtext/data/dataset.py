@@ -112,7 +112,8 @@ class RowIssue:
 
     def __str__(self) -> str:
         """Format position and message in one sentence; a message that begins with the position is not repeated."""
-        return self.what if self.what.startswith(f"{self.where} ") else f"{self.where}: {self.what}"
+        named = self.what.startswith((f"{self.where} ", f"{self.where.removeprefix('image ')} "))
+        return self.what if named else f"{self.where}: {self.what}"
 
     @property
     def kind(self) -> str:

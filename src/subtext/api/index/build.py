@@ -711,8 +711,11 @@ def _update(
         withheld = missing.count if unclear and allowed is None and not keep_missing else 0
         deletes = not keep_missing and not withheld
         if deletes:
-            place = "" if work.sources.data is None else f" --data {shlex.quote(work.sources.name)}"
-            command = f"subtext index update {shlex.quote(str(store.path))}{place}"
+            place = f" --data {shlex.quote(str(work.sources.data))}" if isinstance(work.sources.data, Path) else ""
+            command = f"subtext index update {shlex.quote(str(store.path))}{place}".replace("{", "{{").replace("}", "}}")
+            command += " --allow-deleting {}"
+            if work.sources.in_memory is not None:
+                command = "update_index(..., allow_deleting={})"
             missing.require_allowed(allowed, str(store.path), command)
         total = WriteCounts()
         for step, opened, source in readings:
