@@ -712,7 +712,9 @@ def _update(
         deletes = not keep_missing and not withheld
         if deletes:
             place = f" --data {shlex.quote(str(work.sources.data))}" if isinstance(work.sources.data, Path) else ""
-            command = f"subtext index update {shlex.quote(str(store.path))}{place}".replace("{", "{{").replace("}", "}}")
+            command = f"subtext index update {shlex.quote(str(store.path))}{place}".replace("{", "{{").replace(
+                "}", "}}"
+            )
             command += " --allow-deleting {}"
             if work.sources.in_memory is not None:
                 command = "update_index(..., allow_deleting={})"
@@ -845,10 +847,12 @@ def _steps(
         DataError: For one that is not there.
     """
     from subtext.data.readers import readers
-    from subtext.retrieval.traces import ADDED
+    from subtext.retrieval.traces import ADDED, ROWS
 
     recorded = [(earlier, split, Path(str(earlier.data)).resolve()) for earlier, split in recorded_sources(store)]
     uploads, data = Path(store.path).resolve() / ADDED, work.sources.data
+    if (uploads / ROWS).is_file() and not (uploads / ROWS).stat().st_size:
+        recorded = [known for known in recorded if known[2] != uploads]  # All of them were deleted again.
     paths = list(dict.fromkeys(path for *_, path in recorded if path != uploads))
     named = data.resolve() if isinstance(data, Path) else None
     is_new = data is not None and named not in (*paths, uploads)
