@@ -1,4 +1,4 @@
-"""An archive that lives: what happens to its files and its index is drawn from a seed, and a plain model says what must be.
+"""An archive that lives: a seed draws what happens to its files and its index, and a plain model says what must be.
 
 The model is dictionaries. Every operation on the index runs in a child of its own, which may be killed; another child
 then reads the whole index, which must be what the model says: after an operation that ended, what comes after it; after
@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 import signal
 import sys
@@ -144,7 +145,7 @@ def child(work: Callable[[], Any], *, kill: Callable[[], None] | None = None, wa
                 answer = Outcome("done", work())
             except SubtextError as problem:
                 answer = Outcome("refused", f"{type(problem).__name__}: {problem}")
-            except BaseException:
+            except Exception:
                 answer = Outcome("failed", traceback.format_exc())
             sys.setprofile(None)
             with os.fdopen(writing, "wb") as told:
@@ -273,7 +274,7 @@ class Life:
             os.utime(file, (second, second))
 
     def some(self, folder: Path) -> Path | None:
-        found = sorted(p for p in folder.rglob("*.bmp") if p.is_file() and not p.is_symlink())
+        found = sorted(p for p in folder.rglob("*.bmp") if p.is_file() and not p.is_symlink() and p not in LOCKED)
         found = [p for p in found if not any(part.startswith((".", "@")) for part in p.relative_to(folder).parts)]
         return self.draws.choice(found) if found else None
 
@@ -316,11 +317,11 @@ class Life:
         return file.name
 
     def repair(self) -> str:
+        LOCKED.clear()
         for folder in (self.photos, self.pictures):
-            for file in folder.rglob("*.bmp"):
+            for file in sorted(folder.rglob("*.bmp")):
                 if file.is_file() and not readable(file):
                     self.write(file, self.new_picture())
-        LOCKED.clear()
         return ""
 
     def lock(self) -> str:
@@ -387,8 +388,15 @@ class Life:
         return name
 
     def filled(self, row: dict[str, Any]) -> dict[str, Any]:
-        words = " ".join(self.draws.sample(WORDS, 3))
-        return {**row, "caption": words, "number": self.draws.randrange(100), "town": self.draws.choice(("Ulm", "Bern"))}
+        self.count += 1
+        # No other text has the last word: after a compaction nothing is left of it.
+        words = " ".join([*self.draws.sample(WORDS, 3), f"only{self.seed}x{self.count}x"])
+        return {
+            **row,
+            "caption": words,
+            "number": self.draws.randrange(100),
+            "town": self.draws.choice(("Ulm", "Bern")),
+        }
 
     def edit_table(self) -> str:
         kind = self.draws.choice(("add", "add", "remove", "change", "change", "id", "cut", "half", "spelling"))
@@ -443,7 +451,7 @@ class Life:
         return found, unread, bool(found)
 
     def table_read(self) -> tuple[dict[str, tuple[bytes, dict[str, Any], str]], set[str], bool, bool]:
-        """Id -> (bytes, metadata, caption); unreadable ids; whether anything can be used; and whether a row is cut off."""
+        """Id -> (bytes, metadata, caption); unreadable ids; whether anything can be used; whether a row is cut off."""
         found, unread = dict[str, tuple[bytes, dict[str, Any], str]](), set[str]()
         lines, unclear = self.table.read_text().splitlines(), False
         for line in lines:
@@ -542,7 +550,9 @@ class Life:
             return
         if outcome.kind == "refused" and refused:
             self.trace[-1] += f" ({outcome.value[:150]})"
-        self.require((outcome.kind == "refused") == refused, f"{name} was {outcome.kind}, not as the model says: {outcome}")
+        self.require(
+            (outcome.kind == "refused") == refused, f"{name} was {outcome.kind}, not as the model says: {outcome}"
+        )
         self.state = after if not refused else self.state
         if name in ("update", "watch") and not refused:
             self.killed.discard("update")
@@ -592,7 +602,12 @@ class Life:
             return "nothing"
         if self.draws.random() < 0.7:
             names = self.draws.sample(sorted(self.state.images), self.draws.randint(1, 2))
-            self.do("delete", lambda: delete_from_index(self.index, tuple(names)), self.without(self.state, names), refused=False)
+            self.do(
+                "delete",
+                lambda: delete_from_index(self.index, tuple(names)),
+                self.without(self.state, names),
+                refused=False,
+            )
             return " ".join(names)
         limit = self.draws.randrange(60)
         has_field = any("number" in about for _, about in self.state.images.values())
@@ -607,6 +622,11 @@ class Life:
         from subtext.api.index.maintain import compact_index
 
         self.do("compact", lambda: compact_index(self.index), self.state, refused=False)
+        if self.trace[-1].endswith(": done") and self.store == "folder":
+            content = b"".join(p.read_bytes() for p in sorted(Path(self.index).rglob("*")) if p.is_file())
+            kept = {word for words, _ in self.state.texts.values() for word in words.split()}
+            left = {word.decode() for word in re.findall(rb"only\d+x\d+x", content)} - kept
+            self.require(not left, f"what was deleted is still on the disk: {left}")
         return ""
 
     def move_model(self) -> str:
@@ -639,14 +659,15 @@ class Life:
             try:
                 time.sleep(delay)
                 told = child(lambda: delete_from_index(self.index, (chosen,)))
-                (self.place / "beside").write_text(told.kind)
+                (self.place / "beside").write_text(f"{told.kind} {told.value if told.kind == 'refused' else ''}")
             finally:
                 os._exit(0)
         outcome = child(lambda: self.api().update_index(self.index, **QUIET))
         os.waitpid(beside, 0)
-        deleted = (self.place / "beside").read_text()
-        self.trace[-1] += f" {chosen}: {outcome.kind}, {deleted}"
-        self.require(outcome.kind in ("done", "refused"), f"the update beside a deletion: {outcome}")
+        deleted, _, why = (self.place / "beside").read_text().partition(" ")
+        self.trace[-1] += f" {chosen}: {outcome.kind}, {deleted} {why[:150]}"
+        busy = "IndexLockedError" in (str(outcome.value) if outcome.kind == "refused" else why)
+        self.require(busy or outcome.kind == deleted == "done", f"two writers: {outcome}; {deleted} {why}")
         if outcome.kind == "done":
             self.state = after
         if deleted == "done":
@@ -696,8 +717,8 @@ class Life:
     def step(self) -> None:
         """One thing that happens, and the comparison after it."""
         of_files = (
-            self.add_photo, self.rename_photo, self.rename_folder, self.replace_file, self.damage, self.repair, self.lock,
-            self.remove_file, self.unmount, self.stray, self.edit_table, self.edit_table, self.jump,
+            self.add_photo, self.rename_photo, self.rename_folder, self.replace_file, self.damage, self.repair,
+            self.lock, self.remove_file, self.unmount, self.stray, self.edit_table, self.edit_table, self.jump,
         )  # fmt: skip
         of_index = (
             self.update, self.update, self.update, self.watch, self.add, self.delete, self.compact, self.move_model,
@@ -742,8 +763,13 @@ class Life:
         self.require(not isinstance(seen, str), f"a new reader cannot look: {seen}")
         self.require(seen[0] == ids, f"a reader of long ago sees {seen[0]}, not {ids}")
         for side in ("images", "texts"):
-            scores = [[np.round(own, 4) for own in (one[1], two[1])] for one, two in zip(seen[1][side], nearest[side], strict=True)]
-            self.require(all(np.allclose(one, two, atol=1e-3) for one, two in scores), f"a reader of long ago finds other {side}")
+            scores = [
+                [np.round(own, 4) for own in (one[1], two[1])]
+                for one, two in zip(seen[1][side], nearest[side], strict=True)
+            ]
+            self.require(
+                all(np.allclose(one, two, atol=1e-3) for one, two in scores), f"a reader of long ago finds other {side}"
+            )
 
     def close(self) -> None:
         """End the reader."""
@@ -773,7 +799,11 @@ class Life:
                 got = known.get(name)
                 if side == "texts" and got is not None and got not in wanted:
                     # A text may have come before its link was made, or its image may be gone already.
-                    words = [item for item in wanted if item is not None and item[0] == got[0] and set(got[1]) <= set(item[1])]
+                    words = [
+                        item
+                        for item in wanted
+                        if item is not None and item[0] == got[0] and set(got[1]) <= set(item[1])
+                    ]
                     self.require(bool(words), f"{name} is {got}, neither of {wanted}")
                     mine[name] = got[0], frozenset(got[1])
                     continue
@@ -785,7 +815,9 @@ class Life:
                 now.removed.add(name)
         certain = self.state.removed & after.removed
         self.require(certain <= now.removed, f"forgotten that these were deleted: {certain - now.removed}")
-        now.sources = [it for it in after.sources if it in self.state.sources or str(self.path_of(it)) in found["sources"]]
+        now.sources = [
+            it for it in after.sources if it in self.state.sources or str(self.path_of(it)) in found["sources"]
+        ]
         self.state = now
 
     def path_of(self, source: str) -> Path:
@@ -807,16 +839,22 @@ class Life:
                 scores = self.queries() @ vectors.T
                 for query, (names, got) in enumerate(found["nearest"][side]):
                     best = np.sort(scores[query])[::-1][:5]
-                    self.require(np.allclose(best, got, atol=1e-4), f"nearest {side}: {names} {got}, a loop says {best}")
+                    self.require(
+                        np.allclose(best, got, atol=1e-4), f"nearest {side}: {names} {got}, a loop says {best}"
+                    )
         removed = {(side, name) for side in ("images", "texts") for name in found["removed"][side]}
         self.require(state.removed <= removed, f"forgotten that these were deleted: {state.removed - removed}")
         self.require(set(found["open"]) <= self.killed, f"jobs that nobody finished: {found['open']}")
         for word in WORDS:
             wanted_texts = {name for name, (words, _) in state.texts.items() if word in words.split()}
-            self.require(set(found["words"][word]) == wanted_texts, f"{word} is in {found['words'][word]}, not {wanted_texts}")
+            self.require(
+                set(found["words"][word]) == wanted_texts, f"{word} is in {found['words'][word]}, not {wanted_texts}"
+            )
         low = {name for name, (_, about) in state.images.items() if about.get("number", 1000) < 50}
         town = {name for name, (_, about) in state.images.items() if about.get("town") == "Ulm"}
-        self.require(set(found["low"]) == low and set(found["town"]) == town, f"filters: {found['low']} {found['town']}")
+        self.require(
+            set(found["low"]) == low and set(found["town"]) == town, f"filters: {found['low']} {found['town']}"
+        )
         paths = {str(self.path_of(source)) for source in state.sources}
         self.require(set(found["sources"]) == paths, f"an update reads {found['sources']}, not {paths}")
         run = run_of(self.runs, state.model).name
@@ -857,7 +895,10 @@ def _look_on(connection: Connection, index: str, queries: np.ndarray) -> None:
                 sides: Any = ("images", "texts")
                 with store.reading() as view:
                     ids = {s: sorted(row.id for row in view.rows(s, keys=view.keys(s).tolist())) for s in sides}
-                    near = {s: [([], hits.scores.tolist()) for hits in view.nearest(s, queries[:, None], top=5)] for s in sides}
+                    near = {
+                        s: [([], hits.scores.tolist()) for hits in view.nearest(s, queries[:, None], top=5)]
+                        for s in sides
+                    }
                 connection.send((ids, near))
             except SubtextError as problem:
                 connection.send(f"{problem}")
