@@ -37,7 +37,7 @@ class Fault:
 
 FAULTS = {
     "a manifest that is not flushed": Fault(
-        "data/atomic.py", "fill(temporary)\n            _flush(temporary)\n            t", "fill(temporary)\n            t"
+        "data/atomic.py", "_flush(temporary)\n            temporary.replace", "temporary.replace"
     ),
     "tables that are not flushed": Fault(FOLDER, "synchronous = FULL", "synchronous = OFF"),
     "segments that are not flushed": Fault(
