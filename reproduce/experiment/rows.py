@@ -141,7 +141,7 @@ class Row:
 
     def recipe(self, name: str, host: str, *, files: Mapping[str, Path], sign: float | None) -> Recipe:
         """The row of a host on a set."""
-        values = {**files, "sign": "" if sign is None else f"{sign:g}"}
+        values: dict[str, Path | str] = {**files, "sign": "" if sign is None else f"{sign:g}"}
         options = {"batch_size": batch_of(name), **(self.options or {})}
         return HOSTS[host].but(methods=list(self.methods), **options).of(**values)
 
