@@ -79,7 +79,9 @@ def made(place: Path) -> Path:
             rows = generator.standard_normal((ITEMS, 1, WIDTH), dtype=np.float32)
             rows /= np.linalg.norm(rows, axis=2, keepdims=True)
             entries = [
-                IndexEntry(f"item{n}", n.to_bytes(8, "little"), metadata={"year": 1900 + n % 100, "title": title(names)})
+                IndexEntry(
+                    f"item{n}", n.to_bytes(8, "little"), metadata={"year": 1900 + n % 100, "title": title(names)}
+                )
                 if side == "images"
                 else IndexEntry(f"item{n}/0", n.to_bytes(8, "little"), text=" ".join(word(7 * n + k) for k in range(6)))
                 for n in range(ITEMS)
@@ -233,7 +235,9 @@ def held(port: int, until: float, *, count: int, data: bytes, reads: bool = True
         line.close()
 
 
-def sends(port: int, until: float, *, clients: int, head: bytes, body: Callable[[], bytes], length: bool = True) -> None:
+def sends(
+    port: int, until: float, *, clients: int, head: bytes, body: Callable[[], bytes], length: bool = True
+) -> None:
     """So many clients that send the same request again and again."""
     data = body()
     whole = head + HOST + (b"Content-Length: %d\r\n\r\n" % len(data) if length else b"\r\n") + data

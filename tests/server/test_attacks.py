@@ -25,8 +25,8 @@ import served_index
 from gloo import free_port
 from PIL import Image
 
-from subtext.server import images, security
-from subtext.server.images import require_image
+from subtext.server import connection, decoding, security
+from subtext.server.decoding import require_image
 from subtext.server.refusal import Refusal
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
@@ -326,7 +326,7 @@ def answered(line: socket.socket) -> bool:
 
 
 def test_unfinished_headers_time_out(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(security, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.5)
     with served_index.running(index) as port, contextlib.ExitStack() as stack:
         silent, partial = opened(stack, port), opened(stack, port, HEALTH)
         assert silent.recv(10) == b"" and partial.recv(10) == b""
@@ -342,7 +342,7 @@ def test_unfinished_headers_time_out(index: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_longest_idle_connection_is_closed_first(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(security, "CONNECTIONS", 4)
+    monkeypatch.setattr(connection, "CONNECTIONS", 4)
     with served_index.running(index) as port, contextlib.ExitStack() as stack:
         lines = [opened(stack, port, HEALTH) for _ in range(4)]
         lines[0].sendall(b"\r\n")

@@ -176,9 +176,11 @@ class Query:
         """A key that is equal for queries with equal answers; an image is compared by a digest of its content."""
         from subtext.data.pixels import ReadImage
 
-        image = self.image.pixels.tobytes() if isinstance(self.image, ReadImage) else self.image
-        digest = hashlib.blake2b(image, digest_size=16).digest() if isinstance(image, bytes) else None
-        return type(self.image), digest, repr(replace(self, text=self.text or "", image=None))
+        image = self.image.pixels if isinstance(self.image, ReadImage) else self.image
+        shape = getattr(image, "shape", getattr(image, "size", None))
+        content = image if isinstance(image, bytes) else getattr(image, "tobytes", repr(image).encode)()
+        digest = hashlib.blake2b(content, digest_size=16).digest()
+        return type(self.image), shape, digest, repr(replace(self, text=self.text or "", image=None))
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
+from fastapi.exceptions import RequestValidationError
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -26,6 +29,7 @@ from subtext.retrieval.index import Hit, Reason
 from subtext.retrieval.stores.facets import ORDER, Condition, Test, Value, dated
 from subtext.retrieval.stores.item import Item, Side
 from subtext.server.images import SIZES
+from subtext.server.refusal import Refusal
 from subtext.settings import Field as Setting, fields_of
 from subtext.settings.to_pydantic import to_pydantic
 
@@ -34,6 +38,8 @@ MAX_WORDS, MAX_TOP, MAX_ID, MAX_PAGE = 1000, 200, 500, 200
 MAX_CONDITION, MAX_CONDITIONS, MAX_VALUES = 2000, 20, 200
 """Letters of a condition; conditions of a request; values of a condition."""
 MAX_EXAMPLES = 20
+MAX_JSON = 20_000
+"""Commas and opening brackets in a body of JSON."""
 RESERVED = frozenset(
     {
         "id", "image", "file_name", "captions", "caption", "text", "text_id", "text_ids", "split", "group", "images",
@@ -73,6 +79,9 @@ ConditionText = Annotated[
 ]
 Scalar = bool | int | float | Annotated[str, StringConstraints(pattern=NO_NULL)]
 LibraryName = Annotated[str | None, Field(max_length=200, description="Which library; the first where none is named.")]
+
+
+FormT = TypeVar("FormT", bound="Form")
 
 
 class Form(BaseModel):
@@ -192,6 +201,30 @@ class FieldsQuery(Form):
     index: LibraryName = None
 
 
+def from_json(form: type[FormT], body: bytes) -> FormT:
+    """A form from the body of a request.
+
+    Args:
+        form: Class of the form.
+        body: JSON.
+
+    Returns:
+        The form.
+
+    Raises:
+        Refusal: 413 for more than MAX_JSON values.
+        RequestValidationError: For what is no such form.
+    """
+    # The parser stops for nothing, and takes microseconds for each value: those are bounded before.
+    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > MAX_JSON:
+        sentence = f"a body of JSON may have {MAX_JSON:,} values; this one has more"
+        raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
+    try:
+        return form.model_validate_json(body)
+    except ValidationError as problem:
+        raise RequestValidationError(problem.errors(include_url=False, include_input=False)) from problem
+
+
 class NoParameters(Form):
     """The parameters of a route that has none."""
 
@@ -294,7 +327,10 @@ class ItemOut(BaseModel):
             image = next(iter(item.metadata.get("images", [])), None)
         shown = ItemOut(id=item.id, captions=item.captions, metadata=item.metadata, image_id=image)
         if path is not None:
-            shown.file = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+            # As it is written, "photos/../../secret.jpg" lies in the collection.
+            place = Path(os.path.normpath(path))
+            inside = place.is_relative_to(os.path.normpath(root))
+            shown.file = place.relative_to(os.path.normpath(root)).as_posix() if inside else place.name
         if isinstance(item, Hit):
             shown.score, shown.probability, shown.uncertainty = item.score, item.probability, item.uncertainty
             shown.reasons = item.reasons
@@ -427,11 +463,17 @@ class Libraries(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the server answers, and the generation of each library."""
+    """The process answers."""
 
     status: Literal["ok"]
     version: str
-    libraries: dict[str, int]
+
+
+class Ready(BaseModel):
+    """The libraries can be searched, and how many there are."""
+
+    status: Literal["ready"]
+    libraries: int
 
 
 class _JsonCondition(Form):

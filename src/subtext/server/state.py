@@ -24,7 +24,8 @@ from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.registry import store_class
 from subtext.retrieval.stores.store import Store
 from subtext.retrieval.traces import ADDED, remove_traces
-from subtext.server.images import Decoding, Thumbnails, changing, remove_orphans, storage_of
+from subtext.server.decoding import Decoder
+from subtext.server.images import Thumbnails, changing, remove_orphans, storage_of
 from subtext.server.monitoring import Metrics, RequestLog
 from subtext.server.refusal import RETRY_SECONDS, Refusal
 from subtext.server.settings import LOOPBACK, Settings
@@ -206,11 +207,11 @@ class Library:
         open_index: Opens it; called again when it was re-embedded with another model.
         settings: The settings of the server.
         metrics: Counts of this process.
-        decoding: Bounds the memory of decoding.
+        decoder: Makes thumbnails.
     """
 
     def __init__(
-        self, name: str, open_index: Callable[[], Index], settings: Settings, metrics: Metrics, decoding: Decoding
+        self, name: str, open_index: Callable[[], Index], settings: Settings, metrics: Metrics, decoder: Decoder
     ) -> None:
         self.name = name
         self._open = open_index
@@ -223,7 +224,7 @@ class Library:
         self.storage = storage_of(store, Path(settings.storage_dir) / name if settings.storage_dir else None)
         added = [] if self.storage is None else [self.storage / ADDED]
         folders = [Path(store.manifest.root), *added, *map(Path, settings.image_folders)]
-        self.thumbnails = Thumbnails(folders, self.storage, decoding)
+        self.thumbnails = Thumbnails(folders, self.storage, decoder)
         self.batcher = Batcher(
             lambda: self.index, cached_hits=limits.cached_hits, seconds=limits.answer_seconds, metrics=metrics
         )
@@ -290,7 +291,8 @@ class ServerState:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.decoding = Decoding(settings.limits.pixels)
+        # Images of requests do not delay the thumbnails.
+        self.uploads, self.shown = Decoder(settings.limits.pixels), Decoder(settings.limits.pixels)
         self.libraries: dict[str, Library] = {}
         self.reranker: Reranker | None = None
         if settings.rerank is not None:
@@ -307,7 +309,7 @@ class ServerState:
                 ).with_model(),
                 settings,
                 self.metrics,
-                self.decoding,
+                self.shown,
             )
         storage = next(iter(self.libraries.values())).storage
         self.log = RequestLog((storage or "-") if settings.log == "index" else settings.log)
@@ -370,4 +372,6 @@ class ServerState:
         """Finish the queries that wait, and close files."""
         for library in self.libraries.values():
             library.batcher.close()
+        self.uploads.close()
+        self.shown.close()
         self.log.close()
