@@ -189,7 +189,8 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
     if reranker is None:
         answer = library.batcher.answer(query)
     else:
-        answer = library.batcher.run(lambda index: index.answer(query, rerank=reranker))
+        answer = library.batcher.run(lambda index: index.answer(query, rerank=reranker, hints=False))
+        answer = library.index.with_hints(answer, query)
     log_facts(request, {"hits": len(answer)})
     return _results(library, answer)
 

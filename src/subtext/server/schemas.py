@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
@@ -38,8 +38,6 @@ MAX_WORDS, MAX_TOP, MAX_ID, MAX_PAGE = 1000, 200, 500, 200
 MAX_CONDITION, MAX_CONDITIONS, MAX_VALUES = 2000, 20, 200
 """Letters of a condition; conditions of a request; values of a condition."""
 MAX_EXAMPLES = 20
-MAX_JSON = 20_000
-"""Commas and opening brackets in a body of JSON."""
 RESERVED = frozenset(
     {
         "id", "image", "file_name", "captions", "caption", "text", "text_id", "text_ids", "split", "group", "images",
@@ -85,9 +83,14 @@ FormT = TypeVar("FormT", bound="Form")
 
 
 class Form(BaseModel):
-    """Parameters or body of a request; unknown names are refused."""
+    """Parameters or body of a request; unknown names are refused.
+
+    Attributes:
+        max_json: Commas and opening brackets in a body of JSON.
+    """
 
     model_config = ConfigDict(extra="forbid")
+    max_json: ClassVar[int] = 5000
 
 
 def option_field(option: Setting) -> tuple[Any, Any]:
@@ -212,12 +215,12 @@ def from_json(form: type[FormT], body: bytes) -> FormT:
         The form.
 
     Raises:
-        Refusal: 413 for more than MAX_JSON values.
+        Refusal: 413 for more values than `max_json`.
         RequestValidationError: For what is no such form.
     """
     # The parser stops for nothing, and takes microseconds for each value: those are bounded before.
-    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > MAX_JSON:
-        sentence = f"a body of JSON may have {MAX_JSON:,} values; this one has more"
+    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > form.max_json:
+        sentence = f"a body of JSON may have {form.max_json:,} values; this one has more"
         raise Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, sentence)
     try:
         return form.model_validate_json(body)
@@ -265,6 +268,7 @@ class NewItem(Form):
 class AddRequest(Form):
     """Items to add, all or none."""
 
+    max_json = 20_000
     index: LibraryName = None
     items: list[NewItem] = Field(min_length=1, max_length=16)
 

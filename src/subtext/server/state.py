@@ -143,6 +143,8 @@ class Batcher:
         self._queue.append((query, future))
         self._thread.submit(self._answer_queue)
         answer, state = self._wait(future)
+        # In the thread of this request: others wait for the one that answers.
+        answer = self.current_index().with_hints(answer, query)
         self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
         return answer
 
@@ -187,7 +189,7 @@ class Batcher:
         try:
             index = self.current_index()
             state = state_of(index)
-            answers = index.answer_many([query for query, _ in batch])
+            answers = index.answer_many([query for query, _ in batch], hints=False)
         finally:
             # Any failure is raised where a client waits.
             problem = sys.exc_info()[1]
