@@ -372,8 +372,7 @@ class Index:
         groups: dict[Hashable, list[int]] = {}
         queries = [self._read(query) for query in queries]
         for row, query in enumerate(queries):
-            batchable = query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
-            groups.setdefault((query.target, repr(query.where)) if batchable else row, []).append(row)
+            groups.setdefault((query.target, repr(query.where)) if self.batches(query) else row, []).append(row)
         answers: dict[int, Answer | SubtextError] = {}
         for rows in groups.values():
             group = [queries[row] for row in rows]
@@ -387,6 +386,18 @@ class Index:
                 results = [problem] if len(group) == 1 else [alone([query])[0] for query in group]
             answers |= dict(zip(rows, results, strict=True))
         return [answers[row] for row in range(len(queries))]
+
+    def batches(self, query: Query) -> bool:
+        """Whether `answer_many` answers a query together with others, so that it costs little.
+
+        Args:
+            query: The query.
+
+        Returns:
+            False where it is answered by itself.
+        """
+        query = self._read(query)
+        return query.batchable and query.positive_text is not None and not self._uses_exact_words(query)
 
     def _answer_texts(self, queries: Sequence[Query]) -> list[Answer]:
         """The answers of batchable queries of text, of one target and set of conditions."""

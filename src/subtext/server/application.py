@@ -37,7 +37,7 @@ from subtext.server import schemas
 from subtext.server.decoding import FORMATS, MEDIA_TYPE
 from subtext.server.images import Upload, add_uploads, changing
 from subtext.server.refusal import Refusal
-from subtext.server.security import ERROR_HANDLERS, Guard, etag_response, log_facts
+from subtext.server.security import ERROR_HANDLERS, Guard, client_of, etag_response, log_facts
 from subtext.server.settings import Settings
 from subtext.server.state import Library, ServerState, state_of
 from subtext.version import __version__
@@ -176,7 +176,8 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
             raise RequirementError(
                 f"this library's model reads precomputed features, and no {kind}; search with an item of the library"
             )
-    reranker = _state(request).reranker if form.rerank else None
+    server: ServerState = request.app.state.server
+    reranker = server.reranker if form.rerank else None
     if form.rerank and reranker is None:
         raise RequirementError(
             "rerank needs a second model; this server has none; start it with --rerank RUN", field="rerank"
@@ -186,11 +187,7 @@ def _search(request: Request, library: Library, form: Any, image: Any = None) ->
             reranker.check(query)
         except ArgumentError as problem:
             raise RequirementError(str(problem)) from problem
-    if reranker is None:
-        answer = library.batcher.answer(query)
-    else:
-        answer = library.batcher.run(lambda index: index.answer(query, rerank=reranker, hints=False))
-        answer = library.index.with_hints(answer, query)
+    answer = library.batcher.answer(query, client=client_of(request.scope), rerank=reranker)
     log_facts(request, {"hits": len(answer)})
     return _results(library, answer)
 
@@ -202,7 +199,7 @@ def similar(request: Request, server: Access, form: Annotated[schemas.Similar, Q
     _vectors(library.index, form.side, form.id)
     query = Query(like=((form.side, form.id),), top=form.top, target=form.target, where=where)
     log_facts(request, {"index": library.name, "item": form.id})
-    return _results(library, library.batcher.answer(query))
+    return _results(library, library.batcher.answer(query, client=client_of(request.scope)))
 
 
 @searching.post("/score", dependencies=NO_PARAMETERS, openapi_extra=_body(schemas.ScoreRequest))
@@ -222,7 +219,7 @@ def score(
         images = [_vectors(index, "images", name).astype(np.float64) for name in form.ids]
         return [float((text @ image.T).max()) for image in images], cut_note(spec, [form.q])
 
-    values, note = library.batcher.run(scores)
+    values, note = library.batcher.run(scores, client=client_of(request.scope))
     pairs = [
         schemas.PairScore(id=name, score=value, scaled=manifest.scale * value + manifest.shift)
         for name, value in zip(form.ids, values, strict=True)
@@ -372,7 +369,8 @@ def add_items(
         lambda index: (
             add_uploads(index, uploads, storage_dir=library.storage),
             cut_note(index.model.text.input_spec, texts),
-        )
+        ),
+        client=client_of(request.scope),
     )
     server.metrics.event("items_added", written.embedded)
     log_facts(request, {"index": library.name, "added": [upload.id for upload in uploads]})

@@ -48,7 +48,7 @@ class Connection(HttpToolsProtocol):
     """
 
     since = 0.0
-    ended = False
+    ended = deaf = False
     refused: tuple[int, str] = (HTTPStatus.BAD_REQUEST, "this is no request that can be read")
     head_bytes = head_lines = 0
     head_timer: asyncio.TimerHandle | None = None
@@ -75,7 +75,8 @@ class Connection(HttpToolsProtocol):
         Args:
             data: Bytes of a request.
         """
-        if self.ended:
+        if self.ended or self.deaf:
+            self.flow.pause_reading()
             return
         super().data_received(data)
         if self.running:
@@ -129,8 +130,10 @@ class Connection(HttpToolsProtocol):
             msg: uvicorn's words, for which `refused` stands.
         """
         if self.running:
-            # An answer to an earlier request is on its way, and nothing can be told before it.
-            self.end()
+            # An answer to an earlier request is on its way, and nothing can be told before it. A client that is closed
+            # at once would come again at once.
+            self.deaf = True
+            self.loop.call_later(HEAD_SECONDS, self.end)
             return
         status, sentence = self.refused
         body = json.dumps({"error": sentence, "status": int(status)}).encode()

@@ -174,6 +174,18 @@ def log_facts(request: Request, facts: Mapping[str, Any]) -> None:
     request.scope.setdefault("subtext.log", {}).update(facts)
 
 
+def client_of(scope: Scope) -> str:
+    """Whose request it is, as far as shares and rates are concerned.
+
+    Args:
+        scope: As in ASGI.
+
+    Returns:
+        See `network`.
+    """
+    return network(str((scope.get("client") or ("",))[0]))
+
+
 class RateLimit:
     """A token bucket per client.
 
@@ -252,8 +264,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         started, path, answered = time.perf_counter(), str(scope["path"]), {"status": 500}
-        client = str((scope.get("client") or ("",))[0])
-        share = network(client)
+        share = client_of(scope)
         facts: dict[str, Any] = scope.setdefault("subtext.log", {})
         body, slots = bytearray(), 0
 
@@ -296,7 +307,7 @@ class Guard:
             line = {"method": scope["method"], "path": path[:200], "status": answered["status"]}
             line |= {"ms": round(1000 * seconds, 1), **facts}
             if self.state.settings.log_private:
-                line["client"] = client
+                line["client"] = str((scope.get("client") or ("",))[0])
             else:
                 line.pop("words", None)
             self.state.log.write(line)
