@@ -63,10 +63,10 @@ def damage(store: Store) -> list[IndexIssue]:
     for attempt in range(ATTEMPTS):
         try:
             with store.reading() as view:
-                before = view.generation
+                before = view.revision
                 problems = [*_damaged_items(view), *store.check()]
                 # A view whose moment was removed went on at a later one: the two do not belong together.
-                if view.generation == before:
+                if view.revision == before:
                     break
         except IndexMovedError:
             if attempt == ATTEMPTS - 1:

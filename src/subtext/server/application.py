@@ -398,7 +398,7 @@ def healthz(server: PublicAccess) -> schemas.Health:
     generations = {}
     for name, library in server.libraries.items():
         with library.store.reading() as view:
-            generations[name] = view.generation
+            generations[name] = view.revision.generation
     return schemas.Health(status="ok", version=__version__, libraries={} if server.settings.read_token else generations)
 
 
@@ -415,7 +415,7 @@ def libraries(server: ReadAccess) -> schemas.Libraries:
     for name, library in server.libraries.items():
         model = library.index.model
         with library.store.reading() as view:
-            counts, generation = view.counts, view.generation
+            counts, generation = view.counts, view.revision.generation
         rows.append(
             schemas.LibraryInfo(
                 name=name,

@@ -19,6 +19,7 @@ from subtext.api.search import open_index
 from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import calibration_mark
 from subtext.retrieval.index import Answer, Index, Query
+from subtext.retrieval.manifest import Revision
 from subtext.retrieval.rerank import Reranker
 from subtext.retrieval.stores.folder import Folder
 from subtext.retrieval.stores.registry import store_class
@@ -89,7 +90,7 @@ class Cache(Generic[T]):
 
 
 def state_of(index: Index) -> Hashable:
-    """Differs whenever answers may: by the model, the store, its changes, and its calibration.
+    """Differs whenever answers may: by the index, its model, its changes, and its calibration.
 
     Args:
         index: The index with its model.
@@ -98,8 +99,7 @@ def state_of(index: Index) -> Hashable:
         A key that can be compared and hashed.
     """
     with index.store.reading() as view:
-        manifest = index.store.manifest
-        return manifest.fingerprint, manifest.store, view.generation, calibration_mark(view)
+        return view.revision, calibration_mark(view)
 
 
 class Batcher:
@@ -216,7 +216,7 @@ class Library:
         self._open = open_index
         self._index = open_index()
         self._checked = time.monotonic()
-        self._swept = -1
+        self._swept: Revision | None = None
         self._reopening = threading.Lock()
         store, limits = self._index.store, settings.limits
         # An index that is no folder has its thumbnails and uploads in a folder beside it, or none.
@@ -248,11 +248,11 @@ class Library:
                     self._index = self._open()
                 # Other processes may have deleted items.
                 with self._index.store.reading() as view:
-                    generation = view.generation
-                if generation != self._swept:
+                    revision = view.revision
+                if revision != self._swept:
                     with suppress(OutputError, SearchIndexError):
                         self.sweep({})
-                        self._swept = generation
+                        self._swept = revision
             finally:
                 self._reopening.release()
         return self._index

@@ -394,7 +394,7 @@ def move_index(
     held_out = [] if even_if_worse else _held_out(store, work)
     with store.writing("move") as writer:
         only: dict[Side, set[str]] = {side: set(writer.ids(side)) for side in SIDES}
-        generation = writer.manifest.generation
+        since = writer.manifest.revision
     new: Store | None = None
     for sources, split in _steps(store, work, features=False)[0]:
         step = replace(work, sources=sources, split=split)
@@ -432,9 +432,7 @@ def move_index(
                 "keeps the old one; train longer, or insist: the same command with --even-if-worse embeds nothing "
                 f"again\n{table}"
             )
-    return replace(
-        _change(store.replace_with(new, generation=generation), "move", None, run=work.model.label), compared=table
-    )
+    return replace(_change(store.replace_with(new, since=since), "move", None, run=work.model.label), compared=table)
 
 
 def _held_out(store: Store, work: EvaluationSubject) -> list[str]:

@@ -47,7 +47,7 @@ from subtext.errors import OutputError, SearchIndexError
 from subtext.ops import draw
 from subtext.retrieval import ann
 from subtext.retrieval.index_files import checksums, inside, mapped, stored_object
-from subtext.retrieval.manifest import STORE_NAME, Manifest
+from subtext.retrieval.manifest import STORE_NAME, Manifest, Revision
 from subtext.retrieval.segments import InvertedLists, Segment, SegmentTable
 from subtext.retrieval.stores.documents import CALIBRATION, PLOT
 from subtext.retrieval.stores.errors import IndexIssue, IndexLockedError, IndexMovedError
@@ -184,6 +184,14 @@ class SqliteTables(Tables):
             The same texts.
         """
         return list(names)
+
+    def identity(self) -> str:
+        """Which index the tables belong to; see `Revision`.
+
+        Returns:
+            Hexadecimal digits; empty where the tables do not say.
+        """
+        return "".join(str(value) for (value,) in self.run("SELECT value FROM state WHERE name = 'identity'"))
 
     def empty_log(self) -> None:
         """Bring what SQLite's log holds into the tables, and cut it to nothing; not while a reader still needs it."""
@@ -522,12 +530,7 @@ class FolderWriter(SqlWriter):
         if self.in_use:
             # A move that was killed between its last two steps leaves it.
             (self.store.store / PENDING).unlink(missing_ok=True)
-        generation = self.tables.state("generation")
-        if generation < self.manifest.generation:
-            raise SearchIndexError(
-                f"{self.tables.file} needs {self.manifest.generation} changes, as the manifest acknowledged; it has "
-                f"{generation}: some were lost; restore a backup"
-            )
+        self.store.require_revision(self.tables.revision(self.tables.identity()), self.manifest.revision)
         self._acknowledge()
         self._remove_traces()
 
@@ -641,7 +644,7 @@ class FolderWriter(SqlWriter):
         """
         with self.tables.transaction(write=True):
             yield
-            self.add_to("generation", 1)
+            self.count_change()
         self._acknowledge()
 
     def new_name(self, side: Side, kind: str = "") -> str:
@@ -792,7 +795,7 @@ class FolderWriter(SqlWriter):
                             rows = [(key, SIDES.index(side)) for key in keys]
                             tables.run_many("INSERT INTO tombstones VALUES (?, ?)", rows)
                         tables.run("DELETE FROM traces")
-                        writer.add_to("generation", 1)
+                        writer.count_change()
                     tables.empty_log()
             except SearchIndexError as problem:
                 if getattr(problem.__cause__, "sqlite_errorcode", 0) & 0xFF in _CLOSED:
@@ -801,9 +804,9 @@ class FolderWriter(SqlWriter):
                 shutil.rmtree(other)
 
     def _acknowledge(self) -> None:
-        generation = self.tables.state("generation")
-        if generation != self.manifest.generation:
-            self.manifest = replace(self.manifest, generation=generation)
+        revision = self.tables.revision(self.manifest.identity)
+        if revision != self.manifest.revision:
+            self.manifest = self.manifest.at(revision)
             write_text(self.store.manifest_file, self.manifest.to_json())
 
     def _remove_traces(self) -> None:
@@ -841,7 +844,7 @@ class Folder(Store):
                 "and move the index again"
             )
         self._thread = threading.local()
-        self._state: tuple[int, dict[Side, SegmentTable], dict[str, Any]] = (-1, {}, {})
+        self._state: tuple[Revision | None, dict[Side, SegmentTable], dict[str, Any]] = (None, {}, {})
         with self.reading():
             pass
 
@@ -937,7 +940,7 @@ class Folder(Store):
         if (current := getattr(self._thread, "view", None)) is not None:
             yield current
             return
-        if self._state[0] >= 0 and not self.tables.is_file():
+        if self._state[0] is not None and not self.tables.is_file():
             raise IndexMovedError(f"{self.path} was removed, or moved to another model and compacted; open it again")
         if getattr(self._thread, "sqlite", None) is None:
             sqlite = SqliteTables(self.tables)
@@ -946,15 +949,15 @@ class Folder(Store):
         sqlite = self._thread.sqlite
         for attempt in range(ATTEMPTS):
             with sqlite.transaction():
-                generation = sqlite.state("generation")
-                loaded_generation, segments, cache = self._state
+                revision = sqlite.revision(self.manifest.identity)
+                loaded, segments, cache = self._state
                 try:
-                    if loaded_generation != generation:
+                    if loaded != revision:
                         segments = {
                             side: _segment_table(sqlite, self.manifest, side, segments.get(side)) for side in SIDES
                         }
                         cache = {}
-                        self._state = (generation, segments, cache)
+                        self._state = (revision, segments, cache)
                 except FileNotFoundError as problem:
                     if attempt == ATTEMPTS - 1:
                         raise SearchIndexError(
@@ -962,7 +965,7 @@ class Folder(Store):
                         ) from problem
                     continue
                 counts = {side: sqlite.state(side) for side in SIDES}
-                self._thread.view = FolderView(self.manifest, generation, counts, sqlite, segments, self, cache=cache)
+                self._thread.view = FolderView(self.manifest, revision, counts, sqlite, segments, self, cache=cache)
                 try:
                     yield self._thread.view
                 finally:
@@ -1065,22 +1068,22 @@ class Folder(Store):
         write_text(self.path / manifest.store / PENDING, manifest.to_json())
         return Folder(self.path, pending=manifest.store)
 
-    def replace_with(self, new: Store, *, generation: int) -> Folder:
+    def replace_with(self, new: Store, *, since: Revision) -> Folder:
         """Put the store that was built beside in use; the old one stays until the index is compacted.
 
         Args:
             new: What `create_replacement` returned, with all items.
-            generation: Generation of this index when the replacement began.
+            since: Revision of this index when the replacement began.
 
         Returns:
             The open index in its new form.
 
         Raises:
-            SearchIndexError: If this index has changed since that generation.
+            SearchIndexError: If this index has changed since that revision, or another one has taken its place.
         """
         assert isinstance(new, Folder)
         with self.writing("move") as writer:
-            if writer.manifest.generation != generation:
+            if writer.manifest.revision != since:
                 raise SearchIndexError(
                     f"{self.path} was changed while its items were embedded; run the command again: it embeds what is "
                     "new, and nothing else"
@@ -1242,7 +1245,7 @@ def _create_store(path: Path, manifest: Manifest) -> None:
         with translated(file), closing(sqlite3.connect(file, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(_SCHEMA)
-            connection.execute("INSERT INTO state VALUES ('format', ?)", (FORMAT,))
+            connection.execute("INSERT INTO state VALUES ('format', ?), ('identity', ?)", (FORMAT, manifest.identity))
 
     write_folder(path / manifest.store, fill)
 
@@ -1392,7 +1395,7 @@ def _check_store(path: Path, file: Path) -> list[IndexIssue]:
         except (ValueError, TypeError, KeyError) as problem:
             # A damaged cell may hold anything.
             problems.append(IndexIssue(TABLES, f"holds a value that cannot be read: {problem}"))
-        if not problems or read_manifest(file.parent, name=file.name).generation == manifest.generation:
+        if not problems or read_manifest(file.parent, name=file.name).revision == manifest.revision:
             break
     return problems
 

@@ -1,4 +1,4 @@
-CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE state (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID; -- no type: texts of digits stay texts
 CREATE TABLE items (
     key INTEGER PRIMARY KEY AUTOINCREMENT, side INTEGER NOT NULL, id TEXT NOT NULL, path TEXT, text TEXT,
     metadata TEXT NOT NULL, content BLOB NOT NULL, stamp TEXT, digest BLOB NOT NULL, UNIQUE (side, id)
@@ -25,4 +25,4 @@ CREATE TABLE jobs (
     number INTEGER PRIMARY KEY AUTOINCREMENT, verb TEXT NOT NULL, source TEXT, started TEXT NOT NULL, finished TEXT,
     done INTEGER NOT NULL, total INTEGER NOT NULL
 );
-INSERT INTO state VALUES ('generation', 0), ('images', 0), ('texts', 0), ('facets', 0), ('links', 0), ('segment', 0);
+INSERT INTO state VALUES ('generation', 0), ('change', 0), ('images', 0), ('texts', 0), ('facets', 0), ('links', 0), ('segment', 0);

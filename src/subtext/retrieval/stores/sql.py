@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from subtext.errors import RequirementError, SearchIndexError
 from subtext.retrieval.index_files import json_object
+from subtext.retrieval.manifest import Revision
 from subtext.retrieval.stores.facets import DATE, ID, TEXT, Condition, facets, moment
 from subtext.retrieval.stores.item import (
     SIDES,
@@ -160,6 +161,18 @@ class Tables(ABC):
             The number.
         """
         return int(self.run("SELECT value FROM state WHERE name = ?", name)[0][0])
+
+    def revision(self, identity: str) -> Revision:
+        """Which index it is, and as of which change.
+
+        Args:
+            identity: Of the index, as its manifest has it.
+
+        Returns:
+            The revision.
+        """
+        numbers = dict(self.run("SELECT name, value FROM state WHERE name IN ('generation', 'change')"))
+        return Revision(identity, int(numbers["generation"]), f"{int(numbers['change']):014x}")
 
     def require_format(self, where: object) -> None:
         """Raise SearchIndexError, naming `where`, unless the state has the format of this version of Subtext.
@@ -479,6 +492,17 @@ class SqlWriter(Writer):
         job = None if change.job is None else self._note(change.job)
         gone = {name: [*(replaced if name == side else []), *deleted[name]] for name in SIDES}
         return Applied({name: len(deleted[name]) for name in SIDES}, job), gone
+
+    def count_change(self) -> Revision:
+        """Count one more change in the state, inside its transaction.
+
+        Returns:
+            The revision that the transaction leads to.
+        """
+        revision = self.tables.revision(self.manifest.identity).next()
+        for name, value in (("generation", revision.generation), ("change", int(revision.change, 16))):
+            self.tables.run("UPDATE state SET value = ? WHERE name = ?", value, name)
+        return revision
 
     def add_to(self, name: str, more: int) -> None:
         """Add to a number of the state, modulo `ROUND`.
