@@ -732,11 +732,11 @@ class FolderWriter(SqlWriter):
         try:
             yield
         except (OutputError, SearchIndexError, OSError) as problem:
-            reason = problem.__cause__ or problem
+            reason = str(problem).replace("what stood there before still stands; ", "")
             kind = type(problem) if isinstance(problem, SubtextError) else OutputError
             raise kind(
-                f"{self.store.path} has the change, which stands; what follows it could not be done: "
-                f"{getattr(reason, 'strerror', None) or reason}; see to that: the next change does the rest"
+                f"{self.store.path} has the change, which stands; what follows it was not done, and the next change "
+                f"does it: {reason}"
             ) from problem
 
     def count_change(self) -> Revision:
@@ -978,6 +978,7 @@ class Folder(Store):
         self.path, self.pending = Path(path).expanduser(), pending
         self.manifest_name = MANIFEST if pending is None else f"{pending}/{PENDING}"
         self._opened = _Opened(HeldFolder(self.path) if held is None else held)
+        self._earlier = list[HeldFolder]()  # Paths through them may be in use.
         self._written: _Opened | None = None
         self._thread = threading.local()
         with self.held.naming():
@@ -1103,6 +1104,7 @@ class Folder(Store):
         except SearchIndexError as problem:
             raise IndexMovedError(f"{self.path} was removed or moved since it was opened; open it again") from problem
         self.require_revision(manifest.revision)
+        self._earlier.append(self.held)
         self._opened = opened
         return opened
 
