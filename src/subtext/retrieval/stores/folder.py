@@ -752,6 +752,9 @@ class FolderWriter(SqlWriter):
 
     def _seal(self) -> None:
         """Write the sums of small tables and of the state, which `verify` compares; others are kept as rows change."""
+        # FTS5 writes its pages at a savepoint, else at the end of the transaction.
+        self.tables.run("SAVEPOINT flushed")
+        self.tables.run("RELEASE flushed")
         for table in SUMMED:
             self._set(table, _table_sum(self.tables, table))
         self._set("state", _state_sum(self.tables.run(_STATE)))
@@ -1606,10 +1609,15 @@ def _copy(folder: Folder, target: Path) -> Manifest:
         return manifest
 
 
-_RECORDS = {"forgotten": "the list of deleted items", "jobs": "the journal", "tombstones": "deleted rows of vectors"}
+_RECORDS = {
+    "forgotten": "the list of deleted items",
+    "jobs": "the journal",
+    "tombstones": "deleted rows of vectors",
+    "words_idx": "the words",
+}
 """What tables hold that are called otherwise."""
-SUMMED = ("segments", "lists", "traces")
-"""Small tables, whose rows are summed again at each change."""
+SUMMED = ("segments", "lists", "traces", "words_idx")
+"""Small tables, whose rows are summed again at each change. FTS5 checks all of its own tables but the last one."""
 
 
 def _table_sum(tables: SqliteTables, table: str) -> int:
