@@ -27,7 +27,7 @@ from subtext.retrieval.stores.store import Store
 from subtext.retrieval.verification import verify
 
 QUERIES = stored_items.vectors(range(1000, 1003), 1)
-SEEDS = [pytest.param(seed, marks=[] if seed < 1 else pytest.mark.slow) for seed in range(50)]
+SEEDS = [pytest.param(seed, marks=[] if seed < 1 else pytest.mark.slow) for seed in range(13)]
 
 
 def whole(address: str) -> set[str]:
