@@ -328,12 +328,13 @@ def thumbnail(request: Request, server: Access, form: Annotated[schemas.Thumbnai
 def fields(server: Access, form: Annotated[schemas.FieldsQuery, QueryParameters()]) -> schemas.Fields:
     """The metadata to filter by, with its most common values."""
     library, target = server.library(form.index), form.target
-    state = state_of(library.index)
-    facets = library.fields.get((state, target))
-    if facets is None:
-        with library.store.reading() as view:
+    index = library.index
+    with index.store.reading() as view:
+        state = state_of(index)
+        facets = library.fields.get((state, target))
+        if facets is None:
             facets = [_facet(view, target, name) for name in view.fields(target)]
-        library.fields.put((state, target), facets)
+            library.fields.put((state, target), facets)
     return schemas.Fields(index=library.name, fields=facets)
 
 
@@ -367,7 +368,7 @@ def add_items(
     texts = [caption for upload in uploads for caption in upload.captions]
     written, cut = library.batcher.run(
         lambda index: (
-            add_uploads(index, uploads, storage_dir=library.storage),
+            add_uploads(index, uploads, storage_dir=library.storage_dir),
             cut_note(index.model.text.input_spec, texts),
         ),
         client=client_of(request.scope),
@@ -384,7 +385,7 @@ def delete_items(
 ) -> schemas.ChangeResult:
     """Delete items, all or none: they, their thumbnails and their lines in the log are gone when this answers."""
     library = server.library(deletion.index)
-    with changing(library.store, "delete", library.storage) as writer:
+    with changing(library.store, "delete", library.storage_dir) as writer:
         with library.store.reading() as view:
             keys = view.keys_of(deletion.target, deletion.ids)
             paths = {item.id: item.path for item in view.items(deletion.target, list(keys.values()))}
@@ -428,7 +429,7 @@ def libraries(server: Access) -> schemas.Libraries:
     for name, library in server.libraries.items():
         model = library.index.model
         with library.store.reading() as view:
-            counts, generation = view.counts, view.generation
+            counts, generation = view.counts, view.revision.generation
         rows.append(
             schemas.LibraryInfo(
                 name=name,
