@@ -38,6 +38,10 @@ CHECK_SECONDS = 5.0
 """Seconds between checks whether an index was re-embedded, or items were deleted, by another process."""
 
 
+AGAIN_SECONDS = 1.0
+"""Seconds until the next check where one fails, as when nothing is at the place of an index."""
+
+
 class Cache(Generic[T]):
     """The values that were used last.
 
@@ -262,7 +266,10 @@ class Library:
                     with suppress(OutputError, SearchIndexError):
                         self.sweep({})
                         self._swept = revision
-                self._checked = now  # Not before: what failed is tried again by the next request.
+                self._checked = now
+            except SubtextError:
+                self._checked = now - CHECK_SECONDS + AGAIN_SECONDS
+                raise
             finally:
                 self._reopening.release()
         return self._index
