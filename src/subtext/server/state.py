@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from subtext.api.load import open_run
 from subtext.api.search import open_index
-from subtext.errors import OutputError, RequirementError, SearchIndexError
+from subtext.errors import OutputError, RequirementError, SearchIndexError, SubtextError
 from subtext.retrieval.calibration import calibration_mark
 from subtext.retrieval.index import Answer, Index, Query
 from subtext.retrieval.manifest import Revision
