@@ -170,7 +170,8 @@ class Batcher:
             return cached
         answer, state = self._wait(Waiting(client, query))
         answer = self._with_hints(answer, query)
-        self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
+        if state_of(self.current_index()) == state:  # Else the hints are of another moment than the answer.
+            self._cache.put((state, query.cache_key), answer, weight=1 + len(answer))
         return answer
 
     def run(self, work: Callable[[Index], T], *, client: str = "") -> T:
