@@ -997,7 +997,7 @@ class Folder(Store):
     @property
     def held(self) -> HeldFolder:
         """The folder that was opened; another one may have taken its path."""
-        return self._opened.held
+        return (self._written or self._opened).held
 
     @classmethod
     def create(cls, location: Path | str, manifest: Manifest) -> Folder:
@@ -1172,34 +1172,42 @@ class Folder(Store):
             return
         for attempt in range(ATTEMPTS):
             opened = self._current()
-            with opened.held.naming():
-                # Before the tables: they never have less than a manifest that was read before them.
-                manifest = self._acknowledged(opened)
-                sqlite = self._connected(opened)
-                with sqlite.transaction():
-                    try:
-                        revision = self._require_acknowledged(manifest, sqlite)
-                        segments, cache = self._loaded(opened, sqlite, revision)
-                        opened.held.require_there()
-                    except (FileNotFoundError, SearchIndexError) as problem:
-                        # A compaction has removed segments, or another folder has taken the place, meanwhile.
-                        missing = isinstance(problem, FileNotFoundError)
-                        if attempt < ATTEMPTS - 1 and (missing or not opened.held.is_there):
-                            continue
-                        if missing:
-                            raise SearchIndexError(
-                                f"{self.store} needs all its segments; {problem}; restore a backup"
-                            ) from problem
-                        self._thread.mine = None  # What was opened may not be what is there now.
-                        raise
-                    counts = {side: sqlite.state(side) for side in SIDES}
-                    view = FolderView(self.manifest, revision, counts, sqlite, segments, self, opened.held, cache=cache)
-                    self._thread.view = view
-                    try:
-                        yield view
-                    finally:
-                        self._thread.view = None
-                    return
+            with opened.held.naming(), ExitStack() as transaction:
+                try:
+                    self._thread.view = view = self._view(opened, transaction)
+                except (FileNotFoundError, SearchIndexError) as problem:
+                    # A compaction has removed segments, or another folder has taken the place, meanwhile.
+                    missing = isinstance(problem, FileNotFoundError)
+                    if attempt < ATTEMPTS - 1 and (missing or not opened.held.is_there):
+                        continue
+                    if missing:
+                        raise SearchIndexError(
+                            f"{self.store} needs all its segments; {problem}; restore a backup"
+                        ) from problem
+                    self._thread.mine = None  # What was opened may not be what is there now.
+                    raise
+                try:
+                    yield view
+                finally:
+                    self._thread.view = None
+                return
+
+    def _view(self, opened: _Opened, transaction: ExitStack) -> FolderView:
+        """The index at this moment, inside a transaction that it begins.
+
+        Raises:
+            SearchIndexError: For what is damaged, lost, elsewhere or of another index.
+            FileNotFoundError: If a folder is gone.
+        """
+        # Before the tables: they never have less than a manifest that was read before them.
+        manifest = self._acknowledged(opened)
+        sqlite = self._connected(opened)
+        transaction.enter_context(sqlite.transaction())
+        revision = self._require_acknowledged(manifest, sqlite)
+        segments, cache = self._loaded(opened, sqlite, revision)
+        opened.held.require_there()
+        counts = {side: sqlite.state(side) for side in SIDES}
+        return FolderView(self.manifest, revision, counts, sqlite, segments, self, opened.held, cache=cache)
 
     def _loaded(
         self, opened: _Opened, sqlite: SqliteTables, revision: Revision
@@ -1280,11 +1288,11 @@ class Folder(Store):
     def remove(self) -> None:
         """Remove the folder, but no other one that has taken its path."""
         self.close()
-        for file in [*self.held.here.iterdir()]:
-            shutil.rmtree(file, ignore_errors=True) if file.is_dir() else file.unlink(missing_ok=True)
-        if self.held.is_there:
-            with suppress(OSError):
-                self.path.rmdir()
+        with suppress(OSError, IndexMovedError):
+            for file in [*self.held.here.iterdir()]:
+                shutil.rmtree(file, ignore_errors=True) if file.is_dir() else file.unlink(missing_ok=True)
+            self.held.require_there()
+            self.path.rmdir()
 
     def other_stores(self) -> list[Path]:
         """The folders of other stores: of earlier models, and of unfinished moves.
@@ -1516,7 +1524,7 @@ def _create_store(path: Path, manifest: Manifest) -> None:
             sealed = _state_sum(connection.execute(_STATE).fetchall())
             connection.execute("UPDATE state SET value = ? WHERE name = 'state'", (sealed,))
 
-    write_folder(path / manifest.store, fill)
+    write_folder(path / manifest.store, fill, existing="refuse")
 
 
 def _facet_rows(side: int, metadata: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -1559,7 +1567,7 @@ def backup(folder: Folder, out: Path) -> Folder:
                 break
             except FileNotFoundError:
                 # A compaction has removed a segment meanwhile; the next attempt reads its successor.
-                shutil.rmtree(target / folder.manifest.store)
+                shutil.rmtree(target / folder.manifest.store, ignore_errors=True)
                 if attempt == ATTEMPTS - 1:
                     raise
         (target / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
