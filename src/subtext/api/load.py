@@ -7,6 +7,7 @@ A run's folder is the complete convention: `run.json`, `model.safetensors` and `
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -322,6 +323,7 @@ class ModelSource:
         # The recipe `clip`, untrained.
         options = {"model": name, "text_prompt": self.text_prompt}
         model = build("clip", options, context=BuildContext()).model
+        model.image.frozen = model.text.frozen = True
         return model.to(choose_device(device)).eval(), None
 
     @property
@@ -447,9 +449,10 @@ class LoadedRun:
         """
         from subtext.evaluation import embed_pairs
 
-        pairs = self.pairs
+        pairs, reading = self.pairs, {"batch_size": work.batch_size, "workers": work.workers}
+        note = lru_cache(partial(say, quiet=work.quiet))
         with meter(label, len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
-            return embed_pairs(self.model, pairs, batch_size=work.batch_size, workers=work.workers, progress=progress)
+            return embed_pairs(self.model, pairs, **reading, progress=progress, note=note)
 
 
 def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Verify = True) -> LoadedRun:

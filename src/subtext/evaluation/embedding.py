@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,10 @@ from subtext.core import Embeddings
 from subtext.data.batches import item_batch, read_ahead
 from subtext.data.dataset import Dataset, Items
 from subtext.data.inputs import Tensors
+from subtext.data.output_cache import OutputCache, user_cache
 from subtext.data.text import SubwordInput
+from subtext.errors import OutputError
+from subtext.models.feature_cache import cached_branch, why_not_cacheable
 from subtext.models.heads.gaussian import Gaussian
 from subtext.models.model import Branch, Model
 
@@ -30,11 +34,12 @@ def embed_pairs(
     batch_size: int = 128,
     workers: int = 2,
     progress: Callable[[int], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> tuple[Embeddings, Embeddings]:
     """Embeddings of all images and all texts, in their order, on the CPU; ids are rows.
 
     The model is in eval mode meanwhile. Only what its similarity reads is kept: no residuals, and no parts where
-    vectors alone decide.
+    vectors alone decide. Outputs of frozen encoders are read from the user's cache, and written to it.
 
     Args:
         model: Embeds images and texts.
@@ -44,20 +49,22 @@ def embed_pairs(
         batch_size: Items read and embedded together.
         workers: Threads that read ahead; 0 to read when needed.
         progress: Called with how many images and texts together are done.
+        note: Called with a sentence where outputs could not be cached.
 
     Returns:
         Embeddings of the images and of the texts.
     """
     image_rows, text_rows = rows or (None, None)
     reading, root = (batch_size, workers), pairs.root
+    embed = partial(embed_items, model, root=root, reading=reading, note=note)
     if not len(pairs.images if image_rows is None else image_rows):
-        texts = embed_items(model, model.text, pairs.texts, root, rows=text_rows, reading=reading, progress=progress)
+        texts = embed(model.text, pairs.texts, rows=text_rows, progress=progress)
         return texts[:0], texts
-    images = embed_items(model, model.image, pairs.images, root, rows=image_rows, reading=reading, progress=progress)
+    images = embed(model.image, pairs.images, rows=image_rows, progress=progress)
     if not len(pairs.texts if text_rows is None else text_rows):
         return images, images[:0]
     both = None if progress is None else (lambda done: progress(len(images) + done))
-    texts = embed_items(model, model.text, pairs.texts, root, rows=text_rows, reading=reading, progress=both)
+    texts = embed(model.text, pairs.texts, rows=text_rows, progress=both)
     return images, texts
 
 
@@ -71,6 +78,8 @@ def embed_items(
     row_ids: NDArray[np.int64] | None = None,
     reading: tuple[int, int] = (128, 2),
     progress: Callable[[int], None] | None = None,
+    cache: OutputCache | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Embeddings:
     """Embeddings of the items of one side, one or more; else as `embed_pairs`.
 
@@ -85,6 +94,8 @@ def embed_items(
         row_ids: Row numbers that the model gets; the true ones by default.
         reading: Items read and embedded together, and threads that read ahead.
         progress: Called with how many are done.
+        cache: Of outputs of frozen encoders; that of the user by default.
+        note: Called with a sentence where outputs could not be cached.
 
     Returns:
         (N) embeddings on the CPU.
@@ -93,6 +104,14 @@ def embed_items(
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     rows = np.arange(len(items), dtype=np.int64) if rows is None else rows
     row_ids = rows if row_ids is None else row_ids
+    cache = cache or (user_cache() if branch.frozen else None)
+    if branch.frozen and cache is not None and why_not_cacheable(branch, [(items, root)]) is None:
+        try:
+            branch = cached_branch(branch, [(items.take(rows), root)], cache, device=device, progress=progress)
+            progress = None
+        except OutputError as problem:
+            if note is not None:
+                note(f"note: outputs of frozen encoders are not kept: {problem}")
     order = positions = np.arange(len(rows), dtype=np.int64)
     # The noise of a head that samples differs from text to text.
     if isinstance(branch.input_spec, SubwordInput) and not isinstance(branch.head, Gaussian):

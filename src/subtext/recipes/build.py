@@ -36,7 +36,7 @@ from subtext.ops import draw
 from subtext.recipes import catalogue
 from subtext.recipes.catalogue import Recipe, plan_options, read_options, requirements
 from subtext.settings import Field, did_you_mean
-from subtext.training.optimiser import body_layers, body_norms
+from subtext.training.optimiser import FreezeSchedule, body_layers, body_norms
 from subtext.training.plan import Facts, Plan
 from subtext.training.setup import BuildContext, Setup
 from subtext.version import __version__, require_same_draws
@@ -346,6 +346,9 @@ def reopen(folder: Path, *, features: Path | None = None, text_features: Path | 
         else:
             setup = build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context)
             model = setup.model
+            freezer = FreezeSchedule(model)
+            for branch in (model.image, model.text):
+                branch.frozen = freezer.never_learns(branch, setup.plan, setup.phases)
     except (RecipeError, RequirementError, DataError) as error:
         raise CheckpointError(
             f"{folder} needs the recipe '{record.model}' as it was (Subtext {record.version}), and its assets; {error}"

@@ -251,7 +251,7 @@ class RunConfig:
         checkpoint_every: Steps between checkpoints; 0 for none within an epoch. The end of each epoch always has one.
         keep_checkpoints: Checkpoints to keep. They are deleted when the training is finished.
         save_every_epochs: Save every Nth epoch as a run, RUN/epochs/EPOCH; 0 for none.
-        cache: Folder for the outputs of frozen encoders; None for `cache` in the run's folder.
+        cache: Folder for the outputs of frozen encoders; None for the cache that all commands of the user share.
         tensorboard: Also write TensorBoard logs (extra: tensorboard).
         cache_precision: Precision of the stored outputs of frozen encoders. float16 halves their size and changes the
             features by about 0.05 %. `resume` needs the same precision.
@@ -272,7 +272,7 @@ class RunConfig:
     checkpoint_every: Annotated[int, "Steps between checkpoints; 0: at the end of each epoch.", Interval(0)] = 0
     keep_checkpoints: Annotated[int, "Checkpoints to keep.", Interval(1)] = 2
     save_every_epochs: Annotated[int, "Save every Nth epoch as a run, RUN/epochs/EPOCH; 0 for none.", Interval(0)] = 0
-    cache: Annotated[str | Path | None, "Folder for the outputs of frozen encoders. Default: RUN/cache."] = None
+    cache: Annotated[str | Path | None, "Folder for the outputs of frozen encoders. Default: the user's cache."] = None
     tensorboard: Annotated[bool, "Also write TensorBoard logs (extra: tensorboard)."] = False
     cache_precision: Literal["float32", "float16"] = "float32"
     log_every: int = 50

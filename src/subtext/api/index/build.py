@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
@@ -125,7 +126,7 @@ def build_index(
     ] = None,
     cache: Annotated[
         str | Path | None,
-        "Folder of `train --cache`: reuse the outputs of frozen encoders in it.",
+        "Folder of cached outputs of frozen encoders, as of `train --cache`. Default: the user's cache.",
         Metavar("FOLDER"),
         OptionGroup("Index"),
     ] = None,
@@ -146,7 +147,7 @@ def build_index(
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
         ray: Embed on a Ray cluster. HOST:PORT: its address; auto: a cluster that runs here; local: start one here.
-        cache: The `cache` folder of a training: reuse the outputs of frozen encoders in it.
+        cache: Folder of cached outputs of frozen encoders, as `train` takes one; None for the user's cache.
         **options: Options of reading the data and of embedding; see `ModelOptions`.
 
     Returns:
@@ -647,22 +648,12 @@ def _ingest(
         renames: A new item takes over the vectors of a removed one with the same content.
         only: Ids of each side to add; None for all.
         ray: Address of the Ray cluster that embeds; None for this process.
-        cache: Folder of cached outputs of encoders; a note counts those that are read.
+        cache: Folder of cached outputs of frozen encoders; None for the user's cache.
     """
-    from subtext.models.checkpoint import fingerprint
-    from subtext.models.feature_cache import find_cached_outputs
-    from subtext.retrieval.build import Known, ingest, keep_text_side
-    from subtext.retrieval.stores.item import SIDES
+    from subtext.data.output_cache import OutputCache
+    from subtext.retrieval.build import ingest, keep_text_side
 
     model, pairs = opened.model, opened.pairs
-    cached: dict[Side, Known] = {}
-    if cache is not None:
-        sides = zip(SIDES, (model.image, model.text), (pairs.images, pairs.texts), strict=True)
-        for side, branch, items in sides:
-            weights = fingerprint(branch.encoder.state_dict())
-            cached[side] = find_cached_outputs(branch, items, pairs.root, Path(cache), weights=weights)
-        counts = items_counted({side: int(is_cached.sum()) for side, (_, is_cached) in cached.items()})
-        say(f"note: {cache} has the encoders' outputs for {counts}; others are computed", quiet=work.quiet)
     with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
         written = ingest(
             writer,
@@ -674,7 +665,8 @@ def _ingest(
             exact=exact,
             renames=renames,
             only=only,
-            cached=cached,
+            cache=None if cache is None else OutputCache(Path(cache).expanduser()),
+            note=lru_cache(partial(say, quiet=work.quiet)),
             batch_size=work.batch_size,
             workers=work.workers,
             ray=ray,

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from subtext.core import Encoded
+from subtext.data.output_cache import OutputWriter, content_digest, user_cache
+from subtext.data.starter import NAME, STARTER
+from subtext.errors import OutputError
 from subtext.models.encoders.lite import EfficientNetLite2, LiteVision, published
 from subtext.models.heads.mean import pooled_of
 from subtext.ops.numerics import unit
@@ -90,22 +95,35 @@ class Conse(LiteVision):
 
 @cache
 def name_vectors() -> Float[Tensor, "c d"]:
-    """The vectors of `CLASSES` by the text tower of `starter`.
+    """The vectors of `CLASSES` by the text tower of `starter`, from the user's cache where they are in it.
 
     Raises the errors of `starter_file`.
 
     Returns:
         (1000 384) float32, of unit length.
     """
+    content = content_digest("\n".join(CLASSES).encode())
+    about = {"encoder": "names of classes", "weights": STARTER["text"].sha256, "fields": ["parts"]}
+    cache = user_cache()
+    found = None if cache is None else cache.find(about, {content})
+    if found is not None and found.rows:
+        segment, output = found.rows[content]
+        vectors, _ = found.segments[segment].output(output)
+        return torch.from_numpy(np.array(vectors))
     from subtext.models.encoders.language import SentenceEncoder
 
-    # The first image may come in inference mode, whose tensors no later training could use.
-    with torch.inference_mode(False):
-        return unit(torch.from_numpy(SentenceEncoder("starter")(CLASSES)))
+    computed = unit(torch.from_numpy(SentenceEncoder(NAME)(CLASSES))).numpy()
+    if cache is not None:
+        writer = OutputWriter(cache, about, computed.dtype)
+        with suppress(OutputError):  # They are computed again.
+            writer.add([[content]], [computed], None, left=1)
+            writer.flush()
+    return torch.from_numpy(computed)
 
 
 @cache
 def _centred(device: torch.device) -> Float[Tensor, "c d"]:
-    vectors = name_vectors()
+    # The first image may come in inference mode, whose tensors no later training could use.
     with torch.inference_mode(False):
+        vectors = name_vectors()
         return (vectors - vectors.mean(dim=0)).to(device)
