@@ -91,6 +91,26 @@ def seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The cache of outputs is in a folder of the tests, and in it nothing of an earlier session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SUBTEXT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def starter_chosen() -> None:
+    """`auto` takes the starter towers in this test, as it does for a user who has installed them."""
+
+
+@pytest.fixture(autouse=True)
+def no_starter_chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`auto` takes no starter tower in other tests: they would run for seconds, and differ where none is installed."""
+    if "starter_chosen" not in request.fixturenames:
+        monkeypatch.setattr("subtext.recipes.choose.is_installed", lambda side: False)
+
+
 @pytest.fixture(autouse=True)
 def seeds() -> Iterator[None]:
     """The same numbers in every test, alone or among others, and no default left changed behind it."""
