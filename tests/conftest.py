@@ -11,8 +11,10 @@ from __future__ import annotations
 import importlib
 import os
 import random
+import secrets
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import jaxtyping
 import numpy as np
@@ -92,11 +94,18 @@ def seed() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The cache of outputs is in a folder of the tests, and in it nothing of an earlier session."""
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The cache of outputs is in a folder of the tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SUBTEXT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+        folder = tmp_path_factory.mktemp("caches")
+        patch.setenv("SUBTEXT_CACHE", str(folder / "of-modules"))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(caches: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that another test encoded is found."""
+    monkeypatch.setenv("SUBTEXT_CACHE", str(caches / secrets.token_hex(8)))
 
 
 @pytest.fixture

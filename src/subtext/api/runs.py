@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from subtext.api.load import Run, open_run, save_pretrained
 from subtext.api.options import AnyPath
 from subtext.errors import ArgumentError, CheckpointError, RecipeError
-from subtext.report.text_table import TableReport, duration, size, table
+from subtext.report.text_table import TableReport, duration, table
 from subtext.settings import Metavar, OptionGroup, command
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
     import pandas

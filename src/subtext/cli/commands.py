@@ -369,6 +369,15 @@ COMMANDS: dict[str, CommandEntry] = {
         function="list_models",
         json=True,
     ),
+    "cache": CommandEntry(
+        summary="Show or empty the cache of the outputs of frozen encoders.",
+        examples=(
+            "subtext cache",
+            "subtext cache --clear",
+        ),
+        function="show_cache",
+        json=True,
+    ),
     "runs": CommandEntry(
         summary="List trained runs: recipe, data, best results, disk use.",
         examples=(

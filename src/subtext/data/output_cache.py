@@ -8,6 +8,7 @@
     FOLDER/KEY/SEGMENT/parts.npy     (rows E) the parts of all outputs, one after the other, without masked ones
     FOLDER/KEY/SEGMENT/pooled.npy    (M G)
     FOLDER/KEY/SEGMENT/sums.npy      (M) uint32, a checksum of each output
+    FOLDER/KEY/SEGMENT/masked        there if the encoder masks parts
 
 An item is known by its content: its name, its folder and its time may change. A segment is put in place in one step and
 never changed, so that any number of processes read and write at once; at worst two of them compute the same. Arrays are
@@ -36,13 +37,14 @@ from numpy.typing import NDArray
 
 from subtext.data.atomic import HIDDEN, write_folder, write_text
 from subtext.errors import ArgumentError, OutputError
+from subtext.text_helpers import size as shown
 
 PLACE, LIMIT = "SUBTEXT_CACHE", "SUBTEXT_CACHE_LIMIT"
 """Variables of the environment: the folder of the cache, and its largest size."""
 LARGEST = 10 * 10**9
 """Bytes that the cache may take unless the environment says otherwise."""
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_ABOUT = "about.json"
+_ABOUT, _MASKED = "about.json", "masked"
 _SEGMENT = 2**26
 """Bytes after which a segment is written: what a kill loses at most."""
 _MANY, _SMALL = 32, 2**22
@@ -63,19 +65,6 @@ def content_digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
-def size_of(size: float) -> str:
-    """A size for a person.
-
-    Args:
-        size: Bytes.
-
-    Returns:
-        Such as "1.2 GB".
-    """
-    unit = next(unit for unit in ("TB", "GB", "MB", "KB") if size >= _UNITS[unit] or unit == "KB")
-    return f"{size / _UNITS[unit]:.1f} {unit}"
-
-
 @dataclass(frozen=True)
 class Segment:
     """A part of the cache that was written in one step; see the module.
@@ -88,6 +77,7 @@ class Segment:
         sums: (M) uint32.
         parts: (rows E), mapped; None where they are not kept.
         pooled: (M G), mapped; None where it is not kept.
+        masked: Whether the encoder masks parts, so that outputs of fewer of them have a mask.
     """
 
     path: Path
@@ -97,6 +87,7 @@ class Segment:
     sums: NDArray[np.uint32]
     parts: NDArray[Any] | None
     pooled: NDArray[Any] | None
+    masked: bool
 
     @staticmethod
     def open(path: Path) -> Segment | None:
@@ -125,7 +116,8 @@ class Segment:
             )
         except (OSError, ValueError, EOFError, TypeError, AttributeError):
             return None
-        return Segment(path, contents, outputs, lengths, sums, parts, pooled) if whole else None
+        masked = (path / _MASKED).is_file()
+        return Segment(path, contents, outputs, lengths, sums, parts, pooled, masked) if whole else None
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -244,8 +236,8 @@ class OutputCache:
         if self.limit is not None:
             if needed > self.limit:
                 raise OutputError(
-                    f"the cache of encoders' outputs, {self.folder}, needs {size_of(needed)} for these; its limit is "
-                    f"{size_of(self.limit)}; raise it ({LIMIT})"
+                    f"the cache of encoders' outputs, {self.folder}, needs {shown(needed)} for these; its limit is "
+                    f"{shown(self.limit)}; raise it ({LIMIT})"
                 )
             segments = sorted((*_used(path), path) for folder in _folders(self.folder) for path in _segments(folder))
             total = sum(size for _, size, _ in segments)
@@ -257,7 +249,7 @@ class OutputCache:
         place = next(folder for folder in (self.folder, *self.folder.absolute().parents) if folder.exists())
         if needed > (free := shutil.disk_usage(place).free):
             raise OutputError(
-                f"the cache of encoders' outputs, {self.folder}, needs {size_of(needed)} for these; {size_of(free)} of "
+                f"the cache of encoders' outputs, {self.folder}, needs {shown(needed)} for these; {shown(free)} of "
                 f"its disk are free; free some, or name another folder ({PLACE})"
             )
 
@@ -329,6 +321,7 @@ class OutputWriter:
     _parts: list[NDArray[Any]] = field(default_factory=list)
     _pooled: list[NDArray[Any]] = field(default_factory=list)
     _bytes: int = 0
+    _masked: bool = False
     _first: bool = True
 
     def add(
@@ -338,6 +331,7 @@ class OutputWriter:
         pooled: NDArray[Any] | None,
         *,
         left: int,
+        masked: bool = False,
     ) -> None:
         """Add a few outputs.
 
@@ -346,11 +340,13 @@ class OutputWriter:
             parts: M times (P E); None where they are not kept.
             pooled: (M G); None where it is not kept.
             left: How many outputs, these among them, are still to come: room is made for all of them at first.
+            masked: Whether the encoder masks parts.
 
         Raises:
             OutputError: If there is no room, or the cache cannot be written.
         """
         first = self._lines
+        self._masked |= masked
         for number, shared in enumerate(contents):
             self._contents += shared
             self._outputs += [first + number] * len(shared)
@@ -383,7 +379,7 @@ class OutputWriter:
         _remove_abandoned(folder)
         if not (folder / _ABOUT).is_file():
             write_text(folder / _ABOUT, json.dumps(self.about, indent=1) + "\n")
-        _write(folder, self._contents, self._outputs, self._parts, self._pooled)
+        _write(folder, self._contents, self._outputs, self._parts, self._pooled, masked=self._masked)
         self._contents, self._outputs, self._parts, self._pooled, self._bytes = [], [], [], [], 0
         small = [path for path in _segments(folder) if _used(path)[1] < _SMALL]
         if len(small) >= _MANY:
@@ -502,6 +498,8 @@ def _write(
     outputs: Sequence[int],
     parts: Sequence[NDArray[Any]],
     pooled: Sequence[NDArray[Any]],
+    *,
+    masked: bool,
 ) -> None:
     """Write a segment."""
     count = max(len(parts), len(pooled))
@@ -516,6 +514,8 @@ def _write(
             np.save(new / "parts.npy", np.concatenate(parts))
         if pooled:
             np.save(new / "pooled.npy", np.stack(pooled))
+        if masked:
+            (new / _MASKED).touch()
 
     write_folder(folder / secrets.token_hex(8), fill)
 
@@ -539,7 +539,7 @@ def _merge(folder: Path, segments: Sequence[Segment], *, without: set[bytes] = f
             contents.append(content)
             outputs.append(numbers[output])
     if contents:
-        _write(folder, contents, outputs, parts, pooled)
+        _write(folder, contents, outputs, parts, pooled, masked=any(segment.masked for segment in segments))
     for segment in segments:
         shutil.rmtree(segment.path, ignore_errors=True)
 

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from subtext.core import Encoded
 from subtext.data.batches import item_batch, read_ahead
 from subtext.data.dataset import Items
-from subtext.data.image_files import read_bytes
+from subtext.data.image_files import image_exists, read_bytes
 from subtext.data.inputs import Draw, InputBatch, Tensors
 from subtext.data.output_cache import CachedOutputs, OutputCache, OutputWriter, content_digest, key_of
 from subtext.data.pixels import PixelInput, ReadImage
-from subtext.data.text import SubwordInput
+from subtext.data.text import OpenClipInput, SubwordInput, WordInput
 from subtext.errors import DataError, OutputError, RequirementError
 from subtext.models.checkpoint import fingerprint
 from subtext.models.model import Branch
@@ -87,7 +87,7 @@ def cached_branch(
     """
     if (reason := why_not_cacheable(branch, sources)) is not None:
         raise RequirementError(f"caching an encoder needs outputs that stay the same; {reason}; run it at every step")
-    about, masks = _about(branch, precision), isinstance(branch.input_spec, SubwordInput)
+    about = _about(branch, precision)
     contents = [item_contents(branch, items, root) for items, root in sources]
     names = [name for items, _ in sources for name in items.ids]
     every = [content for each in contents for content in each]
@@ -115,7 +115,7 @@ def cached_branch(
             "process removes them; do it again, or name another folder"
         )
     rows_of = {name: found.rows[content] for name, content in zip(names, every, strict=True)}
-    reading = CachedInput(key_of(about), found, rows_of, masks=masks)
+    reading = CachedInput(key_of(about), found, rows_of)
     return Branch(reading, CachedEncoder(branch.encoder), branch.head).train(branch.training)
 
 
@@ -133,18 +133,22 @@ def item_contents(branch: Branch, items: Items, root: Path) -> list[bytes]:
     Raises:
         DataError: If an item has no value, or its image cannot be read.
     """
-    pixels, digests = isinstance(branch.input_spec, PixelInput), []
+    spec, digests = branch.input_spec, []
+    # An Input of an extension may read an item by its name as well.
+    known = isinstance(spec, PixelInput | SubwordInput | OpenClipInput | WordInput)
     for name, value in zip(items.ids, items.values, strict=True):
         try:
-            digests.append(content_digest(_content(value, root, pixels=pixels)))
+            content = _content(value, root, pixels=isinstance(spec, PixelInput), named=not known)
+            digests.append(content_digest(content if known else f"{name}\0".encode() + content))
         except DataError as error:
             raise DataError(f"item '{name}': {error}") from error
     return digests
 
 
-def _content(value: Any, root: Path, *, pixels: bool) -> bytes:
+def _content(value: Any, root: Path, *, pixels: bool, named: bool) -> bytes:
     if isinstance(value, str):
-        return read_bytes(value, root) if pixels else value.encode("utf-8", "surrogatepass")
+        is_file = pixels or (named and image_exists(value, root))
+        return read_bytes(value, root) if is_file else value.encode("utf-8", "surrogatepass")
     if isinstance(value, bytes):
         return value
     if isinstance(value, ReadImage):
@@ -153,6 +157,8 @@ def _content(value: Any, root: Path, *, pixels: bool) -> bytes:
         return repr((value.mode, value.size)).encode() + value.tobytes()
     if isinstance(value, np.ndarray):
         return repr((value.shape, str(value.dtype))).encode() + value.tobytes()
+    if value is None and named:
+        return b""
     raise DataError("it has a name alone; read it from features, or give its image or text")
 
 
@@ -163,16 +169,13 @@ class CachedInput:
         key: Of the encoder in the cache.
         found: Where the outputs are.
         rows: Id -> segment, and output in it.
-        masks: Whether parts have a mask.
     """
 
     augments = False
 
-    def __init__(
-        self, key: str, found: CachedOutputs, rows: Mapping[str, tuple[int, int]], *, masks: bool
-    ) -> None:
+    def __init__(self, key: str, found: CachedOutputs, rows: Mapping[str, tuple[int, int]]) -> None:
         self.fingerprint = key
-        self._segments, self._rows, self._masks = found.segments, rows, masks
+        self._segments, self._rows = found.segments, rows
 
     def __call__(self, batch: InputBatch, draw: Draw | None = None) -> Tensors:
         """The encoder's outputs for a batch.
@@ -212,7 +215,7 @@ class CachedInput:
                     assert parts is not None
                     padded[row, : len(parts)] = parts
             tensors["parts"] = torch.from_numpy(padded)
-            if self._masks:
+            if first.masked:
                 tensors["mask"] = torch.from_numpy(np.arange(padded.shape[1]) < lengths[:, None])
         return tensors
 
@@ -229,7 +232,7 @@ class CachedInput:
 
 
 class CachedEncoder(nn.Module):
-    """Replaces an encoder: passes on what a CachedInput read, and what follows the encoder's network. It has no weights.
+    """Replaces an encoder: passes on what a CachedInput read, by what follows its network. It has no weights.
 
     Args:
         encoder: The encoder that it replaces.
@@ -274,8 +277,12 @@ def _run(
             alike = chosen[order[lengths == length]]
             blocks += [alike[start : start + size] for start in range(0, len(alike), size)]
 
+    # An encoder that computes large images one by one needs no others beside them.
+    alone = getattr(branch.encoder, "alone_from", None)
+    fills = device.type == "cpu" and (alone is None or getattr(branch.input_spec, "size", 0) < alone)
+
     def encode(block: NDArray[np.int64]) -> Encoded:
-        full = np.concatenate([block, np.repeat(block[-1:], size - len(block))]) if device.type == "cpu" else block
+        full = np.concatenate([block, np.repeat(block[-1:], size - len(block))]) if fills else block
         batch = item_batch(items, full, root)
         with torch.inference_mode():
             encoded = run({name: value.to(device) for name, value in branch.input_spec(batch).items()})
@@ -314,10 +321,9 @@ def _add(writer: OutputWriter, encoded: Encoded, contents: Sequence[Sequence[byt
     rows = None
     if parts is not None:
         masks: Sequence[Tensor | None] = [None] * len(parts) if encoded.mask is None else list(encoded.mask)
-        rows = [
-            (each if mask is None else each[mask]).float().numpy() for each, mask in zip(parts, masks, strict=True)
-        ]
-    writer.add(contents, rows, None if pooled is None else pooled.float().numpy(), left=left)
+        rows = [(each if mask is None else each[mask]).float().numpy() for each, mask in zip(parts, masks, strict=True)]
+    vectors = None if pooled is None else pooled.float().numpy()
+    writer.add(contents, rows, vectors, left=left, masked=encoded.mask is not None)
 
 
 def _about(branch: Branch, precision: Precision) -> dict[str, Any]:

@@ -226,6 +226,21 @@ class Model(nn.Module):
             )
         return Model(self.image.to_means(), self.text.to_means(), Cosine()).train(self.training)
 
+    @property
+    def installed(self) -> dict[str, Branch]:
+        """The tensors that an installed package holds and that never learn: no file of the model repeats them.
+
+        Returns:
+            Name of each -> its branch, whose encoder loads it.
+        """
+        return {
+            f"{prefix}.encoder.{name}": branch
+            for prefix, branch in self.named_modules()
+            if isinstance(branch, Branch) and branch.frozen and (held := getattr(branch.encoder, "installed", ()))
+            for name in branch.encoder.state_dict()
+            if name.startswith(held)
+        }
+
     def score_in_bf16(self, bf16: bool = True) -> bool:
         """Score pairs in bfloat16, or in float32.
 

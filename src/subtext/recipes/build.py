@@ -146,6 +146,9 @@ def build(
             "shorten them",
             field="epochs",
         )
+    freezer = FreezeSchedule(setup.model)
+    for branch in (setup.model.image, setup.model.text):
+        branch.frozen = freezer.never_learns(branch, setup.plan, setup.phases)
     return setup
 
 
@@ -346,13 +349,14 @@ def reopen(folder: Path, *, features: Path | None = None, text_features: Path | 
         else:
             setup = build(record.model, record.arguments, methods=record.methods, plan=record.plan, context=context)
             model = setup.model
-            freezer = FreezeSchedule(model)
-            for branch in (model.image, model.text):
-                branch.frozen = freezer.never_learns(branch, setup.plan, setup.phases)
     except (RecipeError, RequirementError, DataError) as error:
         raise CheckpointError(
             f"{folder} needs the recipe '{record.model}' as it was (Subtext {record.version}), and its assets; {error}"
         ) from error
+    try:
+        tensors = _installed(model, tensors) | tensors
+    except RequirementError as error:
+        raise CheckpointError(f"{folder} needs the starter towers that it was trained on; {error}") from error
     _fill(model, tensors, folder)
     for modality, path, remembered in (
         ("image", features, record.data.features),
@@ -385,6 +389,18 @@ def attach(branch: Branch, file: FeatureFile, modality: str) -> None:
             f"this one reads by {type(branch.input_spec).__name__}; leave the {option} out"
         )
     branch.input_spec = branch.input_spec.with_file(file)
+
+
+def _installed(model: Model, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors of installed packages that a run's own files leave out.
+
+    Raises the errors of `starter_file`.
+    """
+    missing = {name: branch for name, branch in model.installed.items() if name not in tensors}
+    for branch in dict.fromkeys(missing.values()):
+        branch.encoder.load_installed()
+    state = model.state_dict()
+    return {name: state[name] for name in missing}
 
 
 def _fill(model: Model, tensors: dict[str, torch.Tensor], folder: Path) -> None:

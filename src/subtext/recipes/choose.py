@@ -1,4 +1,4 @@
-"""What `image=auto` and `text=auto` of the recommended model are: given features, else the starter towers, else new ones.
+"""What `image=auto` and `text=auto` of the recommended model are: given features, the starter towers, or new encoders.
 
 The published models keep the encoders of their papers.
 """
@@ -11,8 +11,8 @@ from typing import Any, Literal
 from subtext.data.starter import NAME as STARTER, STARTER as FILES, is_installed
 from subtext.errors import RecipeError
 from subtext.recipes import catalogue
-from subtext.recipes.catalogue import RECOMMENDED, read_options
 from subtext.recipes.build import chosen_facts, refuse_unused
+from subtext.recipes.catalogue import RECOMMENDED, read_options
 from subtext.text_helpers import install_hint
 from subtext.training.setup import BuildContext
 

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from subtext.data.atomic import write_folder
 from subtext.data.dataset import Dataset, Items
 from subtext.data.features import FeatureInput
-from subtext.data.output_cache import OutputCache
 from subtext.data.image_files import image_stamp, read_bytes
+from subtext.data.output_cache import OutputCache
 from subtext.data.text import PlainTokeniser, SubwordInput, WordInput
 from subtext.errors import RequirementError, SearchIndexError, SubtextError
 from subtext.evaluation.embedding import embed_items

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from subtext.data.dataset import Dataset
-from subtext.data.output_cache import OutputCache, size_of, user_cache
+from subtext.data.output_cache import OutputCache, user_cache
 from subtext.errors import OutputError
 from subtext.models.feature_cache import cached_branch, why_not_cacheable
 from subtext.models.model import Branch, Model
+from subtext.text_helpers import size
 from subtext.training.optimiser import FreezeSchedule
 from subtext.training.plan import RunConfig
 from subtext.training.processes import Processes
@@ -55,9 +56,7 @@ def working_model(
             problem: OutputError | None = None
             try:
                 if processes.first:
-                    read = cached_branch(
-                        branch, items, cache, device=processes.device, precision=run.cache_precision
-                    )
+                    read = cached_branch(branch, items, cache, device=processes.device, precision=run.cache_precision)
             except OutputError as error:
                 problem = error
             if not processes.broadcast([float(problem is not None)])[0]:
@@ -69,10 +68,10 @@ def working_model(
         if not processes.first:
             read = cached_branch(branch, items, cache, device=processes.device, precision=run.cache_precision)
         branches[modality] = read
-        limit = "" if cache.limit is None else f" of at most {size_of(cache.limit)}"
+        limit = "" if cache.limit is None else f" of at most {size(cache.limit)}"
         notes.append(
             f"the frozen {modality} encoder was run once; its outputs are read from {cache.folder} "
-            f"({size_of(cache.size)}{limit})"
+            f"({size(cache.size)}{limit})"
         )
     if (branches["image"], branches["text"]) == (setup.model.image, setup.model.text):
         return setup.model, notes

@@ -32,9 +32,9 @@ from subtext.api.options import (
 from subtext.data.config import DataConfig
 from subtext.errors import ArgumentError, DataError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import meter, say
-from subtext.report.text_table import Report, size
+from subtext.report.text_table import Report
 from subtext.settings import Interval, Metavar, OptionGroup, command
-from subtext.text_helpers import counted
+from subtext.text_helpers import counted, size
 
 if TYPE_CHECKING:
     import numpy as np

@@ -64,11 +64,19 @@ class Conse(LiteVision):
             The encoder.
         """
         encoder = Conse(EfficientNetLite2(), pretrained=True)
+        encoder.installed = ("body.", "classifier.")
         if fetch:
-            tensors = published()
-            encoder.body.load_published(tensors)
-            encoder.classifier.load_state_dict({"weight": tensors["_fc.weight"], "bias": tensors["_fc.bias"]})
+            encoder.load_installed()
         return encoder
+
+    def load_installed(self) -> None:
+        """Load body and classifier from the installed package.
+
+        Raises the errors of `starter_file`.
+        """
+        tensors = published()
+        self.body.load_published(tensors)
+        self.classifier.load_state_dict({"weight": tensors["_fc.weight"], "bias": tensors["_fc.bias"]})
 
     def finish(self, outputs: Encoded) -> Encoded:
         """The mixture of each image.

@@ -143,8 +143,8 @@ def is_cached(source: str, files: Sequence[str]) -> bool:
 def require_model(name: str, *, option: str = "model") -> None:
     """Check that a model is available: in a folder, in the cache, or on the hub, which is queried.
 
-    Nothing is read or fetched. "tiny" and open_clip:ARCHITECTURE/WEIGHTS pass: they are not in the hub. "starter" passes
-    where both of its packages are installed.
+    Nothing is read or fetched. "tiny" and open_clip:ARCHITECTURE/WEIGHTS pass: they are not in the hub. "starter"
+    passes where both of its packages are installed.
 
     Args:
         name: A short name, a hub name, or a folder.

@@ -134,6 +134,9 @@ class LiteVision(Pretrained):
         pretrained: Whether the body is pretrained, see `Pretrained`.
     """
 
+    alone_from = int((_PIXELS / 2) ** 0.5) + 1
+    """Side of images that a processor computes one at a time, whatever the batch."""
+
     def __init__(self, body: Any, *, pretrained: bool = False) -> None:
         super().__init__(body, pretrained=pretrained)
         self.parts_width: int | None = _HEAD
@@ -152,10 +155,18 @@ class LiteVision(Pretrained):
         Returns:
             The encoder.
         """
-        body = EfficientNetLite2()
-        if fetch and weights == "pretrained":
-            body.load_published(published())
-        return LiteVision(body, pretrained=weights == "pretrained")
+        encoder = LiteVision(EfficientNetLite2(), pretrained=weights == "pretrained")
+        encoder.installed = ("body.",) if weights == "pretrained" else ()
+        if fetch and encoder.installed:
+            encoder.load_installed()
+        return encoder
+
+    def load_installed(self) -> None:
+        """Load the tensors of the installed package.
+
+        Raises the errors of `starter_file`.
+        """
+        self.body.load_published(published())
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         """Cells and pooled vectors of images.
