@@ -47,6 +47,8 @@ Step = tuple[Recipe, dict[str, object]]
 
 ENSEMBLE = "ensemble"
 """What the record of an ensemble names as its model; no recipe has this name."""
+PATIENCE = 4
+"""Epochs without improvement after which a training on frozen encoders ends, unless it says otherwise."""
 _DEFERRED_CAPABILITIES = ("parts", "whole")
 """Facts about a text side that hold once it is built: it has several parts, and the whole text is read."""
 
@@ -149,6 +151,9 @@ def build(
     freezer = FreezeSchedule(setup.model)
     for branch in (setup.model.image, setup.model.text):
         branch.frozen = freezer.never_learns(branch, setup.plan, setup.phases)
+    frozen = setup.model.image.frozen or setup.model.text.frozen
+    if frozen and not setup.plan.patience and "patience" not in changes and setup.plan.select != "last":
+        setup = replace(setup, plan=replace(setup.plan, patience=PATIENCE))
     return setup
 
 

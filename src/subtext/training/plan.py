@@ -115,7 +115,8 @@ class Plan:
         weight_average: "none", or the average of the weights that is evaluated and saved: "ema" or "swa".
         ema_decay: Decay of the average at each step, in [0, 1), for "ema".
         swa_start: Share of the epochs before averaging starts, in [0, 1), for "swa".
-        patience: Stop after N epochs without improvement; 0 for never.
+        patience: Stop after N epochs without improvement; 0 for never. On frozen encoders 4, unless it is named or
+            `select` is "last".
         caption_sampling: Pairs of an epoch: "all" pairs once; "one" random text per image; or "together", each image
             with all its texts.
         drop_last: Drop the last batch of an epoch if it is smaller.
@@ -175,7 +176,9 @@ class Plan:
     weight_average: Annotated[Literal["none", "ema", "swa"], "average the weights for evaluation and saving"] = "none"
     ema_decay: Annotated[float, "decay of the average at each step", Interval(0, below=1), _EMA] = 0.999
     swa_start: Annotated[float, "share of the epochs before averaging starts", Interval(0, below=1), _SWA] = 0.6
-    patience: Annotated[int, "stop after N epochs without improvement; 0 for never", Interval(0)] = 0
+    patience: Annotated[
+        int, "stop after N epochs without improvement; 0 for never; 4 on frozen encoders unless given", Interval(0)
+    ] = 0
     caption_sampling: Annotated[
         Literal["all", "one", "together"],
         "all: every pair once per epoch; one: every image once, with a random text; together: every image with all "
