@@ -244,7 +244,7 @@ def test_model_starter_without_its_packages_names_them(tmp_path: Path, monkeypat
     [
         ({}, ("starter", "starter"), "texts: starter (all-MiniLM-L6-v2, frozen, since no features are given"),
         ({"text": "bag", "image": "tiny"}, ("tiny", "bag"), ""),
-        ({"min_count": 2}, ("starter", "bag"), "since min_count is given, which the starter tower does not read"),
+        ({"min_count": 3}, ("starter", "bag"), "since min_count is given, which the starter tower does not read"),
         ({"features": True}, ("features", "starter"), "images: features (the features that were given)"),
     ],
 )
