@@ -125,7 +125,7 @@ def embed(
 
     Args:
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split to embed; all: the complete data set.

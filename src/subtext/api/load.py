@@ -123,7 +123,8 @@ def load(
 
     Args:
         run: Folder of a run.
-        model: Instead of a run: hub name or folder of a pretrained dual encoder, or open_clip:ARCHITECTURE/WEIGHTS.
+        model: Instead of a run: starter, hub name or folder of a pretrained dual encoder, or
+            open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of a pretrained model; {} stands for the text.
         device: "cpu", "cuda", "mps" or "auto".
 

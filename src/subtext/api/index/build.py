@@ -142,7 +142,7 @@ def build_index(
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the run, or of an interrupted add.
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         split: Split of the data; all: the complete data set.
@@ -372,7 +372,7 @@ def move_index(
         index: Folder of an index, or its address.
         data: Data set: a file or folder. Default: that of the index.
         run: Folder of a trained run.
-        model: Pretrained dual encoder instead of RUN: a hub name or a folder (CLIP, SigLIP), or
+        model: Pretrained dual encoder instead of RUN: starter, a hub name or a folder (CLIP, SigLIP), or
             open_clip:ARCHITECTURE/WEIGHTS.
         text_prompt: Prompt for every text of `model`; {} stands for the text: 'a photo of {}'.
         drop_missing: Drop items that are missing from all data sets.
