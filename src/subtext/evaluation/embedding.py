@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +15,12 @@ from numpy.typing import NDArray
 from subtext.core import Embeddings
 from subtext.data.batches import item_batch, read_ahead
 from subtext.data.dataset import Dataset, Items
-from subtext.data.inputs import Tensors
+from subtext.data.inputs import SeveralInputs, Tensors
 from subtext.data.output_cache import OutputCache, user_cache
 from subtext.data.text import SubwordInput
 from subtext.errors import OutputError
-from subtext.models.feature_cache import cached_branch, why_not_cacheable
+from subtext.models.ensemble import Members
+from subtext.models.feature_cache import cached_branch
 from subtext.models.heads.gaussian import Gaussian
 from subtext.models.model import Branch, Model
 
@@ -104,14 +106,13 @@ def embed_items(
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     rows = np.arange(len(items), dtype=np.int64) if rows is None else rows
     row_ids = rows if row_ids is None else row_ids
-    cache = cache or (user_cache() if branch.frozen else None)
-    if branch.frozen and cache is not None and why_not_cacheable(branch, [(items, root)]) is None:
-        try:
-            branch = cached_branch(branch, [(items.take(rows), root)], cache, device=device, progress=progress)
-            progress = None
-        except OutputError as problem:
-            if note is not None:
-                note(f"note: outputs of frozen encoders are not kept: {problem}")
+    try:
+        reader = _from_cache(branch, (items.take(rows), root), cache, device, progress)
+        progress = progress if reader is branch else None
+        branch = reader
+    except OutputError as problem:
+        if note is not None:
+            note(f"note: outputs of frozen encoders are not kept: {problem}")
     order = positions = np.arange(len(rows), dtype=np.int64)
     # The noise of a head that samples differs from text to text.
     if isinstance(branch.input_spec, SubwordInput) and not isinstance(branch.head, Gaussian):
@@ -141,3 +142,27 @@ def embed_items(
     if positions is order:
         return embedded
     return replace(embedded[torch.from_numpy(positions)], ids=torch.from_numpy(row_ids.copy()))
+
+
+def _from_cache(
+    branch: Branch,
+    items: tuple[Items, Path],
+    cache: OutputCache | None,
+    device: torch.device,
+    progress: Callable[[int], None] | None,
+) -> Branch:
+    """The branch, or one that reads what its frozen encoder, or those of an ensemble's members, gives for the items."""
+    ensemble = branch.encoder if isinstance(branch.encoder, Members) else None
+    members: list[Any] = [branch] if ensemble is None else list(ensemble.members)
+    frozen = [member.frozen and not member.input_spec.augments for member in members]
+    cache = cache or (user_cache() if any(frozen) else None)
+    if cache is None or not any(frozen):
+        return branch
+    readers = [
+        cached_branch(member, [items], cache, device=device, progress=progress) if is_frozen else member
+        for member, is_frozen in zip(members, frozen, strict=True)
+    ]
+    if ensemble is None:
+        return readers[0]
+    several = SeveralInputs(tuple(reader.input_spec for reader in readers))
+    return Branch(several, Members(readers, several), branch.head).train(branch.training)
