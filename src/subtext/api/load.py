@@ -6,6 +6,8 @@ A run's folder is the complete convention: `run.json`, `model.safetensors` and `
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,7 +18,7 @@ from subtext.data.config import IN_MEMORY, DataConfig, Verify
 from subtext.errors import ArgumentError, RequirementError, SearchIndexError, Setting
 from subtext.report.progress import counter, meter, say
 from subtext.report.text_table import Cell, Report, duration, table
-from subtext.text_helpers import counted, listed
+from subtext.text_helpers import counted, listed, size
 
 if TYPE_CHECKING:
     from subtext.core import Embeddings
@@ -340,10 +342,11 @@ class ModelSource:
         """
         if self.run is not None:
             return {}
+        from subtext.data.starter import NAME as STARTER
         from subtext.models.encoders.hub import revision_of
 
         folder = Path(self.name).expanduser()
-        name = str(folder.resolve()) if folder.is_dir() else self.name
+        name = str(folder.resolve()) if folder.is_dir() and self.name != STARTER else self.name
         return {"name": name, "revision": self.revision or revision_of(self.name), "text_prompt": self.text_prompt}
 
 
@@ -452,8 +455,32 @@ class LoadedRun:
 
         pairs, reading = self.pairs, {"batch_size": work.batch_size, "workers": work.workers}
         note = lru_cache(partial(say, quiet=work.quiet))
-        with meter(label, len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
+        total = len(pairs.images) + len(pairs.texts)
+        with cache_shown(quiet=work.quiet), meter(label, total, quiet=work.quiet) as progress:
             return embed_pairs(self.model, pairs, **reading, progress=progress, note=note)
+
+
+@contextmanager
+def cache_shown(*, quiet: bool) -> Iterator[None]:
+    """Say where outputs of frozen encoders are kept, and their size, where the block keeps more of them.
+
+    Args:
+        quiet: Say nothing.
+
+    Yields:
+        Nothing.
+    """
+    from subtext.data.output_cache import user_cache
+
+    cache = user_cache()
+    before = 0 if cache is None else cache.size
+    yield
+    if cache is not None and (after := cache.size) > before:
+        limit = "" if cache.limit is None else f" of at most {size(cache.limit)}"
+        say(
+            f"note: outputs of frozen encoders are kept in {cache.folder} ({size(after)}{limit}; `subtext cache`)",
+            quiet=quiet,
+        )
 
 
 def open_subject(work: EvaluationSubject, *, need_pairs: bool = True, verify: Verify = True) -> LoadedRun:

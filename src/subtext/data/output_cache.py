@@ -35,7 +35,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from subtext.data.atomic import HIDDEN, write_folder, write_text
+from subtext.data.atomic import HIDDEN, write_folder, write_text, written_to
 from subtext.errors import ArgumentError, OutputError
 from subtext.text_helpers import size as shown
 
@@ -247,7 +247,9 @@ class OutputCache:
                 shutil.rmtree(path, ignore_errors=True)
                 total -= size
         place = next(folder for folder in (self.folder, *self.folder.absolute().parents) if folder.exists())
-        if needed > (free := shutil.disk_usage(place).free):
+        with written_to(self.folder):
+            free = shutil.disk_usage(place).free
+        if needed > free:
             raise OutputError(
                 f"the cache of encoders' outputs, {self.folder}, needs {shown(needed)} for these; {shown(free)} of "
                 f"its disk are free; free some, or name another folder ({PLACE})"

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from subtext.api.index.maintain import IndexReport, advice, items_counted, names_of, recorded_sources, vector_shape
-from subtext.api.load import EvaluationSubject, LoadedRun, ModelSource, open_run, open_subject, read_data_of_run
+from subtext.api.load import (
+    EvaluationSubject,
+    LoadedRun,
+    ModelSource,
+    cache_shown,
+    open_run,
+    open_subject,
+    read_data_of_run,
+)
 from subtext.api.options import (
     DEFAULTS,
     AnyPath,
@@ -654,7 +662,8 @@ def _ingest(
     from subtext.retrieval.build import ingest, keep_text_side
 
     model, pairs = opened.model, opened.pairs
-    with meter("embedding", len(pairs.images) + len(pairs.texts), quiet=work.quiet) as progress:
+    total = len(pairs.images) + len(pairs.texts)
+    with cache_shown(quiet=work.quiet), meter("embedding", total, quiet=work.quiet) as progress:
         written = ingest(
             writer,
             model,
