@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from subtext.report.text_table import TableReport, table
+from subtext.report.text_table import Report, table
 from subtext.settings import command
 from subtext.text_helpers import counted, size
 
-if TYPE_CHECKING:
-    import pandas
-
 
 @dataclass(frozen=True, repr=False)
-class CacheReport(TableReport):
+class CacheReport(Report):
     """What the cache holds.
 
     Attributes:
@@ -36,16 +33,6 @@ class CacheReport(TableReport):
             Its attributes by name.
         """
         return {**vars(self), "entries": list(self.entries)}
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row per encoder. Needs pandas.
-
-        Returns:
-            One row per entry.
-        """
-        from subtext.data.dataset import frame
-
-        return frame(list(self.entries))
 
     def _lines(self) -> list[str]:
         from subtext.data.output_cache import LIMIT, PLACE

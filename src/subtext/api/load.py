@@ -453,11 +453,12 @@ class LoadedRun:
         """
         from subtext.evaluation import embed_pairs
 
-        pairs, reading = self.pairs, {"batch_size": work.batch_size, "workers": work.workers}
+        pairs = self.pairs
+        embed = partial(embed_pairs, batch_size=work.batch_size, workers=work.workers)
         note = lru_cache(partial(say, quiet=work.quiet))
         total = len(pairs.images) + len(pairs.texts)
         with cache_shown(quiet=work.quiet), meter(label, total, quiet=work.quiet) as progress:
-            return embed_pairs(self.model, pairs, **reading, progress=progress, note=note)
+            return embed(self.model, pairs, progress=progress, note=note)
 
 
 @contextmanager

@@ -359,6 +359,8 @@ class OutputWriter:
         added = sum(array.nbytes for array in (*self._parts[first:], *self._pooled[first:]))
         self._bytes += added
         if self._first:
+            with written_to(self.cache.folder):
+                self.cache.folder.mkdir(parents=True, exist_ok=True)
             self.cache.make_room(added * left // max(1, len(contents)))
             self._first = False
         if self._bytes >= _SEGMENT:

