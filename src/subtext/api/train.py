@@ -153,7 +153,7 @@ def train(
     setup = build_setup(model, options, methods=steps, plan=changes, pairs=pairs, seed=run.seed)
     record = initial_record(model, options, methods=steps, data=data, pairs=pairs, setup=setup)
     if dry_run:
-        description = "\n".join([*chosen, _description(record, setup, pairs)])
+        description = "\n".join([_description(record, setup, pairs), *chosen])
         return Run(setup.model, record, folder, tuple(chosen), summary=description)
     choose_device(run.device)
     for line in (str(pairs), *chosen):

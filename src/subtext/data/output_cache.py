@@ -313,6 +313,9 @@ class OutputWriter:
         cache: The cache.
         about: The encoder; see `OutputCache.find`.
         dtype: Precision of what is stored.
+
+    Raises:
+        OutputError: If the cache's folder cannot be made.
     """
 
     cache: OutputCache
@@ -325,6 +328,11 @@ class OutputWriter:
     _bytes: int = 0
     _masked: bool = False
     _first: bool = True
+
+    def __post_init__(self) -> None:
+        # Before anything is encoded: a folder that is closed to this user is found at once.
+        with written_to(self.cache.folder):
+            self.cache.folder.mkdir(parents=True, exist_ok=True)
 
     def add(
         self,
@@ -359,8 +367,6 @@ class OutputWriter:
         added = sum(array.nbytes for array in (*self._parts[first:], *self._pooled[first:]))
         self._bytes += added
         if self._first:
-            with written_to(self.cache.folder):
-                self.cache.folder.mkdir(parents=True, exist_ok=True)
             self.cache.make_room(added * left // max(1, len(contents)))
             self._first = False
         if self._bytes >= _SEGMENT:

@@ -122,8 +122,8 @@ def name_vectors() -> Float[Tensor, "c d"]:
 
     computed = unit(torch.from_numpy(SentenceEncoder(NAME)(CLASSES))).numpy()
     if cache is not None:
-        writer = OutputWriter(cache, about, computed.dtype)
         with suppress(OutputError):  # They are computed again.
+            writer = OutputWriter(cache, about, computed.dtype)
             writer.add([[content]], [computed], None, left=1)
             writer.flush()
     return torch.from_numpy(computed)
