@@ -151,8 +151,8 @@ def test_two_processes_write_one_cache_at_once(tmp_path: Path) -> None:
     [
         ({"SUBTEXT_CACHE": "/place", "XDG_CACHE_HOME": "/xdg"}, "/place"),
         ({"XDG_CACHE_HOME": "/xdg"}, "/xdg/subtext"),
-        ({"XDG_CACHE_HOME": "relative", "HOME": "/home/me"}, "/home/me/.cache/subtext"),
-        ({"HOME": "/home/me"}, "/home/me/.cache/subtext"),
+        ({"XDG_CACHE_HOME": "relative", "HOME": "/me"}, "/me/.cache/subtext"),
+        ({"HOME": "/me"}, "/me/.cache/subtext"),
     ],
 )
 def test_place_of_the_cache(values: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:

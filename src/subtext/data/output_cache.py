@@ -66,7 +66,7 @@ def content_digest(content: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Segment:
+class OutputSegment:
     """A part of the cache that was written in one step; see the module.
 
     Attributes:
@@ -90,7 +90,7 @@ class Segment:
     masked: bool
 
     @staticmethod
-    def open(path: Path) -> Segment | None:
+    def open(path: Path) -> OutputSegment | None:
         """Open a segment.
 
         Args:
@@ -117,7 +117,7 @@ class Segment:
         except (OSError, ValueError, EOFError, TypeError, AttributeError):
             return None
         masked = (path / _MASKED).is_file()
-        return Segment(path, contents, outputs, lengths, sums, parts, pooled, masked) if whole else None
+        return OutputSegment(path, contents, outputs, lengths, sums, parts, pooled, masked) if whole else None
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -165,7 +165,7 @@ class CachedOutputs:
         rows: Digest of an item -> segment, and output in it; items without an output are left out.
     """
 
-    segments: Sequence[Segment]
+    segments: Sequence[OutputSegment]
     rows: Mapping[bytes, tuple[int, int]]
 
 
@@ -208,10 +208,10 @@ class OutputCache:
         Returns:
             Where they are.
         """
-        segments: list[Segment] = []
+        segments: list[OutputSegment] = []
         rows: dict[bytes, tuple[int, int]] = {}
         for path in _segments(self.folder / key_of(about)):
-            segment = Segment.open(path)
+            segment = OutputSegment.open(path)
             if segment is not None:
                 held = zip(map(bytes, segment.contents), segment.outputs.tolist(), strict=True)
                 here = {content: output for content, output in held if content in wanted and content not in rows}
@@ -268,7 +268,7 @@ class OutputCache:
             except (OSError, ValueError):
                 continue
             paths = _segments(folder)
-            items = {bytes(row) for segment in filter(None, map(Segment.open, paths)) for row in segment.contents}
+            items = {bytes(row) for segment in filter(None, map(OutputSegment.open, paths)) for row in segment.contents}
             result.append(CachedEncoderInfo(folder.name, about, len(items), sum(_used(path)[1] for path in paths)))
         return result
 
@@ -292,7 +292,7 @@ class OutputCache:
         gone, count = set(contents), 0
         for folder in _folders(self.folder):
             for path in _segments(folder):
-                segment = Segment.open(path)
+                segment = OutputSegment.open(path)
                 held = 0 if segment is None else sum(bytes(row) in gone for row in segment.contents)
                 if segment is not None and held:
                     _merge(folder, [segment], without=gone)
@@ -393,7 +393,7 @@ class OutputWriter:
         self._contents, self._outputs, self._parts, self._pooled, self._bytes = [], [], [], [], 0
         small = [path for path in _segments(folder) if _used(path)[1] < _SMALL]
         if len(small) >= _MANY:
-            _merge(folder, [segment for segment in map(Segment.open, small) if segment is not None])
+            _merge(folder, [segment for segment in map(OutputSegment.open, small) if segment is not None])
 
 
 def user_cache() -> OutputCache | None:
@@ -530,7 +530,7 @@ def _write(
     write_folder(folder / secrets.token_hex(8), fill)
 
 
-def _merge(folder: Path, segments: Sequence[Segment], *, without: set[bytes] = frozenset()) -> None:  # type: ignore[assignment]
+def _merge(folder: Path, segments: Sequence[OutputSegment], *, without: set[bytes] = frozenset()) -> None:  # type: ignore[assignment]
     """Write several segments as one, without some items, and remove them; outputs that are damaged are left out."""
     contents: list[bytes] = []
     outputs: list[int] = []
@@ -554,5 +554,5 @@ def _merge(folder: Path, segments: Sequence[Segment], *, without: set[bytes] = f
         shutil.rmtree(segment.path, ignore_errors=True)
 
 
-def _items(segment: Segment) -> Iterator[tuple[bytes, int]]:
+def _items(segment: OutputSegment) -> Iterator[tuple[bytes, int]]:
     return zip(map(bytes, segment.contents), segment.outputs.tolist(), strict=True)
